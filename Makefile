@@ -95,7 +95,7 @@ oldest: venv
 		>$(VENV)-oldest/requirements.txt
 	@$(BIN)/uv pip install --quiet --python $(VENV)-oldest --no-deps --requirement $(VENV)-oldest/requirements.txt
 	@$(BIN)/python -m pip --python $(VENV)-oldest install --quiet --editable '.[test]' 'httpx<1' # which Starlette's client was before httpx2
-	@$(VENV)-oldest/bin/python -m pytest -m 'not slow' $(or $(ARGS),tests/graph tests/fitting tests/io tests/model tests/readers)
+	@$(VENV)-oldest/bin/python -m pytest -m 'not slow' $(or $(ARGS),tests/graph tests/fitting tests/io tests/device tests/readers)
 
 # A half-made environment, or one whose Python is gone, is made again: its stamps say nothing.
 ifneq ($(shell "$(BIN)/python" -c "import pip" 2>/dev/null && echo runs),runs)

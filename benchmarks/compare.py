@@ -15,13 +15,13 @@ import numpy as np
 
 import lolat
 from benchmarks.runner import Table, Tables, benchmark, percent
+from lolat.device.predictors.two_regime import FEATURES as THREE
+from lolat.fitting.blocks import predicted_ms
+from lolat.fitting.extended import fit_extended
+from lolat.fitting.figures import figures
 from lolat.fitting.least_squares import fit_relative, leave_out
 from lolat.fitting.points import Point, known_features, matrix, times
-from lolat.fitting.predictors.extended import Extended
-from lolat.fitting.predictors.two_regime import FEATURES as THREE
-from lolat.fitting.predictors.two_regime import TwoRegime
-from lolat.model.figures import figures
-from lolat.model.learning import predicted_ms
+from lolat.fitting.two_regime import fit_two_regime
 
 FOLDS = 10
 SEED = 0
@@ -36,13 +36,13 @@ Predict = Callable[[Sequence[Point]], np.ndarray]
 def extended(points: Sequence[Point]) -> Predict:
     """LoLat's formula on all counts."""
     names, whole = known_features(points), np.array([p.whole for p in points])
-    formula = Extended.fit(matrix(points, names), times(points), names, whole)
+    formula = fit_extended(matrix(points, names), times(points), names, whole)
     return lambda others: predicted_ms(formula, others)
 
 
 def two_regime(points: Sequence[Point]) -> Predict:
     """The published formula, continuous and increasing as LoLat has it."""
-    formula = TwoRegime.fit(matrix(points, THREE), times(points))
+    formula = fit_two_regime(matrix(points, THREE), times(points))
     return lambda others: predicted_ms(formula, others)
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
-from lolat.devices.compare import compare_table
-from lolat.devices.from_tables import Timed, tables_document
-from lolat.devices.sheets import read_facts
-from lolat.devices.tables import TimedOperation, read_networks, read_operations
+from lolat.api.comparing import compare_table
+from lolat.api.model import Model
 from lolat.errors import InputError
+from lolat.fitting.from_tables import Timed, tables_document
 from lolat.graph.modes import Mode
-from lolat.model import Model
+from lolat.hardware.sheets import read_facts
+from lolat.tables.timed import TimedOperation, read_networks, read_operations
 
 PUBLISHED = {
     "a100-pcie-40gb": 6.5, "v100-pcie-32gb": 5.9, "p100-pcie-16gb": 7.1, "t4": 18.5, "p4": 27.0,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.runner import Tables, benchmark, percent
-from lolat.fitting.predictors.extended import Extended
+from lolat.fitting.extended import fit_extended
 from lolat.graph.counts import FEATURES
 from lolat.mlp.devices import DEVICES, known
 from lolat.mlp.recipes import RECIPES as TRAINED
@@ -194,7 +194,7 @@ def justus_formula(data: Path) -> Tables:
         order = np.random.default_rng(0).permutation(len(pool))
         for number in ROWS:
             seen = pool.select(order[:number])
-            formula = Extended.fit(layer_counts(seen), seen.times_ms, FEATURES)
+            formula = fit_extended(layer_counts(seen), seen.times_ms, FEATURES)
             answers = [formula.rows(layer_counts(test))]
             for recipe in RECIPES:
                 v100 = known(["V100"], DEVICES)

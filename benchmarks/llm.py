@@ -14,13 +14,13 @@ import msgspec
 import numpy as np
 
 from benchmarks.runner import Table, Tables, benchmark, percent
+from lolat.device.file import made, write
 from lolat.llm import calibration, fit
 from lolat.llm.forms import FORMS
 from lolat.llm.gpu import ENOUGH, Operation, Section, Ways, facts_of, operation_ms
 from lolat.llm.names import find_decoder
 from lolat.llm.served import read_served
 from lolat.llm.serving import serve
-from lolat.model.file import made, write
 
 GPUS = {
     ("a100-sxm", "vllm"): "a100-vllm", ("b200-sxm", "trtllm"): "b200-trtllm",

@@ -14,12 +14,12 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
-from lolat.devices.fit import fit_kernels, predicted
-from lolat.devices.from_tables import FOLDS, Timed, left_out_of_folds, linear_entry, seen_facts
-from lolat.devices.tables import Counted, counts_of, read_networks
-from lolat.devices.times import Times
-from lolat.fitting.gpus import Gpu, find_gpu
-from lolat.fitting.intervals import conformal_quantile
+from lolat.device.intervals import conformal_quantile
+from lolat.fitting.from_tables import FOLDS, Timed, left_out_of_folds, linear_entry, seen_facts
+from lolat.fitting.kernels import fit_kernels, predicted
+from lolat.fitting.times import Times
+from lolat.hardware.gpus import Gpu, find_gpu
+from lolat.tables.timed import Counted, counts_of, read_networks
 
 HEADER = (
     "table", "networks", "median", "within 10 %", "bias", "Spearman", "inside 90 %", "width",

@@ -45,9 +45,10 @@ def python_page() -> str:
     """docs/reference/python.md: what `import lolat` offers, from its docstrings."""
     import lolat
     from lolat.api import measuring
+    from lolat.api.model import Model
+    from lolat.device import attribution, budget
+    from lolat.device.prediction import Predictions
     from lolat.llm import answer
-    from lolat.model import Model, attribution, budget
-    from lolat.model.prediction import Predictions
     from lolat.nas import pareto, scoring
     from lolat.training import cost
 
@@ -114,9 +115,9 @@ def counts() -> str:
 def published_devices() -> str:
     """The bundled models fitted to published times: device, how it runs networks, median error."""
     import lolat
+    from lolat.device.running import way_words
+    from lolat.device.summary import errors_of
     from lolat.io.paths import SHIPPED, list_models
-    from lolat.model.running import way_words
-    from lolat.model.summary import errors_of
 
     rows = []
     for name, _, where in list_models():

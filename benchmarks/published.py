@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.runner import Tables, benchmark, percent
-from lolat.model.file import read, write
+from lolat.device.file import read, write
 
 MOST_RESIDUALS = 200
 TIMM = {

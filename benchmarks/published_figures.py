@@ -16,7 +16,7 @@ import numpy as np
 
 import lolat
 from benchmarks.runner import Errors, Tables, benchmark, percent
-from lolat.model import Model
+from lolat.api.model import Model
 
 MODELS = {"A100": "a100-fp32", "V100": "v100-fp32", "T4": "t4-fp32", "H100": "h100-fp32",
           "RTX 3090": "rtx-3090-amp", "RTX 4090": "rtx-4090-amp"}  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 import lolat
 from benchmarks.generated import FAMILIES, build
 from benchmarks.runner import Tables, benchmark
-from lolat.fitting.intervals import COVERAGE, conformal_quantile
+from lolat.device.intervals import COVERAGE, conformal_quantile
 from lolat.training.epochs import epoch_row, fit_terms, pass_counts
 from lolat.training.iteration import OPTIMIZERS
 

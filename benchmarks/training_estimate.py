@@ -10,11 +10,11 @@ import numpy as np
 
 from benchmarks.runner import Tables, benchmark
 from benchmarks.zoo.measure import graphs
+from lolat.api.model import load
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
-from lolat.model import load
 from lolat.training.cost import training_of
 from lolat.training.estimate import (
     KNOWN,

@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks import generated
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
-from lolat.model import load
+from lolat.api.model import load
 from lolat.readers import open_network, read
 from lolat.training.cost import training_of
 from lolat.training.iteration import memory_bytes, optimizer_named

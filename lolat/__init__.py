@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lolat.api.fitting import fit
     from lolat.api.learning import learn
     from lolat.api.listing import models
+    from lolat.api.model import Model, load
+    from lolat.api.prediction import Prediction
     from lolat.errors import (
         AnswerIsNo,
         DeviceError,
@@ -28,18 +30,16 @@ if TYPE_CHECKING:
         NetworkError,
     )
     from lolat.graph import Graph
-    from lolat.model import Model, load
-    from lolat.model.prediction import Prediction
     from lolat.readers import read
 
 __version__ = "0.1.0"
 _HOMES = {
-    **dict.fromkeys(("Model", "load"), "lolat.model"),
+    **dict.fromkeys(("Model", "load"), "lolat.api.model"),
     "fit": "lolat.api.fitting",
     "models": "lolat.api.listing",
     "learn": "lolat.api.learning",
     "Graph": "lolat.graph",
-    "Prediction": "lolat.model.prediction",
+    "Prediction": "lolat.api.prediction",
     "nas": "lolat",
     "read": "lolat.readers",
 }

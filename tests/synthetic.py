@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from lolat.device.predictors.extended import TERMS
+from lolat.fitting.blocks import model_document
 from lolat.fitting.points import Point
-from lolat.fitting.predictors.extended import TERMS
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, KINDS, behaviors, count
-from lolat.model.learning import model_document
 
 # Milliseconds per unit of each count, like those of a small CPU.
 TRUE = {"acts": 2e-6, "inp": 1e-6, "flops": 2e-8, "traffic": 8e-7, "weights": 5e-7, "ops": 0.01}

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 import lolat
-from lolat.devices.tables import read_operations
+from lolat.api.model import load
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
-from lolat.model import load
 from lolat.readers import open_network
+from lolat.tables.timed import read_operations
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.processes import PATIENCE_S

@@ -17,9 +17,9 @@ import pytest
 
 import lolat
 from benchmarks import tables
+from lolat.api.model import Model
 from lolat.mlp.devices import DEVICES, known
 from lolat.mlp.recipes import RECIPES
-from lolat.model import Model
 from tests import synthetic
 from tests.llm import known_gpu
 from tests.mlp.tables import rows_of, table

@@ -92,7 +92,7 @@ def test_an_answer_from_counts_loads_not_even_numpy(tmp_path: Path) -> None:
     )
     heavy = {"scipy", "rich", "click", "lolat.readers", "microbench", *FRAMEWORKS}
     # What only networks need; it costs a tenth of the time of starting.
-    of_networks = {"lolat.graph.blocks", "lolat.graph.naming", "lolat.model.prediction"}
+    of_networks = {"lolat.graph.blocks", "lolat.graph.naming", "lolat.device.prediction"}
     loaded = loaded_after(code)
     assert not loaded & (heavy | of_networks | {"numpy"})
     of_a_network = (
@@ -143,11 +143,11 @@ assert run(lolat, ["predict", "rtx-4090-amp", "keras:ResNet50"], "lolat") == 0
 """
 STEPS = {
     "import lolat": "click",
-    "import lolat.model.file": "click tempfile",
+    "import lolat.device.file": "click tempfile",
     "import lolat.readers": "",
     "import lolat.cli.main, lolat.cli.predict": "",
     # The package's lazy names must not shadow its modules.
-    "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.model'": "",
+    "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api.model'": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
     "import lolat.nas.scoring": "",
     "import lolat.llm.config": "",

@@ -19,11 +19,11 @@ import numpy as np
 from benchmarks.runner import Errors, Table, Tables, benchmark, joined, percent
 from benchmarks.zoo import measure
 from benchmarks.zoo.networks import CHOSEN, REPORTED
+from lolat.api.model import Model
+from lolat.fitting.blocks import model_document
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
-from lolat.model import Model
-from lolat.model.learning import model_document
 from microbench.timing import Levels, Visit, levels
 
 HERE = Path(__file__).resolve().parent

@@ -12,18 +12,34 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from lolat.devices.from_tables import (
+from lolat.api.model import Model
+from lolat.device.file import SECTIONS, UNKNOWN, made, merged, read, write
+from lolat.device.predictors.kernels import Kernels
+from lolat.device.running import held_words, mode_of
+from lolat.errors import InputError, LolatError, arg
+from lolat.fitting.blocks import model_document
+from lolat.fitting.from_tables import (
     Timed,
     facts_document,
     odd_time,
     tables_document,
     usual_mode,
 )
-from lolat.devices.measured import with_operations
-from lolat.devices.odd_times import tell_other_units, warn_of_contradictions
-from lolat.devices.refined import refined
-from lolat.devices.sheets import NEEDED_FACTS, Facts, given_sheet, listed_facts, read_facts
-from lolat.devices.tables import (
+from lolat.fitting.measured import with_operations
+from lolat.fitting.odd_times import tell_other_units, warn_of_contradictions
+from lolat.fitting.points import Point, lacking_counts, read_points
+from lolat.fitting.refined import refined
+from lolat.graph import Graph
+from lolat.graph.counts import behaviors, count
+from lolat.graph.modes import Mode
+from lolat.hardware.sheets import NEEDED_FACTS, Facts, given_sheet, listed_facts, read_facts
+from lolat.io.paths import find_model, list_models
+from lolat.io.progress import Warn
+from lolat.io.tables import Row, is_table, read_table
+from lolat.io.writing import AnyPath
+from lolat.readers import read as read_network
+from lolat.readers.children import OnProgress
+from lolat.tables.timed import (
     BLOCKS,
     KERNELS,
     MULTIPLYING,
@@ -40,22 +56,6 @@ from lolat.devices.tables import (
     read_operations,
     version_of,
 )
-from lolat.errors import InputError, LolatError, arg
-from lolat.fitting.points import Point, lacking_counts, read_points
-from lolat.fitting.predictors.kernels import Kernels
-from lolat.graph import Graph
-from lolat.graph.counts import behaviors, count
-from lolat.graph.modes import Mode
-from lolat.io.paths import find_model, list_models
-from lolat.io.progress import Warn
-from lolat.io.tables import Row, is_table, read_table
-from lolat.io.writing import AnyPath
-from lolat.model import Model
-from lolat.model.file import SECTIONS, UNKNOWN, made, merged, read, write
-from lolat.model.learning import model_document
-from lolat.model.running import held_words, mode_of
-from lolat.readers import read as read_network
-from lolat.readers.children import OnProgress
 from lolat.training.epochs import epochs_document
 from lolat.training.learning import refitted
 from lolat.units import plain, plural
@@ -266,11 +266,11 @@ def _section_of_sheet(name: str, facts: AnyPath | None, stem: str) -> dict[str, 
     """What a data sheet says of language models: the section, or nothing where it says too little. That of
     `name` in the table `facts`, or the one that comes along.
     """
-    from lolat.fitting.gpus import find_gpu
+    from lolat.hardware.gpus import find_gpu
+    from lolat.hardware.links import PEAKS
     from lolat.llm.fit import read_sheet, section_from
     from lolat.llm.frameworks import frameworks_in
     from lolat.llm.gpu import sheet_of
-    from lolat.training.link import PEAKS
 
     gpu = find_gpu(name)
     sheet = None if gpu is None else sheet_of(gpu, PEAKS.get(gpu.link))

@@ -12,16 +12,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lolat.devices.measured import with_operations
+from lolat.api.model import Model
+from lolat.device.file import SECTIONS, read, write
+from lolat.device.state import LIMIT
 from lolat.errors import InputError, LolatError, ModelFileError, arg
+from lolat.fitting import blocks as fitting
+from lolat.fitting.measured import with_operations
 from lolat.fitting.points import Point
 from lolat.io import paths
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
-from lolat.model import Model
-from lolat.model import learning as fitting
-from lolat.model.file import SECTIONS, read, write
-from lolat.model.state import LIMIT
 from lolat.units import changed, off, percent
 from microbench import backends, check, environment, learn_training, worker
 from microbench import learn as learn_blocks

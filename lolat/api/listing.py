@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lolat.device.file import answers_for, read
+from lolat.device.running import batch_sizes_of, way_words
+from lolat.device.summary import errors_of
 from lolat.errors import ModelFileError
 from lolat.io.paths import list_models
 from lolat.io.results import Result
-from lolat.model.file import answers_for, read
-from lolat.model.running import batch_sizes_of, way_words
-from lolat.model.summary import errors_of
 from lolat.units import plain
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.devices.compare import (
+from lolat.api.comparing import (
     Compared,
     compare_blocks,
     compare_kernels,
@@ -19,8 +19,18 @@ from lolat.devices.compare import (
     predictions,
     summary,
 )
-from lolat.devices.left_out import LeftOut
-from lolat.devices.tables import (
+from lolat.device.intervals import noise_floor
+from lolat.device.running import mode_of
+from lolat.device.state import limit_of, write_check
+from lolat.errors import DeviceError, InputError, MeasuringError, arg
+from lolat.fitting.figures import IntervalsKept, figures, intervals
+from lolat.fitting.points import Point
+from lolat.io.progress import Progress, Warn
+from lolat.io.results import Result, dict_of, plain_data
+from lolat.io.tables import is_table, read_table
+from lolat.readers.children import OnProgress
+from lolat.tables.left_out import LeftOut
+from lolat.tables.timed import (
     BLOCKS,
     KERNELS,
     NETWORKS,
@@ -30,23 +40,15 @@ from lolat.devices.tables import (
     read_networks,
     read_operations,
 )
-from lolat.errors import DeviceError, InputError, MeasuringError, arg
-from lolat.fitting.intervals import noise_floor
-from lolat.fitting.points import Point
-from lolat.io.progress import Progress, Warn
-from lolat.io.results import Result, dict_of, plain_data
-from lolat.io.tables import is_table, read_table
-from lolat.model import Model
-from lolat.model.figures import IntervalsKept, figures, intervals
-from lolat.model.running import mode_of
-from lolat.model.state import limit_of, write_check
-from lolat.readers.children import OnProgress
 from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain
 from microbench.environment import Difference
 from microbench.learn import OTHERS, UNSTEADY, noise_of
 from microbench.runner import Runner
+
+if TYPE_CHECKING:
+    from lolat.api.model import Model
 
 DEFAULT_NETWORKS = (
     "keras:ResNet50", "keras:MobileNetV2", "keras:EfficientNetB0", "keras:DenseNet121",

@@ -14,7 +14,7 @@ from lolat.errors import AnswerIsNo, LolatError, arg
 from lolat.units import dollars, duration
 
 if TYPE_CHECKING:
-    from lolat.model import Model
+    from lolat.api.model import Model
     from lolat.training.compare import Costs
     from lolat.training.cost import Cost
     from lolat.training.model import Limits, TrainingPrediction
@@ -89,7 +89,7 @@ def cost(
     network = networks[0]
     question |= {"prices": prices_file}
     if model is None:
-        from lolat.api.predicting import ALL, devices, with_a_price
+        from lolat.api.choosing import ALL, devices, with_a_price
         from lolat.training.compare import compare
 
         models, left_out = devices(on or (ALL,), every=True)
@@ -166,7 +166,7 @@ def faster_lines(
 
 
 @common.command(
-    "lolat prices --accelerator V100", answers={"prices": "lolat.training.prices:Prices"}
+    "lolat prices --accelerator V100", answers={"prices": "lolat.hardware.prices:Prices"}
 )
 @common.prices_option
 @common.option(
@@ -175,8 +175,8 @@ def faster_lines(
 @common.json_option
 def prices(prices_file: str | None, accelerator: str | None, as_json: bool) -> None:
     """What instances cost an hour: from FILE, or else from a small built-in table."""
+    from lolat.hardware.prices import Prices, offers_of, read_prices
     from lolat.report.cost import price_lines
-    from lolat.training.prices import Prices, offers_of, read_prices
 
     found = read_prices(prices_file)
     found = Prices(found.prices, offers_of(found, accelerator)) if accelerator else found

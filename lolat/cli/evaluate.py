@@ -15,7 +15,7 @@ from lolat.cli.parsing import List
 from lolat.errors import AnswerIsNo, InputError, arg
 
 if TYPE_CHECKING:
-    from lolat.devices.compare import Compared
+    from lolat.api.comparing import Compared
 
 
 @common.command(
@@ -95,8 +95,8 @@ MOST_ROWS, LISTED = 20, 10
 
 def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
     """The lines for people: each network, or each kind of operations, then all together."""
-    from lolat.devices.compare import summary
-    from lolat.devices.tables import TimedNetwork
+    from lolat.api.comparing import summary
+    from lolat.tables.timed import TimedNetwork
     from lolat.units import digits, plain
 
     networks = [(row, row.timed) for row in rows if isinstance(row.timed, TimedNetwork)]

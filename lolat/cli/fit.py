@@ -18,7 +18,7 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
     "lolat fit operations.csv --facts devices.csv --name l4 --output l4.json",
     "lolat fit h100-vllm result.json --tensor-parallel 2 --output mine.json",
     "lolat fit kernels-vllm.csv --facts devices.csv --device h100-sxm --output h100.json",
-    answers={"model-summary": "lolat.model.summary:ModelSummary"},
+    answers={"model-summary": "lolat.device.summary:ModelSummary"},
 )
 @click.argument("tables", metavar="[POINTS]...", nargs=-1, type=click.Path())
 @common.output_option(
@@ -71,8 +71,8 @@ def fit(
 
     Without POINTS: from the data sheet of --name alone, in --facts, or of a GPU that LoLat knows.
     """
+    from lolat.device.summary import errors_of
     from lolat.io.paths import called, near
-    from lolat.model.summary import errors_of
     from lolat.report.device import learned
 
     common.check_file(output, "output", make_folder=True)

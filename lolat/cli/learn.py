@@ -13,7 +13,7 @@ from lolat.cli import common
 @common.command(
     "lolat learn cpu",
     "lolat learn gpu --backend torch --mode training",
-    answers={"model-summary": "lolat.model.summary:ModelSummary"},
+    answers={"model-summary": "lolat.device.summary:ModelSummary"},
 )
 @common.device_argument()
 @common.output_option(

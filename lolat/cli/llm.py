@@ -13,7 +13,7 @@ from lolat.errors import ModelFileError
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 
 if TYPE_CHECKING:
-    from lolat.model import Model
+    from lolat.api.model import Model
 
 SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 
@@ -72,7 +72,7 @@ def llm(
     models = {name: _opened(name) for name in names or [model]}
     if len(models) > 1:
         with common.json_of_no("llms", as_json):
-            several = compare(models, config, **question)
+            several = compare({n: m.llm for n, m in models.items()}, config, **question)
         common.warn(several.warnings)
         common.answer("llms", several, as_json, compared_lines(several))
         return
@@ -86,7 +86,7 @@ def llm(
 def _opened(name: str) -> Model:
     """A model by its name. ModelFileError, which says what makes one of a GPU whose data sheet is here."""
     import lolat
-    from lolat.api.predicting import full_name
+    from lolat.api.choosing import full_name
 
     try:
         return lolat.load(name)

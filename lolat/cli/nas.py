@@ -16,7 +16,7 @@ from lolat.report.tables import table_lines, write_csv
 from lolat.units import between, milliseconds, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.model import Model
+    from lolat.api.model import Model
     from lolat.nas.pareto import FrontCandidate, SearchResult
     from lolat.nas.scoring import BestCandidate, ScoreResult
 

@@ -16,16 +16,16 @@ from lolat.io.paths import LOCAL
 from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
-    from lolat.model import Model
-    from lolat.model.budget import Before
-    from lolat.model.prediction import Prediction, Predictions
+    from lolat.api.model import Model
+    from lolat.api.prediction import Prediction, Predictions
+    from lolat.device.budget import Before
 
 
 def opened(model: str, precision: str | None = None, launch: str | None = None) -> Model:
     """The model, run so, by its name or that of its GPU; remarks where it is old, or `local` is of another
     processor. BEST is for who compares.
     """
-    from lolat.api.predicting import full_name
+    from lolat.api.choosing import full_name
 
     model = full_name(model)
     loaded = lolat.load(model)
@@ -60,8 +60,8 @@ def fail(errors: Mapping[str, LolatError]) -> None:
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
     answers={
-        "prediction": "lolat.model.prediction:Prediction",
-        "predictions": "lolat.model.prediction:Predictions",
+        "prediction": "lolat.device.prediction:Prediction",
+        "predictions": "lolat.api.prediction:Predictions",
     },
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
@@ -101,8 +101,9 @@ def predict(
     answered in one table; MODEL may be left out where --on has the devices. With a limit it is a check, of
     a pull request for example: exit code 3 where the limit is exceeded, and where no network fits.
     """
-    from lolat.api.predicting import devices, predict_all
-    from lolat.model.budget import exceeded, read_before
+    from lolat.api.choosing import devices
+    from lolat.api.predicting import predict_all
+    from lolat.device.budget import exceeded, read_before
 
     if sure is not None and (max_ms is None or coverage is not None):
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}, and without {arg('coverage')}")
@@ -165,7 +166,7 @@ def _answer(
 @common.command(
     "lolat report epyc-2t keras:ResNet50",
     "lolat report local mynet.keras --html report.html",
-    answers={"prediction": "lolat.model.prediction:Prediction"},
+    answers={"prediction": "lolat.device.prediction:Prediction"},
 )
 @common.network_options
 @common.predictor_option
@@ -201,7 +202,7 @@ def report(
 
 @common.command(
     "lolat explain epyc-2t keras:ResNet50 --block conv5_block2",
-    answers={"explanation": "lolat.model.attribution:Explanation"},
+    answers={"explanation": "lolat.device.attribution:Explanation"},
 )
 @common.network_options
 @common.option("--block", metavar="NAME", help="One block, operation by operation.")
@@ -224,7 +225,7 @@ def explain(
 @common.command(
     "lolat budget epyc-2t keras:MobileNetV2 --max-ms 15 --vary width",
     "lolat budget local mynet.onnx --max-ms 40 --vary batch --sure 95",
-    answers={"budget": "lolat.model.budget:BudgetAnswer"},
+    answers={"budget": "lolat.device.budget:BudgetAnswer"},
 )
 @common.network_options
 @common.max_ms_option(required=True)

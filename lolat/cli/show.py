@@ -14,7 +14,7 @@ from lolat.cli import common
 @common.command(
     "lolat show epyc-2t",
     "lolat show local --formula",
-    answers={"model-summary": "lolat.model.summary:ModelSummary"},
+    answers={"model-summary": "lolat.device.summary:ModelSummary"},
 )
 @common.model_argument
 @common.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")

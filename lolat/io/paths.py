@@ -19,7 +19,7 @@ LOCAL = "local"
 SHIPPED = "shipped"
 OFF = "off"
 STATE = ".state.json"
-"""How the name of a file ends that says when a model was last checked; see `lolat.model.state`."""
+"""How the name of a file ends that says when a model was last checked; see `lolat.device.state`."""
 
 _FEW = 10  # names in a message
 _LEARN = "`lolat learn cpu`"

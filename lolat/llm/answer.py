@@ -33,7 +33,7 @@ from lolat.llm.serving import (
 from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.training.prices import Rental
+    from lolat.hardware.prices import Rental
 
 COVERAGE = 0.9
 MOST_TOKENS, MOST_USERS, MOST_GPUS = 10_000_000, 1_000_000, 1024

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.io.results import Result
 from lolat.llm.answer import LanguageModel, ServedModel
 from lolat.llm.names import find_decoder
 from lolat.units import by_text, plural
-
-if TYPE_CHECKING:
-    from lolat.model import Model
 
 OF_THE_GPU = ("dtype", "not-timed")
 """Errors for which a GPU is left out among several."""
@@ -73,17 +70,19 @@ def _load(found: Mapping[str, LanguageModel]) -> tuple[int, list[str]]:
     return users, [name for name, loads in each.items() if users not in loads]
 
 
-def compare(models: Mapping[str, Model], config: Any, **question: Any) -> ComparedModels:
-    """Ask each of `models`, by name; `question`: of `Model.llm`.
+def compare(
+    devices: Mapping[str, Callable[..., LanguageModel]], config: Any, **question: Any
+) -> ComparedModels:
+    """Ask each of `devices`, by name: its `Model.llm`, which `question` is for.
 
     AnswerIsNo where none keeps the limits, or holds the model; InputError where none knows it.
     """
     decoder = find_decoder(config)
     found: dict[str, LanguageModel] = {}
     errors: dict[str, AnswerIsNo | InputError] = {}
-    for name, model in models.items():
+    for name, ask in devices.items():
         try:
-            answer = model.llm(decoder, **question)
+            answer = ask(decoder, **question)
         except (AnswerIsNo, ModelFileError) as error:
             errors[name] = error
             continue
@@ -105,11 +104,11 @@ def compare(models: Mapping[str, Model], config: Any, **question: Any) -> Compar
                 f"{plural(held, 'user')} at most, not {users:,} as the others"
             )
     for name in found:
-        answer = models[name].llm(decoder, **question)
+        answer = devices[name](decoder, **question)
         if row := answer.compared:
             # The remarks are to be of this row alone.
             alone = {"concurrency": row.concurrency, "tensor_parallel": row.tensor_parallel}
-            found[name] = models[name].llm(decoder, **question | alone)
+            found[name] = devices[name](decoder, **question | alone)
     made = ComparedModels(found, {name: str(error) for name, error in errors.items()})
     if not found:
         why = "; ".join(f"{name}: {error.message}" for name, error in errors.items())

@@ -14,7 +14,7 @@ from lolat.llm.decoder import DTYPES
 from lolat.llm.forms import FORMS, PEAKS, Facts, Rows
 
 if TYPE_CHECKING:
-    from lolat.fitting.gpus import Gpu
+    from lolat.hardware.gpus import Gpu
 
 MOST_CHANGE = 0.4
 """No correction of a logarithm is larger."""

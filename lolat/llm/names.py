@@ -136,7 +136,9 @@ def _quantized(
     if rest.endswith("-kv"):
         return replace(decoder, kv_dtype="fp8")
     if owner in FP8_CACHE and dtype in ("fp8", "fp8_block", "nvfp4"):
-        remark = f"the cache is FP8, as {owner} publishes this model; --kv-dtype bfloat16 changes it"
+        remark = (
+            f"the cache is FP8, as {owner} publishes this model; --kv-dtype bfloat16 changes it"
+        )
         return replace(decoder, kv_dtype="fp8", cache_remark=remark)
     if not owner and rest in ("fp8", "fp4", "nvfp4") and dtype != "fp8_block":
         remark = (

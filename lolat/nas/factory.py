@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from lolat.device.predictors.kernels import Kernels
 from lolat.errors import InputError
-from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.progress import Progress

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lolat.device.file import read
 from lolat.errors import InputError, arg
 from lolat.io.progress import Progress
 from lolat.io.tables import Table, read_table
 from lolat.io.writing import AnyPath, check_file
-from lolat.model.file import read
 from lolat.nas.pieces import Explanation, explain, outlying, spreads
 from lolat.nas.sampled import Costs, NasModel, Sample, Section
 from lolat.nas.space import Space

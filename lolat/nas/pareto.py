@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from lolat.device import Device, load
+from lolat.device.intervals import COVERAGE
 from lolat.errors import AnswerIsNo, InputError, arg
-from lolat.fitting.intervals import COVERAGE
 from lolat.io.progress import Progress
 from lolat.io.results import Result
 from lolat.io.tables import is_table, read_table, to_csv
 from lolat.io.writing import AnyPath, check_file, not_written, shown_path
-from lolat.model import Model, load
 from lolat.nas.evolution import Archive, evolve, fastest, front
 from lolat.nas.fewshot import read_archs
 from lolat.nas.sampled import NasModel
@@ -96,7 +96,7 @@ class SearchResult(Result):
 
 def search(
     space: str | Space,
-    model: AnyPath | Model,
+    model: AnyPath | Device,
     objective: AnyPath | Callable[..., Any],
     *,
     max_ms: float | None = None,
@@ -123,7 +123,7 @@ def search(
     argument.
     """
     shown = progress or Progress()
-    loaded = model if isinstance(model, Model) else load(model)
+    loaded = model if isinstance(model, Device) else load(model)
     check_file(accuracy, "accuracy")
     known = Scores(of_space := find_space(space, shown), objective, accuracy, shown)
     if known.rows is not None:
@@ -215,7 +215,7 @@ def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:
 
 
 def _front(
-    archive: Archive, sign: float, space: Space, model: Model, max_ms: float
+    archive: Archive, sign: float, space: Space, model: Device, max_ms: float
 ) -> tuple[FrontCandidate, ...]:
     """The front of all that were scored, its whole networks predicted by the model.
 

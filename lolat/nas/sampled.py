@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
+from lolat.device import Device
+from lolat.device.file import lacks, put
+from lolat.device.predicting import as_whole
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import converted
 from lolat.io.progress import Progress
 from lolat.io.writing import AnyPath
-from lolat.model import Model
-from lolat.model.file import lacks, put
-from lolat.model.predicting import as_whole
 from lolat.nas.pieces import FREEDOM, Pieces
 from lolat.nas.scorer import Scorer
 from lolat.units import plural
@@ -164,7 +164,7 @@ class NasModel(Scorer):
         put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
 
 
-def from_model(model: Model, space: Space) -> NasModel:
+def from_model(model: Device, space: Space) -> NasModel:
     """The fitted model of `space` in a device's file; ModelFileError for none, and a damaged one."""
     spaces = model.document.get("spaces", {})
     if space.name not in spaces:
@@ -190,7 +190,7 @@ def from_model(model: Model, space: Space) -> NasModel:
 
 def scorer_for(
     space: Space,
-    model: Model,
+    model: Device,
     batch_size: int = 1,
     predictor: str | None = None,
     progress: Progress | None = None,
@@ -212,7 +212,7 @@ def scorer_for(
     )
 
 
-def samples_only(argument: str, model: Model) -> InputError:
+def samples_only(argument: str, model: Device) -> InputError:
     """The error where an argument is given that samples of a space do not answer for."""
     return InputError(
         f"{arg(argument)}: {model.source} knows networks measured at batch size 1 alone; leave "

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.fitting.predictors.formula import Formula
+from lolat.device.predictors.formula import Formula
 from lolat.nas.grid import CHUNK, Grid
 
 DECODED = 16 * CHUNK  # of an index range at a time

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from lolat.device import Device, load
+from lolat.device.intervals import COVERAGE
 from lolat.errors import InputError, arg
-from lolat.fitting.intervals import COVERAGE
 from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
 from lolat.io.tables import read_table, to_csv
 from lolat.io.writing import AnyPath, check_file, write_bytes
-from lolat.model import Model, load
 from lolat.nas.fewshot import read_archs
 from lolat.nas.pareto import none_within
 from lolat.nas.sampled import NasModel
@@ -76,7 +76,7 @@ class ScoreResult(Result):
 
 def score(
     space: str | Space,
-    model: AnyPath | Model,
+    model: AnyPath | Device,
     output: AnyPath,
     *,
     among: AnyPath | None = None,
@@ -99,7 +99,7 @@ def score(
     than ten million rows.
     """
     shown = progress or Progress()
-    loaded = model if isinstance(model, Model) else load(model)
+    loaded = model if isinstance(model, Device) else load(model)
     of_space = find_space(space, shown)
     function = None if value is None else find_function(value, "value")
     check_file(output, "output", make_folder=True)
@@ -137,7 +137,7 @@ def score(
 
 
 def _sure(
-    result: ScoreResult, space: Space, scorer: Scorer, model: Model, first: np.ndarray
+    result: ScoreResult, space: Space, scorer: Scorer, model: Device, first: np.ndarray
 ) -> ScoreResult:
     """The result with how sure its first candidate is; `first`: (1, positions), or none."""
     if not len(first):

@@ -23,15 +23,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lolat.device import Device
+from lolat.device.predicting import as_whole
+from lolat.device.predictors.formula import Formula
+from lolat.device.predictors.kernels import Kernels
 from lolat.errors import InputError
-from lolat.fitting.predictors.formula import Formula
-from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.io.progress import Progress
-from lolat.model import Model
-from lolat.model.predicting import as_whole
 from lolat.nas.factory import Decomposition, Finder, Networks
 from lolat.nas.grid import Grid
 from lolat.nas.pieces import Pieces, of_tables
@@ -243,7 +243,7 @@ class Space:
 
     def scorer(
         self,
-        model: Model,
+        model: Device,
         batch_size: int = 1,
         predictor: str | None = None,
         progress: Progress | None = None,
@@ -256,7 +256,9 @@ class Space:
         """
         return scorer_for(self, model, batch_size, predictor, progress)
 
-    def by_formula(self, model: Model, batch_size: int = 1, predictor: str | None = None) -> Scorer:
+    def by_formula(
+        self, model: Device, batch_size: int = 1, predictor: str | None = None
+    ) -> Scorer:
         """The scorer by the formula of inference, whatever samples the model has; small."""
         formula, size = model.predictor(predictor), as_whole(batch_size)
         if not isinstance(formula, Kernels):
@@ -276,7 +278,7 @@ class Space:
         return replace(found, source=exact)
 
     def tables_ms(
-        self, model: Model, batch_size: int = 1, predictor: str | None = None
+        self, model: Device, batch_size: int = 1, predictor: str | None = None
     ) -> tuple[Formula, list[Times]]:
         """The formula, and tables of milliseconds that add up, with its constant, to a latency.
 

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lolat.device.predictors.kernels import Kernels
 from lolat.errors import InputError
-from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import MOST_COUNT
 from lolat.graph.counts import COLUMNS, count

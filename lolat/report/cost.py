@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from lolat.graph.modes import EAGER
+from lolat.hardware.prices import Offer, Prices
 from lolat.report.prediction import apart_words, grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import table_lines
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
 from lolat.training.model import Limits, TrainingPrediction
-from lolat.training.prices import Offer, Prices
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
 
 

@@ -9,15 +9,15 @@ from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lolat.fitting.intervals import COVERAGE, half_width, machine, noise_floor, repeatability_of
-from lolat.fitting.predictors.extended import Extended
-from lolat.fitting.predictors.formula import CONSTANT
+from lolat.device import Device
+from lolat.device.intervals import COVERAGE, half_width, machine, noise_floor, repeatability_of
+from lolat.device.predictors.extended import Extended
+from lolat.device.predictors.formula import CONSTANT
+from lolat.device.rates import rates_of
+from lolat.device.running import span
+from lolat.device.summary import Families, Rate, families_of, framework_of, headline
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED
-from lolat.model import Model
-from lolat.model.rates import rates_of
-from lolat.model.running import span
-from lolat.model.summary import Families, Rate, families_of, framework_of, headline
 from lolat.report.tables import table_lines
 from lolat.units import digits, milliseconds, percent, plain, plural
 
@@ -40,7 +40,7 @@ def wrapped(line: str, first: int = 0, others: int = 2) -> list[str]:
 # ---- The device
 
 
-def describe(model: Model) -> Iterator[str]:
+def describe(model: Device) -> Iterator[str]:
     """The lines of `lolat show`."""
     yield headline(model)
     yield from device_lines(model)
@@ -70,7 +70,7 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
         yield f"Single layers of 2018, for `lolat mlp`: {', '.join(layers)}"
 
 
-def learned(model: Model, path: str, name: str, was_measured: bool = True) -> Iterator[str]:
+def learned(model: Device, path: str, name: str, was_measured: bool = True) -> Iterator[str]:
     """The lines at the end of `learn` and `fit`; commands find the model by `name`.
 
     `was_measured`: its latencies just now, so that remarks on the measuring are shown too.
@@ -108,7 +108,7 @@ def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _titled("while learning" if is_learned else "notes", map(plain, remarks))
 
 
-def device_lines(model: Model) -> Iterator[str]:
+def device_lines(model: Device) -> Iterator[str]:
     """How far off a model is, and where the time goes on its device."""
     if model.predictors:
         yield from _titled("how far off, each left out of the fit", _errors(model))
@@ -121,7 +121,7 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield from ("", title, *shown)
 
 
-def _errors(model: Model) -> Iterator[str]:
+def _errors(model: Device) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
     document = model.document
     errors, floor = document["predictors"][model.default].get("error", {}), noise_floor(document)
@@ -147,7 +147,7 @@ def _errors(model: Model) -> Iterator[str]:
         yield f"this machine: blocks measured again differ by {percent(floor)}{times}"
 
 
-def _where_time_goes(model: Model) -> Iterator[str]:
+def _where_time_goes(model: Device) -> Iterator[str]:
     """Three parts of the time, each with its rate."""
     rates = rates_of(model)
     if rates is None:
@@ -216,7 +216,7 @@ def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
 # ---- The formulas
 
 
-def formula_lines(model: Model) -> Iterator[str]:
+def formula_lines(model: Device) -> Iterator[str]:
     """The lines of `lolat show --formula`: each formula of the model and its terms."""
     yield headline(model)
     if not model.predictors:

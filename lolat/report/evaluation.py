@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import Any
 
-from lolat.fitting.domain import fit_again
-from lolat.model import Model
-from lolat.model.state import LIMIT
-from lolat.model.summary import headline
+from lolat.device import Device
+from lolat.device.domain import fit_again
+from lolat.device.state import LIMIT
+from lolat.device.summary import headline
 from lolat.report.tables import table_lines
 from lolat.units import milliseconds, percent, plain
 
@@ -111,7 +111,7 @@ def _figure(value: float | None) -> str:
 # ---- `lolat doctor`: whether a model still holds
 
 
-def doctor_lines(model: Model, model_name: str, result: Diagnosis) -> Iterator[str]:
+def doctor_lines(model: Device, model_name: str, result: Diagnosis) -> Iterator[str]:
     """What `doctor` prints: the model, its networks then and now, the verdict, what to do."""
     yield headline(model)
     if result.networks:

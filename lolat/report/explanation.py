@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 
+from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
+from lolat.device.budget import BudgetAnswer, value_words
 from lolat.graph.counts import KINDS, MEANINGS
-from lolat.model.attribution import Attribution, Counterfactual, Explanation, Term
-from lolat.model.budget import BudgetAnswer, value_words
 from lolat.report.prediction import latency, note_lines, totals
 from lolat.report.rows import TERMS, named_parts, short_name
 from lolat.report.tables import table_lines

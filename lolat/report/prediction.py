@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from lolat.graph.analysis import parameters
-from lolat.model.prediction import (
+from lolat.device.prediction import (
     Prediction,
     domain_words,
     interval_words,
     memory_words,
     no_room_words,
 )
-from lolat.model.running import held_words, name_of, way_words
-from lolat.model.summary import headline
+from lolat.device.running import held_words, name_of, way_words
+from lolat.device.summary import headline
+from lolat.graph.analysis import parameters
 from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
 from lolat.report.tables import table_lines
 from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural, quantity

@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lolat import readers
+from lolat.device import Device
+from lolat.device.predicting import why_left_out
+from lolat.device.running import mode_of, name_of
 from lolat.errors import InputError, LolatError
-from lolat.fitting.gpus import gpu_of
 from lolat.graph import Graph
 from lolat.graph.analysis import trained_whole
+from lolat.hardware.gpus import gpu_of
+from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
-from lolat.model import Model
-from lolat.model.predicting import why_left_out
-from lolat.model.running import mode_of, name_of
 from lolat.readers.children import OnProgress
-from lolat.training.cost import Cost, check_limits, frontier
+from lolat.training.cost import Cost, check_limits, cost_on, frontier
 from lolat.training.model import Limits
-from lolat.training.prices import rental_of
 from lolat.units import by_text, dollars, duration, plain, plural
 
 
@@ -102,7 +102,7 @@ TRIED = ("tf32", "amp")
 
 
 def compare(
-    models: Sequence[Model],
+    models: Sequence[Device],
     network: Any,
     way: tuple[str | None, str | None],
     batch_sizes: Sequence[int | str],
@@ -114,7 +114,7 @@ def compare(
 
     `way`: (precision, launch) of each, None: the precision in which it is fastest, as it was measured.
     `left_out`: devices that cannot answer, and why; `on_progress`: called for each device (done, all,
-    name); `asked`: see `lolat.model.Model.cost`. InputError where no device can answer.
+    name); `asked`: see `lolat.api.model.Model.cost`. InputError where no device can answer.
     """
     check_limits(**asked)
     graph = trained_whole(readers.read(network, asked.pop("input_size", None)))
@@ -168,7 +168,7 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
 
 
 def _answers(
-    models: Sequence[Model],
+    models: Sequence[Device],
     graph: Graph,
     way: tuple[str | None, str | None],
     batch_size: int | str,
@@ -191,7 +191,7 @@ def _answers(
         costs, refused = [], ""
         for precision in way[:1] if way[0] else (None, *TRIED):
             try:
-                costs.append(model.run_as(precision, way[1]).cost(graph, batch_size, **asked))
+                costs.append(cost_on(model.run_as(precision, way[1]), graph, batch_size, **asked))
             except LolatError as error:
                 refused = refused or why_left_out(error)
         if costs:
@@ -202,12 +202,12 @@ def _answers(
     return list({(c.device, c.precision, c.launch): c for c in found}.values())
 
 
-def _launch(model: Model) -> str | None:
+def _launch(model: Device) -> str | None:
     """How a model's operations were launched; None where it has no formula of latencies."""
     return mode_of(model.document).launch if "predictors" in model.document else None
 
 
-def _too_small(model: Model, least_gib: float | None, prices: Any) -> str | None:
+def _too_small(model: Device, least_gib: float | None, prices: Any) -> str | None:
     """Why a device is left out that has less memory than is asked for, and is not rented with more."""
     gpu = gpu_of(model.document)
     own_gib = None if gpu is None else gpu.memory_gib

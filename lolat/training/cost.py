@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lolat import readers
+from lolat.device.file import OF_TRAINING, lacks
+from lolat.device.intervals import COVERAGE
+from lolat.device.predicting import AUTO as AUTO
+from lolat.device.predicting import no_memory
+from lolat.device.prediction import no_room_words
+from lolat.device.predictors.kernels import Kernels
+from lolat.device.running import as_written
 from lolat.errors import InputError, arg
-from lolat.fitting.gpus import Gpu, available_bytes, find_gpu, gpu_of, precision_of
-from lolat.fitting.predictors.kernels import Kernels
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting, trained_whole
 from lolat.graph.modes import Mode
-from lolat.io.results import Result, plain_data
-from lolat.model.file import OF_TRAINING, lacks
-from lolat.model.predicting import AUTO as AUTO
-from lolat.model.predicting import no_memory
-from lolat.model.prediction import no_room_words
-from lolat.training.epochs import EpochTraining
-from lolat.training.estimate import EstimatedTraining, ForwardTraining
-from lolat.training.iteration import half_remarks, memory_bytes, optimizer_named
-from lolat.training.learning import MeasuredTraining
-from lolat.training.link import MACHINE, Link, assumed_link
-from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
-from lolat.training.prices import (
+from lolat.hardware.gpus import Gpu, available_bytes, find_gpu, gpu_of, precision_of
+from lolat.hardware.links import MACHINE, Link, assumed_link
+from lolat.hardware.prices import (
     Offer,
     Prices,
     Rental,
@@ -37,7 +33,16 @@ from lolat.training.prices import (
     price_list,
     rental_of,
 )
+from lolat.io.results import Result, plain_data
+from lolat.training.epochs import EpochTraining
+from lolat.training.estimate import EstimatedTraining, ForwardTraining
+from lolat.training.iteration import half_remarks, memory_bytes, optimizer_named
+from lolat.training.learning import MeasuredTraining
+from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.units import dollars, duration, milliseconds, plain, plural
+
+if TYPE_CHECKING:
+    from lolat.device import Device
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,6 +165,26 @@ NO_LIMITS = Limits()
 MUCH_MORE = 1.2  # times the memory of a model's device, that is spoken of
 
 
+def cost_on(
+    device: Device, network: Any, batch_size: int | str, samples: int | None = None, epochs: int = 1,
+    optimizer: str = "sgd", coverage: float | None = None, *, replicas: int | Sequence[int] = 1,
+    validation_samples: int | None = None, max_hours: float | None = None,
+    max_dollars: float | None = None, **asked: Any,
+) -> Cost:  # fmt: skip
+    """The cost of training on `device`; arguments and errors as of `lolat.api.model.Model.cost`."""
+    largest = batch_size == AUTO
+    run = TrainingRun(
+        1 if largest else batch_size, samples, epochs, optimizer,  # type: ignore[arg-type]
+        COVERAGE if coverage is None else coverage, validation_samples,
+    )  # fmt: skip
+    return cost(
+        training_of(device.document, device.source), network, run,
+        [replicas] if isinstance(replicas, int) else replicas, limits=Limits(max_hours, max_dollars),
+        largest=largest, device=device.label,
+        written=lambda graph: training_of(as_written(device, graph).document, device.source), **asked,
+    )  # fmt: skip
+
+
 def cost(
     training: Training, network: Any, run: TrainingRun, replicas: Sequence[int] = (1,), *,
     link_gbps: float | None = None, price_per_hour: float | None = None,
@@ -171,7 +196,7 @@ def cost(
 
     `replicas`: none: as many as one instance of the price list has, within the data set. `largest`: not the
     batch of `run` but the largest that fits. `device`: the model as it was given. `written`: the device's
-    training of a network that is in half itself. Others, and errors: see `lolat.model.Model.cost`.
+    training of a network that is in half itself. Others, and errors: see `lolat.api.model.Model.cost`.
     """
     check_limits(run.samples, price_per_hour, prices, **asdict(limits))
     available = _available(training, memory_gib)

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from lolat.device.file import made
+from lolat.device.intervals import conformal_quantile
 from lolat.errors import InputError
-from lolat.fitting.intervals import conformal_quantile
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters, trained_whole
@@ -19,7 +20,6 @@ from lolat.graph.modes import MODE_COLUMNS, Mode
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
 from lolat.io.tables import read_table
-from lolat.model.file import made
 from lolat.training.iteration import PASS_TERMS, Optimizer, optimizer_named, pass_rows
 from lolat.training.model import Iteration, Training, TrainingRun
 

@@ -22,23 +22,23 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.fitting.domain import MOSTLY_SHARE, NEGLIGIBLE_SHARE, Outside, widened
-from lolat.fitting.intervals import Evidence, conformal_quantile, noise_floor
-from lolat.fitting.predictors.host import Steps
-from lolat.fitting.predictors.kernels import (
+from lolat.device import Device
+from lolat.device.domain import MOSTLY_SHARE, NEGLIGIBLE_SHARE, Outside, widened
+from lolat.device.file import OF_TRAINING, how_to_add
+from lolat.device.intervals import Evidence, conformal_quantile, noise_floor
+from lolat.device.predicting import of_its_source, other_framework, outside_of_tables
+from lolat.device.predictors.host import Steps
+from lolat.device.predictors.kernels import (
     LEAST_STEPS,
     NOTHING_MEASURED,
     Kernels,
     TrainingSteps,
 )
+from lolat.device.running import is_measured
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze, parameters
 from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
-from lolat.model import Model
-from lolat.model.file import OF_TRAINING, how_to_add
-from lolat.model.predicting import of_its_source, other_framework, outside_of_tables
-from lolat.model.running import is_measured
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, state_bytes
 from lolat.training.model import Iteration, Training
 from lolat.units import milliseconds
@@ -85,7 +85,7 @@ class ForwardTraining(Training):
         """`document`: a valid model file's, with latencies; `known`: of their median are the ratios."""
         self.document, self.name = document, str(document["device"])
         self.command = how_to_add(document, source, OF_TRAINING)
-        self.latency = Model(document, source)
+        self.latency = Device(document, source)
         self.ratios = np.median(list(known), axis=0).tolist()
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
@@ -151,7 +151,7 @@ class EstimatedTraining(Training):
     def __init__(self, document: Mapping[str, Any]) -> None:
         """`document`: a valid model file's, with the predictor "kernels"."""
         self.document, self.name = document, str(document["device"])
-        self.latency = Model(dict(document))
+        self.latency = Device(dict(document))
         entry = document["predictors"][Kernels.name]
         self.formula = msgspec.convert(entry, Kernels)
         steps = document["predictors"].get(TrainingSteps.name)

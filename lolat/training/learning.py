@@ -8,18 +8,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
+from lolat.device import Device
+from lolat.device.domain import MOSTLY_SHARE, Outside, widened
+from lolat.device.file import Noise
+from lolat.device.intervals import Evidence, interval_entry
+from lolat.device.predicting import other_framework
 from lolat.errors import InputError
-from lolat.fitting.domain import MOSTLY_SHARE, Outside, widened
-from lolat.fitting.intervals import Evidence, interval_entry
 from lolat.fitting.least_squares import fit_relative, leave_out, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
-from lolat.model import Model
-from lolat.model.file import Noise
-from lolat.model.predicting import other_framework
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
 from lolat.training.model import Iteration, Training
 from lolat.units import percent
@@ -286,7 +286,7 @@ class MeasuredTraining(Training):
         self.section: Section = converted(document["training"], Section, source, "$.training")
         self.epoch_ms = self.section.loop_ms.epoch
         self.forward, self.backward = map(_row, (self.section.forward_ms, self.section.backward_ms))
-        self.latency = Model(document, source)
+        self.latency = Device(document, source)
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`."""

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from lolat.device.intervals import COVERAGE, check_coverage
+from lolat.device.predicting import as_whole
+from lolat.device.running import mode_of
 from lolat.errors import InputError, arg
-from lolat.fitting.intervals import COVERAGE, check_coverage
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from lolat.graph.modes import Mode
-from lolat.model.predicting import as_whole
-from lolat.model.running import mode_of
+from lolat.hardware.links import Link
+from lolat.hardware.prices import Rented
+from lolat.training.exchange import exchange_ms, gradients
 from lolat.training.iteration import Optimizer, optimizer_named, state_bytes
-from lolat.training.link import Link, exchange_ms, gradients
-from lolat.training.prices import Rented
 
 # ---- The question.
 

@@ -8,15 +8,15 @@ from shlex import join
 from typing import Any
 from urllib.parse import urlencode
 
+from lolat.api.model import Model
+from lolat.device.budget import budget, value_words
+from lolat.device.prediction import Prediction
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.io.results import element, escape
 from lolat.llm.answer import GOES_TO, LanguageModel
 from lolat.llm.compare import ComparedModels
 from lolat.llm.decoder import Decoder
-from lolat.model import Model
-from lolat.model.budget import budget, value_words
-from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks.sections import table
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines

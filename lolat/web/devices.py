@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from lolat.api.model import Model, load
+from lolat.device.file import answers_for
 from lolat.errors import LolatError
 from lolat.io import paths as places
-from lolat.model import Model, load
-from lolat.model.file import answers_for
 from lolat.units import plain
 
 

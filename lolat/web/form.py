@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from lolat.device.budget import VARY
 from lolat.errors import InputError, LolatError
-from lolat.fitting.gpus import PRECISIONS
 from lolat.graph.modes import LAUNCHES
+from lolat.hardware.gpus import PRECISIONS
 from lolat.llm.answer import MOST_GPUS, MOST_TOKENS, MOST_USERS
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
-from lolat.model.budget import VARY
 from lolat.readers.cache import shipped_networks
 from lolat.readers.children import ENDINGS
 from lolat.training.cost import AUTO

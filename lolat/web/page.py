@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lolat import __version__
+from lolat.device.prediction import domain_words, interval_words
+from lolat.device.running import way_words
 from lolat.errors import LolatError
-from lolat.model.prediction import domain_words, interval_words
-from lolat.model.running import way_words
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words
 from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.model.file import write
+from lolat.device.file import write
 from tests import synthetic
 from tests.browser import chromium
 from tests.processes import PATIENCE_S

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from lolat.api.model import Model
+from lolat.device.attribution import explain
+from lolat.device.prediction import Prediction
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.blocks import cut
 from lolat.graph.counts import GROUPS
-from lolat.model import Model
-from lolat.model.attribution import explain
-from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks import page as page_of
 from lolat.report.explanation import rate
 from lolat.report.rows import TERMS

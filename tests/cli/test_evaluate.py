@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lolat.model import load
+from lolat.api.model import load
 from tests import synthetic
 from tests.cli.commands import Command, Measuring
 

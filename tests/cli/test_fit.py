@@ -11,13 +11,13 @@ from statistics import median
 
 import pytest
 
+from lolat.api.model import load
+from lolat.device.file import read
 from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
-from lolat.model import load
-from lolat.model.file import read
 from tests import synthetic
 from tests.cli.commands import Command
-from tests.devices import made_up
+from tests.fitting import made_up
 
 THREE = ["acts", "inp", "flops", "latency_ms"]
 
@@ -54,7 +54,7 @@ def test_a_table_with_all_counts(lolat: Command, tmp_path: Path, name: str) -> N
 # ---- Operations: `fit`, then `predict` and `evaluate --table`.
 
 
-ENCODER = "tests.devices.made_up:encoder"
+ENCODER = "tests.fitting.made_up:encoder"
 
 
 def fitted(lolat: Command, folder: Path) -> Path:

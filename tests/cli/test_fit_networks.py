@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import lolat as library
+from lolat.api.model import load
+from lolat.device.file import read
 from lolat.errors import InputError
 from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
-from lolat.model import load
-from lolat.model.file import read
 from lolat.training.cost import training_of
 from lolat.training.iteration import optimizer_named
 from tests import synthetic

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lolat.api.model import load
 from lolat.graph.counts import FEATURES
-from lolat.model import load
 from tests import synthetic
 from tests.cli.commands import Command
 

@@ -111,7 +111,7 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
     monkeypatch.setattr("microbench.environment.cpu_model", lambda: "EPYC")
     monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
     monkeypatch.setattr("microbench.environment.processor_facts", dict)
-    monkeypatch.setattr("lolat.model.learning.model_document", document)
+    monkeypatch.setattr("lolat.fitting.blocks.model_document", document)
     monkeypatch.setattr("microbench.backends.cpu_count", lambda: 2)
     monkeypatch.setattr("microbench.learn.measure_blocks", measure)
     assert learn.main(arguments) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lolat as lolat_package
-from lolat.model.file import read, write
+from lolat.device.file import read, write
 from microbench import environment
 from tests import synthetic
 from tests.cli.commands import Command, Result

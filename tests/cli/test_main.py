@@ -209,7 +209,7 @@ LEAVES = dict(command_line.leaves(group))
 
 def test_the_choices_are_those_there_are() -> None:
     """They are written out, so that a help imports nothing."""
-    from lolat.fitting.predictors import PREDICTORS
+    from lolat.device.predictors import PREDICTORS
     from lolat.graph.modes import LAUNCHES
     from lolat.training.iteration import OPTIMIZERS, optimizer_named
     from microbench.backends import BACKENDS

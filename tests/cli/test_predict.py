@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from lolat.api.model import load
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
-from lolat.model import load
 from tests import synthetic
 from tests.cli.commands import Command, one_line, process
 

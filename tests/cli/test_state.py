@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lolat.model import state
+from lolat.device import state
 from microbench.environment import Difference
 from tests import synthetic
 from tests.cli.commands import Command, Measuring, one_line

@@ -17,8 +17,8 @@ import pytest
 import lolat as package
 from benchmarks import calls
 from benchmarks.schema import ANSWERS
+from lolat.api.model import Model
 from lolat.io.results import Result
-from lolat.model import Model
 from tests import synthetic
 from tests.cli.commands import Command, valid_answer
 from tests.llm import known_gpu

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 import lolat
+from lolat.api.model import Model
+from lolat.device.running import mode_of
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.io.paths import SHIPPED, list_models
-from lolat.model import Model
-from lolat.model.running import mode_of
 from lolat.readers import read
 
 FILES = [

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import lolat
+from lolat.api.model import Model
 from lolat.errors import LolatError
-from lolat.model import Model
 from tests.contract import test_nothing_ignored as options
 from tests.contract.test_nothing_ignored import folder as folder
 

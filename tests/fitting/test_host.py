@@ -1,69 +1,85 @@
-"""The host that starts operations: the device's waits, against a queue that is played step by step."""
+"""What tables tell of the host: from operations timed alone, from networks, from nothing."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pytest
 
-from lolat.fitting.predictors.host import BACKWARD, GRAPH_CALLS, GRAPH_MS, VIEW, Host, Steps, waits
+from lolat.api.model import Model
+from lolat.device.file import validate
+from lolat.device.intervals import Evidence
+from lolat.device.predictors.host import FACTOR, USUAL_MS
+from lolat.fitting.from_tables import (
+    ELSEWHERE,
+    Timed,
+    facts_document,
+    least_of,
+    tables_document,
+)
+from lolat.fitting.times import Times
 from lolat.graph import work as c
-from lolat.graph.modes import AMP, Mode
-from tests.fitting.test_kernels import work_of
-
-HOST = Host(0.03, 1.6, "fitted")
-
-
-def played(starts: list[float], run: list[float]) -> list[float]:
-    """How long the device waits before each step."""
-    clock = free = 0.0
-    waited = []
-    for start, ms in zip(starts, run, strict=True):
-        clock += start
-        begun = max(clock, free)
-        waited.append(begun - free)
-        free = begun + ms
-    return waited
+from lolat.graph.modes import Mode
+from lolat.hardware.sheets import read_facts
+from lolat.tables.timed import read_operations
+from tests.device.test_kernels import work_of
+from tests.fitting import made_up
 
 
-@pytest.mark.parametrize("slow", [0.01, 1.0, 100.0])
-def test_the_device_waits_as_in_a_queue(slow: float) -> None:
-    draw = np.random.default_rng(0)
-    for number in (0, 1, 2, 50):
-        starts, run = slow * draw.exponential(size=number), draw.exponential(size=number)
-        run[number // 2 :] *= draw.random(number - number // 2) > 0.5  # views
-        found = waits(starts, run)
-        np.testing.assert_allclose(found, played(list(starts), list(run)), atol=1e-9)
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return made_up.write_tables(tmp_path_factory.mktemp("tables"))
 
 
-def test_a_view_is_cheaper_and_a_graph_starts_all_at_once() -> None:
-    work = work_of([(1, 64, 64, 64, 3e4), (0, 0, 0, 0, 0)])
-    assert HOST.starts(work, Mode()).tolist() == pytest.approx([0.03, VIEW * 0.03])
-    assert HOST.starts(work, Mode(launch="compiled")).tolist() == HOST.starts(work, Mode()).tolist()
-    assert HOST.starts(work, Mode(launch="graph")).sum() == pytest.approx(
-        2 * GRAPH_MS + GRAPH_CALLS * 0.03
+def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path]) -> None:
+    """Half way, as logarithms, between the table's launch and that of hosts usually."""
+    operations, facts = tables
+    rows = read_operations(operations)
+    timed = Timed(rows, [], Mode())
+    document = tables_document("desk", "desk", timed, read_facts(facts, "desk"), {}, print)
+    validate(document, "desk")
+    entry = document["predictors"]["kernels"]
+    host = entry["host"]
+    assert host["start_ms"] == pytest.approx((made_up.LAUNCH_MS * USUAL_MS) ** 0.5, rel=0.2)
+    assert (host["source"], host["launch"]) == ("fitted", "eager")
+    assert host["factor"] == FACTOR["fitted"]
+    least = document["domain"]["least"]
+    assert set(least) == {"operation_ms"}
+    alone = sorted(o.latency_ms for o in rows)
+    assert alone[0] <= least["operation_ms"] <= alone[len(alone) // 20]
+    plain = {k: v for k, v in entry.items() if k != "elsewhere"}
+    wide, narrow = (msgspec.convert(e, Evidence).half_width(1.0) for e in (entry, plain))
+    assert wide**2 - narrow**2 == pytest.approx((1.645 * ELSEWHERE) ** 2, rel=1e-3)
+    formula = Model(document).predictor()
+    tiny = work_of([(0, 0, 0, 0, 4)], c.ELEMENTS)
+    assert formula.times(tiny)[0][0] < 0.3 * made_up.LAUNCH_MS, "of which most is the host's"
+
+
+def test_a_data_sheet_alone_says_nothing_of_the_host(tables: tuple[Path, Path]) -> None:
+    entry = facts_document("desk", "desk", read_facts(tables[1], "desk"), {})["predictors"][
+        "kernels"
+    ]
+    assert entry["host"] == {
+        "start_ms": USUAL_MS, "factor": 2.0, "source": "assumed", "launch": "eager",
+        "call_ms": 0.0,
+    }  # fmt: skip
+
+
+def test_the_least_of_a_table_of_networks() -> None:
+    """All but one in a hundred are above."""
+    one = work_of([(1, 1, 1, 1, 1)] * 4)
+    ms = np.arange(1.0, 202.0)
+    times = Times.of([one] * 201, ms, np.ones(201, bool))
+    sizes = np.full(201, 64)
+    sizes[7] = 100
+    least = least_of(times, sizes)
+    assert (least.batch_size, least.latency_ms, least.most_samples) == (64.0, 3.0, 100.0)
+    assert least.operation_ms == pytest.approx(3.0 / 4)
+    assert least.remark(800, 1e6, 1) == ""
+    assert least.remark(801, 1e6, 1) == "801 samples; networks were timed with 100 at most"
+    with_operations = Times.of([one] * 201, ms, np.arange(201) > 0)
+    assert least_of(with_operations, sizes).most_samples is None, (
+        "operations have sizes of their own"
     )
-
-
-def test_autocast_starts_a_conversion_of_the_weights_of_each_layer() -> None:
-    """Of a dense layer one more; not of a product of two tensors, of a norm, of a compiled network."""
-    row = (1.0, 64.0, 64.0, 64.0, 1e6)
-    work = work_of([row, row, (0, 0, 0, 0, 1e6)], c.DENSE, c.BATCHED, c.NORM)
-    each = (HOST.starts(work, Mode(AMP)) / 0.03).tolist()
-    assert each == pytest.approx([2.0, 1.0, 1.0])
-    assert (HOST.starts(work, Mode(AMP, "compiled")) / 0.03).tolist() == pytest.approx([1.0] * 3)
-
-
-def test_the_steps_of_a_network() -> None:
-    """In the order of the graph, the backward pass last, started as the host does it."""
-    work = work_of([(1, 64, 64, 64, 3e4), (1, 8, 8, 8, 1e3), (0, 0, 0, 0, 0)])
-    work = work._replace(operation=np.array([1, 0, 0]), backward=np.array([False, True, False]))
-    run = np.array([1.0, 2.0, 0.0])
-    shares = np.ones((1, 3))
-    steps = Steps.of(work, run, shares, HOST, Mode())
-    assert steps.operation.tolist() == [0, 1, 0]
-    assert steps.run_ms.tolist() == [0.0, 1.0, 2.0]
-    assert steps.starts_ms.tolist() == pytest.approx([VIEW * 0.03, 0.03, BACKWARD * 0.03])
-    assert (steps.host_bound, steps.host_half) == (False, pytest.approx(np.log(1.6)))
-    assert Steps.of(work, run / 1e3, shares, HOST, Mode()).host_bound is True
-    unknown = Steps.of(work, run, shares, None, Mode())
-    assert (unknown.host_ms, unknown.host_bound, unknown.latency_ms) == (None, None, 3.0)

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from lolat.device.file import made
 from lolat.llm.config import read_decoder
 from lolat.llm.forms import FORMS, Facts, Rows
 from lolat.llm.gpu import Operation, Section, Sheet, Ways, facts_of
-from lolat.model.file import made
 
 SHEET = Sheet(
     multiprocessors=100, bandwidth_gb_s=2000, memory_gib=80, bf16_tflops=1000, fp8_tflops=2000,

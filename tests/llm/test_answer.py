@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.llm.answer import GOES_TO, MOST_TOKENS
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
 from lolat.llm.names import published
 from lolat.llm.serving import GIB
-from lolat.model import Model
 from lolat.report.llm import llm_lines, llm_parts
 from lolat.web.form import TABS
 from tests.cli.commands import Command

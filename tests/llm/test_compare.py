@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
+from lolat.llm.answer import LanguageModel
 from lolat.llm.compare import compare
-from lolat.model import Model
 from tests.cli.commands import Command
 from tests.llm.known_gpu import LARGE, SHEET, document, section
 
@@ -46,6 +48,10 @@ def files() -> dict[str, dict[str, Any]]:
     }
 
 
+def asks(models: Mapping[str, Model]) -> dict[str, Callable[..., LanguageModel]]:
+    return {name: model.llm for name, model in models.items()}
+
+
 ASK = ("eight.json", "--concurrency", "8", "--tensor-parallel", "1")
 
 
@@ -66,7 +72,7 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
     prices = tmp_path / "prices.csv"
     prices.write_text(PRICES)
     asked = {"concurrency": 8, "tensor_parallel": 1, "prices": str(prices)}
-    found = compare(models, LARGE, **asked)
+    found = compare(asks(models), LARGE, **asked)
     dollars = {
         name: price / 3600 / (row.tokens_per_s or 0.0) * 1e6
         for (name, row), price in zip(found.answers.items(), (40, 0.5), strict=True)
@@ -86,7 +92,7 @@ def test_of_each_the_cheapest_tokens_stand_beside_each_other(
     prices = tmp_path / "prices.csv"
     prices.write_text(f"{PRICES}two,h100,2,20\n")
     asked = {"concurrency": 8, "prices": str(prices), **limits}
-    found = compare(models, LARGE, **asked)
+    found = compare(asks(models), LARGE, **asked)
     rows = models["large"].llm(LARGE, **asked).served
     cheapest = min(r.dollars_per_million for r in rows if r.dollars_per_million is not None)
     assert found.answers["large"].gpus == 2
@@ -105,7 +111,7 @@ def test_as_many_users_stand_beside_each_other() -> None:
         for model in models.values()
     ]
     assert (each[0] - each[1], max(each[1])) == ({room + 1}, room)
-    found = compare(models, LARGE, **asked)
+    found = compare(asks(models), LARGE, **asked)
     assert {row.concurrency for row in found.answers.values()} == {room}
 
 
@@ -124,7 +130,7 @@ def test_rows_of_different_loads_are_never_beside_each_other() -> None:
             return replace(found, served=rows)
 
     models: Any = {"one": Few(1), "eight": Few(8), "both": Few(1, 8), "many": Few(8, 32)}
-    found = compare(models, LARGE, concurrency=(1, 8, 32), tensor_parallel=1)
+    found = compare(asks(models), LARGE, concurrency=(1, 8, 32), tensor_parallel=1)
     assert {name: row.concurrency for name, row in found.answers.items()} == {
         "eight": 8, "both": 8, "many": 8
     }  # fmt: skip
@@ -143,12 +149,12 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     models = {name: Model(known) for name, known in files().items() if name != "small"}
     times = {n: m.llm(LARGE, concurrency=8, tensor_parallel=1).chosen for n, m in models.items()}
     limit = times["large"].tpot_ms * 1.05
-    found = compare(models, LARGE, concurrency=8, max_tpot_ms=limit, gpus=1)
+    found = compare(asks(models), LARGE, concurrency=8, max_tpot_ms=limit, gpus=1)
     assert list(found.answers) == ["large"]
     assert found.answers["large"].within is True
     assert "keeps" in found.left_out["slow"]
     with pytest.raises(AnswerIsNo, match=r"large: no configuration.*slow: no configuration") as no:
-        compare(models, LARGE, concurrency=8, max_tpot_ms=0.01)
+        compare(asks(models), LARGE, concurrency=8, max_tpot_ms=0.01)
     assert [*no.value.answer["left_out"]] == ["large", "slow"]
 
 
@@ -156,7 +162,7 @@ def test_remarks_are_of_the_rows_that_are_shown() -> None:
     """Of the default numbers of users 128 do not fit at once in a GPU of 26 GiB, and are not shown."""
     tight = document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26), served=0))
     models = {"large": Model(files()["large"]), "tight": Model(tight), "again": Model(tight)}
-    found = compare(models, LARGE, tensor_parallel=1)
+    found = compare(asks(models), LARGE, tensor_parallel=1)
     assert found.of["tight"].chosen == found.answers["tight"]
     assert all(row.fits for row in found.answers.values())
     (remark,) = found.warnings
@@ -166,10 +172,10 @@ def test_remarks_are_of_the_rows_that_are_shown() -> None:
 def test_what_no_gpu_can_be_asked_is_refused_at_once() -> None:
     models = {name: Model(known) for name, known in files().items()}
     with pytest.raises(InputError) as error:
-        compare(models, LARGE, concurrency=0)
+        compare(asks(models), LARGE, concurrency=0)
     assert error.value.code == "concurrency"
     with pytest.raises(InputError, match=r"large: dtype nvfp4.*slow: dtype nvfp4"):
-        compare(models, LARGE, dtype="nvfp4")
+        compare(asks(models), LARGE, dtype="nvfp4")
 
 
 def test_exit_codes(lolat: Command) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from lolat.api.model import Model
 from lolat.llm.domain import BETWEEN_GB_S, DOUBLING, MOST_SERVED, UNTIMED
-from lolat.model import Model
 from tests.llm.known_gpu import LARGE, LLAMA, SHEET, document, operation, section
 
 

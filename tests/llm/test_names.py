@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.llm.names import find_decoder, published
-from lolat.model import Model
 from lolat.web.form import language_model
 from tests.llm import known_gpu
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
 from lolat.llm.serving import GIB
-from lolat.model import Model
 from tests.llm.known_gpu import LARGE, MIXTURE, SHEET, WAYS, document, operation, section
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lolat.api.model import load
 from lolat.errors import InputError
-from lolat.model import load
 from tests.cli.commands import Command
 from tests.llm.known_gpu import LARGE, document
 

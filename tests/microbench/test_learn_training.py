@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import lolat
+from lolat.device.file import write
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from lolat.model.file import write
 from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, pass_rows, started, variables
 from microbench import learn, learn_training
 from microbench.blocks import Predefined

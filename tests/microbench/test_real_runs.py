@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lolat.model.file import read
+from lolat.device.file import read
 from microbench.journal import read as read_journal
 from tests.processes import PATIENCE_S, is_running, wait_until
 

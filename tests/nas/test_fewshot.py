@@ -13,10 +13,10 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
+from lolat.api.model import Model, load
+from lolat.device.file import made
 from lolat.errors import InputError, ModelFileError
 from lolat.graph.counts import COLUMNS, count
-from lolat.model import Model, load
-from lolat.model.file import made
 from lolat.nas import NasModel, Space, fit, sampled
 from lolat.nas.fewshot import Samples, read_samples, rounding
 from lolat.nas.pieces import FREEDOM, Explanation, explain, outlying

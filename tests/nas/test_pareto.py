@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
-from lolat.model import Model
 from lolat.nas import Space, search, spaces
 from lolat.nas.evolution import front
 from lolat.nas.pareto import Scores, SearchResult

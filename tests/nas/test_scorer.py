@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lolat.api.model import Model, load
+from lolat.device.predictors.extended import Extended
 from lolat.errors import InputError
-from lolat.fitting.predictors.extended import Extended
-from lolat.model import Model, load
 from lolat.nas.grid import CHUNK, Grid
 from lolat.nas.scorer import Scored, Scorer, best_of, compiled
 from lolat.nas.space import Space

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lolat.api.model import Model
 from lolat.errors import InputError
-from lolat.model import Model
 from lolat.nas import score, scorer, scoring, spaces
 from lolat.nas.scoring import ScoreResult
 from tests import synthetic

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS, count
-from lolat.model import Model
 from lolat.nas import Space, spaces
 from lolat.nas.spaces import fbnet, nasbench201
 from tests import synthetic

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lolat
+from lolat.api.model import Model
+from lolat.device.prediction import Prediction
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS
-from lolat.model import Model
-from lolat.model.prediction import Prediction
 from lolat.report.bottlenecks import at_sizes, embedded, numbers, page
 from lolat.report.bottlenecks.sections import COLORS, FAMILIES, color_of
 from tests import synthetic

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lolat.model import Model, load, state
-from lolat.model.summary import headline
+from lolat.api.model import Model, load
+from lolat.device import state
+from lolat.device.summary import headline
 from lolat.report import device
 from tests import synthetic
 

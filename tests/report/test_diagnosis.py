@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.api.measuring import Diagnosis, diagnosis
-from lolat.model import Model
-from lolat.model.state import LIMIT
+from lolat.api.model import Model
+from lolat.device.state import LIMIT
 from lolat.report.evaluation import doctor_lines
 from lolat.units import off
 from microbench.check import Measured, NetworkAgain

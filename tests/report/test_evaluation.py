@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lolat.api.measuring import Evaluation, cause_of, compared
+from lolat.api.model import Model
 from lolat.errors import MeasuringError
+from lolat.fitting.figures import figures
 from lolat.graph import Graph
-from lolat.model import Model
-from lolat.model.figures import figures
 from lolat.report.evaluation import evaluation_lines, verdict
 from microbench.check import Case, Measured, MeasuredNetwork
 from microbench.timing import Level, Levels

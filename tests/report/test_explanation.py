@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from lolat.api.model import Model
+from lolat.device.attribution import Term, explain
+from lolat.device.budget import budget
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.width import NOTE
-from lolat.model import Model
-from lolat.model.attribution import Term, explain
-from lolat.model.budget import budget
 from lolat.report import tables
 from lolat.report.explanation import budget_lines, explanation_lines, rate
 from lolat.units import milliseconds

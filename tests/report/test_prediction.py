@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lolat.model import Model
+from lolat.api.model import Model
 from lolat.report import prediction as report
 from lolat.report import tables
 from lolat.units import byte_size, milliseconds

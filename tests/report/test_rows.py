@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from lolat.api.model import Model
+from lolat.device.prediction import Prediction
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.model import Model
-from lolat.model.prediction import Prediction
 from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, levels, modules, rows
 from tests import synthetic
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from lolat.device.file import FORMAT_VERSION, SCHEMA
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.io.tables import to_csv
-from lolat.model.file import FORMAT_VERSION, SCHEMA
 from lolat.training.epochs import COLUMNS, TERMS, EpochTraining, epochs_document
 from tests import synthetic
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 import lolat as package
-from lolat.api.predicting import devices, with_a_price
+from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError, ModelFileError
-from lolat.fitting.gpus import Gpu, find_gpu
+from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.training.compare import compare
 from tests.training.several import GPUS, PRICES, asked, network
 

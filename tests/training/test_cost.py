@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import lolat as package
 from lolat.graph.analysis import parameters
+from lolat.hardware.prices import Offer, Rental, read_prices
 from lolat.training import cost as costs
 from lolat.training.cost import Cost, frontier
 from lolat.training.model import TrainingRun
-from lolat.training.prices import Offer, Rental, read_prices
 from lolat.units import byte_size
 from tests import synthetic
 from tests.cli.commands import Command

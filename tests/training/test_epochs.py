@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lolat.api.model import Model, load
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
-from lolat.model import Model, load
 from lolat.training.epochs import TERMS, EpochTraining, epochs_document
 from lolat.training.iteration import OPTIMIZERS, memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict

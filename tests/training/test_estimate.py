@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import lolat
+from lolat.api.model import Model
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.work import CLASSES
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
-from lolat.model import Model
 from lolat.training.cost import training_of
 from lolat.training.estimate import (
     KNOWN,

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lolat
+from lolat.api.model import Model
 from lolat.errors import InputError, ModelFileError
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.counts import behaviors
-from lolat.model import Model
 from lolat.training.cost import training_of
 from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, memory_bytes
 from lolat.training.learning import (

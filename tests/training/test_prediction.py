@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.graph.analysis import parameters
-from lolat.training.link import Link
+from lolat.hardware.links import Link
 from lolat.training.model import (
     Training,
     TrainingPrediction,
@@ -19,8 +19,8 @@ from lolat.training.model import (
 )
 from tests import synthetic
 from tests.training.known import KnownTraining
+from tests.training.test_exchange import MIB, three_dense
 from tests.training.test_learning import model as measured
-from tests.training.test_link import MIB, three_dense
 
 GRAPH = synthetic.network()
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from lolat.device.file import made
 from lolat.llm.forms import FORMS
 from lolat.llm.gpu import Operation, Section, Sheet, Ways
-from lolat.model.file import made
 
 DTYPES = {"gemm": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),
           "prefill_attention": ("bfloat16/bfloat16",),

@@ -18,12 +18,12 @@ pytest.importorskip("starlette")
 
 import lolat
 from lolat.cli.main import lolat as commands
+from lolat.device.budget import budget
+from lolat.device.file import put
+from lolat.device.prediction import domain_words
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
-from lolat.model.budget import budget
-from lolat.model.file import put
-from lolat.model.prediction import domain_words
 from lolat.units import dollars, duration, milliseconds, quantity
 from lolat.web import answers
 from lolat.web.devices import devices

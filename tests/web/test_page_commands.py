@@ -27,10 +27,10 @@ from starlette.testclient import TestClient
 
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
+from lolat.device.budget import value_words
+from lolat.device.file import write
 from lolat.io import paths as places
 from lolat.io.documents import to_json
-from lolat.model.budget import value_words
-from lolat.model.file import write
 from lolat.readers import read_now
 from lolat.units import between, byte_size, dollars, duration, milliseconds
 from lolat.web.form import TABS, Field, Numbers

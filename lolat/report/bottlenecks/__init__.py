@@ -15,9 +15,9 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from lolat.device.prediction import CALL, Prediction
 from lolat.errors import InputError
 from lolat.io.results import element, escape
-from lolat.model.prediction import CALL, Prediction
 from lolat.report.bottlenecks import sections
 from lolat.report.bottlenecks.sections import FAMILIES, by_family, words_of
 from lolat.report.prediction import head_lines

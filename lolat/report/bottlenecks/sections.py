@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lolat.device.attribution import Explanation, explain
+from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.graph.counts import GROUPS
 from lolat.io.results import element, escape
-from lolat.model.attribution import Explanation, explain
-from lolat.model.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.report.explanation import rate
 from lolat.report.prediction import counts_words
 from lolat.report.rows import TERMS, Row, bottleneck_sentence, short_name

@@ -1,0 +1,283 @@
+"""A model compared with a table of networks or operations that somebody has timed; measures nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lolat.device.domain import Outside
+from lolat.device.intervals import COVERAGE
+from lolat.device.predicting import half_of, within
+from lolat.device.prediction import Prediction
+from lolat.device.predictors.kernels import Kernels
+from lolat.device.running import is_measured, mode_of
+from lolat.errors import InputError, LolatError
+from lolat.fitting.kernels import predicted
+from lolat.fitting.points import matrix, point_of, read_blocks
+from lolat.fitting.times import Times
+from lolat.graph import Graph
+from lolat.graph.counts import FEATURES
+from lolat.graph.modes import Mode
+from lolat.graph.work import work_of
+from lolat.io.tables import to_csv
+from lolat.readers import read
+from lolat.readers.children import OnProgress
+from lolat.tables.left_out import LeftOut
+from lolat.tables.timed import (
+    NETWORKS,
+    Network,
+    Table,
+    TimedNetwork,
+    TimedOperation,
+    counts_of,
+)
+from lolat.training.cost import training_of
+from lolat.training.iteration import optimizer_named
+from lolat.training.model import Training, TrainingRun
+
+if TYPE_CHECKING:
+    from lolat.api.model import Model
+
+PREDICTED = ("predicted_ms", "low_ms", "high_ms")
+
+
+@dataclass(frozen=True)
+class TimedRow:
+    """A row of a block, or of language models: `name` of an operation or a served model; `latency_ms`, also
+    of a token.
+    """
+
+    name: str
+    latency_ms: float
+    row: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One row that could be predicted: as it stands in the table, its time and the model's, ms.
+
+    `in_domain`: whether it is like what was measured, None where the model does not say; `more`: further
+    columns, such as the time to the first token of a served model.
+    """
+
+    timed: TimedNetwork | TimedOperation | TimedRow
+    predicted_ms: float
+    interval_ms: tuple[float, float] | None
+    in_domain: bool | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def row(self) -> Mapping[str, str]:
+        """The row of the table."""
+        return self.timed.row
+
+    @property
+    def latency_ms(self) -> float:
+        """Its time in the table."""
+        return self.timed.latency_ms
+
+
+def compare_blocks(
+    model: Model, path: str, predictor: str | None = None, devices: Collection[str] = ()
+) -> list[Compared]:
+    """The rows of a table of blocks, by their counts: all six, where every row has them, or three."""
+    rows = [(row, point_of(row)) for row in read_blocks(path).of_devices(devices, "only")]
+    names = FEATURES if all({*FEATURES} <= {*point.counts} for _, point in rows) else FEATURES[:3]
+    counts = matrix([point for _, point in rows], names)
+    ms = model.predict_counts(**dict(zip(names, counts.T, strict=True)), predictor=predictor)
+    formula, found = model.predictor(predictor), []
+    knows = names == FEATURES and model.domain.is_known
+    beyond = model.domain.beyond(counts) if knows else np.zeros(len(rows), bool)
+    for (row, point), latency, is_beyond in zip(rows, ms.tolist(), beyond.tolist(), strict=True):
+        outside = Outside(float(is_beyond), known=knows)
+        half, _ = half_of(formula, None, outside, model.inference, None, point.counts.get("ops", 1))
+        interval = None if half is None else within(latency, half)
+        in_domain = not is_beyond if knows else None
+        timed = TimedRow(point.name, point.latency_ms, row)
+        found.append(Compared(timed, latency, interval, in_domain))
+    return found
+
+
+def compare_table(
+    model: Model,
+    table: Table,
+    predictor: str | None = None,
+    training: bool = False,
+    on_progress: OnProgress | None = None,
+) -> list[Compared]:
+    """The rows of a table that the model can predict, as `Model.predict` does; others are in
+    `table.left_out`.
+
+    A network that cannot be read, and one that was run in another way than the model's, is left out.
+    `training`: training steps, as `Model.cost` has them, of its usual optimizer. InputError where nothing
+    is left.
+    """
+    mode = replace(mode_of(model.inference), training=training)
+    rows = [row for row in table.rows if row.mode == mode]
+    for row in table.rows:
+        if row.mode != mode:
+            table.left_out.add(_other_way(row.mode, mode), "mode")
+    of_training = training_of(model.document, model.source) if training else None
+    networks: dict[Network, list[int]] = {}
+    for at, known in enumerate(counts_of(rows, on_progress)):
+        if isinstance(known, LolatError):
+            table.left_out.network(rows[at].name, rows[at].network[0], known)
+        else:
+            networks.setdefault(known.network, []).append(at)
+    compared: dict[int, Compared] = {}
+    opened = lru_cache(1)(read)  # thousands of graphs do not fit into memory
+    for (spec, size, _), places in networks.items():
+        for at in places:
+            row = rows[at]
+            try:
+                graph = opened(spec, size)
+                compared[at] = (
+                    _predicted(row, model.predict(graph, row.batch_size, predictor))
+                    if of_training is None
+                    else _trained(row, of_training, graph)
+                )
+            except LolatError as error:
+                table.left_out.network(row.name, row.network[0], error)
+    if not compared:
+        raise table.nothing()
+    return [compared[at] for at in sorted(compared)]
+
+
+def _other_way(mode: Mode, asked: Mode) -> str:
+    """Why a row is left out that was run in another way than the rows asked for."""
+    if mode == replace(asked, training=True):
+        return "training steps, which --training (in Python training=True) compares"
+    return f"run in another way ({mode}; asked for: {asked})"
+
+
+def _predicted(timed: TimedNetwork | TimedOperation, found: Prediction) -> Compared:
+    return Compared(timed, found.latency_ms, found.interval_ms, found.in_domain)
+
+
+def _trained(row: TimedNetwork, training: Training, graph: Graph) -> Compared:
+    """A training step as `Model.cost` has an iteration."""
+    size = row.batch_size
+    ms = training.iteration(graph, size, optimizer_named(TrainingRun.optimizer)).total
+    interval = None
+    with suppress(InputError):  # too few points for one
+        interval = within(ms, training.half_width(graph, size, COVERAGE))
+    return Compared(row, ms, interval, training.in_domain(graph, size))
+
+
+def compare_operations(
+    model: Model, rows: Sequence[TimedOperation], predictor: str | None = None
+) -> list[Compared]:
+    """Operations that were timed one by one, each as the model has it alone: without a host's wait."""
+    formula = model.predictor(predictor)
+    if not isinstance(formula, Kernels):
+        return [
+            _predicted(row, model.predict(row.graph, row.batch_size, predictor)) for row in rows
+        ]
+    parts = [work_of(row.graph, row.batch_size, formula.mode) for row in rows]
+    measured = np.array([row.latency_ms for row in rows])
+    alone = predicted(formula, Times.of(parts, measured, np.zeros(len(rows), bool))).tolist()
+    found = []
+    for row, part, ms in zip(rows, parts, alone, strict=True):
+        steps = formula.steps(part)
+        unlike = formula.unlike(steps)
+        outside = Outside(unlike=sum((unlike or {}).values()), known=unlike is not None)
+        half, _ = half_of(formula, steps, outside, model.document, None, 1)
+        interval = None if half is None else within(ms, half)
+        is_inside = outside.known and outside.negligible and is_measured(model.document)
+        found.append(Compared(row, ms, interval, is_inside))
+    return found
+
+
+def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
+    """Operations of language models, each timed alone; `left_out`: is told of those that are not known."""
+    from lolat.llm.fit import rows_of, sizes_of
+    from lolat.llm.gpu import ENOUGH, facts_of, operation_ms
+
+    section, found = model.language_models, []
+    for (name, dtype), rows in rows_of(path).items():
+        operation = section.operations.get(name, {}).get(dtype)
+        if operation is None:
+            left_out.add(f"nothing is known of {name} of {dtype}", rows=len(rows))
+            continue
+        ms = operation_ms(
+            name, operation, sizes_of(name, rows), facts_of(section.sheet), dtype, alone=True
+        )
+        off = math.exp(ENOUGH * operation.spread)
+        for row, one in zip(rows, ms.tolist(), strict=True):
+            timed = TimedRow(f"{name} {dtype}", row.milliseconds(), row)
+            found.append(Compared(timed, one, (one / off, one * off)))
+    return _or_nothing(found, path, left_out)
+
+
+def compare_served(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
+    """Served models: time per output token, and that to the first as a further column."""
+    from lolat.llm.calibration import by_layout, timed_of
+    from lolat.llm.domain import interval
+    from lolat.llm.gpu import GPU
+    from lolat.llm.names import find_decoder
+    from lolat.llm.served import read_served
+    from lolat.llm.serving import layout_of, serve
+
+    section, found = model.language_models, []
+    device = model.device.partition(" (")[0]
+    for some in by_layout(read_served(path, device, section.framework)):
+        try:
+            timed = timed_of(section, some, find_decoder)
+            served = serve(section.ways, timed.steps, timed.load)
+            layout = layout_of(section, find_decoder(some[0].model), *some[0].layout)
+            low, high, _ = interval(GPU(section), layout, timed.load, timed.steps.decode)
+            tpot = served.tpot_ms
+            times = (column.tolist() for column in (tpot, tpot * low, tpot * high, served.ttft_ms))
+            for row, ms, *ends, ttft in zip(some, *times, strict=True):
+                one = TimedRow(f"{row.model} {row.dtype}".strip(), row.tpot_ms, row.row)
+                more = {"predicted_ttft_ms": ttft}
+                found.append(Compared(one, ms, (ends[0], ends[1]), more=more))
+        except LolatError as error:
+            left_out.add(f"{some[0].model}: {error}", error.code, len(some))
+    return _or_nothing(found, path, left_out)
+
+
+def _or_nothing(found: list[Compared], path: str, left_out: LeftOut) -> list[Compared]:
+    if not found:
+        why = str(left_out) or "none is of this GPU and framework"
+        raise InputError(f"{path}: no row could be used ({why})", code="nothing-comparable")
+    return found
+
+
+def summary(rows: Sequence[Compared], content: str = NETWORKS) -> dict[str, Any]:
+    """The errors of rows, relative: mean, median, bias, and how many are within 10 % and the interval."""
+    off = [r.predicted_ms / r.latency_ms - 1.0 for r in rows]
+    intervals = [(r.latency_ms, r.interval_ms) for r in rows if r.interval_ms is not None]
+    return {
+        content: len(rows),
+        "mean": sum(map(abs, off)) / len(off),
+        "median": median(map(abs, off)),
+        "bias": median(off),
+        "within_10": sum(abs(o) <= 0.1 for o in off) / len(off),
+        "inside": sum(low <= ms <= high for ms, (low, high) in intervals),
+        "intervals": len(intervals),
+    }
+
+
+def predictions(rows: list[Compared], columns: Sequence[str]) -> str:
+    """A CSV table of the rows with PREDICTED as further columns."""
+    more = dict.fromkeys(name for r in rows for name in r.more)
+    return to_csv(
+        [*columns, *PREDICTED, *more],
+        [
+            [
+                *map(r.row.get, columns),
+                r.predicted_ms,
+                *(r.interval_ms or ("", "")),
+                *map(r.more.get, more),
+            ]
+            for r in rows
+        ],
+    )

@@ -1,0 +1,367 @@
+"""What a user asks of a device: latencies, explanations, training, language models, measuring."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from lolat.device import Device
+from lolat.graph import Graph
+
+if TYPE_CHECKING:
+    from lolat.api.measuring import Diagnosis, Evaluation, TableEvaluation
+    from lolat.api.prediction import Prediction, Predictions
+    from lolat.device.attribution import Explanation
+    from lolat.device.budget import BudgetAnswer
+    from lolat.device.prediction import InputSize
+    from lolat.graph.analysis import Analysis
+    from lolat.io.progress import Progress
+    from lolat.llm.answer import LanguageModel
+    from lolat.llm.gpu import Section
+    from lolat.training.cost import Cost
+
+MOST_KEPT = 1000  # answers of `llm`
+
+
+class Model(Device):
+    """A model of a device: it predicts, explains and plans for networks of any framework.
+
+    A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path
+    to a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50" or
+    "timm:resnet50", or a `Graph`. All times are in milliseconds where their names end in `_ms`, in seconds
+    where they end in `_s`. What cannot be answered raises a `LolatError` that says how to mend it.
+    `label`: the path or name that it was loaded by, as a command takes it; `source`: its file.
+    """
+
+    def __init__(self, document: Mapping[str, Any], source: str = "model") -> None:
+        """`document`: a valid model file's contents; `source`: its file, for messages."""
+        super().__init__(document, source)
+        self._served: dict[Any, LanguageModel] = {}  # of `llm`
+
+    @property
+    def answer_type(self) -> type[Prediction]:
+        """The class of its predictions, which print themselves."""
+        from lolat.api.prediction import Prediction
+
+        return Prediction
+
+    # ---- The latency of a network
+
+    @overload
+    def predict(
+        self, network: Any, batch_size: int | str = 1, predictor: str | None = None,
+        coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
+        input_size: InputSize = None, max_ms: float | None = None, sure: bool = False,
+        prices: str | None = None,
+    ) -> Prediction: ...  # fmt: skip
+
+    @overload
+    def predict(
+        self, network: Any, batch_size: Sequence[int | str], predictor: str | None = None,
+        coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
+        input_size: InputSize = None, max_ms: float | None = None, sure: bool = False,
+        prices: str | None = None,
+    ) -> Predictions: ...  # fmt: skip
+
+    def predict(
+        self,
+        network: Any,
+        batch_size: int | str | Sequence[int | str] = 1,
+        predictor: str | None = None,
+        coverage: float | None = None,
+        *,
+        precision: str | None = None,
+        launch: str | None = None,
+        input_size: InputSize = None,
+        max_ms: float | None = None,
+        sure: bool = False,
+        prices: str | None = None,
+    ) -> Prediction | Predictions:
+        """How long one forward pass of a network takes, block by block.
+
+        `network`: see the class. `batch_size`: samples in one pass, "auto": the most that fit in memory. A
+        list of networks or of batch sizes gives `Predictions`, one for each, for which a network is read
+        once. `predictor`: "extended" or "two-regime", the model's default if None. `coverage`: how sure the
+        interval is, above 0 and below 1; if None 0.9, and no interval where the model has too few points
+        for that. `precision`, `launch`: see `run_as`; "best": the fastest precision. `input_size`:
+        height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps, 1 where no
+        batch does; `sure`: by the upper end of the interval, not the latency alone. `prices`: a price list
+        as for `cost`, for `dollars_per_million`.
+
+        Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
+        table of blocks. Raises NetworkError where the network cannot be read (one of several is in
+        `failures`), InputError for a batch size, predictor, coverage or precision that cannot be.
+        """
+        # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
+        way = self.state, precision, launch, prices, max_ms, sure
+        asked = (self, batch_size, predictor, coverage, input_size, *way)
+        last = network.cache.get("answer") if isinstance(network, Graph) else None
+        if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
+            return last[2]
+        has_sizes = isinstance(batch_size, Sequence) and not isinstance(batch_size, str)
+        if max_ms is not None or sure:
+            from lolat.device.predicting import check_limit
+
+            check_limit(max_ms, batch_size)
+        if has_sizes or isinstance(network, list) or precision or launch or prices:
+            from lolat.api.predicting import predict_in
+
+            question = network, batch_size, predictor, coverage, input_size
+            return predict_in(self, precision, launch, *question, prices, max_ms, sure)
+        from lolat.device.predicting import predict_read
+
+        read = self._read(network, input_size, predictor, coverage)
+        model = self._as_written(read)
+        found = predict_read(model, read, batch_size, predictor, coverage, max_ms, sure)
+        prediction = cast("Prediction", found.named(network, input_size))
+        if isinstance(network, Graph):
+            network.cache["answer"] = (asked, network, prediction)
+        return prediction
+
+    def explain(
+        self,
+        network: Any,
+        batch_size: int = 1,
+        predictor: str | None = None,
+        *,
+        input_size: InputSize = None,
+        block: str | None = None,
+    ) -> Explanation:
+        """Which milliseconds come from what, and what a change of the network would save.
+
+        `block`: the label of one block, which is then explained operation by operation. The rest is as
+        for `predict`. Returns an `Explanation`. Raises InputError where there is no such block.
+        """
+        from lolat.device.attribution import explain
+        from lolat.device.prediction import at_size
+
+        read = self._read(network, input_size, predictor)
+        explanation = explain(self, read, batch_size, predictor, at_size(network), block)
+        prediction = explanation.prediction.named(network, input_size)
+        return replace(explanation, prediction=prediction)
+
+    def budget(
+        self,
+        network: Any,
+        max_ms: float,
+        vary: str,
+        batch_size: int = 1,
+        predictor: str | None = None,
+        coverage: float | None = None,
+        *,
+        sure: bool = False,
+        input_size: InputSize = None,
+    ) -> BudgetAnswer:
+        """The widest, largest or most of a network that stays within a time.
+
+        `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
+        "batch" (samples at once). `sure`: the upper end of the interval must stay within the time, not
+        the latency alone. The rest is as for `predict`. Returns a `BudgetAnswer`, whose `best.value` is the
+        answer. Raises AnswerIsNo where not even the smallest stays within the time.
+        """
+        from lolat.device.budget import budget
+        from lolat.device.predicting import check_budget
+        from lolat.device.prediction import at_size
+
+        check_budget(max_ms)
+        read = self._read(network, input_size, predictor, coverage)
+        return budget(
+            self, read, max_ms, vary, batch_size, predictor, coverage, sure, at_size(network)
+        )
+
+    # ---- Training
+
+    def cost(
+        self,
+        network: Any,
+        batch_size: int | str,
+        samples: int | None = None,
+        epochs: int = 1,
+        optimizer: str = "sgd",
+        coverage: float | None = None,
+        *,
+        replicas: int | Sequence[int] = 1,
+        link_gbps: float | None = None,
+        validation_samples: int | None = None,
+        memory_gib: float | None = None,
+        max_hours: float | None = None,
+        max_dollars: float | None = None,
+        price_per_hour: float | None = None,
+        prices: str | None = None,
+        input_size: InputSize = None,
+    ) -> Cost:
+        """How long training takes on each number of devices in `replicas`, its memory and its dollars.
+
+        `batch_size`: samples of an iteration on each device; "auto": the most that fit. `samples`: in the
+        data set; None: iterations alone. `replicas`: how many devices; none: as many as one instance of the
+        price list has, within the data set. `optimizer`: sgd, momentum, rmsprop, adagrad, adam, adamw (as
+        adam) or adadelta. Several devices exchange gradients over links of `link_gbps` Gbit/s, if None as
+        such devices usually are linked. `validation_samples`: evaluated after each epoch. `memory_gib`: of
+        each device, of which 6 % and half a GiB stay free. `max_hours`, `max_dollars`: the cheapest is
+        within both, and the fastest within so many dollars. `price_per_hour`: US$ for one device; else that
+        of the model's device in `prices` (a CSV file in the layout of SkyPilot's catalog; None: the list of
+        `lolat prices`).
+
+        Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
+        measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
+        model knows neither, and InputError for what cannot be.
+        """
+        from lolat.training.cost import cost_on
+
+        return cost_on(
+            self, network, batch_size, samples, epochs, optimizer, coverage, replicas=replicas,
+            link_gbps=link_gbps, validation_samples=validation_samples, memory_gib=memory_gib,
+            max_hours=max_hours, max_dollars=max_dollars, price_per_hour=price_per_hour, prices=prices,
+            input_size=input_size,
+        )  # fmt: skip
+
+    # ---- Language models
+
+    def llm(
+        self,
+        config: Any,
+        input_tokens: int = 1024,
+        output_tokens: int = 512,
+        concurrency: int | Sequence[int] = (1, 8, 32, 128),
+        tensor_parallel: int | Sequence[int] = (),
+        *,
+        expert_parallel: int = 1,
+        dtype: str = "",
+        kv_dtype: str = "",
+        max_tpot_ms: float | None = None,
+        max_ttft_ms: float | None = None,
+        gpus: int | None = None,
+        price_per_hour: float | None = None,
+        prices: str | None = None,
+    ) -> LanguageModel:
+        """How fast a language model is served on such GPUs, and what a million tokens cost.
+
+        `config`: the path of a published config.json or its folder, its contents, or a known name
+        ("qwen3-32b"). `input_tokens`, `output_tokens`: of a request. `concurrency`: requests that are there
+        all the time. `tensor_parallel`: GPUs over which it is split; (): all of 1, 2, 4, 8 that hold it.
+        `expert_parallel`: groups of them that share the experts whole. `dtype`: of weights ("bfloat16",
+        "fp8", "fp8_block", "nvfp4", "int4_wo"); "": as published. `kv_dtype`: of the cache ("bfloat16",
+        "fp8"); "": as published, else the framework's usual one. `max_tpot_ms`, `max_ttft_ms`, `gpus`: the
+        `best` row is then that of the cheapest tokens within them. `price_per_hour`: US$ of one GPU; else
+        as of `cost`.
+
+        Returns a `LanguageModel`, a row for each concurrency and tensor parallel. Raises InputError for
+        what cannot be, AnswerIsNo where no row keeps the limits, ModelFileError where the model knows no
+        operations of language models.
+        """
+        from lolat.hardware.prices import no_price, rental_of
+        from lolat.llm.answer import Question, answer
+        from lolat.llm.names import find_decoder
+
+        def several(value: int | Sequence[int]) -> tuple[int, ...]:
+            return (value,) if isinstance(value, int) else tuple(value)
+
+        asked = Question(
+            input_tokens, output_tokens, several(concurrency), several(tensor_parallel), expert_parallel,
+            dtype.lower(), kv_dtype.lower(), max_tpot_ms, max_ttft_ms, gpus,
+        )  # fmt: skip
+        # The last answers stay: a loop that asks again has them in microseconds.
+        decoder = find_decoder(config)
+        key = (decoder, asked, price_per_hour, prices)
+        if key not in self._served:
+            if len(self._served) >= MOST_KEPT:
+                self._served.clear()
+            device, section = self.device.partition(" (")[0], self.language_models
+            # A price list knows GPUs of one name by their memory, as A100-80GB.
+            named = {"device": f"{device}-{section.sheet.memory_gib:.0f}gb"}
+            rental, remark = rental_of(named, price_per_hour, prices), no_price(device, prices)
+            self._served[key] = answer(section, device, decoder, asked, rental, remark)
+        return self._served[key]
+
+    @cached_property
+    def language_models(self) -> Section:
+        """What the file knows of language models; ModelFileError that says what adds it where nothing."""
+        from lolat.device.file import OF_LANGUAGE_MODELS, lacks
+        from lolat.llm.answer import section_of
+
+        if "llm" not in self.document:
+            raise lacks(self.document, self.source, OF_LANGUAGE_MODELS)
+        return section_of(self.document, self.source)
+
+    # ---- Measuring on this machine
+
+    def evaluate(
+        self,
+        networks: str | Sequence[str] = (),
+        batch_size: int | Sequence[int] = (),
+        *,
+        input_size: InputSize = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Measure networks on this machine and compare them with what the model predicts: some minutes.
+
+        `networks`: a name, file or "package.module:callable", or several, as the model's framework runs
+        them; ten of keras.applications if none. `batch_size`: one or several; 1 and 4 if none. `progress`:
+        is told how far it is (start, step, note). Returns an `Evaluation`. Raises MissingPackageError
+        where the framework is not installed, InputError where the model is not of this kind of device.
+        """
+        from lolat.api.measuring import evaluate
+        from lolat.readers import as_size
+
+        sizes = [batch_size] if isinstance(batch_size, int) else batch_size
+        names = [networks] if isinstance(networks, str) else networks
+        return evaluate(self, self.label, names, sizes, as_size(input_size), progress)
+
+    def evaluate_table(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        only: str | Collection[str] | None = None,
+        predictor: str | None = None,
+        training: bool = False,
+    ) -> TableEvaluation:
+        """Compare with the times of networks in a CSV table; nothing is measured.
+
+        `only`: rows of this device (or devices). `training`: its training steps. Returns a
+        `TableEvaluation`. Raises InputError where no row can be predicted.
+        """
+        from lolat.api.measuring import evaluate_table
+
+        return evaluate_table(self, os.fspath(table), only, predictor, training)
+
+    def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
+        """Measure some of the model's own networks again, within 20 seconds: does it still hold here?
+
+        Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
+        """
+        from lolat.api.measuring import doctor
+
+        return doctor(self, progress)
+
+    # ---- Reading
+
+    def _read(
+        self, network: Any, size: InputSize, predictor: str | None, coverage: float | None = None
+    ) -> Graph | Analysis:
+        """The network read, after `check`."""
+        from lolat.graph.analysis import Analysis
+
+        self.check(predictor, coverage)
+        if isinstance(network, (Graph, Analysis)) and not size:
+            return network
+        from lolat.readers import read
+
+        return read(network.graph if isinstance(network, Analysis) else network, size)
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """Load a model of a device.
+
+    `path`: a JSON file, "local" (the one learned last on this machine) or a name of `lolat.models()`.
+    Returns a `Model`. Raises ModelFileError where there is none, or the file is something else or damaged.
+    """
+    from lolat.device.file import read
+    from lolat.io.paths import find_model
+
+    file = find_model(os.fspath(path))
+    model = Model(read(file), str(file))
+    model.label = os.fspath(path)
+    return model

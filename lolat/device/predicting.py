@@ -1,0 +1,392 @@
+"""How a prediction is made: a formula on the counts of a network's blocks, an interval, remarks."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lolat.device.domain import (
+    MOSTLY_SHARE,
+    NEGLIGIBLE_SHARE,
+    Outside,
+    beyond_remarks,
+    fit_again,
+    widened,
+)
+from lolat.device.intervals import COVERAGE, half_width, machine
+from lolat.device.prediction import Prediction, Query, no_room_words
+from lolat.device.predictors.formula import Formula
+from lolat.device.predictors.host import Steps
+from lolat.device.predictors.kernels import NOTHING_MEASURED, Kernels
+from lolat.device.predictors.two_regime import TwoRegime
+from lolat.device.running import ESTIMATED, is_measured, mode_of
+from lolat.errors import AnswerIsNo, InputError, LolatError, arg
+from lolat.graph import Graph
+from lolat.graph.analysis import Analysis, analyze, largest_fitting
+from lolat.graph.counts import COLUMNS, FEATURES, quantized_share
+from lolat.graph.kinds import GATES
+from lolat.hardware.gpus import available_bytes, precision_of
+from lolat.io.paths import list_models
+from lolat.units import percent, plain
+
+if TYPE_CHECKING:
+    from lolat.device import Device
+
+MOSTLY_UNLIKE = (
+    0.5  # of the device's time: more of it says nothing of a device without a data sheet
+)
+THREE_COUNTS = (
+    "the table had three counts alone, of convolutions: what weights, dense layers and all else of a "
+    "network take is not known"
+)
+NOT_KNOWN = (
+    "not known how far off: most of its time goes to kinds of operations of which little or nothing was "
+    "timed on this device, and no data sheet of it was given (`lolat fit` with --facts)"
+)
+_SIX = [COLUMNS.index(c) for c in FEATURES]
+_OPS = COLUMNS.index("ops")
+
+# ---- Remarks
+
+BACKENDS = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
+"""Framework of a network (`Graph.framework`) -> the backend that runs it."""
+
+
+def other_framework(
+    environment: Mapping[str, Any], framework: str, name: str = ""
+) -> Iterator[str]:
+    """A remark where a network is of another framework than the model was learned with.
+
+    `environment`, `name`: the model's; `framework`: the network's `Graph.framework`. Nothing where either
+    does not say. The network's counts are the same in every framework, its latency is not.
+    """
+    backend, learned = BACKENDS.get(framework), environment.get("framework")
+    if backend is None or not isinstance(learned, str) or learned == backend:
+        return
+    device = environment.get("device")  # "unknown" of one that was fitted to published times
+    remedy = f"lolat learn {device} --backend {backend}" if device in ("cpu", "gpu") else ""
+    if name and any(f"{name}-{backend}" == other for other, _, _ in list_models()):
+        remedy = f"the model {name}-{backend}"
+    yield (
+        f"the model was learned with {learned}, and {backend} runs this network: the answer is for the "
+        f"same network run by {learned}{f'; for {backend}: {remedy}' if remedy else ''}"
+    )
+
+
+def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The remarks in a model file that was made of measurements of others, or changed by a data sheet."""
+    of_others = isinstance(document["environment"].get("source"), Mapping)
+    estimated = [document[ESTIMATED]] if ESTIMATED in document else []
+    remarks = document.get("warnings", ()) if of_others else ()
+    return *estimated, *(r for r in remarks if r != NOTHING_MEASURED)  # which the domain says
+
+
+# ---- A prediction
+
+AUTO = "auto"
+"""A batch size: the largest that fits into the device's memory."""
+
+
+def largest_batch(
+    model: Device,
+    network: Graph | Analysis,
+    keeps: Callable[[int, bool], bool] | None = None,
+    sure: bool = False,
+) -> int:
+    """The largest batch of a forward pass; InputError where the memory is not known, AnswerIsNo where not
+    even one sample fits.
+
+    `keeps`, `sure`: see `last_within`; 1 where no batch size keeps the limit of time.
+    """
+    analysis, mode = analyze(network), mode_of(model.document)
+    has = available_bytes(model.document)
+    if has is None:
+        raise no_memory(model.label)
+    most = largest_fitting(lambda n: analysis.memory(n, mode).total_bytes, has)
+    if not most:
+        needed = analysis.memory(1, mode).total_bytes
+        raise AnswerIsNo(no_room_words(needed, has, 0), code="no-room")
+    if keeps is None:
+        return most
+    return max(last_within(keeps, most, 1, sure), 1)
+
+
+STEP = 0.9
+"""From one number to the next smaller one that is tried, where an interval's upper end may fall."""
+
+
+def last_within(
+    keeps: Callable[[int, bool], bool | None], most: int, start: int, sure: bool
+) -> int:
+    """The largest of 1 ... `most` that keeps a limit of time; 0 where none does.
+
+    `keeps`: whether a number does by its latency, or to be `sure` by the upper end of its interval; None of
+    a refused one, at the lower or the upper end. Latencies grow, so the last one is found by bisection from
+    `start`. Upper ends do not: an interval is wide below what was measured, so that a larger number may be
+    within the limit where a smaller one is not. Then numbers are tried from the last one down.
+    """
+    if keeps(start, False):
+        numbers = range(most + 1)
+        last = bisect_left(numbers, True, start + 1, key=lambda i: not keeps(i, False)) - 1
+    else:
+        last = bisect_left(range(start), True, 1, key=lambda i: keeps(i, False) is False) - 1
+    if not sure:
+        return last
+    low, above = last, last + 1
+    while low and not keeps(low, True):
+        low, above = min(low - 1, int(STEP * low)), low
+    if low:
+        return bisect_left(range(above), True, low + 1, key=lambda i: not keeps(i, True)) - 1
+    return bisect_left(range(last + 1), True, 1, key=lambda i: keeps(i, True) is False) - 1
+
+
+def predict_read(
+    model: Device,
+    network: Graph | Analysis,
+    batch_size: Any,
+    predictor: str | None,
+    coverage: float | None,
+    max_ms: float | None = None,
+    sure: bool = False,
+) -> Prediction:
+    """The answer of `Model.predict` for a network that was read, at one batch size or "auto"."""
+    formula = model.predictor(predictor)
+
+    def of(size: int) -> Prediction:
+        return predict_network(model, network, size, formula, coverage)
+
+    if batch_size != AUTO:
+        return of(batch_size)
+    keeps = None if max_ms is None else lambda n, sure: end_ms(of(n), sure) <= max_ms
+    return of(largest_batch(model, network, keeps, sure))
+
+
+def check_limit(max_ms: float | None, sizes: Any) -> None:
+    """InputError for a limit of time that no batch size of `predict` is chosen by."""
+    if max_ms is None or AUTO not in (sizes if isinstance(sizes, Sequence) else [sizes]):
+        name, lacks = ("sure", "max_ms") if max_ms is None else ("max_ms", "batch_size")
+        raise InputError(
+            f"{arg(name)} is for {arg('batch_size')} {AUTO!r}, the largest within {arg('max_ms')}; leave "
+            f"it out, or give that {arg(lacks)}",
+            code=name,
+        )
+    check_budget(max_ms)
+
+
+def check_budget(max_ms: float) -> None:
+    """InputError unless a budget is a number of milliseconds above 0."""
+    if not isinstance(max_ms, (int, float)) or not 0.0 < max_ms < math.inf:
+        raise InputError(
+            f"{arg('max_ms')} {max_ms!r}: expected a number of milliseconds above 0, such as 15"
+        )
+
+
+def end_ms(prediction: Prediction, sure: bool) -> float:
+    """The latency, or to be sure the upper end of its interval; InputError where there is none."""
+    if not sure:
+        return prediction.latency_ms
+    if prediction.interval_ms is None:
+        raise InputError(
+            f"{arg('sure')} needs an interval, and the model has too few points for one",
+            code="too-few-points",
+        )
+    return prediction.interval_ms[1]
+
+
+def no_memory(device: str) -> InputError:
+    """The error where a largest batch is asked of a device whose memory is not known."""
+    return InputError(
+        f"{arg('batch_size')} {AUTO}: the memory of {plain(device)} is not known; expected a batch size, "
+        f"or {arg('memory_gib')} where a command has it",
+        code="no-memory",
+    )
+
+
+def why_left_out(error: LolatError) -> str:
+    """Why a device is left out among several, beside its name: alike for all of one reason."""
+    if error.code == "no-memory":
+        return f"its memory is not known, so no batch size {AUTO}; expected a number"
+    return str(error)
+
+
+def predict_network(
+    model: Device,
+    network: Graph | Analysis,
+    batch_size: int,
+    formula: Formula,
+    coverage: float | None,
+) -> Prediction:
+    """The answer of `Model.predict` for a network that was read."""
+    size, analysis, document = as_whole(batch_size), analyze(network), model.inference
+    graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
+    terms, call_ms, steps = formula.of_blocks(analysis, size)
+    latency = float(terms.sum()) + call_ms
+    times = terms.sum(axis=1)
+    if steps is not None and isinstance(formula, Kernels):
+        found = formula.outside(steps, size, model.domain.least)
+        outside = outside_of_tables(model, analysis, size, found, steps)
+    else:
+        shares = times / latency if latency > 0.0 else np.zeros(len(times))
+        outside = _outside(model, analysis, size, formula, shares)
+    outside = with_quantized(outside, quantized_share(graph, analysis.counts))
+    mode = mode_of(document)
+    inside = outside.inside_share if is_measured(document) else 0.0
+    half, doubts = half_of(formula, steps, outside, document, coverage, int(counts[:, _OPS].sum()))
+    interval = None
+    if half is not None:
+        interval = within(latency, half) if steps is None else steps.interval(half, coverage)
+    return model.answer_type(
+        network=graph.name,
+        batch_size=size,
+        predictor=formula.name,
+        latency_ms=latency,
+        interval_ms=interval,
+        coverage=None if interval is None else COVERAGE if coverage is None else coverage,
+        in_domain=None if inside is None else inside >= MOSTLY_SHARE,
+        inside_share=inside,
+        memory=analysis.memory(size, mode),
+        model=model.name,
+        learned=date if isinstance(date := where.get("date"), str) else None,
+        state=model.state,
+        input_shapes=tuple((size, *shape) for shape in graph.input_sizes),
+        warnings=(
+            *outside.remarks,
+            *doubts,
+            *other_framework(where, graph.framework, model.label),
+            *of_its_source(document),
+            *analysis.counts.warnings,  # how it was read is less than how sure the answer is
+        ),
+        names=analysis.names,
+        features=formula.features,
+        block_counts=counts,
+        block_terms=terms,
+        call_ms=call_ms,
+        precision=precision_of(mode.dtype),
+        framework=where.get("framework"),
+        launch=formula.mode.launch if isinstance(formula, Kernels) else None,
+        available_bytes=available_bytes(document),
+        host_ms=None if steps is None else steps.host_ms,
+        host_bound=None if steps is None else steps.host_bound,
+        query=Query(model, graph, coverage),
+    )
+
+
+def with_quantized(outside: Outside, share: float) -> Outside:
+    """`outside`, where a share of the network is quantized, in which nothing was measured."""
+    rest = 1.0 - share
+    return replace(
+        outside,
+        beyond=rest * outside.beyond,
+        unlike=rest * outside.unlike,
+        unmeasured=share + rest * outside.unmeasured,
+        known=outside.known or share > NEGLIGIBLE_SHARE,
+    )
+
+
+def half_of(
+    formula: Formula,
+    steps: Steps | None,
+    outside: Outside,
+    document: Mapping[str, Any],
+    coverage: float | None,
+    ops: int,
+) -> tuple[float | None, tuple[str, ...]]:
+    """Half the width of the interval, as a logarithm, and why there is none; `ops`: operations."""
+    alone = steps is not None and isinstance(formula, Kernels) and formula.without_sheet
+    if alone and sum((formula.unlike(steps) or {}).values()) > MOSTLY_UNLIKE:  # type: ignore[attr-defined]
+        return None, (NOT_KNOWN,)
+    half, doubts = half_width(formula, document, coverage, ops)
+    if half is not None:
+        half = math.hypot(widened(half, outside), machine(document, coverage or COVERAGE))
+    return half, doubts
+
+
+def outside_of_tables(
+    model: Device, analysis: Analysis, batch_size: int, outside: Outside, steps: Steps
+) -> Outside:
+    """`outside`, by the classes of a formula by operation, and what these do not tell: recurrent
+    layers, step by step, which no table of a device has; products of other kinds than those of the networks
+    that were timed alone.
+    """
+    remarks = [*outside.remarks]
+    is_recurrent = np.array([o.kind in GATES for o in analysis.graph.operations], bool)
+    share = float(steps.ms[is_recurrent[steps.operation]].sum()) / (steps.latency_ms or 1.0)
+    if share > NEGLIGIBLE_SHARE:
+        remarks.append(
+            f"no recurrent layer was timed on this device, {percent(share)} of the time: it is taken to be "
+            "a matrix product a step"
+        )
+    total = analysis.counts.at(batch_size).sum(axis=0)
+    unlike = sum(model.domain.unlike(total).values()) * (1.0 - outside.unlike - share)
+    remarks += model.domain.unlike_remarks(total)
+    known = outside.known or share > NEGLIGIBLE_SHARE or bool(model.domain.shares)
+    return replace(
+        outside,
+        unmeasured=outside.unmeasured + share,
+        unlike=outside.unlike + max(unlike, 0.0),
+        remarks=tuple(remarks),
+        known=known,
+    )
+
+
+def _outside(
+    model: Device, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
+) -> Outside:
+    """The parts of a network that are unlike the measured ones; `shares`: (blocks,), of the time."""
+    domain = model.domain
+    if not domain.is_known:
+        latency = float(formula.of_operations(analysis, batch_size).sum())
+        ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
+        if smaller := domain.least.remark(batch_size, latency, ops):
+            return Outside(unlike=1.0, remarks=(smaller,))
+        if domain.shares:
+            total = analysis.counts.at(batch_size).sum(axis=0)
+            unlike = min(sum(domain.unlike(total).values()), 1.0)
+            return Outside(unlike=unlike, remarks=tuple(domain.unlike_remarks(total)))
+        if formula.name == TwoRegime.name:
+            return Outside(unlike=1.0, known=False, remarks=(THREE_COUNTS,))
+        return Outside(known=False)
+    counts = analysis.block_counts(batch_size)[:, _SIX]
+    beyond = domain.beyond(counts)
+    kinds, dtypes = domain.unmeasured(analysis.graph)
+    operations = np.zeros(len(analysis.owner))  # each operation's share of the time
+    if kinds or dtypes:
+        operations = formula.of_operations(analysis, batch_size).sum(axis=1)
+        operations *= float(shares.sum()) / (float(operations.sum()) or 1.0)
+    is_unmeasured = np.zeros(len(operations), bool)
+    is_unmeasured[[*kinds, *dtypes]] = True
+    by_block = np.bincount(analysis.owner, operations * is_unmeasured, len(shares))
+    rest = float((shares - by_block)[beyond].clip(0.0).sum())
+    outside = Outside(rest, float(by_block.sum()))
+    if outside.negligible:
+        return outside
+    remarks = [
+        *beyond_remarks(beyond, analysis.names, shares),
+        *domain.unmeasured_remarks(kinds, dtypes, operations),
+    ]
+    # Of a known type, and of kinds with formulas.
+    can_learn = not dtypes and analysis.counts.warnings == analysis.graph.warnings
+    if can_learn and model.document["environment"].get("device") in ("cpu", "gpu"):
+        remarks.append(
+            "to have the model know it, time the whole network on the model's device and fit it in "
+            f"(timed.csv: network,batch_size,latency_ms): {fit_again(model.label)}"
+        )
+    return replace(outside, remarks=tuple(remarks))
+
+
+def within(latency: float, half: float) -> tuple[float, float]:
+    """The interval around a latency, ms, of half the width `half`, a logarithm."""
+    return latency * math.exp(-half), latency * math.exp(half)
+
+
+def as_whole(number: Any, argument: str = "batch_size") -> int:
+    """The number of an argument as an int; InputError unless it is a whole number from 1."""
+    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if not whole or number < 1:
+        raise InputError(f"{arg(argument)} {number!r}: expected a whole number from 1")
+    return int(number)

@@ -1,0 +1,290 @@
+"""A prediction: a latency, how sure it is, and the parts that it is made of; and several of them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from lolat.device.domain import NEGLIGIBLE_SHARE
+from lolat.device.running import mode_of, way_words
+from lolat.device.state import State
+from lolat.graph import Graph
+from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
+from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
+from lolat.io.results import Result
+from lolat.units import between, byte_size, milliseconds, plain, shapes_text
+
+if TYPE_CHECKING:
+    from lolat.device import Device
+    from lolat.device.attribution import AtSize
+
+InputSize = int | Sequence[int] | None
+"""Height = width of the input, or its shape without the batch; None: the network's own."""
+CALL = "call"
+MEMORY = "memory"
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Query:
+    """The question that a prediction answers: the latency of `graph` on the device of `model`.
+
+    `spec`: the network as the user gave it, None where that was a graph; `coverage`: None for the usual;
+    `reader`: reads the network at another resolution, None: as `spec` tells.
+    """
+
+    model: Device
+    graph: Graph
+    coverage: float | None = None
+    spec: Any = None
+    input_size: tuple[int, ...] = ()
+    reader: AtSize | None = None
+
+    @property
+    def network(self) -> str:
+        """The name of the network as a command takes it; the graph's own of one that has no such name."""
+        if isinstance(self.spec, (str, os.PathLike)):
+            return os.fspath(self.spec)
+        return self.graph.name
+
+    @property
+    def at_size(self) -> AtSize | None:
+        """Reads the network again at another resolution; None where it has one size only."""
+        return self.reader or at_size(self.graph if self.spec is None else self.spec)
+
+    @property
+    def arguments(self) -> str:
+        """MODEL NETWORK of a command, with the input size, precision and launch where they were given."""
+        size = f" --input-size {','.join(map(str, self.input_size))}" if self.input_size else ""
+        asked = {"precision": self.model.asked_precision, "launch": self.model.asked_launch}
+        ways = "".join(f" --{name} {value}" for name, value in asked.items() if value)
+        return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}{ways}"
+
+
+@dataclass(frozen=True)
+class BlockPrediction:
+    """One block of a network: its time, its share of the whole, the milliseconds of each term."""
+
+    name: str
+    latency_ms: float
+    share: float
+    bound_by: str  # what takes most of its time
+    counts: Mapping[str, int]
+    terms_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction(Result):
+    """The latency of one forward pass of a network, in ms, and where it comes from.
+
+    `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
+    `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
+    is most of it; both None where the model does not say what was measured. `precision`, `framework`: how
+    the device runs it; `launch`: how a GPU's operations are launched (`lolat.graph.modes`); `host_ms`: what
+    the host takes to start them all; `host_bound`: whether that is longer than running them; None where the
+    model does not say. `available_bytes`: of the device's memory, None where it is not known; `fits`:
+    whether that is enough. The blocks, the last one "call", the fixed cost of a call, add up to
+    `latency_ms`. `device`: the model as it was given, among several answers; `price_per_hour`: US$ of one
+    device, of the `instance` where that is cheapest, among several devices that have a price. FLOPs are
+    multiply-accumulates.
+    """
+
+    KEYS = (
+        "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
+        "interval_ms", "coverage", "in_domain", "inside_share", "precision", "framework", "launch",
+        "host_ms", "host_bound", "memory_bytes", "memory", "available_bytes", "fits", "warnings",
+        "counts", "blocks", "device", "price_per_hour", "instance",
+        "dollars_per_million",
+    )  # fmt: skip
+
+    network: str
+    batch_size: int
+    predictor: str
+    latency_ms: float
+    interval_ms: tuple[float, float] | None
+    coverage: float | None
+    in_domain: bool | None
+    inside_share: float | None
+    warnings: tuple[str, ...]
+    names: tuple[str, ...]
+    features: tuple[str, ...]
+    block_counts: np.ndarray  # (blocks, COLUMNS)
+    block_terms: np.ndarray  # (blocks, features), ms
+    call_ms: float
+    precision: str
+    framework: str | None
+    launch: str | None
+    host_ms: float | None
+    host_bound: bool | None
+    memory: Memory  # of one forward pass
+    available_bytes: int | None
+    model: str  # its name, and when it was learned
+    learned: str | None
+    state: State | None
+    input_shapes: tuple[tuple[int, ...], ...]  # of what goes in, the batch first
+    query: Query = field(compare=False)
+    device: str | UnsetType = UNSET
+    price_per_hour: float | UnsetType = UNSET
+    instance: str | UnsetType = UNSET
+
+    def named(self, network: Any, input_size: InputSize) -> Self:
+        """The same prediction, of a network that the user gave as `network`, not as a graph."""
+        if isinstance(network, (Graph, Analysis)):
+            return self
+        from lolat.readers import as_size
+
+        return replace(
+            self, query=replace(self.query, spec=network, input_size=as_size(input_size))
+        )
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Counts of the whole network at this batch size."""
+        return _by_column(self.block_counts.sum(axis=0))
+
+    @cached_property
+    def blocks(self) -> tuple[BlockPrediction, ...]:
+        """The parts in network order, the last one being the call itself."""
+        total, parts = self.latency_ms or 1.0, []
+        for name, row, terms in zip(self.names, self.block_counts, self.block_terms, strict=True):
+            ms = float(terms.sum())
+            terms_ms = dict(zip(self.features, map(float, terms), strict=True))
+            bound = bound_by(terms_ms) if terms_ms else CALL
+            parts.append(BlockPrediction(name, ms, ms / total, bound, _by_column(row), terms_ms))
+        nothing = dict.fromkeys(COLUMNS, 0)
+        return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
+
+    @property
+    def arguments(self) -> str:
+        """MODEL NETWORK of a command that asks the same again."""
+        batch = "" if self.batch_size == 1 else f" --batch-size {self.batch_size}"
+        return f"{self.query.arguments}{batch}"
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of weights and tensors at once."""
+        return self.memory.total_bytes
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the device's memory holds them; None where it is not known."""
+        return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
+
+    @property
+    def dollars_per_million(self) -> float | UnsetType:
+        """US$ of a million samples on a device that is always busy; UNSET without a price or room."""
+        if isinstance(self.price_per_hour, UnsetType) or self.fits is False:
+            return UNSET
+        hours = 1e6 / self.batch_size * self.latency_ms / 3.6e6
+        return hours * self.price_per_hour
+
+    @property
+    def largest_batch(self) -> int:
+        """The largest batch that fits into the device's memory; 0 if none does or that is not known."""
+        analysis, mode = analyze(self.query.graph), mode_of(self.query.model.document)
+        return largest_fitting(
+            lambda n: analysis.memory(n, mode).total_bytes, self.available_bytes or 0
+        )
+
+    @property
+    def title(self) -> str:
+        """Which network at which batch size, what goes in, and how the device runs it."""
+        parts = [plain(self.network), f"batch {self.batch_size}", shapes_text(self.input_shapes)]
+        return " · ".join(filter(None, [*parts, way_words(self.query.model.document)]))
+
+    def words(self) -> str:
+        """The latency, how sure it is and whether the network is like what was measured."""
+        return (
+            f"{self.title}: {milliseconds(self.latency_ms)}"
+            f"{interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row, as each of `Predictions` has it: network, device, batch_size, latency_ms, low_ms,
+        high_ms, coverage, in_domain, predictor, dollars_per_million and the six counts."""
+        low, high = self.interval_ms or (None, None)
+        row = {
+            "network": self.query.network, "device": self.query.model.label,
+            "batch_size": self.batch_size, "latency_ms": self.latency_ms, "low_ms": low, "high_ms": high,
+        }  # fmt: skip
+        row |= {n: getattr(self, n) for n in ("coverage", "in_domain", "predictor")}
+        price = self.dollars_per_million
+        row["dollars_per_million"] = None if price is UNSET else price
+        return [row | {name: self.counts[name] for name in FEATURES}]
+
+    def block_rows(self) -> list[dict[str, Any]]:
+        """A row for each block: name, latency_ms, share, bound_by and its counts."""
+        names = ("name", "latency_ms", "share", "bound_by")
+        return [{**{n: getattr(b, n) for n in names}, **b.counts} for b in self.blocks]
+
+
+def at_size(network: Any) -> AtSize | None:
+    """Reads a network again at another resolution; None for one that was read, which has one size only."""
+    from lolat.readers import read
+
+    if isinstance(network, (Graph, Analysis)):
+        return None
+    return lambda side: read(network, (side,))
+
+
+def domain_words(prediction: Prediction) -> str:
+    """Whether a network is like what was measured: all, most (by its time) or too little of it."""
+    share = prediction.inside_share
+    if prediction.in_domain is None or share is None:
+        return "the model does not say what was measured"
+    if share > 1.0 - NEGLIGIBLE_SHARE:
+        return "inside the measured domain"
+    if prediction.host_bound:
+        return "host-bound, OUTSIDE the measured domain"
+    where = "mostly inside" if prediction.in_domain else "OUTSIDE"
+    if share <= 0.0:
+        return "OUTSIDE the measured domain"
+    part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
+    return f"{where} the measured domain ({part})"
+
+
+def no_room_words(needed_bytes: int, available_bytes: int, largest_batch: int) -> str:
+    """That something does not fit into a device's memory, and what does."""
+    fits = f"the largest batch that fits is {largest_batch:,}" if largest_batch else "no batch does"
+    return (
+        f"DOES NOT FIT: it takes {byte_size(needed_bytes)} of memory, of which a network may have "
+        f"{byte_size(available_bytes)} on the device; {fits}"
+    )
+
+
+def memory_words(memory: Memory) -> str:
+    """What a forward pass needs in memory, and where it is most."""
+    at = f", most at {plain(memory.at)}" if memory.at else ""
+    return (
+        f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
+        f"{byte_size(memory.activations_bytes)} of tensors at once{at}"
+    )
+
+
+def interval_words(interval_ms: tuple[float, float] | None, coverage: float | None) -> str:
+    """An interval as it follows its latency: ", 90 % sure of 26.4 .. 31.9"."""
+    if interval_ms is None or coverage is None:
+        return ", how sure that is, is not known"
+    return f", {100 * coverage:g} % sure of {between(*interval_ms)}"
+
+
+def bound_by(terms_ms: Mapping[str, float]) -> str:
+    """The group of `lolat.graph.counts.GROUPS` that takes most of the time, or "nothing"."""
+    grouped = Counter[str]()
+    for term, ms in terms_ms.items():
+        grouped[GROUPS[term]] += ms  # type: ignore[assignment]
+    ((most, ms),) = grouped.most_common(1)
+    return most if ms > 0.0 else NOTHING
+
+
+def _by_column(row: np.ndarray) -> dict[str, int]:
+    return dict(zip(COLUMNS, (int(v) for v in row), strict=True))

@@ -1,0 +1,343 @@
+"""A device that runs one operation after the other: each computes, moves, and is started.
+
+The longest of the three counts most, and the others in part, as they hide behind it incompletely:
+
+    t = (computing ** SHARP + moving ** SHARP + starting ** SHARP) ** (1 / SHARP)
+    computing = outputs * depth / rate
+    moving = bytes / bandwidth
+
+`rate` and `bandwidth` are those of the operation's class. The outputs of a product are those of whole
+tiles, and, where the number of multiprocessors is known, in whole waves (NVIDIA's guide to matrix
+multiplication calls what is lost tile and wave quantization). An ablation says why there is no more:
+docs/explanation/formula.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import msgspec
+
+from lolat.arrays import np
+from lolat.device.predictors.formula import Formula
+from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps
+from lolat.device.predictors.nearby import Row, near_factors
+from lolat.graph import work as c
+from lolat.graph.modes import FLOAT32, GRAPH, TF32, Mode
+from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Work, work_of
+from lolat.io.documents import Number, Positive
+from lolat.units import milliseconds
+
+if TYPE_CHECKING:
+    from lolat.device.domain import Least, Outside
+    from lolat.graph.analysis import Analysis
+
+SHARP = 3.0  # 1: the sum of the three; infinity: the longest
+DEEP = 64  # multiply-accumulates of each at a time, in half precision
+SPLIT = 1024  # of depth, that each part has at least where it is split
+TILE = 64  # outputs, high and wide, that a multiprocessor computes at once
+TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
+"""Classes of products that are cut into tiles."""
+IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
+"""What PyTorch computes in TF32 by default, in float32, on GPUs that have it; products of matrices not."""
+OF_MATRICES = 1.5  # times the rate of convolutions in TF32, that products of matrices reach
+WINOGRAD = 4.0
+"""Times fewer multiplications that a convolution of 3x3 needs by Winograd's way, F(4x4, 3x3) of Lavin and
+Gray 2016. Libraries take it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, counted
+as the plain way multiplies."""
+LEAST_STEPS = 20  # training steps left out of the fit, that say how far off others are
+ELEMENTS_BACK = 1.5
+"""How many times as long the backward pass of element-wise operations takes as their work says; that of
+others once. 711 training steps of convolutional networks and transformers on a RTX 3090, by PyTorch 1.12 in
+AMP, are then 7.6 % off at the median, 0.0 % biased; -5.3 % without."""
+NOTHING_MEASURED = (
+    "nothing was measured on this device: its data sheet alone; operations timed there make it better "
+    "(`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
+)
+FEATURES = ("flops", "traffic", "ops")
+COMPUTE, MOVE, START = range(3)
+PARTS = ("rate", "bandwidth")
+TERMS = {name: PARTS if name in PRODUCTS else PARTS[1:] for name in CLASSES}
+"""The terms of each class of operations: `bandwidth`, bytes per ms, and of products `rate`, macs per ms."""
+
+
+class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """Terms for each class of operations; on counts alone, the rates of large operations.
+
+    `multiprocessors`: of the device, 1 where nobody said how many; `tile`: outputs, high and wide, that
+    products are cut into, 1 of a device that does not; `classes`: see TERMS; `launch_ms`: what
+    starting an operation costs that is timed alone, `step_ms`: in a network; `measured`: the classes of
+    which operations were timed, others are as usual; `mode`: how the device runs networks; `nearby`: of
+    classes of products, corrections from operations timed alone; `sustained`: macs per ms that no product
+    of a network goes beyond, where power keeps down what runs for long; `most`: macs and bytes per ms of
+    the data sheet, which nothing goes beyond, None without one; `host`: starts the operations, None where
+    that takes no time of its own; `tf32`: at how many times the rate convolutions of float32 are computed
+    in TF32, 1 of a device without. `training`: how many times as long training steps take as the terms
+    say; `training_residuals`: as `residuals`, of these.
+    """
+
+    name: ClassVar[str] = "kernels"
+    by_operation: ClassVar[bool] = True
+    multiprocessors: Positive
+    classes: dict[Literal[CLASSES], dict[str, Positive]]  # type: ignore[valid-type]
+    launch_ms: Positive
+    step_ms: Positive
+    measured: tuple[Literal[CLASSES], ...]  # type: ignore[valid-type]
+    mode: Mode = Mode()
+    nearby: dict[Literal[tuple(PRODUCTS)], tuple[Row, ...]] = msgspec.field(  # type: ignore[valid-type]
+        default_factory=dict
+    )
+    sustained: Positive | None = None
+    most: tuple[Positive, Positive] | None = None
+    host: Host | None = None
+    tf32: Positive = 1.0
+    tile: Positive = TILE
+    training: Positive = 1.0
+    training_residuals: tuple[Number, ...] = ()
+
+    @classmethod
+    def of(
+        cls, multiprocessors: float, classes: Mapping[str, Mapping[str, float]], launch_ms: float,
+        step_ms: float, measured: Sequence[str] = CLASSES, mode: Mode | None = None, tile: float = TILE,
+    ) -> Kernels:  # fmt: skip
+        """From the terms of all classes; the linear coefficients are those of large operations."""
+        rate = max(terms["rate"] for name, terms in classes.items() if name in PRODUCTS)
+        bandwidth = max(terms["bandwidth"] for terms in classes.values())
+        return cls.linear(
+            FEATURES, (1.0 / rate, 4.0 / bandwidth, step_ms), 0.0, multiprocessors=multiprocessors,
+            classes=classes, launch_ms=launch_ms, step_ms=step_ms, measured=tuple(measured),
+            mode=mode or Mode(), tile=tile,
+        )  # fmt: skip
+
+    # ---- Times of single operations.
+
+    @property
+    def without_sheet(self) -> bool:
+        """Whether the formula knows the device by operations alone, without its data sheet."""
+        return self.multiprocessors == 1.0
+
+    @cached_property
+    def terms(self) -> np.ndarray:
+        """(2, CLASSES) rates and bandwidths; the rate of a class that only moves is infinite."""
+        return np.array(
+            [[self.classes[name].get(term, math.inf) for name in CLASSES] for term in PARTS]
+        )
+
+    def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
+        """(steps,) ms of each in a network; (FEATURES, steps) the share of each of these in it.
+
+        Steps that move nothing are free.
+        """
+        faster = self.faster(work, self.mode.dtype, self.tf32)
+        with np.errstate(all="ignore"):
+            start = np.full(len(work.kind), self.step_ms)
+            ms, shares = longest(*self._parts(work, faster), start)
+            ms = ms * self.factors(work) * self.slower(work)
+            if self.sustained is not None:
+                ms = np.maximum(ms, work.macs / (faster * self.sustained))
+            ms = np.maximum(ms, self._least_ms(work, faster))
+        ms = np.where(work.bytes > 0, ms, 0.0)
+        return ms, np.where(work.bytes > 0, shares, 0.0)
+
+    def times_alone(self, work: Work) -> np.ndarray:
+        """(steps,) ms of each, timed alone; products have their launch on top."""
+        on_top = np.where(_is_of(work, PRODUCTS), self.launch_ms, 0.0)
+        faster = self.faster(work, self.mode.dtype, self.tf32)
+        with np.errstate(all="ignore"):
+            ms, _ = longest(*self._parts(work, faster), self.launch_ms - on_top)
+            ms = np.maximum((ms + on_top) * self.factors(work), self._least_ms(work, faster))
+        return np.where(work.bytes > 0, ms, 0.0)
+
+    def moving_ms(self, name: str, moved: float) -> float:
+        """Ms of an operation in a network that only moves `moved` bytes."""
+        parts = np.array([moved / self.classes[name]["bandwidth"]]), np.array([self.step_ms])
+        return float(longest(*parts)[0][0])
+
+    @staticmethod
+    def faster(work: Work, dtype: str, tf32: float) -> np.ndarray:
+        """(steps,) at how many times the rate of float32 each is computed in a data type of a mode."""
+        of = {FLOAT32: (tf32, 1.0), TF32: (tf32, OF_MATRICES * tf32 if tf32 > 1.0 else 1.0)}
+        convolutions, matrices = of.get(dtype, (1.0, 1.0))
+        others = np.where(_is_of(work, TILED - IN_TF32), matrices, 1.0)
+        return np.where(_is_of(work, IN_TF32), convolutions, others)
+
+    def _least_ms(self, work: Work, faster: np.ndarray) -> np.ndarray:
+        """(steps,) ms of the data sheet's peak and bandwidth, 0 where they are not known."""
+        macs, moved = self.most or (math.inf, math.inf)
+        may = has_winograd(self.mode.dtype, self.tf32) & _is_of(work, [c.CONVOLUTION])
+        by_winograd = np.where(may & (work.depth % 9 == 0), WINOGRAD, 1.0)
+        return np.maximum(work.macs / (faster * by_winograd * macs), work.bytes / moved)
+
+    def _parts(self, work: Work, faster: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(steps,) ms of computing, of moving; `faster`: times the rate."""
+        rate, bandwidth = self.terms[:, work.kind]
+        volume = volumes(work, self.multiprocessors, self.mode, self.tile)
+        return volume / (faster * rate), work.bytes / bandwidth
+
+    @staticmethod
+    def slower(work: Work) -> np.ndarray:
+        """(steps,) how many times as long each takes in a backward pass as its work says, usually."""
+        is_slower = work.backward & _is_of(work, [c.ELEMENTS])
+        return np.where(is_slower, ELEMENTS_BACK, 1.0)
+
+    def factors(self, work: Work) -> np.ndarray:
+        """(steps,) by which times are to be multiplied, for operations timed nearby."""
+        factors = np.ones(len(work.kind))
+        for name, rows in self.nearby.items():
+            which = work.kind == CLASSES.index(name)
+            factors[which] = near_factors(rows, work.take(which))
+        return factors
+
+    # ---- Whole networks.
+
+    def steps(self, work: Work) -> Steps:
+        """The steps of a network in the order in which they run."""
+        ms, shares = self.times(work)
+        if work.backward.any():
+            ms = ms * self.training
+        return Steps.of(work, ms, shares, self.host, self.mode)
+
+    def of_blocks(
+        self, analysis: Analysis, batch_size: int
+    ) -> tuple[np.ndarray, float, Steps | None]:
+        """See `Formula`."""
+        steps, each = self._of_operations(analysis, batch_size)
+        terms = np.zeros((len(analysis.blocks), len(self.features)))
+        np.add.at(terms, analysis.owner, each)
+        return terms, 0.0, steps
+
+    def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
+        """See `Formula`; waiting for the host is starting operations."""
+        return self._of_operations(analysis, batch_size)[1]
+
+    def _of_operations(self, analysis: Analysis, batch_size: int) -> tuple[Steps, np.ndarray]:
+        steps = self.steps(work_of(analysis.graph, batch_size, self.mode))
+        terms = np.zeros((len(analysis.graph.operations), len(self.features)))
+        np.add.at(terms, steps.operation, (steps.shares * steps.run_ms).T)
+        np.add.at(terms[:, START], steps.operation, steps.waits_ms)
+        return steps, terms
+
+    # ---- Whether a network is like what was measured.
+
+    def outside(self, steps: Steps, batch_size: int, least: Least) -> Outside:
+        """What of a network is like nothing that was measured.
+
+        That is all of it where the host decides, where it is launched in another way or is smaller than
+        the `least`; else its operations of other classes, and the time that the device waits.
+        """
+        from lolat.device.domain import PASSED_OVER_SHARE, Outside  # needs points, tables
+
+        unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, least)]
+        if unlike is None:
+            known = bool(remarks)
+            return Outside(float(known), remarks=(NOTHING_MEASURED, *remarks), known=known)
+        waiting = float(steps.waits_ms.sum()) / (steps.latency_ms or 1.0)
+        share = (1.0 - waiting) * sum(unlike.values())
+        outside = Outside(1.0 - share if remarks else waiting, unlike=share)
+        if unlike and not outside.negligible:
+            remarks += self.unlike_remarks(unlike, PASSED_OVER_SHARE)
+        return dataclasses.replace(outside, remarks=tuple(remarks))
+
+    def unlike(self, steps: Steps) -> dict[str, float] | None:
+        """Class -> its share of the device's time, of classes that were not measured; None where the terms
+        are of a data sheet alone.
+        """
+        if not self.measured:
+            return None
+        ms = np.bincount(steps.kind, steps.run_ms, len(CLASSES))
+        shares = dict(zip(CLASSES, (ms / (ms.sum() or 1.0)).tolist(), strict=True))
+        return {n: share for n, share in shares.items() if share > 0.0 and n not in self.measured}
+
+    @staticmethod
+    def unlike_remarks(shares: Mapping[str, float], least: float) -> tuple[str, ...]:
+        """A remark on the classes of `unlike` that take more than `least` of the time each."""
+        most = sorted(
+            ((share, name) for name, share in shares.items() if share > least), reverse=True
+        )
+        if not most:
+            return ()
+        parts = ", ".join(f"{CALLED[name]} ({100 * share:.0f} %)" for share, name in most)
+        return (
+            f"of these kinds little or nothing was timed on this device: {parts} of its time; they are "
+            "taken to be as the GPUs that LoLat knows have them",
+        )
+
+    @property
+    def launched_otherwise(self) -> str:
+        """A remark where operations are launched in another way than they were measured; "" where not."""
+        if self.host is None or self.host.launch == self.mode.launch:
+            return ""
+        return (
+            f"what was measured was launched in another way ({self.host.launch}); {self.mode.launch} is "
+            "estimated from it"
+        )
+
+    def _reasons(self, steps: Steps, batch_size: int, least: Least) -> Iterator[str]:
+        """Why a network as a whole is outside the measured domain."""
+        host, operations = self.host, int(steps.moves.sum())
+        views = len(steps.moves) - operations
+        if host is not None and steps.host_ms is not None and steps.host_bound:
+            helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
+            graph = " (on a GPU also a CUDA graph, --launch graph)" if helps else ""
+            took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
+            yield (
+                f"host-bound: the host takes {took} to start its {operations} operations and {views} "
+                f"views, the device {runs} to run them (to start one takes {1e3 * host.start_ms:.0f} µs, "
+                f"{host.source}, a factor of {host.factor:g} either way); a faster device does not help, a "
+                f"larger batch does{graph}"
+            )
+        if self.launched_otherwise:
+            yield self.launched_otherwise
+        if smaller := least.remark(batch_size, steps.device_ms, operations):
+            yield smaller
+
+
+class TrainingSteps(Kernels, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """The same of training steps, where enough of them were timed to have terms of their own."""
+
+    name: ClassVar[str] = "training-steps"
+
+    @staticmethod
+    def slower(work: Work) -> np.ndarray:
+        """(steps,) ones: the terms are of both passes."""
+        return np.ones(len(work.kind))
+
+
+def _is_of(work: Work, classes: Iterable[str]) -> np.ndarray:
+    """(steps,) whether each is of one of the classes."""
+    return np.isin(work.kind, [CLASSES.index(name) for name in classes])
+
+
+def has_winograd(dtype: str, tf32: float) -> bool:
+    """Whether convolutions may take Winograd's way: those in float32, not on units for matrices."""
+    return dtype in (FLOAT32, TF32) and tf32 == 1.0
+
+
+def volumes(work: Work, multiprocessors: float, mode: Mode, tile: float = TILE) -> np.ndarray:
+    """(steps,) multiply-accumulates, with those for nothing: of whole tiles, in waves of one for each
+    multiprocessor; in half precision, on units for matrices, of whole steps of depth. Few tiles that are
+    deep, as of gradients of weights, are split in depth for idle multiprocessors. `tile`: 1 for none.
+    """
+    if tile == 1.0:
+        return work.macs
+    tiles = work.number * np.ceil(work.rows / tile) * np.ceil(work.columns / tile)
+    idle = np.floor(multiprocessors / np.maximum(tiles, 1.0))
+    parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT)), 1.0)
+    waves = np.ceil(tiles * parts / multiprocessors)
+    deep = DEEP if mode.half else 1
+    depth = deep * np.ceil(work.depth / parts / deep)
+    return np.where(_is_of(work, TILED), waves * multiprocessors * tile**2 * depth, work.macs)
+
+
+def longest(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(steps,) ms of what takes these (steps,) ms at a time, not all of them 0: the norm of order SHARP;
+    and (parts, steps) the share that each has in it.
+    """
+    most = np.maximum.reduce(parts)
+    powers = (np.array(parts) / most) ** SHARP
+    total = powers.sum(axis=0)
+    return most * total ** (1.0 / SHARP), powers / total

@@ -1,0 +1,78 @@
+"""The formula of a GPU in another precision than the one in which it was measured.
+
+What only moves takes as long for a byte as it was measured. Products get the rate of the data sheet in that
+precision, and the part of it that they reach: REACHED.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import msgspec
+
+from lolat.device.predictors.kernels import IN_TF32, Kernels
+from lolat.errors import InputError, arg
+from lolat.graph import work as c
+from lolat.graph.modes import FLOAT32
+from lolat.hardware.gpus import OF_PEAK, Gpu, precision_of
+
+OFF = 0.2
+"""How far off a level is, a standard deviation as a logarithm. RTX 3090, 4090, 5090 and PRO 6000 in half
+precision, each with what products reach on the others: medians of 0.03 to 0.23."""
+IN_HALF = {
+    c.DENSE: (0.85, 0.47), c.BATCHED: (0.35, 0.31), c.POINTWISE: (0.75, 0.47),
+    c.CONVOLUTION: (0.85, 0.26), c.GROUPED: (0.7, 0.24), c.ATTENTION: (0.9, 1.0),
+}  # fmt: skip
+"""What products in half precision reach of a data sheet's sustained rate, and of its bandwidth. Rates: as
+large products of bfloat16 on A100, H100 and B200 (0.67 to 0.83) and all of a RTX PRO 6000 do; bandwidths:
+means of RTX 3090, 4090 and 5090. Depthwise convolutions are as they were measured: they use no units for
+matrices."""
+CHANNELS_LAST = {c.CONVOLUTION: (0.85, 0.7), c.GROUPED: (0.7, 0.45)}
+"""The same where images have their channels last, or a compiler puts them so."""
+IN_FLOAT32 = dict.fromkeys(IN_HALF, (OF_PEAK, 0.7))
+
+
+def in_precision(formula: Kernels, dtype: str, gpu: Gpu | None) -> Kernels:
+    """The formula in a data type of a mode; InputError where the GPU has no units for it, or no sheet."""
+    before, mode = formula.mode, dataclasses.replace(formula.mode, dtype=dtype)
+    if mode == before:
+        return formula
+    rate = None if gpu is None else gpu.rate(dtype)
+    if gpu is None or rate is None or gpu.bandwidth_gb_s is None:
+        raise no_precision(dtype, before.dtype, gpu)
+    most = (gpu.peak(dtype) or rate) if mode.half else (gpu.peak(FLOAT32) or rate)
+    changes = {"mode": mode, "elsewhere": math.hypot(formula.elsewhere, OFF)}
+    changes["most"] = most * 1e9 / 2, gpu.bandwidth_gb_s * 1e6
+    if mode.half and before.half:
+        changes["elsewhere"] = formula.elsewhere  # the same units
+    elif not (mode.half or before.half):
+        # Convolutions stay as measured: PyTorch computes them in TF32 in both.
+        changes["tf32"] = max(formula.tf32, gpu.tf32)
+        changes["nearby"] = {n: rows for n, rows in formula.nearby.items() if n in IN_TF32}
+    else:
+        reached = IN_FLOAT32
+        if mode.half:
+            reached = IN_HALF | (CHANNELS_LAST if mode.channels_last or mode.fused else {})
+        peak = (rate if mode.half else gpu.rate(FLOAT32) or rate) * 1e9 / 2  # macs per ms
+        classes = formula.classes | {
+            name: {"rate": of_rate * peak, "bandwidth": of_bandwidth * gpu.bandwidth_gb_s * 1e6}
+            for name, (of_rate, of_bandwidth) in reached.items()
+        }
+        large = Kernels.of(
+            formula.multiprocessors, classes, formula.launch_ms, formula.step_ms, formula.measured
+        )
+        changes |= {"classes": classes, "coefficients": large.coefficients}
+        changes |= {"nearby": {}, "sustained": None, "tf32": gpu.tf32}
+    return msgspec.structs.replace(formula, **changes)
+
+
+def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
+    """The error of a device that cannot answer in a precision."""
+    name, asked = "the device" if gpu is None else gpu.name, precision_of(dtype)
+    why = "has no units for it" if gpu is not None else "has no data sheet here"
+    return InputError(
+        f"{arg('precision')} {asked}: {name} was measured in {precision_of(measured)} and {why}; expected "
+        "a precision that it has, or a model that was measured in this one (`lolat models` lists them)",
+        code="no-precision",
+    )

@@ -1,0 +1,42 @@
+"""The published formula: a*ACTS + b*INP + c*FLOPs + d, with another line below a breakpoint.
+
+The answer is `t` from the breakpoint on and `slope * t + offset` below it. Here the two lines meet at
+the breakpoint, the lower one rises and is never negative, so that a ranking cannot turn round.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from lolat.arrays import np
+from lolat.device.predictors.formula import Formula
+from lolat.io.documents import NotNegative, Positive
+
+FEATURES = ("acts", "inp", "flops")
+
+
+class TwoRegime(Formula, frozen=True, kw_only=True, dict=True):
+    """The two-regime formula; `offset = breakpoint * (1 - slope)` makes it continuous."""
+
+    name: ClassVar[str] = "two-regime"
+    breakpoint_ms: NotNegative
+    slope: Positive
+
+    def bend(self, times: np.ndarray) -> np.ndarray:
+        """Apply the lower line, in place."""
+        below = times < self.breakpoint_ms
+        times[below] = self.breakpoint_ms - self.slope * (self.breakpoint_ms - times[below])
+        return times
+
+    def bend_one(self, time: float) -> float:
+        """`bend` for one number.
+
+        `slope * time + offset`, written so that rounding cannot lift it above the breakpoint.
+        """
+        if time >= self.breakpoint_ms:
+            return time
+        return self.breakpoint_ms - self.slope * (self.breakpoint_ms - time)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The formula as a model file holds it, with the offset."""
+        return super().to_dict() | {"offset_ms": self.breakpoint_ms * (1.0 - self.slope)}

@@ -1,0 +1,248 @@
+"""How a device runs a network: precision, framework, launch; what its model is known from; and the same
+device in another way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from lolat.device.file import read
+from lolat.device.predictors.kernels import Kernels, TrainingSteps
+from lolat.device.predictors.precision import in_precision, no_precision
+from lolat.errors import InputError, arg
+from lolat.graph import Graph
+from lolat.graph.analysis import own_dtype
+from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, LAUNCHES, Mode
+from lolat.hardware.gpus import Gpu, dtype_named, gpu_of, precision_of
+from lolat.io.paths import SHIPPED, list_models
+from lolat.units import plain, plural, shortened
+
+if TYPE_CHECKING:
+    from lolat.device import Device
+
+D = TypeVar("D", bound="Device")
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
+ESTIMATED = "estimated"
+"""Of a document in memory, never of a file: what of it is from a data sheet."""
+HALVES = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+def mode_of(document: Mapping[str, Any]) -> Mode:
+    """How the device of a model file runs networks."""
+    kernels, where = document["predictors"].get(Kernels.name), document["environment"]
+    if kernels is not None:
+        return msgspec.convert(kernels.get("mode", {}), Mode)
+    dtype = FLOAT16 if where.get("half") is True else FLOAT32
+    launch = COMPILED if where.get("compile") is True else EAGER
+    return Mode(dtype, launch, where.get("channels_last") is True)
+
+
+def epochs_mode(document: Mapping[str, Any]) -> Mode:
+    """How the device of a model file trained in its timed epochs; in float32 where nobody said it."""
+    return msgspec.convert(document["epochs"].get("mode") or {}, Mode)
+
+
+def own_precision(graph: Graph) -> str | None:
+    """The precision of a network that is in half itself, as after `module.half()`; None of all others."""
+    return HALVES.get(own_dtype(graph) or "")
+
+
+# ---- The same device in another way
+
+
+def run_as(model: D, precision: str | None, launch: str | None) -> D:
+    """The device in a precision (`lolat.hardware.gpus.PRECISIONS`), its operations launched in a way.
+
+    None: as it was measured. A shipped model of the same GPU that was measured so answers where there is
+    one; else the formula, changed by the GPU's data sheet. InputError where neither can be.
+    """
+    if precision is None and launch is None:
+        return model
+    dtype = None if precision is None else dtype_named(precision)
+    asked = {n: v for n, v in (("dtype", dtype), ("launch", launch)) if v is not None}
+    if "predictors" not in model.document and "epochs" in model.document:
+        _check_epochs(model, dtype, launch)
+        return _asked(model, {**model.document}, precision, launch)
+    document = dict(model.inference)
+    if "epochs" in document and replace(timed := epochs_mode(document), **asked) != timed:  # type: ignore[arg-type]
+        del document["epochs"]  # they say nothing of another way
+    mode = mode_of(document)
+    wanted = replace(
+        mode,
+        dtype=mode.dtype if dtype is None else dtype,
+        launch=mode.launch if launch is None else launch,  # type: ignore[arg-type]
+    )
+    kernels = document["predictors"].get(Kernels.name, {})
+    if launch is not None and launch not in LAUNCHES:
+        raise InputError(
+            f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}",
+            code="no-launch",
+        )
+    if wanted.launch != mode.launch and "host" not in kernels:
+        raise InputError(
+            f"{arg('launch')} {launch}: {model.name} knows {mode.launch} alone; expected the model of a "
+            "GPU that says what starting an operation takes",
+            code="no-launch",
+        )
+    if wanted == mode:
+        return _asked(model, document, precision, launch)
+    if not kernels:
+        raise no_precision(wanted.dtype, mode.dtype, None)
+    if other := _measured_so(document, wanted):
+        measured = _asked(model, read(other), precision, launch)
+        measured.source, measured.label = str(other), other.stem
+        return measured
+    predictors, gpu = dict(document["predictors"]), gpu_of(document)
+    for kind in (Kernels, TrainingSteps):
+        if kind.name in predictors:
+            formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
+            predictors[kind.name] = msgspec.structs.replace(formula, mode=wanted).to_dict()
+    # Training that was measured in the one way says nothing of the other.
+    changed = {n: v for n, v in document.items() if n != "training"} | {"predictors": predictors}
+    other_units = wanted.dtype != mode.dtype and not (wanted.half and mode.half)
+    if other_units and is_measured(document):
+        assert gpu is not None  # or the precision was refused
+        changed[ESTIMATED] = _estimated(mode, wanted, gpu)
+    return _asked(model, changed, precision, launch)
+
+
+def _check_epochs(model: Device, dtype: str | None, launch: str | None) -> None:
+    """InputError where a file of epochs alone is asked for a way in which they were not timed."""
+    timed = epochs_mode(model.document)
+    if dtype not in (None, timed.dtype):
+        raise no_precision(dtype or "", timed.dtype, None)
+    if launch not in (None, timed.launch):
+        raise InputError(
+            f"{arg('launch')} {launch}: {model.name} has epochs of {timed.launch} alone; expected that, or "
+            "a model of latencies",
+            code="no-launch",
+        )
+
+
+def _asked(model: D, document: dict[str, Any], precision: str | None, launch: str | None) -> D:
+    """A model of the same file, that is asked in this way."""
+    made = type(model)(document, model.source)
+    made.label, made.asked_precision = model.label, precision or model.asked_precision
+    made.asked_launch = launch or model.asked_launch
+    return made
+
+
+def as_written(model: D, graph: Graph) -> D:
+    """The device in the precision of a network that is in half itself; as it is for all others. InputError
+    where float32 was asked for, or the device has no such units.
+    """
+    own = own_precision(graph)
+    if own is None or Kernels.name not in model.predictors:
+        return model
+    if {model.asked_precision, own} <= {*HALVES.values()}:
+        return model  # as many bytes, on the same units
+    if model.asked_precision is not None:
+        raise InputError(
+            f"{arg('precision')} {model.asked_precision}: the network is in {own} itself; expected {own}, "
+            "or the network in float32",
+            code="no-precision",
+        )
+    if mode_of(model.document).dtype == dtype_named(own):
+        return model
+    try:
+        return model.run_as(own)
+    except InputError as error:
+        other = f"{arg('precision')} fp16, or " if own == "bf16" else ""
+        raise InputError(
+            f"the network is in {own} itself: {error.message.partition('; expected')[0]}; expected "
+            f"{other}the network in float32",
+            code=error.code,
+        ) from None
+
+
+def _measured_so(document: Mapping[str, Any], wanted: Mode) -> Path | None:
+    """The file of a shipped model of the same device that was measured so."""
+    device = name_of(document)
+    for _, path, where in list_models():
+        other = read(path) if where == SHIPPED else {}
+        if "predictors" in other and name_of(other) == device and mode_of(other) == wanted:
+            return path
+    return None
+
+
+def is_measured(document: Mapping[str, Any]) -> bool:
+    """Whether anything was measured on the device, in the precision of the document."""
+    kernels = document["predictors"].get(Kernels.name)
+    return ESTIMATED not in document and (kernels is None or bool(kernels["measured"]))
+
+
+def name_of(document: Mapping[str, Any]) -> str:
+    """The device's name, without the tables that a file of others was made of."""
+    return str(document["device"]).partition(" (")[0]
+
+
+def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
+    had, asked = precision_of(mode.dtype), precision_of(wanted.dtype)
+    rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
+    sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
+    return (
+        f"measured in {had}: what products take in {asked} is from the data sheet of {gpu.name} "
+        f"({peak:.3g} TFLOPS{sustained})"
+    )
+
+
+def ways(model: D, precisions: Sequence[str]) -> Iterator[D]:
+    """The device as it was measured, and in each of these precisions that it has."""
+    yield model
+    for precision in precisions if Kernels.name in model.predictors else ():
+        with contextlib.suppress(InputError):
+            yield model.run_as(precision)
+
+
+# ---- In words
+
+
+def way_words(document: Mapping[str, Any]) -> str:
+    """Precision, framework and launch: "fp32, PyTorch, eager"."""
+    where, mode = document["environment"], mode_of(document)
+    precision = precision_of(mode.dtype)
+    if (
+        mode.dtype == FLOAT32
+        and document["predictors"].get(Kernels.name, {}).get("tf32", 1.0) > 1.0
+    ):
+        precision += " (convolutions in TF32)"  # PyTorch's default
+    framework = FRAMEWORKS.get(str(where.get("framework")), where.get("framework"))
+    parts = [precision, plain(str(framework)) if framework else ""]
+    parts += [mode.launch if framework == FRAMEWORKS["torch"] or mode.launch != EAGER else ""]
+    parts += ["channels last" if mode.channels_last else ""]
+    return ", ".join(filter(None, parts))
+
+
+def batch_sizes_of(document: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The smallest and the largest batch size that a device is known from; None where nobody says it."""
+    held = document["environment"].get("held") or {}
+    sizes = held.get("batch_sizes") or [p["batch_size"] for p in document.get("points", ())]
+    return (min(sizes), max(sizes)) if sizes else None
+
+
+def span(sizes: tuple[int, int]) -> str:
+    """A range in words: "1 to 64"."""
+    low, high = sizes
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def held_words(document: Mapping[str, Any]) -> str:
+    """What the device is known from: how many operations, networks or blocks, of which batch sizes, with
+    which version of the framework.
+    """
+    where, points = document["environment"], document.get("points", ())
+    held = where.get("held") or {}
+    parts = [plural(held[n], n[:-1]) for n in ("operations", "networks") if held.get(n)]
+    parts += [plural(len(points), "block")] if points and not parts else []
+    if sizes := batch_sizes_of(document):
+        parts.append(f"batch {span(sizes)}")
+    if where.get("framework_version"):
+        framework = FRAMEWORKS.get(str(where.get("framework")), where.get("framework"))
+        parts.append(plain(f"{framework} {where['framework_version']}"))
+    return ", ".join(parts)

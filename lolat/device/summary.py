@@ -1,0 +1,216 @@
+"""What a model file says of its device: in a line, as the answer of `lolat show --json`, its formula."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lolat.device import Device
+from lolat.device.file import knows
+from lolat.device.intervals import noise_floor
+from lolat.device.predictors.extended import FAMILY, Extended
+from lolat.device.rates import Rates, rates_of
+from lolat.device.running import mode_of
+from lolat.device.state import State, ago, moment
+from lolat.graph.counts import KINDS, MEANINGS
+from lolat.graph.modes import COMPILED
+from lolat.units import milliseconds, percent, plain
+
+
+@dataclass(frozen=True)
+class FittedPredictor:
+    """A formula's coefficients, and relative errors on what was left out of its fit."""
+
+    coefficients: Mapping[str, float]
+    error: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """What a model file says of its device, without its points.
+
+    `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
+    inference; `rates`: where the time of its networks goes, null where its points do not tell; `families`:
+    the extended formula as families of work, null without one; `state`: its age and its last check, null of
+    a model that was not learned here.
+    """
+
+    name: str
+    device: str
+    file: str
+    knows: Sequence[str]
+    default: str | None
+    points: int
+    noise_floor: float | None
+    environment: Mapping[str, Any]
+    predictors: Mapping[str, FittedPredictor]
+    rates: Rates | None
+    families: Families | None
+    state: State | None
+    domain: Mapping[str, Any]
+    warnings: Sequence[str]
+
+
+def summary_of(model: Device) -> ModelSummary:
+    """The summary of a model."""
+    document = model.document
+    extended = model.predictors.get(Extended.name)
+    fitted = {
+        name: FittedPredictor(
+            document["predictors"][name]["coefficients"], errors_of(document, name)
+        )
+        for name in model.predictors
+    }
+    return ModelSummary(
+        name=model.name,
+        device=model.device,
+        file=model.source,
+        knows=knows(document),
+        default=model.default or None,
+        points=len(document.get("points", ())),
+        noise_floor=noise_floor(document),
+        environment=document["environment"],
+        predictors=fitted,
+        rates=rates_of(model),
+        families=families_of(extended) if isinstance(extended, Extended) else None,
+        state=model.state,
+        domain=document.get("domain", {}),
+        warnings=document.get("warnings", ()),
+    )
+
+
+def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
+    """Numbers of how far off a predictor is on what was left out of its fit, else on its points."""
+    errors = document["predictors"][predictor].get("error", {})
+    kinds = ("networks_left_out", "left_out", "fitted")
+    figures: Mapping[str, float] = next((errors[k] for k in kinds if errors.get(k)), {})
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+# ---- A model in one line
+
+
+def headline(model: Device) -> str:
+    """A model in one line: its name, device, framework, when it was learned, its noise."""
+    where: Mapping[str, Any] = model.document["environment"]
+    if "predictors" in model.document:  # it may be asked in another way than it was measured
+        mode = mode_of(model.document)
+        where = {**where, "half": mode.half, "compile": mode.launch == COMPILED}
+    parts = [f"{plain(model.name)}: {plain(model.device)}", *framework_of(where)]
+    if when := moment(where.get("date")):
+        parts.append(f"learned {ago(where['date'])}, {when:%Y-%m-%d %H:%M} UTC")
+    floor = noise_floor(model.document)
+    if floor is not None:
+        parts.append(f"noise {percent(floor)}")
+    return " · ".join(parts)
+
+
+SPECIAL = {
+    "compile": "compiled",
+    "jit": "XLA",
+    "channels_last": "channels last",
+    "half": "half precision",
+}
+"""Options of an environment, and their words where they are on."""
+
+
+def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
+    """The framework of a model's environment with its version, and its special options."""
+    if "framework" in where:
+        yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
+    yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
+    yield from (plain(f"{k}={v}") for k, v in (where.get("flags") or {}).items())
+
+
+def words_of(model: Device) -> str:
+    """The device, and how far off its default formula is: its `repr`."""
+    if not model.predictors:
+        return f"{headline(model)}\nknows {', '.join(knows(model.document))}"
+    errors = errors_of(model.document, model.default)
+    words = f"by default {model.default}"
+    if {"median", "points"} <= errors.keys():
+        words += f": median error {percent(errors['median'])} on {errors['points']:,} points"
+    return f"{headline(model)}\n{words}"
+
+
+# ---- A formula as people read it: families of counts with a rate each
+
+FAMILIES = {
+    "flops": ("computing", "Multiplying and adding."),
+    "elements": ("moving", "Reading and writing tensors."),
+    "weights": ("weights", "Reading kernels, once a pass whatever the batch size."),
+    "ops": ("operations", "What each operation costs before it does anything."),
+}
+"""Names and sentences of the families of counts; the fifth is one call of the framework."""
+PER = {
+    "MACs": (1e9, "GMAC"),
+    "elements": (1e6, "million elements"),
+    "weights": (1e6, "million weights"),
+    "operations": (1.0, "operation"),
+    "groups": (1.0, "group"),
+}
+"""Unit of a count -> the number of them that a rate is of, and its name."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a count costs on a device: `ms` for each `per`.
+
+    `name`: of the count (`lolat.graph.counts`); `words`, `why`: its name and sentence in front of people;
+    `of_family`: how many times its family's rate, None of a count of no family and where that is free.
+    """
+
+    name: str
+    words: str
+    ms: float
+    per: str
+    why: str
+    of_family: float | None = None
+
+    def __str__(self) -> str:
+        """A few words: "8.1 ms a GMAC", "12.3 us an operation"."""
+        article = "an" if self.per[0] in "aeio" else "a"
+        number = milliseconds(self.ms) if self.ms >= 0.1 else f"{1e3 * self.ms:.3g} us"
+        return f"{number} {article} {self.per}"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Work that a device does at one rate, and how far its kinds are from that, the dearest first."""
+
+    rate: Rate
+    kinds: tuple[Rate, ...]
+
+
+@dataclass(frozen=True)
+class Families:
+    """An extended formula: a network takes the sum of its counts times their rates, and one call.
+
+    `besides`: what some work costs on top of its family; `call_ms`: one call of the framework.
+    """
+
+    families: tuple[Family, ...]
+    besides: tuple[Rate, ...]
+    call_ms: float
+
+
+def families_of(formula: Extended) -> Families:
+    """The families and kinds of a formula, as fitted: kinds that cost nothing are there too."""
+    families, cost = [], dict(zip(formula.features, formula.slopes, strict=True))
+    for family, (words, why) in FAMILIES.items():
+        common = formula.families.get(family, 0.0)
+        kinds = [_rate(n, ms, common) for n, ms in cost.items() if FAMILY.get(n) == family]
+        number, per = PER[MEANINGS[KINDS[family][0]].unit]
+        kinds.sort(key=lambda kind: -kind.ms)
+        families.append(Family(Rate(family, words, common * number, per, why), tuple(kinds)))
+    besides = tuple(_rate(n, ms) for n, ms in cost.items() if n not in FAMILY)
+    return Families(tuple(families), besides, formula.constant)
+
+
+def _rate(name: str, ms: float, common: float = 0.0) -> Rate:
+    """The rate of a count that costs `ms` a unit; `common`: its family's."""
+    meaning = MEANINGS[name]
+    number, per = PER[meaning.unit]
+    of_family = ms / common if common > 0.0 else None
+    return Rate(name, meaning.words, ms * number, per, meaning.why, of_family)

@@ -1,1 +1,0 @@
-"""Devices that others measured: from tables of timed operations to a model, and networks to judge it."""

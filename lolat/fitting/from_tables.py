@@ -1,0 +1,404 @@
+"""A device's model from what somebody timed on it: single operations, whole networks, or both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from lolat.device.domain import MACS, Least, shares_of
+from lolat.device.intervals import as_dict, network_entry
+from lolat.device.predictors.extended import NUMBERS, Extended
+from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
+from lolat.device.predictors.kernels import NOTHING_MEASURED, Kernels, TrainingSteps
+from lolat.errors import InputError, arg
+from lolat.fitting.blocks import assembled
+from lolat.fitting.extended import fit_extended
+from lolat.fitting.figures import errors
+from lolat.fitting.kernels import LEAST_STEPS, fit_kernels, predicted
+from lolat.fitting.points import family_of
+from lolat.fitting.times import Times, check_sheet, seen_facts
+from lolat.graph.counts import COLUMNS
+from lolat.graph.modes import FLOAT32, Mode
+from lolat.graph.work import CLASSES, work_of
+from lolat.hardware.gpus import find_gpu
+from lolat.hardware.sheets import OFF_OF_NOTHING, Facts
+from lolat.io.progress import Warn
+from lolat.io.tables import Row
+from lolat.tables.timed import MULTIPLYING, Counted, TimedNetwork, TimedOperation
+
+FOLDS = 5
+DRAWN = 1000  # networks of a few products each, for the errors of networks where none were timed
+LEAST_ROWS, LEAST_WITH_FACTS, LEAST_NETWORKS = 20, 5, 5
+LEAST_JUDGING_NETWORKS = 30  # to say from them alone how far off networks are, and how small
+MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation: it is known long before
+MOST_RESIDUALS = 1000  # of a model file
+PRODUCTS_TOGETHER = 4  # operations from which on something counts as a network of products
+SIMPLER = 1.1  # times the error by operation, that the linear formula may have: it has no host
+ELSEWHERE = 0.12
+"""How far off, as a logarithm (a standard deviation), other hosts and versions of PyTorch are from a table.
+The same networks on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square);
+the first half of the networks of docs/results/index.md with published times are 0.13 off from batch 4
+on."""
+LEAST_CLASSES = 3  # of operations timed alone, to tell what a start takes
+WRONG = 20.0  # times off; 16 are the most in the 20 tables that shipped models are made of
+ODD = 6.0
+"""Times off, in a table that is not so long: of 128 drawn from timm's, of 6 to 16 networks, it names none
+where nothing is wrong, and a time that is ten times too long or short in 92 %."""
+MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # rows that are left out: of all, and a number
+PASSED_OVER = 0.01  # of a table's rows: the smallest, which are few
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What was timed on a device: operations; networks, each with its counts; how it runs networks;
+    whether it is a CPU, which no host waits for.
+    """
+
+    operations: Sequence[TimedOperation]
+    networks: Sequence[tuple[TimedNetwork, Counted]]
+    mode: Mode
+    is_cpu: bool = False
+
+    @property
+    def times(self) -> Times:
+        """All of it, operations first."""
+        parts = [work_of(o.graph, o.batch_size) for o in self.operations]
+        parts += [counts.work(n.batch_size) for n, counts in self.networks]
+        ms = [o.latency_ms for o in self.operations] + [n.latency_ms for n, _ in self.networks]
+        return Times.of(parts, np.array(ms), np.arange(len(ms)) >= len(self.operations))
+
+    def without(self, position: int) -> Timed:
+        """What is left without the time at this position of `times`."""
+        operations, networks = [*self.operations], [*self.networks]
+        if position < len(operations):
+            del operations[position]
+        else:
+            del networks[position - len(operations)]
+        return replace(self, operations=operations, networks=networks)
+
+    def folds(self, which: np.ndarray | None = None) -> np.ndarray:
+        """(times of `which`,) the fifth that each is left out with: operations at random, networks by
+        family; without operations those of one family each by itself, and times of one network one by one.
+
+        `which`: (times,), those that are fitted together; None: all.
+        """
+        if which is None:
+            which = np.ones(len(self.operations) + len(self.networks), bool)
+        draw, number = np.random.default_rng(0), int(which[: len(self.operations)].sum())
+        chosen = which[len(self.operations) :]
+        networks = [n for (n, _), is_one in zip(self.networks, chosen, strict=True) if is_one]
+        ways: list[list[Any]] = [
+            [family_of(n.name) for n in networks],
+            [n.network for n in networks],
+        ]
+        names = next((w for w in ways if number or len({*w}) > 1), [*range(len(networks))])
+        distinct = sorted({*names}, key=str)
+        of = dict(zip(distinct, draw.permutation(len(distinct)) % FOLDS, strict=True))
+        return np.array([*(draw.permutation(number) % FOLDS), *(of[name] for name in names)], int)
+
+
+def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
+    """How most networks of tables were run; of operations alone, in float32 one after the other."""
+    modes = Counter(n.mode.inference for n in networks)
+    return modes.most_common(1)[0][0] if networks else Mode()
+
+
+def tables_document(
+    name: str, device: str, timed: Timed, facts: Facts | None, source: Mapping[str, Any], warn: Warn,
+    left_out: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """A model file from what was timed, with one formula.
+
+    That is by operation, or, of networks of a device of which nothing else is known, in float32, the linear
+    one on their counts where that does as well on families left out, as on CPUs (SIMPLER). `source`: the
+    `environment`; `warn`: is told of times that the others contradict; `left_out`: how many of those were.
+    InputError for too few times.
+    """
+    _check_enough(timed, facts)
+    timed = replace(timed, operations=_thinned(timed.operations))
+    times = timed.times
+    trained = times.trained
+    known = facts or seen_facts(times, None if timed.is_cpu else find_gpu(device))
+    if facts is not None:
+        check_sheet(facts, times)
+    if timed.mode.half:  # a data sheet's rate is of float32
+        known = replace(known, width=OFF_OF_NOTHING)
+    # Inference and training that are both known well have a formula each; else one helps the other.
+    is_inference = times.whole & ~trained
+    has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
+    main = ~trained if has_two_formulas else np.ones_like(trained)
+    is_open, fold = facts is None and bool(timed.operations), timed.folds(main)
+    formula, off, known = _judged_best(times.take(main), fold, known, timed.mode, is_open)
+    rows: list[TimedOperation | TimedNetwork] = [*timed.operations]
+    rows += [network for network, _ in timed.networks]
+    of_main = (row for row, is_main in zip(rows, main, strict=True) if is_main)
+    few = left_out < min(MOST_ODD * len(rows), MOST_LEFT_OUT)
+    odd = odd_time([(r.row, r.name, r.latency_ms) for r in of_main], off, warn, few)
+    if odd is not None:
+        rest = timed.without(int(np.flatnonzero(main)[odd]))
+        return tables_document(name, device, rest, facts, source, warn, left_out + 1)
+    of_inference = ~trained if (~trained).any() else np.ones_like(trained)
+    inference = times.take(of_inference)
+    formula = formula if timed.is_cpu else started_by_a_host(formula, inference)
+    remarks = [WITHOUT_FACTS] * is_open
+    batch_sizes = [row.batch_size for row in timed.operations]
+    batch_sizes += [row.batch_size for row, _ in timed.networks]
+    if facts is None and timed.mode.dtype == FLOAT32 and is_inference.all():
+        linear = linear_entry(timed, times, fold)
+        if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
+            predictors = {Extended.name: linear[0]}
+            domain = {"least": as_dict(least_of(times, np.array(batch_sizes)))} | _shares(timed)
+            fitted = {"predictors": predictors, "default": Extended.name, "domain": domain}
+            return assembled(name, device, source, remarks, fitted)
+    entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
+    predictors, of_steps = {Kernels.name: entry}, off[trained[main]]
+    if has_two_formulas:
+        own, own_fold = times.take(trained), timed.folds(trained)
+        steps, of_steps = _judged(own, own_fold, known, timed.mode, TrainingSteps)
+        steps = msgspec.structs.replace(steps, host=formula.host)
+        predictors[TrainingSteps.name] = _entry(steps, own, of_steps, np.zeros(len(of_steps), bool))
+    if len(of_steps):
+        entry["training_residuals"] = _rounded(of_steps)
+    domain = {"least": as_dict(least_of(inference, np.array(batch_sizes)[of_inference]))}
+    domain |= _shares(timed)
+    fitted = {"predictors": predictors, "default": Kernels.name, "domain": domain}
+    return assembled(name, device, source, remarks, fitted)
+
+
+def _check_enough(timed: Timed, facts: Facts | None) -> None:
+    """InputError for fewer than LEAST_ROWS operations (LEAST_WITH_FACTS where there is a data sheet) and
+    fewer than LEAST_NETWORKS networks.
+    """
+    least = LEAST_ROWS if facts is None else LEAST_WITH_FACTS
+    if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
+        raise InputError(
+            f"{len(timed.operations)} operations and {len(timed.networks)} networks are too few to fit a "
+            f"device; expected at least {LEAST_ROWS} operations ({LEAST_WITH_FACTS} with {arg('facts')}), "
+            f"or {LEAST_NETWORKS} networks",
+            code="too-few-points",
+        )
+
+
+# ---- How far off a formula is on what it was not fitted to.
+
+
+def _judged(
+    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, of: type[Kernels] = Kernels
+) -> tuple[Kernels, np.ndarray]:
+    """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
+    formula = fit_kernels(times, facts, mode, of)
+    ms = left_out_of_folds(times, fold, facts, mode, of)
+    return formula, np.log(times.latency_ms / ms)
+
+
+def _judged_best(
+    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, is_open: bool
+) -> tuple[Kernels, np.ndarray, Facts]:
+    """`_judged`, and the facts; where it `is_open` whether a device cuts products into tiles, as GPUs do,
+    the way that left-out times tell to be the better one.
+    """
+    formula, off = _judged(times, fold, facts, mode)
+    if is_open:
+        whole = replace(facts, tile=1.0)
+        other, other_off = _judged(times, fold, whole, mode)
+        if np.abs(other_off).mean() < np.abs(off).mean():
+            return other, other_off, whole
+    return formula, off, facts
+
+
+def odd_time(
+    timed: Sequence[tuple[Row, str, float]], off: np.ndarray, warn: Warn, leaves_out: bool = False
+) -> int | None:
+    """The position of the time that is to be left out of a fit, the farthest one: WRONG times off or more.
+
+    `timed`: rows with their names and ms; `off`: (rows,) log(measured / predicted) of each as others have
+    it. `warn` is told of it, also where it stays, and where it is ODD times off.
+    """
+    relative = off - np.median(off)
+    worst, far = int(np.argmax(np.abs(relative))), np.abs(relative)
+    limit = WRONG if len(off) > MOST_OF_A_PRODUCT else ODD
+    others = int((far > np.log(limit)).sum()) - 1
+    if others < 0:
+        return None
+    is_left_out = bool(leaves_out and far[worst] > np.log(WRONG))
+    # One that is a thousand times off makes good ones look odd, too.
+    more = f", and {others} more are far off" if others and not is_left_out else ""
+    factor, (row, name, ms) = float(np.exp(far[worst])), timed[worst]
+    way = "longer" if relative[worst] > 0.0 else "shorter"
+    then = "left out" if is_left_out else "it hardly counts in the fit, but makes the interval wide"
+    warn(
+        f"{row.where}: {name} takes {ms:g} ms, {factor:.3g} times {way} than the other rows say{more}; "
+        f"{then}: measure it again, or remove it"
+    )
+    return worst if is_left_out else None
+
+
+def left_out_of_folds(
+    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, of: type[Kernels] = Kernels
+) -> np.ndarray:
+    """(times,) ms as predicted from the other folds; `fold`: (times,), at least two."""
+    ms = np.empty(len(times.whole))
+    for i in np.unique(fold):
+        left_out = fold == i
+        others = fit_kernels(times.take(~left_out), facts, mode, of)
+        ms[left_out] = predicted(others, times.take(left_out))
+    return ms
+
+
+def linear_entry(
+    timed: Timed, times: Times, fold: np.ndarray
+) -> tuple[dict[str, Any], np.ndarray] | None:
+    """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the
+    other folds have it; None of too few networks.
+    """
+    if min(int((fold != i).sum()) for i in np.unique(fold)) <= NUMBERS:
+        return None
+    totals = [[*counts.total(n.batch_size).values()] for n, counts in timed.networks]
+    counts, measured, whole = np.array(totals, float), times.latency_ms, times.whole
+    formula, off = (
+        fit_extended(counts, measured, COLUMNS, whole, with_six=True),
+        np.empty(len(counts)),
+    )
+    for i in np.unique(fold):
+        left_out = fold == i
+        other = fit_extended(counts[~left_out], measured[~left_out], COLUMNS, whole[~left_out])
+        ms = np.maximum(other.rows(counts[left_out][:, other.columns]), 1e-9)
+        off[left_out] = np.log(measured[left_out] / ms)
+    fitted_ms = formula.rows(counts[:, formula.columns])
+    return formula.to_dict() | _errors(fitted_ms, off, measured), off
+
+
+def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
+    """A formula's entry in a model file, judged by networks where there are enough, and by inference.
+
+    `off`: (times,) log(measured / predicted) left out; `trained`: (times,) which not to judge by.
+    """
+    judged, networks = times.whole & ~trained, {}
+    if judged.sum() < LEAST_JUDGING_NETWORKS:
+        judged = ~trained if (~trained).sum() >= LEAST_JUDGING_NETWORKS else np.ones_like(trained)
+        products = times.alone & (times.work.macs > 0)
+        networks = _of_operations(off[times.owner[products]], times.work.kind[products])
+    fitted_ms = predicted(formula, times)[judged]
+    return formula.to_dict() | networks | _errors(fitted_ms, off[judged], times.latency_ms[judged])
+
+
+def _errors(fitted_ms: np.ndarray, off: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+    """The errors of an entry: of the fit, and of log(measured / predicted) of what was left out."""
+    left_out_ms = measured / np.exp(off)
+    error = {"fitted": errors(fitted_ms, measured), "left_out": errors(left_out_ms, measured)}
+    return {"error": error, "residuals": _rounded(off)}
+
+
+def _of_operations(off: np.ndarray, kind: np.ndarray) -> dict[str, Any]:
+    """The errors of networks where operations alone were timed: those of a class go together, those of
+    several partly cancel. A network is one product of each class, drawn at random, that takes as long as
+    the others.
+
+    `off`: (products,) their errors; `kind`: (products,) their classes.
+    """
+    if len(off) < LEAST_JUDGING_NETWORKS:
+        return {}
+    draw = np.random.default_rng(0)
+    drawn = [draw.choice(off[kind == one], DRAWN) for one in np.unique(kind)]
+    residuals = np.log(np.exp(drawn).mean(axis=0))
+    return {"networks": network_entry(residuals, np.full(DRAWN, PRODUCTS_TOGETHER), len(off))}
+
+
+def _rounded(residuals: np.ndarray) -> list[float]:
+    """At most MOST_RESIDUALS of them, drawn at random."""
+    if len(residuals) > MOST_RESIDUALS:
+        residuals = np.random.default_rng(0).choice(residuals, MOST_RESIDUALS, replace=False)
+    return [round(float(r), 5) for r in residuals]
+
+
+def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
+    """At most so many rows of each operation, drawn at random, in their order."""
+    chosen, number = [], Counter[str]()
+    for i in np.random.default_rng(0).permutation(len(rows)).tolist():
+        name = rows[i].name
+        number[name] += 1
+        if number[name] <= (MOST_OF_A_PRODUCT if name in MULTIPLYING else MOST_OF_A_NAME):
+            chosen.append(i)
+    return [rows[i] for i in sorted(chosen)]
+
+
+# ---- What a table says of the host that started its operations, and of the smallest steps.
+
+
+def started_by_a_host(formula: Kernels, times: Times) -> Kernels:
+    """A formula that was fitted to `times`, with the host that starts the operations of a network.
+
+    The host is that of a table's operations, half way to what hosts usually take: of several classes, or
+    less sure of few; or one that is assumed, and no slower than that of the table's fastest networks.
+    """
+    source, start_ms = ASSUMED, USUAL_MS
+    of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
+    if known := int((of_class >= LEAST_STEPS).sum()):
+        source = FITTED if known >= LEAST_CLASSES else ASSUMED
+        start_ms = (formula.launch_ms * USUAL_MS) ** 0.5
+    elif times.whole.any():
+        starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, formula.mode))
+        fastest = float((times.latency_ms / starts)[times.whole].min())
+        start_ms = max(min(USUAL_MS, fastest), USUAL_MS / FACTOR[ASSUMED])
+    host = Host(round(start_ms, 4), FACTOR[source], source, formula.mode.launch)
+    return msgspec.structs.replace(formula, host=host)
+
+
+def _shares(timed: Timed) -> dict[str, Any]:
+    """The `shares` of the domain of networks alone: the most that each kind of products has in one."""
+    if timed.operations:
+        return {}
+    each = [shares_of(np.array([*n.total(row.batch_size).values()])) for row, n in timed.networks]
+    return {"shares": {name: round(max(shares[name] for shares in each), 6) for name in MACS}}
+
+
+def least_of(times: Times, batch_sizes: np.ndarray) -> Least:
+    """The least that a table has but for PASSED_OVER of its rows, of few networks or of operations ms an
+    operation; of networks alone the largest batch.
+
+    `batch_sizes`: (times,).
+    """
+    whole = times.whole
+    most = float(batch_sizes.max()) if whole.all() else None
+    operation_ms = times.latency_ms / times.total((times.work.bytes > 0.0).astype(float))
+    if whole.sum() < LEAST_JUDGING_NETWORKS:
+        few = _smallest(operation_ms[~whole if not whole.all() else whole])
+        return Least(operation_ms=few, most_samples=most)
+    batch_size, ms = _smallest(batch_sizes[whole]), _smallest(times.latency_ms[whole])
+    return Least(batch_size, ms, _smallest(operation_ms[whole]), most)
+
+
+def _smallest(values: np.ndarray) -> float:
+    return float(f"{np.quantile(values[np.isfinite(values)], PASSED_OVER):.3g}")
+
+
+# ---- A data sheet alone.
+
+WITHOUT_FACTS = (
+    "no facts of the device were given (`facts`, `name`): how many multiprocessors it has, and so what "
+    "small operations cost, is not known"
+)
+
+SHEET_ALONE = (
+    -0.1, -0.16, -0.12, -0.11, -0.15, 0.01, -0.02, -0.06, -0.05, -0.07, 0.04, 0.1, 0.09, 0.1, 0.08, 0.09,
+    0.1, 0.07, 0.04, 0.03, 0.01, 0.03, 0.25, 0.2, 0.1, 0.14, 0.34, 0.33, -0.1, -0.21, 0.02, -0.01, 0.36,
+    0.16, 0.0,
+)  # fmt: skip
+"""log(measured / predicted) of whole transformers where nothing but the data sheet was known: V100, A100,
+H100, P100, MI100, MI210, T4, P4 (docs/results/index.md)."""
+
+
+def facts_document(
+    name: str, device: str, facts: Facts, source: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A model file from a data sheet alone; its interval is as wide as SHEET_ALONE on known devices."""
+    nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
+    formula = started_by_a_host(fit_kernels(nothing, facts), nothing)
+    entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
+    fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
+    return assembled(name, device, source, [NOTHING_MEASURED], fitted)

@@ -1,0 +1,234 @@
+"""Fits the terms of `predictors.kernels` to a device's times: operations, whole networks, or both.
+
+Few times tell the terms of a class of operations apart only together with what is known of every device:
+the logarithm of each term is drawn to that of the device itself (its rate, its bandwidth, which are fitted
+too) times what the class usually has of it. Robust least squares on the logarithms of the times; a
+network's is that of the sum of its steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+
+from lolat.device.predictors.kernels import (
+    PARTS,
+    TERMS,
+    TILE,
+    WINOGRAD,
+    Kernels,
+    has_winograd,
+    longest,
+    volumes,
+)
+from lolat.device.predictors.nearby import LEAST_OPERATIONS, Row, near_rows
+from lolat.fitting.times import SAME, Times
+from lolat.graph import work as c
+from lolat.graph.modes import FLOAT32, Mode
+from lolat.graph.work import CLASSES, PRODUCTS
+from lolat.hardware.gpus import OF_PEAK
+from lolat.hardware.sheets import OFF_OF_NOTHING, Facts
+
+PRIOR, PRIOR_WHOLE = 0.4, 0.1
+"""An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as
+logarithms. PRIOR_WHOLE: of MANY networks; a few do not tell all terms apart (four left an H100 with ten
+times its bandwidth)."""
+MANY = 30
+OUTLIER = 0.1  # errors beyond it count less
+LEAST_STEPS = 5  # of a class that is measured
+NETWORKS_WEIGHT = 0.25
+"""Of the weight of all operations, that networks beside them have together at least."""
+ONE_HOST = 1.0
+"""Times that tell as much of a level as what is known without them: how far hosts and versions are apart
+(`lolat.fitting.from_tables.ELSEWHERE`), and single networks from a formula, are about the same."""
+MOST_TRIALS = 60  # of the search
+PRECISION = 1e-5  # of the terms, and of the loss, at which it ends
+ROOM = 0.05  # below the data sheet, as a logarithm, where the search begins at most
+LAUNCH = 2
+"""Of the device are the first unknowns: the rate, the bandwidth, the launch."""
+OF_BANDWIDTH = (0.8, 0.3)
+"""What operations reach of a data sheet's bandwidth, and how far from it, as a logarithm."""
+LAUNCH_MS, STEP_MS = 0.03, 0.004
+"""What starting an operation costs that is timed alone, known to a factor of e: the host's time and the
+device's, one after the other; and one in a network, where the host is ahead. Networks on RTX 4090 tell
+0.002 to 0.006 ms of those; where they are few or large, they cannot."""
+DEPTHWISE_RATE, WITHOUT_UNITS = 0.1, 2.0
+"""Of depthwise convolutions, relative to the device's; and times as much in float32: they compute without
+units for matrices, which in half precision are twice as fast as all else in float32 on RTX 3090 and 4090
+(data sheets, sums in float32)."""
+USUAL = {
+    (c.GROUPED, "rate"): (0.75, 0.7),
+    (c.DEPTHWISE, "rate"): (DEPTHWISE_RATE, 1.0),
+    (c.JOINED, "bandwidth"): (0.6, 0.5),
+    (c.POOLS, "bandwidth"): (0.6, 0.5),
+    (c.SUMS, "bandwidth"): (0.5, 0.5),
+    (c.RESIZED, "bandwidth"): (0.1, 1.0),
+}
+"""What a class has of the device's rate and bandwidth, and how far from it, as a logarithm, as RTX 3090 and
+4090 have them (docs/results/index.md); others as in OTHERS."""
+OTHERS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
+
+
+def fit_kernels(
+    times: Times, facts: Facts, mode: Mode | None = None, of: type[Kernels] = Kernels
+) -> Kernels:
+    """The formula of a device. Classes of which there are no times are as usual on such a device.
+
+    `of`: the kind of formula, which says whether a backward pass is slower by what is usual.
+    """
+    from scipy.optimize import least_squares
+
+    mode = mode or Mode()
+    problem = _Problem(times, facts, mode, of)
+    optimum = least_squares(
+        problem.errors, problem.start, problem.slopes, bounds=(-np.inf, problem.most),
+        loss=problem.loss, f_scale=OUTLIER, max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION,
+        gtol=PRECISION,
+    )  # fmt: skip
+    launch_ms, table = problem.terms(optimum.x)
+    terms = {
+        name: {term: float(table[PARTS.index(term), kind]) for term in TERMS[name]}
+        for kind, name in enumerate(CLASSES)
+    }
+    steps = np.bincount(times.work.kind[times.work.bytes > 0], minlength=len(CLASSES))
+    measured = [name for name, n in zip(CLASSES, steps, strict=True) if n >= LEAST_STEPS]
+    formula = of.of(
+        facts.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, facts.tile or TILE
+    )
+    most = facts.most(mode.dtype)
+    formula = replace(formula, tf32=facts.tf32, most=most if np.isfinite(most).all() else None)
+    formula = replace(formula, nearby=_nearby(formula, times))
+    if facts.bound and not times.whole.any():
+        # An operation alone is over before the power is missed.
+        formula = replace(formula, sustained=OF_PEAK * facts.rate)
+    if of is Kernels and (trained := times.trained).any():
+        off = np.log(times.latency_ms / predicted(formula, times))
+        formula = replace(formula, training=level(off[trained]))
+    return formula
+
+
+def level(residuals: np.ndarray) -> float:
+    """How many times as long as predicted all of some times are: of a few of them, nearer to 1.
+
+    `residuals`: (times,) log(measured / predicted).
+    """
+    number = len(residuals)
+    return float(np.exp(np.median(residuals) * number / (number + ONE_HOST)) if number else 1.0)
+
+
+def _nearby(formula: Kernels, times: Times) -> dict[str, tuple[Row, ...]]:
+    """Corrections from operations of each class of products that were timed alone."""
+    residuals = np.log(times.latency_ms / predicted(formula, times))
+    corrections = {}
+    for name in PRODUCTS:
+        which = times.alone & (times.work.kind == CLASSES.index(name))
+        if which.sum() >= LEAST_OPERATIONS:
+            corrections[name] = near_rows(times.work.take(which), residuals[times.owner[which]])
+    return corrections
+
+
+class _Problem:
+    """The unknowns: logarithms of the device's rate, bandwidth and launch; then of each class's terms.
+
+    No term is beyond the data sheet's, `most`: where times tell two classes apart badly, as those of whole
+    networks do convolutions and what follows each, they are shared as a device can have them. Equal steps
+    are computed once.
+    """
+
+    def __init__(self, times: Times, facts: Facts, mode: Mode, of: type[Kernels]) -> None:
+        self.log_ms = np.log(times.latency_ms)
+        moving = times.work.bytes > 0
+        self.owner, self.often = times.owner[moving], times.often[moving]
+        steps, alone = times.work.take(moving), times.alone[moving]
+        table = np.column_stack([alone, *(getattr(steps, n) for n in SAME)]).astype(float)
+        _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        steps, self.alone, self.back = steps.take(first), alone[first], back.reshape(-1)
+        self.kind, self.bytes = steps.kind, steps.bytes
+        self.volume = volumes(steps, facts.multiprocessors, mode, facts.tile or TILE)
+        self.volume = self.volume / of.faster(steps, mode.dtype, facts.tf32)
+        self.slower = of.slower(steps)
+        # Products timed alone have their launch on top; others start while they move.
+        self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
+        wide = OFF_OF_NOTHING if facts.width >= OFF_OF_NOTHING else 0.0
+        usual = [
+            (OF_PEAK * facts.rate, facts.width),
+            (OF_BANDWIDTH[0] * facts.bandwidth, max(OF_BANDWIDTH[1], wide)),
+            (LAUNCH_MS, 1.0),
+        ]
+        self.class_terms: list[tuple[int, int]] = []  # (class, RATE or BANDWIDTH)
+        for kind, name in enumerate(CLASSES):
+            for term in TERMS[name]:
+                center, width = USUAL.get((name, term), OTHERS[term])
+                if (name, term) == (c.DEPTHWISE, "rate") and mode.dtype == FLOAT32:
+                    center *= WITHOUT_UNITS
+                usual.append((center, width))
+                self.class_terms.append((kind, PARTS.index(term)))
+        centers, self.widths = np.array(usual).T
+        self.centers = np.log(centers)
+        of_device = [part for _, part in self.class_terms]
+        self.most = np.log([*facts.most(mode.dtype), np.inf])[[0, 1, 2, *of_device]]
+        if has_winograd(mode.dtype, facts.tf32):
+            of_convolutions = self.class_terms.index((CLASSES.index(c.CONVOLUTION), 0))
+            self.most[LAUNCH + 1 + of_convolutions] += np.log(WINOGRAD)
+        # Of a class the center is relative to the unknown of the device.
+        self.relative = np.eye(len(centers))
+        self.relative[np.arange(LAUNCH + 1, len(centers)), of_device] = -1.0
+        self.start = np.minimum(np.linalg.solve(self.relative, self.centers), self.most - ROOM)
+        self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY else PRIOR
+        # A few networks weigh nothing beside thousands of operations, and users ask about networks.
+        networks = int(times.whole.sum())
+        weight = max(1.0, NETWORKS_WEIGHT * (len(times.whole) - networks) / max(networks, 1))
+        self.used = np.flatnonzero(self._totals(self.centers)[0] > 0.0)
+        weights = np.where(times.whole, weight, 1.0)[self.used]
+        self.weights = np.concatenate([weights, np.ones(len(self.centers))])
+
+    def terms(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
+        """The launch, ms; (PARTS, classes) rates and bandwidths, infinite of a class without."""
+        table = np.full((len(PARTS), len(CLASSES)), np.inf)
+        for (kind, part), own in zip(self.class_terms, unknowns[LAUNCH + 1 :], strict=True):
+            table[part, kind] = np.exp(np.clip(own, -60, 60))
+        return float(np.exp(np.clip(unknowns[LAUNCH], -60, 60))), table
+
+    def errors(self, unknowns: np.ndarray) -> np.ndarray:
+        """Logarithms of predicted / measured, and how far the unknowns are from their centers."""
+        total, _ = self._totals(unknowns)
+        logs = np.log(np.maximum(total[self.used], 1e-12)) - self.log_ms[self.used]
+        off = self.relative @ unknowns - self.centers
+        return np.concatenate([logs, self.prior * off / self.widths])
+
+    def slopes(self, unknowns: np.ndarray) -> np.ndarray:
+        """(errors, unknowns) derivatives of `errors`."""
+        total, slopes = self._totals(unknowns)
+        relative = (slopes / np.maximum(total, 1e-12)).T[self.used]
+        return np.concatenate([relative, self.prior / self.widths[:, None] * self.relative])
+
+    def loss(self, squares: np.ndarray) -> np.ndarray:
+        """Soft L1 as scipy's, with weights: the loss and its two derivatives by `squares`."""
+        more = 1.0 + squares
+        return self.weights * np.array([2.0 * (more**0.5 - 1.0), more**-0.5, -0.5 * more**-1.5])
+
+    def _totals(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(times,) ms; (unknowns, times) their derivatives."""
+        launch_ms, table = self.terms(unknowns)
+        rate, bandwidth = table[:, self.kind]
+        start = np.where(self.alone, launch_ms, STEP_MS)
+        later = np.where(self.on_top, start, 0.0)
+        ms, shares = longest(self.volume / rate, self.bytes / bandwidth, start - later)
+        ms = ms * self.slower
+        slopes = np.zeros((len(unknowns), len(self.log_ms)))
+        for at, (kind, part) in enumerate(self.class_terms, LAUNCH + 1):
+            slopes[at] = self._sums(-ms * shares[part] * (self.kind == kind))
+        slopes[LAUNCH] = self._sums((ms * shares[-1] + later) * self.alone)
+        return self._sums(ms + later), slopes
+
+    def _sums(self, steps_ms: np.ndarray) -> np.ndarray:
+        """(times,) sums."""
+        return np.bincount(self.owner, steps_ms[self.back] * self.often, len(self.log_ms))
+
+
+def predicted(formula: Kernels, times: Times) -> np.ndarray:
+    """(times,) ms by the formula; of a step that was timed alone, as it is timed alone."""
+    alone, ms = times.alone, np.empty(len(times.owner))
+    ms[alone] = formula.times_alone(times.work.take(alone))
+    ms[~alone], _ = formula.times(times.work.take(~alone))
+    return times.total(ms) * np.where(times.trained, formula.training, 1.0)

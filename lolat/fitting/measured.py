@@ -1,0 +1,164 @@
+"""A GPU that was measured here: what its operations take, and the host that starts them.
+
+A GPU runs behind the program that starts its operations (`lolat.device.predictors.host`): a block of a few
+small ones takes as long as starting them, a large one as long as they run. So the blocks for which the host
+decides tell what a start takes, and the others what the operations take, as in tables of whole networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from lolat.device.intervals import as_dict, network_entry
+from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, Host
+from lolat.device.predictors.kernels import Kernels
+from lolat.device.running import mode_of, name_of
+from lolat.errors import InputError
+from lolat.fitting.figures import errors
+from lolat.fitting.from_tables import least_of
+from lolat.fitting.kernels import fit_kernels
+from lolat.fitting.least_squares import fit_relative
+from lolat.fitting.points import Point, blocks_of, times
+from lolat.fitting.times import Times, seen_facts
+from lolat.graph import Graph
+from lolat.graph.modes import Mode
+from lolat.graph.work import Work, work_of
+from lolat.hardware.sheets import OFF_OF_FASTEST, Facts, listed_facts
+
+FOLDS = 8  # of blocks, each left out with all its batch sizes
+ROUNDS = 4  # of fitting the device beside a host, and the host beside that device
+OF_HOST = 2.0
+"""Times the host's, that a block takes at least for which the device decides; and times the device's, that
+one takes for which the host does."""
+LEAST_HOSTED = 5  # blocks for which the host decides, to tell what a start takes
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Points of a GPU: the work of each and its ms."""
+
+    parts: Sequence[Work]
+    latency_ms: np.ndarray
+
+    def take(self, which: np.ndarray) -> Measured:
+        """Those of a mask (points,)."""
+        parts = [part for part, is_in in zip(self.parts, which, strict=True) if is_in]
+        return Measured(parts, self.latency_ms[which])
+
+    def of_device(self, less_ms: float) -> Times:
+        """Their times without `less_ms` each, that the device waits at the beginning."""
+        ms = np.maximum(self.latency_ms - less_ms, 0.5 * self.latency_ms)
+        return Times.of(self.parts, ms, np.ones(len(ms), bool))
+
+
+def with_operations(
+    document: Mapping[str, Any], points: Sequence[Point], graphs: Mapping[str, Graph]
+) -> dict[str, Any]:
+    """The model file of a measured GPU with the formula by operation, the default where networks left out
+    are nearer to it than to the sum of counts, which adds up what a GPU does at the same time.
+
+    `graphs`: of the points by name; where one lacks, the file stays as it is.
+    """
+    if not {p.name for p in points} <= graphs.keys():
+        return {**document}
+    mode, device = mode_of(document), name_of(document)
+    work = [work_of(graphs[p.name], p.batch_size, mode) for p in points]
+    measured = Measured(work, times(points))
+    facts = _facts(device, measured.of_device(0.0), mode)
+    formula, folds = fit_hosted(measured, facts, mode), _folds(points)
+    left_out_ms = np.empty(len(points))
+    for fold in range(FOLDS):
+        of_fold = folds == fold
+        other = fit_hosted(measured.take(~of_fold), facts, mode)
+        left_out_ms[of_fold] = hosted_ms(other, measured.take(of_fold))
+    entry = formula.to_dict() | _evidence(points, hosted_ms(formula, measured), left_out_ms)
+    predictors = {**document["predictors"], Kernels.name: entry}
+    median = {name: _median(e["error"]) for name, e in predictors.items()}
+    default = document["default"]
+    if median[Kernels.name] < median[default]:
+        default = Kernels.name
+    least = least_of(measured.of_device(0.0), np.array([p.batch_size for p in points], float))
+    domain = {**document["domain"], "least": as_dict(least)}
+    return {**document, "predictors": predictors, "default": default, "domain": domain}
+
+
+def _median(error: Mapping[str, Any]) -> float:
+    """The median error left out, of networks where there are some."""
+    return float((error.get("networks_left_out") or error["left_out"])["median"])
+
+
+def _evidence(
+    points: Sequence[Point], fitted_ms: np.ndarray, left_out_ms: np.ndarray
+) -> dict[str, Any]:
+    """The `error`, `residuals` and `networks` of the formula; both (points,)."""
+    measured, is_network = times(points), np.array([p.whole for p in points])
+    residuals = np.log(measured / left_out_ms)
+    entry: dict[str, Any] = {"residuals": [round(float(r), 6) for r in residuals]}
+    error = {"fitted": errors(fitted_ms, measured), "left_out": errors(left_out_ms, measured)}
+    families = len({*compress(blocks_of(points), is_network)})
+    if families > 1:
+        error["networks_left_out"] = errors(left_out_ms[is_network], measured[is_network])
+        ops = np.array([p.counts["ops"] for p in points], float)
+        entry["networks"] = network_entry(residuals[is_network], ops[is_network], families)
+    return entry | {"error": error}
+
+
+def _facts(device: str, whole: Times, mode: Mode) -> Facts:
+    """The GPU's data sheet, with the rate of the mode's data type; without one, what the fastest of the
+    points reached.
+    """
+    try:
+        facts = listed_facts(device)
+    except InputError:
+        return seen_facts(whole)
+    rate = facts.gpu and facts.gpu.rate(mode.dtype)
+    if not mode.half:
+        return facts
+    if not rate:
+        return seen_facts(whole, facts.gpu)
+    return replace(facts, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, bound=False)
+
+
+def _folds(points: Sequence[Point]) -> np.ndarray:
+    """(points,) the fold that each is left out with."""
+    blocks = blocks_of(points)
+    names = sorted(set(blocks))
+    drawn = dict(zip(names, np.random.default_rng(0).permutation(len(names)).tolist(), strict=True))
+    return np.array([drawn[block] % FOLDS for block in blocks])
+
+
+def fit_hosted(measured: Measured, facts: Facts, mode: Mode) -> Kernels:
+    """The formula with the host that fits the points best; where too few tell it, the host is no slower
+    than the point with the least for each start.
+    """
+    starts = np.array([Host(1.0, 1.0, ASSUMED).starts(p, mode).sum() for p in measured.parts])
+    each = measured.latency_ms / np.maximum(starts, 1.0)
+    host = Host(float(np.quantile(each, 0.1)), FACTOR[ASSUMED], ASSUMED, mode.launch)
+    for _ in range(ROUNDS):
+        of_host = host.start_ms * starts + host.call_ms
+        by_device = measured.latency_ms > OF_HOST * of_host
+        if not by_device.any():
+            by_device = each >= np.quantile(each, 0.5)
+        waits_ms = host.start_ms + host.call_ms
+        formula = fit_kernels(measured.take(by_device).of_device(waits_ms), facts, mode)
+        device_ms = np.array([formula.steps(part).device_ms for part in measured.parts])
+        by_host = measured.latency_ms > OF_HOST * device_ms
+        if by_host.sum() >= LEAST_HOSTED:
+            terms = np.column_stack([starts, np.ones(len(starts))])[by_host]
+            start_ms, call_ms = fit_relative(terms, measured.latency_ms[by_host]).tolist()
+            if start_ms > 0.0:
+                host = Host(start_ms, FACTOR[FITTED], FITTED, mode.launch, call_ms)
+        else:
+            host = Host(float(each.min()), FACTOR[ASSUMED], ASSUMED, mode.launch)
+    return msgspec.structs.replace(formula, host=host)
+
+
+def hosted_ms(formula: Kernels, measured: Measured) -> np.ndarray:
+    """(points,) ms by the formula, the host's included."""
+    return np.array([formula.steps(part).latency_ms for part in measured.parts])

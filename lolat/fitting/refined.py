@@ -1,0 +1,97 @@
+"""A device's file that is made from tables, refined by a few networks that somebody timed: their level.
+
+Another host, another version of the framework, another card of the same name: all networks take some times
+longer there. A few rows tell how many times, and no more. The level of inference is of all times of the
+device, that of training steps of these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from lolat.device.predictors.kernels import Kernels, TrainingSteps
+from lolat.fitting.figures import errors
+from lolat.fitting.kernels import level
+from lolat.tables.timed import Counted, TimedNetwork
+from lolat.units import plural
+
+Rows = Sequence[tuple[TimedNetwork, Counted]]
+
+
+def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, Any]:
+    """A model file with the levels of `rows`, timed networks of inference and of training steps.
+
+    A remark of it says how far off these are, each network with the level of the others. Where that is more
+    than the file's own errors, its intervals become wider by as much. `source`: the names of the tables.
+    The file keeps a key of each row, as a row counts once: with none that is new the file stays as it is.
+    """
+    known = dict.fromkeys(document["environment"].get("refined_with", ()))
+    keyed = {
+        sha256(repr((r.same, r.latency_ms)).encode()).hexdigest()[:16]: (r, c) for r, c in rows
+    }
+    rows = [row for key, row in keyed.items() if key not in known]
+    if not rows:
+        return dict(document)
+    predictors, remarks = dict(document["predictors"]), list(document.get("warnings", ()))
+    kinds = [kind for kind in (Kernels, TrainingSteps) if kind.name in predictors]
+    formulas = [msgspec.convert(predictors[kind.name], kind) for kind in kinds]
+    for training, what in ((False, "network"), (True, "training step")):
+        timed = [row for row in rows if row[0].mode.training is training]
+        if not timed:
+            continue
+        off = _off(formulas[-1 if training else 0], timed)
+        factor, others = level(off), off - _levels_of_others(off, timed)
+        if training:
+            formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
+        else:
+            formulas = [_slowed(formula, factor) for formula in formulas]
+        name = "training_residuals" if training else "residuals"
+        before = np.array(max(getattr(formulas[0], name), others.tolist(), key=len))
+        wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
+        formulas[0] = replace(formulas[0], **{name: tuple((wider * before).round(5).tolist())})
+        ms = np.array([row.latency_ms for row, _ in timed])
+        error = errors(ms / np.exp(others), ms)
+        formulas[-1 if training else 0].error["left_out"] = error
+        remarks.append(
+            f"{plural(len(timed), what)} of {source}: {np.exp(np.median(off)):.2f} times as long as the "
+            f"device's file had said; it now says {factor:.2f} times as long, as few rows tell little; "
+            f"each network left out, {100 * error['median']:.1f} % off at the median"
+        )
+    predictors |= {formula.name: formula.to_dict() for formula in formulas}
+    where = {**document["environment"], "refined_with": [*(known | keyed)]}
+    where["source"] = ", ".join(filter(None, (where.get("source"), source)))
+    return {**document, "predictors": predictors, "environment": where, "warnings": remarks}
+
+
+def _off(formula: Kernels, rows: Rows) -> np.ndarray:
+    """(rows,) log(measured / predicted)."""
+    ms = [formula.steps(counts.work(row.batch_size)).latency_ms for row, counts in rows]
+    return np.log(np.array([row.latency_ms for row, _ in rows]) / np.array(ms))
+
+
+def _levels_of_others(off: np.ndarray, rows: Rows) -> np.ndarray:
+    """(rows,) logarithms of the level, as the rows of all other networks tell it."""
+    names = np.array([row.name for row, _ in rows])
+    return np.log([level(off[names != name]) for name in names])
+
+
+def _slowed(formula: Kernels, factor: float) -> Kernels:
+    """The formula of a device that takes so many times as long for each step."""
+    classes = {
+        name: {term: value / factor for term, value in terms.items()}
+        for name, terms in formula.classes.items()
+    }
+    return replace(
+        formula,
+        classes=classes,
+        coefficients={name: factor * value for name, value in formula.coefficients.items()},
+        step_ms=factor * formula.step_ms,
+        launch_ms=factor * formula.launch_ms,
+        sustained=formula.sustained and formula.sustained / factor,
+    )

@@ -1,0 +1,113 @@
+"""Times of a device as arrays: of operations alone and of whole networks, each with its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lolat.errors import InputError, arg
+from lolat.graph.work import Work
+from lolat.hardware.gpus import Gpu
+from lolat.hardware.sheets import OFF_OF_FASTEST, OFF_OF_NOTHING, Facts
+
+SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "backward")
+"""Fields of steps that take as long as each other."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """`latency_ms`, (times,), and the steps that each is made of.
+
+    `work`: steps; `owner`: (steps,) the number of the time that each is part of, and `often` how many
+    times; `whole`: (times,) of a network, not of a step alone.
+    """
+
+    work: Work
+    owner: np.ndarray
+    often: np.ndarray
+    latency_ms: np.ndarray
+    whole: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Sequence[Work], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
+        """`parts`: the work of each time. Steps of a network that are equal are taken together."""
+        distinct, owners, often = [], [], []
+        for i, part in enumerate(parts):
+            first, count = np.zeros(1, int), np.ones(1, int)
+            if len(part.kind) > 1:
+                table = np.column_stack([getattr(part, name) for name in SAME]).astype(float)
+                _, first, count = np.unique(table, axis=0, return_index=True, return_counts=True)
+            distinct.append(part.take(first))
+            owners.append(np.full(len(first), i))
+            often.append(count)
+        return cls(
+            Work.joined(distinct),
+            np.concatenate([np.zeros(0, int), *owners]),
+            np.concatenate([np.zeros(0), *often]),
+            np.asarray(latency_ms, float),
+            np.asarray(whole, bool),
+        )
+
+    @property
+    def alone(self) -> np.ndarray:
+        """(steps,) whether each was timed alone."""
+        return ~self.whole[self.owner]
+
+    @property
+    def trained(self) -> np.ndarray:
+        """(times,) whether each is of a training step: one with a backward pass."""
+        return self.total(self.work.backward.astype(float)) > 0.0
+
+    def take(self, which: np.ndarray) -> Times:
+        """Some of the times, (times,) true or false."""
+        steps = which[self.owner]
+        number = np.cumsum(which) - 1
+        return Times(
+            self.work.take(steps), number[self.owner[steps]], self.often[steps],
+            self.latency_ms[which], self.whole[which],
+        )  # fmt: skip
+
+    def total(self, steps_ms: np.ndarray) -> np.ndarray:
+        """(times,) the sums of (steps,)."""
+        return np.bincount(self.owner, steps_ms * self.often, len(self.latency_ms))
+
+
+# ---- Times against a data sheet
+
+REACHED, REACHED_WHOLE = 0.9, 0.5
+"""Of a data sheet's rates, by the fastest operation of a table; by the fastest network."""
+PASSED_OVER = 20  # one row of so many may be faster, as one in seconds
+TOO_FAST, TOO_SLOW = 3.0, 30.0
+"""Times that a table may be faster than its data sheet, at its fastest (caches, boost clocks, units for
+matrices), and slower: more is another unit."""
+
+
+def check_sheet(facts: Facts, times: Times) -> None:
+    """InputError where a data sheet cannot be that of the device of a table, as of other units."""
+    reached = times.latency_ms
+    for what, unit, sheet, work in (
+        ("computes", "multiply-accumulates a ms", facts.rate * facts.tf32, times.work.macs),
+        ("moves", "bytes a ms", facts.bandwidth, times.work.bytes),
+    ):
+        fastest = float(np.sort(times.total(work) / reached)[-1 - len(reached) // PASSED_OVER])
+        units = "fp32_matrix_gflops is in GFLOPS, bandwidth_gb_s in GB/s, times in ms"
+        if fastest > TOO_FAST * sheet or (what == "computes" and 0 < fastest < sheet / TOO_SLOW):
+            raise InputError(
+                f"{arg('facts')}: the fastest row of the table {what} {fastest:.3g} {unit}, "
+                f"{fastest / sheet:.2g} times what the data sheet says; expected the sheet of the device "
+                f"that was timed: {units}",
+                code="sheet-and-times",
+            )
+
+
+def seen_facts(times: Times, gpu: Gpu | None = None) -> Facts:
+    """What the fastest of a table reached, where no facts were given; without multiprocessors. `gpu`: the
+    sheet that comes along of the device.
+    """
+    reached = np.where(times.whole, REACHED_WHOLE, REACHED) * times.latency_ms
+    macs = float((times.total(times.work.macs) / reached).max())
+    moved = float((times.total(times.work.bytes) / reached).max())
+    width = OFF_OF_NOTHING if times.whole.any() else OFF_OF_FASTEST
+    return Facts(1.0, macs or moved, moved, width, gpu=gpu)

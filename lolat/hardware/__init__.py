@@ -1,0 +1,1 @@
+"""Data sheets of GPUs, their links and prices."""

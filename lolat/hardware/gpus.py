@@ -1,0 +1,190 @@
+"""Data sheets of GPUs, gpus.csv beside this file: memory, link, and the rate in each precision.
+
+The first row whose words are in a device's name is its sheet, if the name has no word of another card
+(OTHER_CARD) and no other size of memory: a 3080 Ti or a slice of an A100 is another device. A name that
+does not tell the form, such as V100, is a card with the smaller memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lolat.errors import InputError, arg
+from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32
+from lolat.io.tables import read_table
+
+PRECISIONS = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
+"""What a user asks for -> the data type of a mode (`lolat.graph.modes`)."""
+GIB = 2**30
+UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
+"""Of the memory that a GPU's driver tells: what CUDA and the libraries keep, and what an allocator cannot
+hand out."""
+OTHER_CARD = re.compile(
+    r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+)\b"
+)
+"""Words with which a driver names another card of the same number, a slice, or a share of one."""
+SIZE_OFF = 0.09  # of the memory, that a size in a name may be from what the driver tells
+OF_PEAK = 0.85  # of a data sheet's rate, that large products reach
+OF_TF32 = 0.5
+"""What convolutions reach of a data sheet's rate in TF32, where large products of float32 reach OF_PEAK."""
+GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A data sheet: GiB, GB/s, TFLOPS, MiB, watts. None: the GPU has no such units, or nobody said it.
+
+    `vector_tflops`: of float32 without units for matrices; `half_tflops`: of float16, and of bfloat16 where
+    `bf16`; `link`: see `lolat.hardware.links`.
+    """
+
+    name: str
+    memory_gib: float | None = None
+    bandwidth_gb_s: float | None = None
+    multiprocessors: float | None = None
+    vector_tflops: float | None = None
+    fp32_tflops: float | None = None
+    tf32_tflops: float | None = None
+    half_tflops: float | None = None
+    fp8_tflops: float | None = None
+    fp4_tflops: float | None = None
+    bf16: bool = False
+    l2_mib: float | None = None
+    power_w: float | None = None
+    link: str = ""
+
+    @property
+    def usable_bytes(self) -> int | None:
+        """Of its memory what a network may take; None where nobody said how much it has."""
+        if self.memory_gib is None:
+            return None
+        return int(self.memory_gib * GIB * (1.0 - UNUSABLE_SHARE)) - UNUSABLE_BYTES
+
+    @property
+    def tf32(self) -> float:
+        """How many times the rate of float32 convolutions are computed at in TF32; 1 without its units."""
+        ours, float32 = self.rate(TF32), self.rate(FLOAT32)
+        if ours is None or float32 is None:
+            return 1.0
+        return max(OF_TF32 * ours / (OF_PEAK * float32), 1.0)
+
+    def peak(self, dtype: str) -> float | None:
+        """TFLOPS in a data type of a mode; None where it has none."""
+        half = self.half_tflops if dtype != BFLOAT16 or self.bf16 else None
+        return {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops}.get(dtype, half)
+
+    def rate(self, dtype: str) -> float | None:
+        """Of `peak` what it sustains on its power, TFLOPS."""
+        peak = self.peak(dtype)
+        if peak is None or None in (self.power_w, self.l2_mib, self.vector_tflops):
+            return peak
+        assert self.power_w is not None
+        assert self.l2_mib is not None
+        assert self.vector_tflops is not None
+        return peak * sustained(1e3 * peak, self.power_w, self.l2_mib, 1e3 * self.vector_tflops)
+
+
+def sustained(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
+    """The part of its rate that a device sustains on its power.
+
+    What a watt computes grows with the generation, of which the size of the L2 cache is the only trace in
+    a data sheet's usual columns: GFLOPS_PER_WATT at 3 MiB (of devices that power does not bind: some 38
+    GFLOPS a watt of a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50);
+    units for matrices compute as much more as their rate is higher. Where the rate would need more, clock
+    and voltage go down, and the rate less than the power.
+    """
+    efficient = (
+        GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * max(1.0, gflops / vector_gflops)
+    )
+    return float(min(1.0, (efficient * watts / gflops) ** POWER_EXPONENT))
+
+
+GIVEN = tuple(f.name for f in fields(Gpu) if f.name != "name")
+NUMBERS = tuple(name for name in GIVEN if name not in ("bf16", "link"))
+
+
+@cache
+def _sheets() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
+    table = read_table(
+        Path(__file__).with_name("gpus.csv"), ("name", "words", *NUMBERS), rows="GPU"
+    )
+    return tuple(
+        (
+            re.compile(rf"\b(?:[rg]tx ?)?(?:{row['words']})(?![a-z0-9])"),
+            Gpu(
+                row["name"],
+                **{n: row.number(n) if row[n] else None for n in NUMBERS},
+                bf16=row["bf16"] == "yes",
+                link=row["link"],
+            ),
+        )
+        for row in table
+    )
+
+
+def fastest_gpu() -> Gpu:
+    """The one that computes the most in float16."""
+    return max((gpu for _, gpu in _sheets()), key=lambda gpu: gpu.half_tflops or 0.0)
+
+
+@cache
+def find_gpu(device: str) -> Gpu | None:
+    """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""
+    words = " ".join(re.findall(r"[a-z0-9]+", device.casefold().partition(" (")[0]))
+    return next((gpu for pattern, gpu in _sheets() if _is_of(words, pattern, gpu)), None)
+
+
+def _is_of(name: str, pattern: re.Pattern[str], gpu: Gpu) -> bool:
+    """Whether a sheet is that of exactly this name, in small letters and single spaces."""
+    found, gib = pattern.search(name), gpu.memory_gib or 0.0
+    if found is None:
+        return False
+    sizes = re.findall(r"\b(\d+) ?gb?\b", name)
+    rest = re.sub(r"\b\d+ ?gb\b", "", name[: found.start()] + name[found.end() :])
+    fits = [abs(int(size) - gib) <= SIZE_OFF * int(size) for size in sizes]
+    return not OTHER_CARD.search(rest) and (any(fits) or not fits)
+
+
+def gpu_of(document: Mapping[str, Any]) -> Gpu | None:
+    """The data sheet of a model file's GPU, by its name; what `environment.sheet` says comes first."""
+    where = document.get("environment", {})
+    if where.get("device") == "cpu":
+        return None
+    name = str(document["device"]).partition(" (")[0]
+    known, given = find_gpu(name), where.get("sheet") or {}
+    if not given:
+        return known
+    return replace(known or Gpu(name), **{k: v for k, v in given.items() if k in GIVEN})
+
+
+def available_bytes(document: Mapping[str, Any]) -> int | None:
+    """Memory that a network may take on a model file's device: of the GPU, or what was free when a CPU was
+    learned; None where nobody knows.
+    """
+    where = document.get("environment", {})
+    if where.get("device") == "cpu":
+        return where.get("available_bytes")
+    if known := where.get("memory_bytes"):
+        return Gpu("", known / GIB).usable_bytes
+    gpu = gpu_of(document)
+    return None if gpu is None else gpu.usable_bytes
+
+
+def dtype_named(precision: str) -> str:
+    """The data type of a mode; InputError for no precision."""
+    if precision not in PRECISIONS:
+        raise InputError(
+            f"{arg('precision')} {str(precision)!r}: expected one of {', '.join(PRECISIONS)}",
+            code="no-precision",
+        )
+    return PRECISIONS[precision]
+
+
+def precision_of(dtype: str) -> str:
+    """The precision that a mode's data type is called."""
+    return next(name for name, known in PRECISIONS.items() if known == dtype)

@@ -1,0 +1,118 @@
+"""What a device can do at most: from its data sheet, or from the fastest of what was timed on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lolat.errors import InputError, arg
+from lolat.graph.modes import FLOAT32, TF32
+from lolat.hardware.gpus import OF_PEAK, Gpu, find_gpu
+from lolat.io.tables import ABOVE_ZERO, Row, read_table
+from lolat.units import shortened
+
+OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
+"""How far off a device's rate is, as a logarithm: of a data sheet, a table's fastest, of nothing."""
+NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
+PLAUSIBLE = {
+    "multiprocessors": (1, 2000), "fp32_matrix_gflops": (20, 2e6), "bandwidth_gb_s": (2, 5e4)
+}  # fmt: skip
+UNITS = {"multiprocessors": "number", "fp32_matrix_gflops": "GFLOPS", "bandwidth_gb_s": "GB/s"}
+
+
+KEPT = {
+    "memory_gib": ("memory_gib", 1.0), "memory_gb": ("memory_gib", 1.0),
+    "bandwidth_gb_s": ("bandwidth_gb_s", 1.0), "multiprocessors": ("multiprocessors", 1.0),
+    "fp32_vector_gflops": ("vector_tflops", 1e3), "fp32_matrix_gflops": ("fp32_tflops", 1e3),
+    "tf32_gflops": ("tf32_tflops", 1e3), "half_tflops": ("half_tflops", 1.0),
+    "l2_mb": ("l2_mib", 1.0), "power_w": ("power_w", 1.0),
+}  # fmt: skip
+"""A column of a table of data sheets, rates without sparsity -> the field of `Gpu`, and how many make one
+of its units. A GPU's GB of memory are GiB, whatever its maker calls them."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of a device: multiprocessors, macs per ms and bytes per ms.
+
+    `width`: how far off the rate may be, as a logarithm; `bound`: whether its power keeps down what runs
+    for long; `tile`: outputs, high and wide, that products are cut into, None for the usual, 1 for none;
+    `gpu`: its data sheet, None where there is none.
+    """
+
+    multiprocessors: float
+    rate: float
+    bandwidth: float
+    width: float = OFF_OF_SHEET
+    bound: bool = False
+    tile: float | None = None
+    gpu: Gpu | None = None
+
+    @property
+    def tf32(self) -> float:
+        """How many times the rate convolutions of float32 are computed at in TF32; 1 without it."""
+        return 1.0 if self.gpu is None else self.gpu.tf32
+
+    def most(self, dtype: str) -> tuple[float, float]:
+        """Macs and bytes per ms that the data sheet has in a data type of a mode, infinite where nobody
+        said them; of TF32 the macs of float32, to which `tf32` is relative.
+        """
+        peak = self.gpu and self.gpu.peak(FLOAT32 if dtype == TF32 else dtype)
+        moved = self.gpu and self.gpu.bandwidth_gb_s
+        return peak * 1e9 / 2 if peak else np.inf, moved * 1e6 if moved else np.inf
+
+
+def read_facts(path: str | Path, device: str) -> Facts:
+    """The facts of `device` from a table with the columns device and NEEDED_FACTS, and where known more of
+    KEPT; what it lacks is that of the sheet that comes along. InputError.
+    """
+    row, sheet = _row(path, device, NEEDED_FACTS), given_sheet(path, device)
+    for name in NEEDED_FACTS:
+        low, high = PLAUSIBLE[name]
+        if not low <= row.number(name) <= high:
+            raise row.wrong(name, f"{low:,g} to {high:,g}, as of any device, in {UNITS[name]}")
+    return _facts_of(replace(find_gpu(device) or Gpu(device), **sheet))
+
+
+def listed_facts(device: str) -> Facts:
+    """The facts of a GPU by its name, from the data sheets that come along; InputError."""
+    gpu = find_gpu(device)
+    if gpu is None or None in (gpu.fp32_tflops, gpu.multiprocessors, gpu.bandwidth_gb_s):
+        raise InputError(
+            f"{arg('name')} {shortened(device)!r}: no data sheet of it comes along; expected tables of its "
+            f"times, or its sheet as {arg('facts')}",
+            code="name",
+        )
+    return _facts_of(gpu)
+
+
+def _facts_of(gpu: Gpu) -> Facts:
+    """The facts of a sheet that has NEEDED_FACTS."""
+    rate, peak = gpu.rate(FLOAT32) or 0.0, gpu.peak(FLOAT32) or 0.0
+    return Facts(
+        gpu.multiprocessors or 1.0, rate * 1e9 / 2, (gpu.bandwidth_gb_s or 0.0) * 1e6,
+        bound=rate < OF_PEAK * peak, gpu=gpu,
+    )  # fmt: skip
+
+
+def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
+    """What a table of data sheets says of `device` that a model file keeps (`lolat.hardware.gpus.Gpu`)."""
+    row, above_zero = _row(path, device), f"a number above 0 for {device}"
+    return {
+        name: row.number(column, ABOVE_ZERO, expected=above_zero) / unit
+        for column, (name, unit) in KEPT.items()
+        if row.get(column)
+    }
+
+
+def _row(path: str | Path, device: str, needed: Sequence[str] = ()) -> Row:
+    """The row of `device` in a table of data sheets; InputError."""
+    rows = {row["device"]: row for row in read_table(path, ("device", *needed), rows="device")}
+    if device not in rows:
+        known = shortened(", ".join(rows))
+        raise InputError(f"{path} has no device {device!r}; it has {known}", code="name")
+    return rows[device]

@@ -1,0 +1,414 @@
+"""Devices that others measured: tables of whole networks, or single operations, a row each.
+
+To fit a device to (`lolat fit`), or to judge a model by. Of networks also as timm's benchmark.py writes
+them (--results-file), and as timm publishes them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from lolat.errors import InputError, LolatError
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import parameters, trained_whole
+from lolat.graph.counts import COLUMNS as COUNTS
+from lolat.graph.counts import count
+from lolat.graph.modes import MODE_COLUMNS, Mode
+from lolat.graph.work import COLUMNS, Work, at, works
+from lolat.io.documents import read_json
+from lolat.io.progress import Warn
+from lolat.io.tables import (
+    ABOVE_ZERO,
+    EXPECTED_MS,
+    LONGEST_MS,
+    SHORTEST_MS,
+    Row,
+    read_table,
+)
+from lolat.readers.children import OnProgress, arrays_of
+from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED, TAKEN_APART
+from lolat.tables.left_out import LeftOut
+from lolat.units import shortened
+
+# ---- Networks.
+
+NETWORK_COLUMNS = ("network", "model")
+SIZES = (
+    "sequence_length", "input_size", "pixels", "resolution", "image_size", "infer_img_size",
+    "train_img_size",
+)  # fmt: skip
+BATCHES = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
+TIMES = ("latency_ms", "step_ms", "time_ms", "ms", "infer_step_time", "train_step_time")
+IN_MS = {"latency_s": 1e3, "time_s": 1e3, "latency_us": 1e-3, "time_us": 1e-3}
+"""Columns of times in other units: ms in one."""
+RATES = (
+    "samples_per_s",
+    "samples_per_sec",
+    "images_per_s",
+    "images_per_sec",
+    "infer_samples_per_sec",
+)
+"""Columns of samples a second, where a table has no times."""
+MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
+MOST_BATCH = 2**20
+EXPECTED_NETWORKS = (
+    "expected the columns network (or model), batch_size and latency_ms (or latency_s, latency_us, "
+    "samples_per_s), and where known sequence_length or input_size (or pixels), precision, channels_last, "
+    "launch, pass"
+)
+READ_COLUMNS = (
+    *NETWORK_COLUMNS, *SIZES, *BATCHES, *TIMES, *IN_MS, *RATES, *MILLIONS, *MODE_COLUMNS, "device",
+    "parallel",
+)  # fmt: skip
+NEAR = 0.8  # of the letters, by which a column is meant that is written otherwise
+CELLS = "cells"
+"""The cause of rows whose cells cannot be read."""
+OPERATIONS, NETWORKS, BLOCKS = "operations", "networks", "blocks"
+KERNELS, SERVED = "operations of language models", "served models"
+Network = tuple[str, int | None, Mode]
+"""NETWORK and its size, as `lolat.readers.read` takes them, and how it is run."""
+
+
+def content_of(columns: Collection[str]) -> str:
+    """The rows of a table with these columns: OPERATIONS, NETWORKS, BLOCKS, KERNELS or SERVED."""
+    if "tpot_ms" in columns:
+        return SERVED
+    if "op" in columns:
+        return KERNELS if "dtype" in columns else OPERATIONS
+    if "acts" in columns:
+        return BLOCKS
+    # What is missing is told by the reader of the most likely content.
+    if {*columns} & {*NETWORK_COLUMNS, *TIMES, *IN_MS, *RATES} - {"latency_ms"}:
+        return NETWORKS
+    return OPERATIONS if {"m", "n", "k"}.issubset(columns) else BLOCKS
+
+
+@dataclass(frozen=True)
+class TimedNetwork:
+    """One row: the network and how it was run; `parameters`: how many it has, where the table says so."""
+
+    name: str
+    network: Network
+    batch_size: int
+    latency_ms: float
+    parameters: float | None
+    row: Row
+
+    @property
+    def same(self) -> Hashable:
+        """Equal for rows that should take the same time."""
+        return self.network, self.batch_size
+
+    @property
+    def mode(self) -> Mode:
+        """How it was run."""
+        return self.network[2]
+
+
+@dataclass
+class Table:
+    """The rows of a table that are of one device, its columns, and why others are left out; how they are
+    taken to have been run, where nothing says it.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    rows: list[TimedNetwork] = field(default_factory=list)
+    left_out: LeftOut = field(default_factory=LeftOut)
+    assumed: Mode | None = None
+
+    def say_assumed(self, warn: Warn) -> None:
+        """Say which columns are not read, as a letter of their names is wrong, and of how many rows the
+        batch size is not known, and taken to be 1.
+        """
+        for column in {*self.columns} - {*READ_COLUMNS}:
+            for near in difflib.get_close_matches(column, READ_COLUMNS, 1, NEAR):
+                if near not in self.columns:
+                    warn(f"{self.path}: the column {column} is not read; did you mean {near}?")
+        if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
+            warn(
+                f"{self.path} has neither precision nor launch: its times are taken to be of "
+                f"{self.assumed.dtype}, {self.assumed.launch}"
+            )
+        lacking = sum(not any(map(row.row.get, BATCHES)) for row in self.rows)
+        if lacking == len(self.rows) > 0:
+            warn(f"{self.path} has no batch_size: all its times are taken to be of a batch of 1")
+        elif lacking:
+            warn(
+                f"{self.path} has no batch_size in {lacking} of {len(self.rows)} rows: these are taken to "
+                "be of a batch of 1"
+            )
+
+    def say_left_out(self, warn: Warn) -> None:
+        """Say why rows were left out."""
+        for line in self.left_out.told(f" rows of {self.path}"):
+            warn(line)
+
+    def nothing(self) -> InputError:
+        """The error where no row is left."""
+        why = str(self.left_out) or "it has no rows"
+        return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED_NETWORKS}")
+
+
+def read_networks(
+    path: str | Path, devices: Collection[str] = (), mode: Mode | None = None
+) -> Table:
+    """The rows of a table of networks; of `devices` alone, where the table has a column `device`.
+
+    A network is a NETWORK as everywhere, a name of timm's where the column is called `model`, or a
+    configuration of transformers of that name in the folder `networks` beside the table. The columns
+    dtype, compiled and channels_last say how it was run, or else the file's name, or else it is `mode`.
+    Rows that are wrong are left out.
+    """
+    rows = read_table(path, expected=EXPECTED_NETWORKS)
+    table = Table(str(path), rows.names)
+    for columns, what in ((NETWORK_COLUMNS, "networks"), ((*TIMES, *IN_MS, *RATES), "times")):
+        if not {*columns} & {*rows.names}:
+            has = shortened(", ".join(rows.names))
+            raise InputError(f"{path} has no column of {what} (it has {has}); {EXPECTED_NETWORKS}")
+    usual = Mode.of_file(Path(path).name, mode)
+    table.assumed = usual if mode is None and usual == Mode() else None
+    if "train_step_time" in rows.names and "infer_step_time" not in rows.names:
+        usual = replace(usual, training=True)
+    for row in rows:
+        if devices and row.get("device") not in (None, *devices):
+            table.left_out.add("of another device")
+        elif row.get("parallel"):
+            table.left_out.add("on several devices")
+        else:
+            try:
+                table.rows.append(_timed_network(row, Path(path), usual))
+            except InputError as error:
+                why = error.data.get("why", str(error))
+                table.left_out.add(why, CELLS, place=f"line {row.line}")
+    return table
+
+
+def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
+    columns = [
+        next((name for name in names if row.get(name)), "")
+        for names in (NETWORK_COLUMNS, BATCHES, SIZES, (*TIMES, *IN_MS, *RATES), MILLIONS)
+    ]
+    name, batch, size, time, millions = columns
+    if not (name and time):
+        raise row.refused("no time" if name else "no network")
+    samples = row.whole(batch, 1, MOST_BATCH, default=1)
+    mode = usual.of_row(row, row.where)
+    spec = _spec(row[name], path, name == "model", mode.training)
+    return TimedNetwork(
+        row[name],
+        (spec, row.whole(size, 1, MOST_BATCH) if size else None, mode),
+        samples,
+        _ms(row, time, samples),
+        1e6 * row.number(millions, ABOVE_ZERO) if millions else None,
+        row,
+    )
+
+
+def _ms(row: Row, column: str, samples: int) -> float:
+    """The time of a row from its column of times or of samples a second."""
+    if column in TIMES:
+        return row.milliseconds(column)
+    value = row.number(column, ABOVE_ZERO, expected="a number above 0")
+    ms = 1e3 * samples / value if column in RATES else IN_MS[column] * value
+    if not SHORTEST_MS <= ms <= LONGEST_MS:
+        raise row.refused(f"{column} is {row[column]!r}, {ms:g} ms; expected {EXPECTED_MS}")
+    return ms
+
+
+def version_of(path: str) -> str | None:
+    """The version of PyTorch in the name of a table, as timm names its own: pt291 is 2.9.1."""
+    found = re.search(r"-pt(1)(\d\d)[-.]|-pt(\d)(\d)(\d)[-.]", Path(path).name)
+    return None if found is None else ".".join(filter(None, found.groups()))
+
+
+def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
+    config = path.parent / "networks" / f"{name}.json"
+    if not config.is_file():
+        return f"timm:{name}" if of_timm and ":" not in name else name
+    # An encoder is trained with the heads that it is made for; for inference it classifies.
+    document = read_json(config, "expected a configuration of transformers")
+    is_encoder = document.get("model_type") in ENCODER_TYPES
+    return f"transformers:{config}?{'AutoModelForPreTraining,' * (training and is_encoder)}{TAKEN_APART}"
+
+
+# ---- Operations.
+
+MOST_OF_A_SIZE = 2**40
+PRODUCT, BLOCK = ("batch", "m", "n", "k"), ("rows", "width")
+CONVOLUTION = ("batch", "in_channels", "out_channels", "kernel", "input_size", "stride", "padding")
+BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power"}
+UNARY = {
+    **{name + "u": kind for name, kind in BINARY.items()},
+    "gelu": "gelu", "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "silu": "silu",
+    "softmax": "softmax", "ln": "layer_norm",
+}  # fmt: skip
+OPERATION_COLUMNS: dict[str, tuple[str, ...]] = {
+    "linear": PRODUCT,
+    "bmm": PRODUCT,
+    "conv": CONVOLUTION,
+    **dict.fromkeys((*BINARY, *UNARY), BLOCK),
+}
+"""Operation -> the columns that it needs, whole numbers."""
+MULTIPLYING = ("linear", "bmm", "conv")
+EXPECTED_OPERATIONS = (
+    "expected the columns op (linear, bmm, conv, softmax, ln, add, mul, gelu ...), latency_ms, and "
+    "batch,m,n,k for linear and bmm; batch,in_channels,out_channels,kernel,input_size,stride,padding for "
+    "conv; rows,width for the others"
+)
+
+
+@dataclass(frozen=True)
+class TimedOperation:
+    """One row: the operation's name, a Graph of it alone at a batch size, and its time; as it stands."""
+
+    name: str
+    graph: Graph
+    batch_size: int
+    latency_ms: float
+    row: Row
+
+    @property
+    def same(self) -> Hashable:
+        """Equal for rows that should take the same time."""
+        return self.name, *(self.row.whole(c, 0) for c in OPERATION_COLUMNS[self.name])
+
+
+def read_operations(
+    path: str | Path, devices: Collection[str] = (), argument: str = "name"
+) -> list[TimedOperation]:
+    """The rows of a table of operations; see `of_devices` of a table. InputError names the line that is
+    wrong, and what is expected.
+    """
+    table = read_table(path, ("op", "latency_ms"), EXPECTED_OPERATIONS, "timed operation")
+    return [_timed_operation(row) for row in table.of_devices(devices, argument)]
+
+
+def _timed_operation(row: Row) -> TimedOperation:
+    name = row["op"].lower()
+    if name not in OPERATION_COLUMNS:
+        raise row.wrong("op", f"one of {', '.join(OPERATION_COLUMNS)}")
+    sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in OPERATION_COLUMNS[name]}
+    return TimedOperation(name, *_graph(name, sizes), row.milliseconds(), row)
+
+
+def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
+    """The Graph of one operation alone, and its batch size."""
+    builder = GraphBuilder(name, "torch")
+    if name == "linear":
+        x = builder.input((1, a["m"], a["n"]))
+        out = builder.add(
+            "dense", [x], (1, a["m"], a["k"]), in_features=a["n"], out_features=a["k"], bias=True
+        )
+    elif name == "bmm":
+        pair = [builder.input((1, a["m"], a["n"])), builder.input((1, a["n"], a["k"]))]
+        out = builder.add("matmul", pair, (1, a["m"], a["k"]), contracted=a["n"])
+    elif name == "conv":
+        side = (a["input_size"] + 2 * a["padding"] - a["kernel"]) // a["stride"] + 1
+        x = builder.input((1, a["in_channels"], a["input_size"], a["input_size"]))
+        out = builder.add(
+            "conv", [x], (1, a["out_channels"], side, side), kernel=(a["kernel"],) * 2,
+            strides=(a["stride"],) * 2, dilation=(1, 1), bias=False, in_channels=a["in_channels"],
+            out_channels=a["out_channels"], groups=1,
+        )  # fmt: skip
+    else:
+        shape = (1, a["width"])
+        inputs = [builder.input(shape) for _ in range(2 if name in BINARY else 1)]
+        out = builder.add(BINARY.get(name) or UNARY[name], inputs, shape)
+    return builder.build([out]), a["batch"] if name in MULTIPLYING else a["rows"]
+
+
+# ---- Networks of a table, counted once and kept on disk: all that a model needs of each, for any
+# batch size.
+
+VERSION = 7
+"""Raise it when `lolat.graph.work` or the counts change: all networks are then counted again."""
+REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
+TOO_MANY = 0.004
+"""Of parameters beyond those that a table says, relative: the network was timed in another form."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A network, in the form that was timed: the table of its steps (`lolat.graph.work.works`); its counts,
+    (2, COUNTS): whatever the batch, and of each sample; how many parameters it has.
+    """
+
+    network: Network
+    steps: np.ndarray
+    counts: np.ndarray
+    parameters: float
+
+    def work(self, batch_size: int) -> Work:
+        """Its steps at a batch size."""
+        return at(self.steps, batch_size)
+
+    def total(self, batch_size: int) -> dict[str, int]:
+        """Its counts at a batch size."""
+        values = self.counts[0] + batch_size * self.counts[1]
+        return dict(zip(COUNTS, (int(v) for v in values), strict=True))
+
+
+def counts_of(
+    rows: Sequence[TimedNetwork], on_progress: OnProgress | None = None
+) -> list[Counted | LolatError]:
+    """The counts of each row's network, or why there are none.
+
+    Read in processes of their own where they are not kept on disk. Some networks of timm are timed with
+    their branches made one, as RepVGG's: where a table's parameters are fewer than the network has, that
+    form is the one, if it is nearer.
+    """
+    counts = _read([row.network for row in rows], on_progress)
+    merged: dict[Network, Network] = {}
+    for row in rows:
+        spec, size, mode = row.network
+        if spec.startswith("timm:") and TOO_MANY < _excess(counts[row.network], row) < math.inf:
+            merged[row.network] = (spec + REPARAMETERIZED_FORM, size, mode)
+    counts |= _read(merged.values(), None)
+    forms = [(row.network, merged.get(row.network, row.network)) for row in rows]
+    return [
+        min((counts[form] for form in both), key=lambda known: abs(_excess(known, row)))
+        for row, both in zip(rows, forms, strict=True)
+    ]
+
+
+def _excess(counts: Counted | LolatError, row: TimedNetwork) -> float:
+    """How many more parameters a network has than its row says, relative; infinite of one not counted."""
+    if isinstance(counts, LolatError):
+        return math.inf
+    return 0.0 if row.parameters is None else counts.parameters / row.parameters - 1.0
+
+
+def _read(
+    networks: Collection[Network], on_progress: OnProgress | None
+) -> dict[Network, Counted | LolatError]:
+    """The counts of networks, each once."""
+    counted: dict[Network, Counted | LolatError] = {}
+    for mode in sorted({mode for *_, mode in networks}, key=str):
+        specs = dict.fromkeys((spec, size) for spec, size, own in networks if own == mode)
+        flags = (mode.fused, mode.channels_last, mode.training)
+        name = f"device{VERSION}-{mode.dtype}-{''.join(str(int(flag)) for flag in flags)}"
+        for network, array in arrays_of(specs, name, partial(_packed, mode), on_progress):
+            own = (*network, mode)
+            counted[own] = array if isinstance(array, LolatError) else _unpacked(own, array)
+    return counted
+
+
+def _packed(mode: Mode, graph: Graph) -> np.ndarray:
+    counts = count(trained_whole(graph) if mode.training else graph)
+    totals = [counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)]
+    return np.concatenate([[float(parameters(graph))], *totals, works(graph, mode).ravel()])
+
+
+def _unpacked(network: Network, array: np.ndarray) -> Counted:
+    end = 1 + 2 * len(COUNTS)
+    counts = array[1:end].reshape(2, len(COUNTS))
+    return Counted(network, array[end:].reshape(-1, len(COLUMNS)), counts, float(array[0]))

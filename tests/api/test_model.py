@@ -1,0 +1,418 @@
+"""A learned model's answers, compared with the formulas written out plainly in the test."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lolat.api.model import Model, load
+from lolat.errors import InputError, ModelFileError
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import COLUMNS, FEATURES
+from tests import synthetic
+from tests.strategies import graphs, models
+
+BREAKPOINT, SLOPE = 6.0, 0.5
+
+
+def by_hand(**changes: Any) -> dict[str, Any]:
+    """A document whose coefficients are those of `synthetic`, with a breakpoint."""
+    three = {n: synthetic.TRUE[n] for n in ("acts", "inp", "flops")}
+    residuals = [i / 100 for i in range(-50, 50)]
+    document = synthetic.document()
+    document["domain"]["ratios"]["FLOPs per element"] = [0.2, 2000.0]  # with a head
+    document["predictors"] = {
+        "two-regime": {
+            "coefficients": three | {"call": 0.5},
+            "breakpoint_ms": BREAKPOINT,
+            "slope": SLOPE,
+            "offset_ms": BREAKPOINT * (1 - SLOPE),
+            "residuals": residuals,
+        },
+        "extended": {
+            "coefficients": synthetic.TRUE | {"call": synthetic.CALL_MS},
+            "residuals": residuals,
+        },
+    }
+    return document | changes
+
+
+MODEL = Model(by_hand())
+
+
+def plain(counts: Any) -> Any:
+    """Extended, two-regime: as the documentation writes them."""
+    linear = 0.5 + sum(synthetic.TRUE[n] * counts[n] for n in ("acts", "inp", "flops"))
+    two = np.where(linear >= BREAKPOINT, linear, SLOPE * linear + BREAKPOINT * (1 - SLOPE))
+    extended = synthetic.CALL_MS + sum(synthetic.TRUE[n] * counts[n] for n in FEATURES)
+    return extended, two
+
+
+COUNTS = {"acts": 1e6, "inp": 5e5, "flops": 1e8, "traffic": 2e6, "weights": 1e5, "ops": 20}
+THREE = {n: COUNTS[n] for n in ("acts", "inp", "flops")}
+
+
+class TestCounts:
+    def test_six_numbers_are_answered_by_the_default(self) -> None:
+        found = MODEL.predict_counts(**COUNTS)
+        assert type(found) is float
+        assert found == pytest.approx(float(plain(COUNTS)[0]), rel=1e-12)
+        assert MODEL.predict_counts(*COUNTS.values()) == found
+
+    def test_six_numbers_are_answered_by_the_fit_on_six_where_there_is_one(self) -> None:
+        document = by_hand()
+        entry = document["predictors"]["extended"]
+        six = {"coefficients": dict.fromkeys(FEATURES, 1e-7) | {"call": 1.0}}
+        longer = entry["coefficients"] | {"spatial_macs": 1e-6}
+        document["predictors"]["extended"] = entry | {"coefficients": longer, "six_counts": six}
+        model = Model(document)
+        found = model.predict_counts(**COUNTS)
+        assert found == pytest.approx(1.0 + 1e-7 * sum(COUNTS.values()), rel=1e-12)
+
+    def test_three_numbers_are_answered_by_two_regimes(self) -> None:
+        for flops in (1e6, 1e9):  # below and above the breakpoint
+            counts = THREE | {"flops": flops}
+            found = MODEL.predict_counts(**counts)
+            assert type(found) is float
+            assert found == pytest.approx(two(counts))
+
+    @pytest.mark.parametrize(
+        ("names", "more"),
+        [
+            ([*THREE, "traffic", "weights"], {}),  # lacks ops
+            ([*THREE, "ops"], {}),
+            ([*THREE], {"predictor": "extended"}),
+            ([*COUNTS], {"predictor": "best"}),
+            ([*COUNTS], {"predictor": ""}),
+        ],
+    )
+    def test_counts_and_predictors_that_do_not_go_together(
+        self, names: list[str], more: dict[str, Any]
+    ) -> None:
+        with pytest.raises(InputError):
+            MODEL.predict_counts(**{n: COUNTS[n] for n in names}, **more)
+
+    def test_arrays(self) -> None:
+        random = np.random.default_rng(0)
+        columns = {n: random.uniform(0, 2 * v, 40_000) for n, v in COUNTS.items()}
+        extended, two_regime = plain(columns)
+        found = MODEL.predict_counts(**columns)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, extended, rtol=1e-12)
+        three = {n: columns[n] for n in THREE}
+        assert (two_regime < BREAKPOINT).any()
+        assert (two_regime > BREAKPOINT).any()
+        np.testing.assert_allclose(MODEL.predict_counts(**three), two_regime, rtol=1e-12)
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda v: [v, 2 * v, 3 * v],
+            lambda v: (int(v), int(2 * v), int(3 * v)),
+            lambda v: np.array([v, 2 * v, 3 * v], np.uint32),
+            lambda v: np.array([[v, 2 * v, 3 * v]] * 2).T,
+            lambda v: np.array([v, 9, 2 * v, 9, 3 * v, 9])[::2],
+            lambda v: np.empty((0, 3)),
+        ],
+        ids=["list", "tuple", "u4", "T", "strided", "0x3"],
+    )
+    def test_every_form_of_array(self, make: Any) -> None:
+        columns = {n: make(v) for n, v in COUNTS.items()}
+        wanted = plain({n: np.asarray(v, float) for n, v in columns.items()})[0]
+        found = MODEL.predict_counts(**columns)
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+    def test_arrays_broadcast_with_numbers_and_each_other(self) -> None:
+        columns = COUNTS | {"flops": np.array([1e8, 2e8, 3e8]), "ops": np.array([[1], [2]])}
+        found = MODEL.predict_counts(**columns)
+        assert found.shape == (2, 3)
+        np.testing.assert_allclose(found, np.broadcast_to(plain(columns)[0], (2, 3)), rtol=1e-12)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            -1, -1e-9, math.nan, math.inf, np.float32("nan"), np.int8(-3), 10**400, "1e6", None,
+            [[1], [1, 2]],
+            ["a"], 1j, {"acts": 1}, np.array([True]),
+        ],
+    )  # fmt: skip
+    def test_what_is_no_count(self, wrong: Any) -> None:
+        with pytest.raises(InputError, match=r"^inp is .*: expected a number") as error:
+            MODEL.predict_counts(**COUNTS | {"inp": wrong})
+        assert len(str(error.value)) < 300
+
+    @pytest.mark.parametrize("counts", [COUNTS, THREE])
+    def test_a_nan_in_an_array_stays_where_it_is(self, counts: dict[str, float]) -> None:
+        flops = np.array([1e5, math.nan, 3e9])
+        answers = MODEL.predict_counts(**counts | {"flops": flops})
+        assert np.isnan(answers).tolist() == np.isnan(flops).tolist() == [False, True, False]
+
+    @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(0, 10**12), min_size=6))
+    def test_one_and_many_are_the_same(self, counts: dict[str, int]) -> None:
+        one = MODEL.predict_counts(**counts)
+        many = MODEL.predict_counts(**{n: [v] for n, v in counts.items()})
+        assert many.shape == (1,)
+        assert many[0] == pytest.approx(one, rel=1e-12)
+
+
+def two(counts: dict[str, Any]) -> float:
+    """The two-regime formula in plain Python."""
+    t = 0.5 + sum(synthetic.TRUE[n] * counts[n] for n in ("acts", "inp", "flops"))
+    return float(t if t >= BREAKPOINT else SLOPE * t + BREAKPOINT * (1 - SLOPE))
+
+
+NETWORK = synthetic.network()
+
+
+class TestNetworks:
+    @pytest.mark.parametrize("predictor", ["two-regime", "extended", None])
+    @pytest.mark.parametrize("size", [4, 224])  # below the breakpoint and above
+    @pytest.mark.parametrize("batch_size", [1, 3])
+    def test_the_blocks_add_up_to_the_whole(
+        self, predictor: str | None, size: int, batch_size: int
+    ) -> None:
+        network = synthetic.network(size=size)
+        found = MODEL.predict(network, batch_size, predictor)
+        counts = synthetic.totals(network, batch_size)
+        wanted = two(counts) if predictor == "two-regime" else float(plain(counts)[0])
+        assert (two(counts) < BREAKPOINT) == (size == 4), "both regimes are tried"
+        assert found.latency_ms == pytest.approx(wanted, rel=1e-9)
+        assert sum(b.latency_ms for b in found.blocks) == pytest.approx(wanted, rel=1e-9)
+        assert sum(b.share for b in found.blocks) == pytest.approx(1.0, rel=1e-9)
+        assert found.blocks[-1].name == "call"
+        assert found.blocks[-1].latency_ms > 0
+        assert set(found.blocks[-1].counts.values()) == {0}
+        assert dict(found.counts) == counts
+        for name in COLUMNS:
+            assert sum(b.counts[name] for b in found.blocks) == counts[name]
+        for block in found.blocks[:-1]:
+            assert sum(block.terms_ms.values()) == pytest.approx(block.latency_ms, rel=1e-9)
+
+    def test_a_block_is_bound_by_what_takes_most_of_it(self) -> None:
+        seen = set()
+        for network in (NETWORK, synthetic.network(width=2)):
+            *blocks, call = MODEL.predict(network).blocks
+            assert call.bound_by == "call"
+            for block in blocks:
+                costs = {n: synthetic.TRUE[n] * block.counts[n] for n in FEATURES}
+                memory = sum(costs.pop(n) for n in ("acts", "inp", "traffic"))
+                costs["memory"] = memory
+                assert block.bound_by == max(costs, key=lambda n: costs[n])
+                seen.add(block.bound_by)
+        assert seen >= {"memory", "ops"}
+
+    def test_the_interval_is_that_of_the_residuals(self) -> None:
+        found = MODEL.predict(NETWORK)
+        assert found.in_domain
+        assert found.interval_ms is not None
+        low, high = found.interval_ms
+        # 100 residuals: the 91st smallest of |-0.50 .. 0.49| is 0.45.
+        assert low == pytest.approx(found.latency_ms * math.exp(-0.45))
+        assert high == pytest.approx(found.latency_ms * math.exp(0.45))
+        assert found.coverage == 0.9
+        assert low < found.latency_ms < high
+
+    def test_the_interval_narrows_where_more_averages_out(self) -> None:
+        """By hand: the 91st score times (n / 12)**-0.5, n the operations from 3 to 48."""
+        document = by_hand()
+        for predictor in document["predictors"].values():
+            scores = [abs(r) for r in predictor["residuals"]]
+            predictor["interval"] = {"exponent": 0.5, "ops": [3, 48], "scores": scores}
+        model = Model(document)
+        halves = []
+        for stages in (1, 3, 12):
+            found = model.predict(synthetic.network(stages))
+            many = min(max(found.counts["ops"], 3), 48)
+            assert found.interval_ms is not None
+            low, high = found.interval_ms
+            halves.append(math.log(high / found.latency_ms))
+            assert halves[-1] == pytest.approx(0.45 * (many / 12) ** -0.5)
+            assert math.log(found.latency_ms / low) == pytest.approx(halves[-1])
+        assert halves == sorted(set(halves), reverse=True)
+        assert halves[-1] == pytest.approx(0.45 / 2)  # no narrower than the largest measured
+
+    def test_no_interval_is_narrower_than_the_noise(self) -> None:
+        document = by_hand(noise={"floor": 0.25})
+        for coverage, half in ((0.1, math.log(1.25)), (0.9, 0.45)):
+            found = Model(document).predict(NETWORK, coverage=coverage)
+            assert found.interval_ms is not None
+            assert math.log(found.interval_ms[1] / found.latency_ms) == pytest.approx(half)
+
+    def test_outside_the_domain_it_is_wider_and_says_why(self) -> None:
+        inside = MODEL.predict(NETWORK)
+        outside = MODEL.predict(synthetic.network(width=4096, size=224))
+        assert inside.in_domain
+        assert not inside.warnings
+        assert outside.in_domain is False
+        assert any("than any measured block" in w for w in outside.warnings)
+        narrow, wide = (math.log(p.interval_ms[1] / p.interval_ms[0]) for p in (inside, outside))  # type: ignore[index]
+        assert wide > 1.5 * narrow
+
+    def test_an_operation_that_was_not_measured_is_outside(self) -> None:
+        builder = GraphBuilder("strange")
+        x = builder.input((1, 56, 56, 32))
+        x = builder.add("teleport", [x], (1, 56, 56, 32), "t")
+        found = MODEL.predict(builder.build([x]))
+        assert found.in_domain is False
+        assert any("no measured block has teleport" in w for w in found.warnings)
+        assert any("no formula for operation teleport" in w for w in found.warnings)
+
+    def test_a_model_that_does_not_tell_has_no_interval_and_no_domain(self) -> None:
+        document = by_hand(domain={})
+        for predictor in document["predictors"].values():
+            del predictor["residuals"]
+        found = Model(document).predict(NETWORK)
+        assert found.interval_ms is None
+        assert found.coverage is None
+        assert found.in_domain is None
+        (doubt,) = found.warnings
+        assert "too few blocks" in doubt
+        with pytest.raises(InputError) as error:
+            Model(document).predict(NETWORK, coverage=0.9)
+        assert error.value.code == "coverage-range"
+        assert json.loads(json.dumps(found.to_dict()))["interval_ms"] is None
+
+    @pytest.mark.parametrize(
+        "question",
+        [
+            *(
+                {"batch_size": n}
+                for n in (0, -1, True, 2.5, "8", None, np.float64(2), 10**12, 10**30)
+            ),
+            *({"coverage": c} for c in (0.0, 1.0, 0.999, -1, math.nan, "0.9")),
+            {"predictor": "best"},
+        ],
+    )
+    def test_a_question_without_an_answer(self, question: dict[str, Any]) -> None:
+        with pytest.raises(InputError):
+            MODEL.predict(NETWORK, **question)
+
+    def test_nothing_to_compute(self) -> None:
+        builder = GraphBuilder("empty")
+        found = MODEL.predict(builder.build([builder.input((1, 3))]))
+        assert found.latency_ms == pytest.approx(synthetic.CALL_MS)
+        assert [b.name for b in found.blocks] == ["call"]
+
+    def test_the_json_has_the_words_of_the_contract(self) -> None:
+        found = MODEL.predict(NETWORK, 2).to_dict()
+        assert set(found) >= {
+            "network", "batch_size", "predictor", "latency_ms", "interval_ms", "coverage", "in_domain",
+            "warnings", "counts", "blocks",
+        }  # fmt: skip
+        assert list(FEATURES) == ["acts", "inp", "flops", "traffic", "weights", "ops"]
+        for counts in (found["counts"], *(b["counts"] for b in found["blocks"])):
+            assert list(counts)[:6] == list(FEATURES)
+        assert all(list(b)[:3] == ["name", "latency_ms", "share"] for b in found["blocks"])
+        assert (found["network"], found["batch_size"]) == ("hand made", 2)
+        assert found["input_shapes"] == [[2, 56, 56, 3]]
+        assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+NOISE = {"floor": 0.03, "repeatability": 0.1}
+MACHINE = 1.644854 * math.log(1.1)
+
+
+class TestNoise:
+    """The machine as it usually is, and when it is quiet."""
+
+    def test_how_well_times_repeat_widens_an_interval(self) -> None:
+        found = Model(by_hand(noise=NOISE)).predict(NETWORK)
+        assert found.interval_ms is not None
+        wide = math.log(found.interval_ms[1] / found.latency_ms)
+        assert wide == pytest.approx(math.hypot(0.45, MACHINE))
+        assert found.interval_ms[0] == pytest.approx(found.latency_ms * math.exp(-wide))
+        assert found.coverage == 0.9
+
+    def test_networks_left_out_decide_the_interval_of_a_network(self) -> None:
+        """Of 12 families of spread 0.05: t of 12 degrees of a table, 1.782, times that."""
+        document = by_hand(noise={})
+        document["predictors"]["extended"]["networks"] = {"ops": 5, "spread": 0.05, "count": 12}
+        found = Model(document).predict(NETWORK)
+        assert found.interval_ms is not None
+        half = math.log(found.interval_ms[1] / found.latency_ms)
+        assert half == pytest.approx(1.782 * 0.05, rel=0.001)
+
+
+class TestLoading:
+    def test_a_predictor_of_later_versions_is_passed_over(self) -> None:
+        document = by_hand()
+        document["predictors"]["quantum"] = {"coefficients": {}}
+        assert set(Model(document).predictors) == {"two-regime", "extended"}
+        document["default"] = "quantum"
+        with pytest.raises(ModelFileError, match=r"'quantum' is unknown.*get a newer LoLat"):
+            Model(document, "new.json")
+
+
+@pytest.mark.parametrize(
+    ("written_in", "learned", "is_other"),
+    [
+        (
+            "torch",
+            {"framework": "tensorflow", "framework_version": "2.21.0", "device": "cpu"},
+            True,
+        ),
+        ("onnx", {"framework": "torch", "device": "gpu"}, True),
+        ("keras", {"framework": "onnxruntime", "framework_version": None}, True),
+        ("keras", {"framework": "tensorflow", "jit": True}, False),
+        ("onnx", {"framework": "onnxruntime"}, False),
+        ("", {"framework": "torch"}, False),  # a Graph made by hand
+        ("torch", {}, False),  # a model from a table
+        ("of a later version", {"framework": "torch"}, False),
+    ],
+)
+def test_a_network_of_another_framework_is_remarked_on(
+    written_in: str, learned: dict[str, Any], is_other: bool
+) -> None:
+    model = Model(synthetic.document() | {"environment": learned})
+    graph = synthetic.network()
+    written = model.predict(msgspec.structs.replace(graph, framework=written_in))
+    by_hand = model.predict(graph)
+    assert len(written.warnings) == len(by_hand.warnings) + is_other
+    # The answer itself is the same: the counts are.
+    assert (written.latency_ms, written.interval_ms) == (by_hand.latency_ms, by_hand.interval_ms)
+
+
+def test_the_model_of_the_other_framework_is_named_where_it_comes_along() -> None:
+    graph = msgspec.structs.replace(synthetic.network(), framework="torch")
+    named = [load(name).predict(graph).warnings[-1] for name in ("epyc-2t", "epyc-zen5-2t")]
+    assert [text.rpartition(" ")[2] for text in named] == ["epyc-2t-torch", "epyc-zen5-2t-torch"]
+    elsewhere = Model(synthetic.document()).predict(graph).warnings[-1]
+    assert elsewhere.endswith("lolat learn cpu --backend torch")
+
+
+@settings(max_examples=60)
+@given(models(), graphs(), st.integers(1, 300))
+def test_any_model_of_any_network(document: dict[str, Any], graph: Graph, batch: int) -> None:
+    """A time above 0 inside its interval, that is the sum of the blocks'; a formula that was not drawn."""
+    found = Model(document).predict(graph, batch_size=batch)
+    assert 0.0 < found.latency_ms < math.inf
+    assert sum(block.latency_ms for block in found.blocks) == pytest.approx(found.latency_ms)
+    assert found.interval_ms is not None
+    assert found.interval_ms[0] <= found.latency_ms <= found.interval_ms[1]
+    terms = document["predictors"]["extended"]["coefficients"]
+    total = found.counts
+    expected = terms["call"] + sum(terms[n] * total[n] for n in terms if n != "call")
+    assert found.latency_ms == pytest.approx(expected)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_last_answer_about_a_graph_is_given_again_only_to_the_same_question() -> None:
+    models = Model(by_hand()), Model(synthetic.document())
+    networks = synthetic.network(), synthetic.network(width=48)
+    questions = [(m, i, size) for m in models for i in (0, 1) for size in (1, 8)]
+    fresh = [synthetic.network(), synthetic.network(width=48)]
+    expected = [m.predict(msgspec.structs.replace(fresh[i]), size) for m, i, size in questions]
+    assert len({p.latency_ms for p in expected}) == 8
+    for (model, i, size), right in zip(questions, expected, strict=True):
+        answer = model.predict(networks[i], size)
+        assert answer is model.predict(networks[i], size)
+        assert (answer.latency_ms, answer.query.graph is networks[i]) == (right.latency_ms, True)
+        assert model.predict(networks[i], size, coverage=0.5).interval_ms != answer.interval_ms

@@ -1,0 +1,308 @@
+"""The largest that stays within a time, against trying everything; a prediction against limits."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+import lolat as package
+from lolat.api.model import Model
+from lolat.device.budget import (
+    MOST_BATCH,
+    MOST_WIDTH,
+    WIDTH_STEPS,
+    Before,
+    BudgetAnswer,
+    budget,
+    exceeded,
+    read_before,
+)
+from lolat.device.predicting import last_within
+from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError, arg
+from lolat.graph import Graph
+from lolat.graph.layers import Layers
+from lolat.graph.width import NOTE, scaled, widened
+from tests import synthetic
+
+MODEL = Model(synthetic.document())
+NETWORK = synthetic.network()
+
+
+def at_size(side: int) -> Graph:
+    """The network at another resolution; sizes below 24 and above 200 are refused."""
+    if not 24 <= side <= 200:
+        raise NetworkError(f"cannot be read at {side}")
+    return synthetic.network(size=side)
+
+
+def within(ms: float, vary: str, model: Model = MODEL, **more: Any) -> BudgetAnswer:
+    return budget(model, NETWORK, ms, vary, at_size=at_size, **more)
+
+
+def latencies(vary: str, predictor: str | None = None) -> dict[float, float]:
+    """The latency of every value, one by one."""
+    if vary == "batch":
+        return {n: MODEL.predict(NETWORK, n, predictor).latency_ms for n in range(1, 300)}
+    if vary == "width":
+        made = functools.cache(lambda counts: widened(NETWORK, counts / 32))  # all counts are 32
+        widths = [i / WIDTH_STEPS for i in range(1, MOST_WIDTH * WIDTH_STEPS + 1)]
+        return {w: MODEL.predict(made(scaled(32, w)), 1, predictor).latency_ms for w in widths}
+    # The network keeps its size: its stride is 1, so that every size is one.
+    return {n: MODEL.predict(at_size(n), 1, predictor).latency_ms for n in range(24, 201)}
+
+
+@pytest.mark.parametrize("predictor", ["extended", "two-regime"])
+@pytest.mark.parametrize("vary", ["batch", "width", "resolution"])
+def test_the_answer_is_that_of_trying_everything(vary: str, predictor: str) -> None:
+    tried = latencies(vary, predictor)
+    least, most = min(tried.values()), max(tried.values())
+    values = list(tried)
+    for part in (0.001, 0.02, 0.1, 0.3, 0.7, 0.9):
+        limit = least + part * (most - least)
+        expected = max(v for v, ms in tried.items() if ms <= limit)
+        answer = within(limit, vary, predictor=predictor)
+        assert answer.best.value == expected
+        assert answer.best.prediction.latency_ms == pytest.approx(tried[expected], rel=1e-12)
+        assert answer.best.prediction.latency_ms <= limit
+        assert answer.next is not None
+        assert answer.next.value == values[values.index(expected) + 1]
+        assert answer.next.prediction.latency_ms > limit
+
+
+def test_exactly_the_budget_is_within_it() -> None:
+    exact = MODEL.predict(NETWORK, 7).latency_ms
+    assert within(exact, "batch").best.value == 7
+    assert within(math.nextafter(exact, 0), "batch").best.value == 6
+
+
+@pytest.mark.parametrize("vary", ["batch", "width", "resolution"])
+def test_to_be_sure_the_end_of_the_interval_counts(vary: str) -> None:
+    exact = {
+        "batch": MODEL.predict(NETWORK, 20),
+        "width": MODEL.predict(widened(NETWORK, 5.0)),
+        "resolution": MODEL.predict(at_size(150)),
+    }
+    limit = exact[vary].latency_ms
+    answer, sure = (within(limit, vary, sure=s) for s in (False, True))
+    assert sure.best.value < answer.best.value
+    assert sure.best.prediction.interval_ms[1] <= limit  # type: ignore[index]
+    assert sure.next.prediction.interval_ms[1] > limit  # type: ignore[union-attr, index]
+    assert sure.to_dict()["sure"] is True
+
+
+@pytest.mark.parametrize("vary", ["batch", "width", "resolution"])
+@pytest.mark.parametrize("sure", [False, True])
+def test_a_budget_that_cannot_be_met(vary: str, sure: bool) -> None:
+    """The time that the error names is enough, and a little less is not."""
+    with pytest.raises(AnswerIsNo) as error:
+        within(0.01, vary, sure=sure)
+    assert error.value.code == "over-budget"
+    enough = error.value.data["enough_ms"]
+    # A width of up to 0.37 is 8 channels, as 0.01 is.
+    smallest = {"batch": 1, "width": 0.37, "resolution": 24}[vary]
+    assert within(enough, vary, sure=sure).best.value == smallest
+    with pytest.raises(AnswerIsNo):
+        within(0.98 * enough, vary, sure=sure)
+
+
+def test_a_budget_that_is_never_exceeded() -> None:
+    answer = within(1e9, "batch")
+    assert (answer.best.value, answer.next) == (MOST_BATCH, None)
+    assert within(1e9, "width").best.value == MOST_WIDTH
+    sized = within(1e9, "resolution")  # 201 is refused
+    assert (sized.best.value, sized.next) == (200, None)
+
+
+def test_a_network_that_refuses_all_other_sizes() -> None:
+    def only_56(side: int) -> Graph:
+        raise NetworkError("it is made for 56")
+
+    now = MODEL.predict(NETWORK).latency_ms
+    for part in (0.9, 2.0):
+        with pytest.raises(InputError, match="another resolution"):
+            budget(MODEL, NETWORK, part * now, "resolution", at_size=only_56)
+
+
+def strided(side: int, sides: list[int] | None = None) -> Graph:
+    """A network of stride 8; `sides`: those that are read."""
+    if sides is not None:
+        sides.append(side)
+    net = Layers.on("strided", side, side, 3)
+    return net.done(net.global_pool(net.conv(net.input, 256, 8, 8), flat=True))
+
+
+def test_sizes_are_multiples_of_the_stride_and_few_are_read() -> None:
+    sides: list[int] = []
+    limit = MODEL.predict(strided(800)).latency_ms
+    answer = budget(
+        MODEL, strided(64), limit, "resolution", at_size=lambda side: strided(side, sides)
+    )
+    assert answer.next is not None
+    assert (answer.best.value, answer.next.value) == (800, 808)
+    assert len(sides) <= 9
+
+
+def test_unknown_and_fixed_values() -> None:
+    few = Model(synthetic.document(synthetic.measured(blocks=6, batches=(1,))), "few.json")
+    line = synthetic.one("dense", [(1, 4)], [(1, 1)], in_features=4, out_features=1, bias=True)
+
+    def refused(side: int) -> Graph:
+        raise NetworkError("it is made for 57")
+
+    for model, network, vary, more in (
+        (MODEL, NETWORK, "depth", {}),
+        (MODEL, NETWORK, "resolution", {}),  # it was not read by name
+        (MODEL, line, "resolution", {"at_size": at_size}),  # no image
+        (MODEL, line, "width", {}),  # no free channels
+        (MODEL, strided(57), "resolution", {"at_size": refused}),  # no multiple of its stride of 8
+        (few, NETWORK, "batch", {"sure": True}),  # no intervals
+    ):
+        with pytest.raises(InputError):
+            budget(model, network, 5.0, vary, **more)  # type: ignore[arg-type]
+
+
+def test_the_answer_as_json() -> None:
+    now = MODEL.predict(NETWORK)
+    answer = within(2 * now.latency_ms, "width").to_dict()
+    interval = list(now.interval_ms or ())
+    assert answer["now"] == {"value": 1.0, "latency_ms": now.latency_ms, "interval_ms": interval}
+    ((before, after),) = answer["channels"]
+    assert before == 32
+    assert answer["warnings"] == [NOTE]
+    graph = widened(NETWORK, answer["answer"])
+    assert graph.operations[0].attributes["out_channels"] == after
+
+
+def test_a_missing_package_is_no_answer_about_the_network() -> None:
+    def missing(side: int) -> Graph:
+        raise MissingPackageError("Keras with TensorFlow", "tensorflow")
+
+    with pytest.raises(MissingPackageError):
+        budget(MODEL, NETWORK, 5.0, "resolution", at_size=missing)
+
+
+@given(st.integers(1, 60), st.integers(0, 30), st.integers(0, 61), st.integers(0, 60), st.data())
+def test_the_bisection_against_trying_every_number(
+    most: int, below: int, above: int, limit: int, data: st.DataObject
+) -> None:
+    """Numbers up to `below` and from `above` on are refused, the others up to `limit` fit."""
+    below, above = min(below, most - 1), max(min(below, most - 1) + 2, above)
+    start = data.draw(st.integers(below + 1, min(above - 1, most)))
+    verdicts: dict[int, bool | None] = {}
+
+    def fits(i: int, sure: bool) -> bool | None:
+        assert i not in verdicts, "asked twice"
+        verdicts[i] = i <= limit if below < i < above else None
+        return verdicts[i]
+
+    expected = max(min(limit, above - 1, most), below)
+    assert last_within(fits, most, start, sure=False) == expected
+    assert len(verdicts) <= 1 + most.bit_length()
+
+
+@given(st.integers(1, 3000), st.integers(0, 3000), st.integers(1, 3000), st.integers(0, 3000),
+       st.integers(0, 3000))  # fmt: skip
+def test_an_upper_end_that_falls_against_trying_every_number(
+    most: int, limit: int, measured: int, sure_below: int, more: int
+) -> None:
+    """Upper ends are wide below `measured`, where up to `sure_below` keep the limit; from there on more."""
+    end = min(measured + measured // 8 + more, limit)
+
+    def fits(i: int, sure: bool) -> bool:
+        return i <= (limit if not sure else min(sure_below, limit) if i < measured else end)
+
+    expected = max((i for i in range(1, most + 1) if fits(i, True)), default=0)
+    assert last_within(fits, most, 1, sure=True) == expected
+
+
+def test_to_be_sure_a_batch_that_was_measured_is_found_though_smaller_ones_were_not() -> None:
+    """The interval of a V100 is wide below the shortest time of its table: at batch 4, not at 6."""
+    model, network = package.load("v100-fp32"), package.read("timm:resnet18")
+    ends = {n: model.predict(network, n).interval_ms[1] for n in range(1, 33)}
+    limit = (ends[4] + ends[6]) / 2
+    assert ends[6] < limit < ends[4]
+    expected = max(n for n, end in ends.items() if end <= limit)
+    assert model.budget(network, limit, "batch", sure=True).best.value == expected
+    assert model.predict(network, "auto", max_ms=limit, sure=True).batch_size == expected
+
+
+# ---- A prediction against limits
+
+
+PREDICTION = replace(
+    MODEL.predict(synthetic.network(name="net"), 4), latency_ms=10.0, interval_ms=(8.0, 12.5)
+)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """What `predict --json` wrote."""
+    path = tmp_path / "base.json"
+    path.write_text(
+        json.dumps({"schema": "lolat-prediction", "version": 1, **PREDICTION.to_dict()})
+    )
+    return path
+
+
+def before_of(base: Path) -> Before:
+    """What is read of it."""
+    before = read_before(str(base))
+    assert before is not None
+    return before
+
+
+@pytest.mark.parametrize(
+    ("limits", "exceeds"),
+    [
+        ({}, []),
+        ({"max_ms": 10.0}, []),  # not more than that
+        ({"max_ms": 9.99}, ["max_ms"]),
+        ({"max_ms": 12.5, "sure": 0.9}, []),  # the upper end of the interval
+        ({"max_ms": 12.4, "sure": 0.9}, ["max_ms"]),
+        ({"before": 9.53}, []),  # 10 / 9.53 = 1.049
+        ({"before": 9.52}, ["max_ratio"]),
+        ({"max_ms": 9.0, "before": 8.0}, ["max_ms", "max_ratio"]),
+        ({"before": 8.0, "max_ratio": 1.26}, []),  # 10 / 8 = 1.25
+        ({"before": 8.0, "max_ratio": 1.24}, ["max_ratio"]),
+    ],
+)
+def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
+    if "before" in limits:
+        before = structs.replace(before_of(base), latency_ms=limits["before"])
+        limits = limits | {"before": before}
+    fast = replace(PREDICTION, latency_ms=5.0, interval_ms=(4.0, 6.0), device="a")
+    lines = exceeded([fast, replace(PREDICTION, device="b")], **limits)
+    assert [name for line, name in zip(lines, exceeds, strict=True) if arg(name) in line] == exceeds
+    assert all(" on b takes " in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": "b"},
+        {"learned": "2026-01-02"},
+        {"predictor": "two-regime"},
+        {"batch_size": 1},
+        {"precision": "amp"},
+        {"launch": "graph"},
+    ],
+)
+def test_answers_to_two_questions_are_not_compared(base: Path, other: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as error:
+        exceeded([PREDICTION], before=structs.replace(before_of(base), **other))
+    assert error.value.code == "against"
+
+
+def test_another_file_is_no_base(base: Path) -> None:
+    base.write_text(json.dumps(json.loads(base.read_text()) | {"schema": "lolat-network"}))
+    assert read_before(str(base)) is None
+    assert read_before("keras:ResNet50") is None

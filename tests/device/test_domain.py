@@ -1,0 +1,205 @@
+"""The measured domain: what is inside, and what is said of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lolat.api.model import Model
+from lolat.device.domain import Domain, Least, Outside, beyond_remarks, widened
+from lolat.fitting.blocks import domain_of
+from lolat.fitting.points import Point
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.counts import FEATURES
+from tests import synthetic
+
+
+def point(kinds: tuple[str, ...] = ("conv",), **counts: int) -> Point:
+    whole = {"acts": 100, "inp": 100, "flops": 1000, "traffic": 200, "weights": 50, "ops": 4}
+    return Point("a block", 1, whole | counts, 1.0, kinds=kinds)
+
+
+def row(**counts: int) -> np.ndarray:
+    return np.array([point(**counts).counts[c] for c in FEATURES], float)
+
+
+# 400 elements each; 2.5 and 25 FLOPs per element; 100 and 50 elements per operation.
+OWN = [point(), point(("conv", "memory traffic"), flops=10_000, ops=8)]
+DOMAIN = domain_of(OWN)
+
+
+def test_ranges_are_those_of_the_points() -> None:
+    assert DOMAIN.ratios == {"FLOPs per element": (2.5, 25.0), "elements per operation": (50, 100)}
+    assert DOMAIN.sizes == {"FLOPs": (1000, 10_000), "elements": (400, 400), "weights": (50, 50)}
+    assert DOMAIN.kinds == {"conv", "memory traffic"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "beyond"),
+    [
+        ({"flops": 20_000}, False),  # within the slack of two
+        ({"flops": 400 * 2}, False),
+        ({"flops": 0}, False),  # a block without any multiplication has no such ratio
+        ({"flops": 20_400}, True),
+        ({"flops": 400}, True),  # FLOPs per element
+        ({"weights": 101}, True),
+        ({"weights": 0}, False),  # small is no other thing
+        ({"traffic": 601, "flops": 3000}, True),
+        ({"ops": 17}, True),  # elements per operation
+        ({"ops": 1}, True),
+    ],
+)
+def test_a_block_is_judged_by_ratios_and_sizes(counts: dict[str, int], beyond: bool) -> None:
+    assert DOMAIN.beyond(np.array([row(), row(**counts)])).tolist() == [False, beyond]
+
+
+def test_blocks_are_judged_one_by_one_and_not_their_total() -> None:
+    blocks = np.array([row()] * 50)
+    assert not DOMAIN.beyond(blocks).any()
+    assert DOMAIN.beyond(blocks.sum(axis=0, keepdims=True)).all()
+
+
+def test_a_remark_counts_the_blocks_and_names_the_first() -> None:
+    beyond = np.array([False, True, False, True])
+    (remark,) = beyond_remarks(beyond, list("abcd"), np.array([0.01, 0.19, 0.3, 0.5]))
+    assert remark.endswith("2 of 4 blocks, the first is 'b', 69 % of the time")
+    assert beyond_remarks(beyond, list("abcd"), np.array([0.6, 0.005, 0.39, 0.005])) == ()
+
+
+def chain_of(kinds: Sequence[str], dtype: str = "float32") -> Graph:
+    b = GraphBuilder("a chain")
+    x = b.input((1, 8, 8, 3))
+    for kind in kinds:
+        x = b.add(kind, [x], (1, 8, 8, 3), dtype=dtype)
+    return b.build([x])
+
+
+def remarks_on(domain: Domain, graph: Graph) -> list[str]:
+    """With operations that all take as long."""
+    kinds, dtypes = domain.unmeasured(graph)
+    shares = np.full(len(graph.operations), 1 / len(graph.operations))
+    return list(domain.unmeasured_remarks(kinds, dtypes, shares))
+
+
+def test_kinds_and_types_that_were_not_measured() -> None:
+    assert DOMAIN.unmeasured(chain_of(["conv", "relu", "max_pool", "flatten"])) == ({}, {})
+    found = chain_of(["lstm", "gelu", "conv", "gelu"])
+    assert DOMAIN.unmeasured(found) == ({0: "lstm", 1: "gelu", 3: "gelu"}, {})
+    assert remarks_on(DOMAIN, found) == ["no measured block has gelu, lstm, 75 % of the time"]
+    assert remarks_on(DOMAIN, chain_of(["conv", "lstm"], "float16")) == [
+        "no measured block has lstm, 50 % of the time",
+        "measured in float32, asked for float16",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["resize", "sort", "roll", "unfold", "scatter", "trigonometric"])
+def test_a_copy_that_was_timed_says_nothing_of_code_of_another_kind(kind: str) -> None:
+    assert DOMAIN.unmeasured(chain_of(["relu", "transpose", kind]))[0] == {2: kind}
+    assert domain_of([point(("conv", kind))]).unmeasured(chain_of([kind]))[0] == {}
+
+
+def test_a_kind_that_was_timed_alone_is_measured_and_tells_nothing_of_others() -> None:
+    graph = chain_of(["conv", "relu", "add", "flatten"])
+    of_layers = domain_of([point(("conv", "relu"))])
+    assert of_layers.unmeasured(graph)[0] == {2: "memory traffic"}
+
+
+def test_points_whose_counts_do_not_tell_have_none() -> None:
+    assert domain_of([]) == Domain()
+    three = ("acts", "inp", "flops")
+    assert domain_of(synthetic.measured(5, columns=three)) == Domain()
+    assert (DOMAIN.is_known, Domain().is_known) == (True, False)
+
+
+def test_a_ratio_that_no_block_has_is_left_out() -> None:
+    """Else the model file would hold a number that JSON cannot."""
+    domain = domain_of([point(flops=0), point(flops=0)])
+    assert list(domain.ratios) == ["elements per operation"]
+
+
+@given(st.floats(0.01, 2.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_the_interval_is_wider_by_what_is_outside(half: float, a: float, b: float) -> None:
+    """Against the times of three parts, each off by as much as its own interval has it."""
+    outside, strange = a, (1 - a) * b
+    times = max(4 ** (1 + strange), np.exp(2 * half))  # what was not measured at all is off by
+    inside = 1 - outside - strange
+    slowest = inside * np.exp(half) + outside * np.exp(2 * half) + strange * times
+    found = widened(half, Outside(outside, strange))
+    assert found == pytest.approx(np.log(slowest))
+    assert half <= found * (1 + 1e-9)
+    fastest = inside * np.exp(-half) + outside * np.exp(-2 * half) + strange / times
+    assert np.exp(-found) <= fastest * (1 + 1e-9)
+
+
+# ---- as a prediction says it ---------------------------------------------------------------------
+
+MODEL = Model(synthetic.document(), "my models/desk.json")
+
+
+def test_a_prediction_outside_says_how_to_fit_the_network_in() -> None:
+    inside = MODEL.predict(synthetic.network())
+    assert (inside.in_domain, inside.warnings) == (True, ())
+    outside = MODEL.predict(synthetic.network(width=4096, size=224), 2)
+    assert outside.in_domain is False
+    command = "lolat fit 'my models/desk.json' timed.csv --output mine.json"
+    assert outside.warnings[-1].endswith(command)
+
+
+def test_a_time_does_not_help_with_a_kind_without_a_formula() -> None:
+    x = 4096
+    graph = synthetic.one("teleport", [(1, x, x, 9)], [(1, x, x, 9)])
+    found = MODEL.predict(graph)
+    assert found.in_domain is False
+    assert not [w for w in found.warnings if "lolat fit" in w]
+
+
+def test_a_domain_made_now_has_ratios_kinds_and_sizes() -> None:
+    found = domain_of([point(), point(("gelu",), flops=10_000, ops=8)])
+    assert found.ratios == {"FLOPs per element": (2.5, 25.0), "elements per operation": (50, 100)}
+    assert found.sizes == {"FLOPs": (1000, 10_000), "elements": (400, 400), "weights": (50, 50)}
+    assert found.kinds >= {"gelu"}
+    assert Outside().inside_share == 1.0
+    assert Outside(known=False).inside_share is None
+
+
+def test_below_the_smallest_step_of_a_table() -> None:
+    """By more than SLACK; an operation takes its share of the step."""
+    least = Least(batch_size=64, latency_ms=8.0, operation_ms=0.1)
+    assert least.below(64, 8.0, 80) == ()
+    assert least.below(1, 8.0, 80) == ("1 samples (nearly all that was measured: from 64)",)
+    assert least.below(64, 8.0, 8000) == (
+        "0.001 ms an operation (nearly all that was measured: from 0.1)",
+    )
+    assert [w.split(" (")[0] for w in least.below(64, 0.5, 1)] == ["0.5 ms"]
+    assert Least().below(1, 1e-9, 1) == ()
+
+
+def test_a_network_of_other_products_than_the_timed_ones() -> None:
+    """Those of one 3x3 convolution and a dense layer of its size; at most a fifth were in dense layers."""
+    b = GraphBuilder("half")
+    x = b.add(
+        "conv", [b.input((1, 4, 4, 8))], (1, 4, 4, 8), kernel=(3, 3), strides=(1, 1), dilation=(1, 1),
+        padding="same", in_channels=8, out_channels=8, groups=1, bias=False,
+    )  # fmt: skip
+    flat = b.add("flatten", [x], (1, 128))
+    of_dense = 4 * 4 * 8 * 8 * 9 // 128
+    graph = b.build(
+        [b.add("dense", [flat], (1, of_dense), in_features=128, out_features=of_dense, bias=False)]
+    )
+    like = {"spatial_macs": 1.0, "flat_macs": 0.3}
+    most = {**dict.fromkeys(like, 0.0), "spatial_macs": 1.0, "flat_macs": 0.2}
+    inside, outside = (
+        Model(synthetic.document(domain={"shares": shares})).predict(graph)
+        for shares in (like, most)
+    )
+    assert (inside.in_domain, inside.inside_share, inside.warnings) == (True, 1.0, ())
+    assert outside.inside_share == pytest.approx(1 - (0.5 - 2 * 0.2))
+    assert "dense layers 50 % (of those at most 20 %)" in outside.warnings[0]
+    (low, high), (least, greatest) = inside.interval_ms or (0, 0), outside.interval_ms or (0, 0)
+    half = np.log(high / low) / 2
+    wide = np.log(0.9 * np.exp(half) + 0.1 * np.exp(np.hypot(half, np.log(2))))
+    assert np.log(greatest / least) / 2 == pytest.approx(wide, rel=1e-6)

@@ -1,0 +1,148 @@
+"""Receipts add up to the prediction; counterfactuals are predictions of networks built otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lolat
+from lolat.api.model import Model
+from lolat.device.attribution import (
+    Attribution,
+    Explanation,
+    explain,
+    find_block,
+)
+from lolat.graph import Graph
+from lolat.graph.analysis import analyze
+from lolat.graph.blocks import cut
+from lolat.graph.counts import COLUMNS
+from lolat.graph.layers import Layers
+from lolat.graph.width import NOTE
+from tests import synthetic
+
+DOCUMENT = synthetic.document()
+# All terms cost something here; the made-up points say nothing of the last counts.
+DOCUMENT["predictors"]["extended"]["coefficients"].update(patches=7e-7, border=2e-7, serial=0.02)
+MODEL = Model(DOCUMENT)
+NETWORK = synthetic.network()
+close = pytest.approx
+
+
+def at_size(side: int) -> Graph:
+    return synthetic.network(size=side)
+
+
+def mobile(mid: int = 96) -> Graph:
+    """A stem, an inverted residual with squeeze-excite, and a head."""
+    net = Layers.on("mobile", 32, 32, 3)
+    x, block = net.conv(net.input, 24, 3), Layers(net.builder, "block1")
+    y = block.depthwise(block.same("silu", block.conv(x, mid)), 5)
+    y = block.squeeze_excite(y, mid)
+    x = block.same("add", x, block.conv(y, 24))
+    return net.done(net.classifier(net.global_pool(x, flat=True), 10))
+
+
+MOBILE = mobile()
+
+
+def of(found: Explanation, kind: str) -> Any:
+    """The counterfactuals of a kind, or the only one."""
+    these = [c for c in found.counterfactuals if c.kind == kind]
+    return these[0] if len(these) == 1 else these
+
+
+def whole(attributions: tuple[Attribution, ...]) -> float:
+    return sum(t.latency_ms for r in attributions for t in r.terms)
+
+
+@pytest.mark.parametrize("predictor", ["extended", "two-regime"])
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
+    prediction = MODEL.predict(NETWORK, batch_size, predictor)
+    found = explain(MODEL, NETWORK, batch_size, predictor)
+    latency, call = prediction.latency_ms, prediction.call_ms
+    assert whole(found.blocks) + call == close(latency, rel=1e-12)
+    assert whole((found.total,)) + call == close(latency, rel=1e-12)
+    assert sum(b.latency_ms for b in found.blocks) + call == close(latency, rel=1e-12)
+    shares = sum(b.share for b in found.blocks) + call / latency
+    assert shares == close(1.0, rel=1e-12)
+    for each in (found.total, *found.blocks):
+        for term in each.terms:
+            assert term.count * term.rate_ms == close(term.latency_ms, rel=1e-12)
+    for i, block in enumerate(cut(NETWORK)):
+        parts = explain(MODEL, NETWORK, batch_size, predictor, block=block.label)
+        assert parts.blocks == (found.blocks[i],)
+        assert whole(parts.operations) == close(whole(parts.blocks), rel=1e-12)
+        assert len(parts.operations) == len(block.operations)
+
+
+def test_a_line_is_a_count_times_its_coefficient() -> None:
+    found = explain(MODEL, NETWORK, 2)
+    coefficients = DOCUMENT["predictors"]["extended"]["coefficients"]
+    counts = synthetic.totals(NETWORK, 2)
+    for term in found.total.terms:
+        assert term.count == counts[term.name]
+        assert term.latency_ms == close(counts[term.name] * coefficients[term.name], rel=1e-12)
+    assert [t.name for t in found.total.terms] == [c for c in COLUMNS if c in coefficients]
+    operation = explain(MODEL, NETWORK, 2, block="conv1_block1").operations[0]
+    assert (operation.name, operation.kind) == ("conv1_block1_1_conv", "conv")
+    flops = next(t for t in operation.terms if t.name == "spatial_macs")
+    assert flops.count == 2 * 56 * 56 * 32 * 9 * 32
+
+
+def saving(graph: Graph, instead: Graph, batch_size: int = 1) -> float:
+    return (
+        MODEL.predict(graph, batch_size).latency_ms - MODEL.predict(instead, batch_size).latency_ms
+    )
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: int) -> None:
+    """Each against the network written by hand with that change."""
+    found = explain(MODEL, MOBILE, batch_size, block="block1")
+    block = found.blocks[0]
+    half, narrow = of(found, "inner_width"), mobile(mid=48)
+    assert half.change == "width x0.5 inside (96 -> 48)"
+    assert half.saves_ms == close(saving(MOBILE, narrow, batch_size), rel=1e-9)
+    assert half.latency_ms == close(MODEL.predict(narrow, batch_size).latency_ms, rel=1e-9)
+    assert half.of_block == close(half.saves_ms / block.latency_ms)
+    assert half.of_network == close(half.saves_ms / found.prediction.latency_ms)
+    assert half.in_domain == MODEL.predict(narrow, batch_size).in_domain
+    assert of(found, "drop").saves_ms == close(block.latency_ms, rel=1e-9)
+    assert found.notes == (NOTE,)
+
+
+def test_what_saves_nothing_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    slower = ("drop", "more", synthetic.network(stages=5))
+    same = ("drop", "as it is", synthetic.network())
+    changes = "lolat.device.attribution._changes_of_block"
+    monkeypatch.setattr(changes, lambda *_: iter([slower, same]))
+    assert explain(MODEL, NETWORK, block="stem").counterfactuals == ()
+
+
+def test_a_network_narrower_and_smaller() -> None:
+    found = explain(MODEL, NETWORK, at_size=at_size)
+    half = of(found, "width")
+    assert half.saves_ms == close(saving(NETWORK, synthetic.network(width=16)), rel=1e-9)
+    assert half.of_block is None
+    smaller = of(found, "resolution")
+    assert smaller.saves_ms == close(saving(NETWORK, at_size(28)), rel=1e-9)
+    drop = of(found, "drop")
+    assert drop.saves_ms == close(saving(NETWORK, synthetic.network(stages=2)), rel=1e-9)
+
+
+def test_blocks_by_name() -> None:
+    analysis = analyze(NETWORK)
+    for i, block in enumerate(analysis.blocks):
+        assert find_block(analysis, block.label) == find_block(analysis, block.name) == i
+
+
+def test_operations_that_are_timed_one_by_one_add_up() -> None:
+    """A GPU model's operations take what its own formula says: together they are their block."""
+    model, graph = lolat.load("rtx-4090-amp"), synthetic.network()
+    for batch_size in (1, 7):
+        for block in model.predict(graph, batch_size).blocks[:-1]:
+            found = explain(model, graph, batch_size, block=block.name)
+            assert sum(o.latency_ms for o in found.operations) == pytest.approx(block.latency_ms)

@@ -1,0 +1,57 @@
+"""What operations of nearly the same shape say, against scikit-learn's Gaussian process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from lolat.device.predictors.nearby import (
+    ERROR_SPREAD,
+    MOST_SHAPES,
+    REACH,
+    TIME_VARIANCE,
+    near_factors,
+    near_rows,
+)
+from lolat.graph.work import Work
+
+
+def products(shapes: np.ndarray) -> Work:
+    none = np.zeros(len(shapes))
+    return Work(none.astype(int), *shapes.T, none, none.astype(int), none > 0)
+
+
+def drawn(number: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(1, 4096, (number, 4)).astype(float)
+
+
+def features(shapes: np.ndarray) -> np.ndarray:
+    return np.column_stack([np.log(shapes), shapes[:, 2:] % 32 == 0])
+
+
+def test_the_mean_of_a_gaussian_process() -> None:
+    measured, asked = drawn(60, 0), drawn(40, 1)
+    residuals = 0.02 * np.sin(np.log(measured).sum(axis=1))  # small: all weigh about the same
+    kernel = ConstantKernel(ERROR_SPREAD**2) * RBF([REACH] * 4 + [1.0, 1.0])
+    known = GaussianProcessRegressor(kernel, alpha=TIME_VARIANCE, optimizer=None)
+    expected = known.fit(features(measured), residuals).predict(features(asked))
+    found = np.log(near_factors(near_rows(products(measured), residuals), products(asked)))
+    assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_what_all_have_in_common_is_told_and_an_outlier_is_not() -> None:
+    measured = drawn(3 * MOST_SHAPES, 2)
+    residuals = np.full(len(measured), 0.2)
+    residuals[::10] = 3.0
+    found = near_rows(products(measured), residuals)
+    assert len(found) <= MOST_SHAPES
+    near = np.log(near_factors(found, products(drawn(50, 3))))
+    assert np.median(near) == pytest.approx(0.2, abs=0.08)
+
+
+def test_far_from_all_that_was_measured_it_says_nothing() -> None:
+    found = near_rows(products(drawn(50, 4)), np.full(50, 0.3))
+    far = products(np.full((1, 4), 1e12))
+    assert near_factors(found, far) == pytest.approx(1.0)

@@ -1,0 +1,113 @@
+"""Nothing beats the data sheet: every kind of operation on every bundled GPU, in each precision."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lolat
+from lolat.api.model import Model
+from lolat.device.predictors import kernels
+from lolat.device.predictors.kernels import Kernels
+from lolat.errors import InputError
+from lolat.graph import GraphBuilder
+from lolat.graph import work as c
+from lolat.graph.work import CLASSES, PRODUCTS, Work
+from lolat.io.paths import list_models
+
+SHEETS = {
+    "a100": "A100 PCIe 40 GB", "h100": "H100 SXM", "p100": "P100 PCIe", "p4": "P4", "t4": "T4",
+    "v100": "V100 PCIe 32 GB", "rtx-3090": "RTX 3090", "rtx-4090": "RTX 4090", "rtx-5090": "RTX 5090",
+    "rtx-pro-6000": "RTX PRO 6000 Max-Q",
+}  # fmt: skip
+"""What the names of bundled models begin with -> the row of gpus.csv, by hand."""
+PEAKS = {"fp32": "fp32_tflops", "tf32": "tf32_tflops", "amp": "half_tflops", "fp16": "half_tflops",
+         "bf16": "half_tflops"}  # fmt: skip
+SIDES = (64, 1024, 16384)  # of products; the square is the number of elements of what only moves
+ROUNDED = 1.05
+"""Boost clocks and bandwidths of sheets, which others round (NeuSight: H100 3,430 GB/s for 3,350)."""
+GPUS = sorted(
+    name
+    for name, path, _ in list_models()
+    if any(name.startswith(f"{gpu}-") for gpu in SHEETS)
+    and "kernels" in lolat.load(name).document.get("predictors", {})
+)
+
+
+def sheet(name: str) -> dict[str, str]:
+    gpu = next(SHEETS[gpu] for gpu in sorted(SHEETS, key=len) if name.startswith(f"{gpu}-"))
+    path = Path(lolat.__file__).with_name("hardware") / "gpus.csv"
+    lines = [n for n in path.read_text("utf-8").splitlines() if not n.startswith("#")]
+    return next(row for row in csv.DictReader(lines) if row["name"] == gpu)
+
+
+def of_every_class(size: int, depth: int) -> Work:
+    """A step of each class: products of `size` x `depth` by `depth` x `size`; else 256 `size`**2 bytes."""
+    is_product = np.isin(CLASSES, [*PRODUCTS])
+    ones, kind = np.ones(len(CLASSES)), np.arange(len(CLASSES))
+    sides = [np.where(is_product, n, 0.0) for n in (1, size, size, depth)]
+    moved = np.where(is_product, 2.0 * size * (size + 2 * depth), 256.0 * size**2)
+    return Work(kind, *sides, moved * ones, kind * 0, kind < 0)
+
+
+def answered(model: Model) -> Iterator[str]:
+    """The precisions that the device is asked in."""
+    for precision in PEAKS:
+        with contextlib.suppress(InputError):
+            model.run_as(precision)
+            yield precision
+
+
+def formulas(model: Model) -> list[tuple[str, Kernels]]:
+    """The formulas of inference and of training steps in each precision that is answered."""
+    found: list[tuple[str, Kernels]] = []
+    for precision in answered(model):
+        run = model.run_as(precision)
+        for predictor in ("kernels", "training-steps"):
+            if predictor in run.predictors:
+                found.append((precision, run.predictors[predictor]))
+    assert found
+    return found
+
+
+def test_every_gpu_is_here() -> None:
+    assert len(GPUS) == 14
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_nothing_beats_the_data_sheet(name: str) -> None:
+    """Depths: few and many multiply-accumulates a byte, of 3x3 convolutions and of others."""
+    said = sheet(name)
+    for precision, formula in formulas(lolat.load(name)):
+        # Units of TF32 compute convolutions of float32 too, by PyTorch's default.
+        peaks = [said[PEAKS[precision]]] + [said["tf32_tflops"]] * (precision == "fp32")
+        most = ROUNDED * max(float(p) for p in peaks if p) * 1e9 / 2
+        moved = ROUNDED * float(said["bandwidth_gb_s"]) * 1e6
+        for side in SIDES:
+            for depth in (64, 576, 640, 18432, 20480):
+                work = of_every_class(side, depth)
+                by_winograd = (work.kind == CLASSES.index(c.CONVOLUTION)) & (depth % 9 == 0)
+                plain = precision in ("fp32", "tf32") and not said["tf32_tflops"]
+                allowed = np.where(by_winograd & plain, kernels.WINOGRAD, 1.0)
+                for ms in (formula.times(work)[0], formula.times_alone(work)):
+                    where = f"{name} {precision} {side} {depth}"
+                    for fastest, limit in (
+                        (work.bytes / ms, moved),
+                        (work.macs / ms, most * allowed),
+                    ):
+                        beats = [CLASSES[i] for i in np.flatnonzero(fastest > limit)]
+                        assert not beats, where
+
+
+def test_batch_norms_of_a_large_image_take_what_their_bytes_say() -> None:
+    """537 M elements of bfloat16, read and written, at 1,008 GB/s."""
+    model = lolat.load("rtx-4090-amp").run_as("bf16")
+    b = GraphBuilder("norm", "torch")
+    x = b.input((64, 1024, 1024))
+    graph = b.build([b.add("batch_norm", [x], (64, 1024, 1024), channels=64)])
+    assert model.predict(graph, 8).latency_ms >= 8 * 64 * 1024**2 * 2 * 2 / 1.008e9

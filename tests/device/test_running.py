@@ -1,0 +1,116 @@
+"""How a device runs a network: precision, launch, what its table held; a network in half itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lolat
+from lolat.device.running import held_words, mode_of, own_precision, way_words
+from lolat.errors import InputError
+from lolat.graph import Graph, GraphBuilder
+from tests import synthetic
+
+
+def layers(dtype: str = "float32") -> Graph:
+    b = GraphBuilder("layers", "torch")
+    x = b.input((1, 4096), dtype)
+    for _ in range(4):
+        x = b.add(
+            "dense", [x], (1, 4096), in_features=4096, out_features=4096, bias=False, dtype=dtype
+        )
+    return b.build([x])
+
+
+def test_a_title_says_what_the_answer_is_of() -> None:
+    found = lolat.load("a100-fp32").run_as("amp", "compiled").predict(layers(), 512)
+    assert found.title == "layers · batch 512 · 4096 · amp, PyTorch, compiled"
+    assert (found.precision, found.framework, found.launch) == ("amp", "torch", "compiled")
+
+
+def test_another_precision_is_an_estimate_that_says_so() -> None:
+    model = lolat.load("a100-fp32")
+    plain, half = (model.run_as(p).predict(layers(), 4096) for p in (None, "amp"))
+    assert half.latency_ms < plain.latency_ms / 5  # 312 TFLOPS against 19.5
+    widths = [p.interval_ms[1] / p.interval_ms[0] for p in (plain, half) if p.interval_ms]
+    assert widths[1] > 1.3 * widths[0]
+    assert any("data sheet of A100 PCIe 40 GB (312 TFLOPS" in w for w in half.warnings)
+    assert not any("data sheet" in w for w in plain.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "way", "measured"),
+    [
+        ("rtx-pro-6000-amp-compiled", ("bf16", None), "rtx-pro-6000-bf16-compiled"),
+        ("rtx-4090-amp", (None, "compiled"), "rtx-4090-amp-compiled"),
+        ("rtx-5090-amp-compiled", (None, "eager"), "rtx-5090-amp"),
+    ],
+)
+def test_a_shipped_model_that_was_measured_so_answers(
+    name: str, way: tuple[str | None, str | None], measured: str
+) -> None:
+    found, other = lolat.load(name).run_as(*way), lolat.load(measured)
+    assert found.label == measured
+    assert found.predict(layers(), 64).latency_ms == other.predict(layers(), 64).latency_ms
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [("float16", "fp16"), ("bfloat16", "bf16"), ("float32", None)]
+)
+def test_a_network_in_half_is_answered_in_half(dtype: str, precision: str | None) -> None:
+    graph = layers(dtype)
+    assert own_precision(graph) == precision
+    found = lolat.load("a100-fp32").predict(graph, 4096)
+    assert found.precision == (precision or "fp32")
+    assert found.memory.weights_bytes == 4 * 4096**2 * (2 if precision else 4)
+
+
+def test_a_network_in_half_is_not_run_in_another_precision() -> None:
+    with pytest.raises(InputError, match="the network is in fp16 itself") as error:
+        lolat.load("a100-fp32").run_as("amp").predict(layers("float16"))
+    assert error.value.code == "no-precision"
+    assert lolat.load("a100-fp32").run_as("fp16").predict(layers("float16")).precision == "fp16"
+
+
+def test_a_device_that_was_measured_here_has_the_precision_that_it_was_measured_in() -> None:
+    model = lolat.Model(synthetic.document())
+    assert model.run_as("fp32").predict(layers()).precision == "fp32"
+    with pytest.raises(InputError, match="no data sheet here"):
+        model.run_as("amp")
+
+
+@pytest.mark.parametrize(
+    ("environment", "points", "words"),
+    [
+        ({"held": {"operations": 60, "networks": 1, "batch_sizes": [2, 16]}, "framework": "torch",
+          "framework_version": "2.1"}, [], "60 operations, 1 network, batch 2 to 16, PyTorch 2.1"),
+        ({"framework": "tensorflow", "framework_version": "2.21.0"},
+         [{"batch_size": 8}, {"batch_size": 8}], "2 blocks, batch 8, TensorFlow 2.21.0"),
+        ({}, [], ""),
+    ],
+)  # fmt: skip
+def test_what_a_device_is_known_from(
+    environment: dict[str, Any], points: list[dict[str, int]], words: str
+) -> None:
+    assert held_words({"environment": environment, "points": points}) == words
+
+
+def test_how_a_device_runs_networks() -> None:
+    document = {
+        "environment": {"framework": "torch", "half": True, "compile": True},
+        "predictors": {},
+    }
+    assert way_words(document) == "fp16, PyTorch, compiled"
+    assert mode_of(document).channels_last is False
+    assert way_words({"environment": {}, "predictors": {}}) == "fp32"
+
+
+def test_a_network_in_bfloat16_on_a_gpu_without_it_is_asked_in_float16() -> None:
+    """As many bytes on the same units; the T4 has none of bfloat16."""
+    t4, graph = lolat.load("t4-fp32"), layers("bfloat16")
+    with pytest.raises(InputError, match=r"bf16 itself.*T4.*; expected .*fp16, or the network in"):
+        t4.predict(graph, 64)
+    found = t4.run_as("fp16").predict(graph, 64)
+    assert found.precision == "fp16"
+    assert found.latency_ms == t4.predict(layers("float16"), 64).latency_ms

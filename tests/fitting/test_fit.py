@@ -1,0 +1,227 @@
+"""A device fitted to operations: what is known of it is found again."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from lolat.api.model import Model
+from lolat.device.file import validate
+from lolat.device.predictors.kernels import Kernels
+from lolat.fitting.from_tables import Timed, _of_operations, tables_document
+from lolat.fitting.kernels import fit_kernels, predicted
+from lolat.fitting.times import seen_facts
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.modes import Mode
+from lolat.hardware.sheets import read_facts
+from lolat.tables.timed import TimedNetwork, TimedOperation, read_operations
+from tests.fitting import made_up
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[TimedOperation], Path]:
+    operations, facts = made_up.write_tables(tmp_path_factory.mktemp("tables"))
+    return read_operations(operations), facts
+
+
+def of(rows: list[TimedOperation], networks: Sequence[Any] = ()) -> Timed:
+    return Timed(rows, networks, Mode())
+
+
+def layer(tokens: int, width: int, heads: int) -> Graph:
+    """The products, sums and norms of an encoder's layer."""
+    b = GraphBuilder("layer", "torch")
+    x = b.input((1, tokens, width))
+
+    def dense(x: int, inside: int, out: int) -> int:
+        return b.add(
+            "dense", [x], (1, tokens, out), in_features=inside, out_features=out, bias=True
+        )
+
+    q, k, v = (dense(x, width, width) for _ in range(3))
+    scores = b.add("matmul", [q, k], (1, heads, tokens, tokens), contracted=width // heads)
+    soft = b.add("softmax", [scores], (1, heads, tokens, tokens))
+    mixed = b.add("matmul", [soft, v], (1, heads, tokens, width // heads), contracted=tokens)
+    y = b.add("add", [x, dense(mixed, width, width)], (1, tokens, width))
+    y = b.add("layer_norm", [y], (1, tokens, width))
+    return b.build([dense(dense(y, width, 4 * width), 4 * width, width)])
+
+
+def by_hand(batch: int, tokens: int, width: int, heads: int) -> float:
+    """The layer's time on the made-up device, operation by operation."""
+    m, ms = batch * tokens, made_up.product_ms
+    dense = 4 * ms(1, m, width, width) + ms(1, m, 4 * width, width) + ms(1, m, width, 4 * width)
+    heads_ = batch * heads
+    products = ms(heads_, tokens, tokens, width // heads) + ms(
+        heads_, tokens, width // heads, tokens
+    )
+    moves = (2 * heads_ * tokens**2, 3 * m * width, 2 * m * width)
+    return dense + products + sum(map(made_up.moves_ms, moves))
+
+
+def test_networks_of_a_known_device(timed: tuple[list[TimedOperation], Path]) -> None:
+    rows, facts = timed
+    document = tables_document("desk", "desk", of(rows), read_facts(facts, "desk"), {}, print)
+    validate(document, "desk")
+    model = Model(document)
+    assert model.default == Kernels.name
+    for sizes in ((8, 512, 1024, 16), (2, 128, 768, 12), (16, 384, 512, 8)):
+        batch, tokens, width, heads = sizes
+        found = model.predict(layer(tokens, width, heads), batch)
+        assert found.latency_ms == pytest.approx(by_hand(*sizes), rel=0.1)
+        assert sum(b.latency_ms for b in found.blocks) == pytest.approx(found.latency_ms)
+        low, high = found.interval_ms or (0.0, 0.0)
+        assert low < by_hand(*sizes) < high
+    assert document["predictors"]["kernels"]["error"]["left_out"]["median"] < 0.05
+
+
+def test_what_a_launch_costs_is_not_in_a_network(timed: tuple[list[TimedOperation], Path]) -> None:
+    rows, facts = timed
+    times = of(rows).times
+    found = fit_kernels(times, read_facts(facts, "desk"))
+    products = times.total(times.work.macs) > 0
+    inside = times.total(found.times(times.work)[0])
+    assert np.median(np.abs(predicted(found, times) / times.latency_ms - 1)) < 0.05
+    waited = np.median((times.latency_ms - inside)[products])
+    assert waited == pytest.approx(made_up.LAUNCH_MS, rel=0.5)
+
+
+def test_it_is_the_same_from_its_file(timed: tuple[list[TimedOperation], Path]) -> None:
+    rows, _ = timed
+    document = tables_document("desk", "desk", of(rows), None, {}, print)
+    found = msgspec.convert(document["predictors"]["kernels"], Kernels)
+    assert found.to_dict() == document["predictors"]["kernels"]
+    assert "no facts of the device were given" in document["warnings"][-1]
+
+
+def test_the_errors_of_a_class_go_together() -> None:
+    """Of one class a network is off as one product is; of two by the root of two less."""
+    off = 0.1 * np.random.default_rng(2).standard_normal(400)
+    one, two = (_of_operations(off, np.arange(400) % n)["networks"] for n in (1, 2))
+    assert one["spread"] == pytest.approx(0.1, rel=0.1)
+    assert two["spread"] == pytest.approx(0.1 / 2**0.5, rel=0.1)
+    assert one["count"] == 400, "products, not draws"
+
+
+def networks_of(*names: str) -> Timed:
+    rows = [
+        TimedNetwork(name, (name, None, Mode()), size, 1.0, None, {})  # type: ignore[arg-type]
+        for name in names
+        for size in (1, 8)
+    ]
+    return Timed([], [(row, None) for row in rows], Mode())  # type: ignore[misc]
+
+
+def test_what_is_left_out_together() -> None:
+    """A family; of one family a network, with all its batch sizes; of one network a time: never all."""
+    one, two, three = (f"vit_{n}" for n in ("tiny", "small", "base"))
+    for names, together in (
+        ([one, two, "resnet50"], [[0, 1, 2, 3], [4, 5]]),
+        ([one, two, three], [[0, 1], [2, 3], [4, 5]]),
+        ([one], [[0], [1]]),
+    ):
+        fold = networks_of(*names).folds()
+        found = [np.flatnonzero(fold == f).tolist() for f in dict.fromkeys(fold.tolist())]
+        assert found == together
+
+
+def test_facts_that_the_operations_tell(timed: tuple[list[TimedOperation], Path]) -> None:
+    rows, _ = timed
+    seen = seen_facts(of(rows).times)
+    assert seen.rate == pytest.approx(made_up.MACS_PER_MS / 0.9, rel=0.1)
+    assert seen.bandwidth == pytest.approx(made_up.BYTES_PER_MS / 0.9, rel=0.1)
+
+
+def test_a_data_sheet(tmp_path: Path) -> None:
+    """Rates by hand: GFLOP/s are half as many macs; a device short of power sustains a part of its rate."""
+    path = tmp_path / "devices.csv"
+    path.write_text(
+        "device,multiprocessors,fp32_matrix_gflops,fp32_vector_gflops,bandwidth_gb_s,l2_mb,power_w,tf32_gflops\n"
+        "plain,40,9400,,500,,,\nshort,40,9400,9400,500,3,50,\ntensor,40,9400,,500,,,75200\n"
+    )
+    plain, short, tensor = (read_facts(path, name) for name in ("plain", "short", "tensor"))
+    assert (plain.multiprocessors, plain.rate, plain.bandwidth) == (40, 4.7e9, 5e8)
+    # 44 GFLOPS a watt at 3 MiB of L2; the rate goes down less than the power.
+    assert short.rate == pytest.approx((44 * 50 / 9400) ** 0.65 * 4.7e9)
+    assert (plain.bound, short.bound) == (False, True)
+    assert (plain.tf32, tensor.tf32) == (1.0, pytest.approx(0.5 * 8 / 0.85))
+
+
+def winograd_ms(batch: int, channels: int, wide: int, side: int) -> float:
+    """Of a 3x3 convolution on the made-up GPU: as the product that it is, or as 36 smaller ones."""
+    rows, squares = batch * side * side, batch * math.ceil(side / 4) ** 2
+    plain = made_up.product_ms(1, rows, wide, 9 * channels)
+    turned = 2 * 36 * 4 * (squares * (channels + wide) + channels * wide) / made_up.BYTES_PER_MS
+    return min(plain, made_up.product_ms(36, squares, wide, channels) + turned)
+
+
+def test_convolutions_that_a_library_computes_by_winograd(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    lines = ["op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"]
+    for _ in range(400):
+        batch, side = draw.randint(1, 64), draw.randint(5, 60)
+        channels, wide = (32 * draw.randint(1, 20) for _ in "io")
+        ms = made_up.LAUNCH_MS + winograd_ms(batch, channels, wide, side)
+        lines.append(f"conv,{batch},{channels},{wide},3,{side},1,1,{ms:.6f}")
+    path = tmp_path / "convolutions.csv"
+    path.write_text("\n".join(lines) + "\n")
+    facts = tmp_path / "devices.csv"
+    facts.write_text(made_up.FACTS)
+    rows = read_operations(path)
+    found = fit_kernels(of(rows[:200]).times, read_facts(facts, "desk"))
+    plain = replace(found, nearby={})
+    times = of(rows[200:]).times
+    for formula, limit in ((plain, 0.15), (found, 0.10)):
+        off = predicted(formula, times) / times.latency_ms - 1
+        assert np.median(np.abs(off)) < limit
+        assert abs(np.median(off)) < 0.06
+
+
+def test_power_keeps_down_networks_and_not_operations_alone(
+    timed: tuple[list[TimedOperation], Path], tmp_path: Path
+) -> None:
+    rows, _ = timed
+    facts = tmp_path / "power.csv"
+    facts.write_text(
+        "device,multiprocessors,fp32_matrix_gflops,fp32_vector_gflops,bandwidth_gb_s,l2_mb,power_w\n"
+        "desk,40,9400,9400,500,3,50\ncool,40,9400,9400,500,3,500\n"
+    )
+    bound, cool = (fit_kernels(of(rows).times, read_facts(facts, n)) for n in ("desk", "cool"))
+    assert cool.sustained is None
+    assert bound.sustained == pytest.approx(0.85 * (44 * 50 / 9400) ** 0.65 * 4.7e9)
+    times = of([r for r in rows if r.name == "linear"]).times
+    assert predicted(bound, times) == pytest.approx(predicted(cool, times), rel=0.1)
+    in_a_network = bound.times(times.work)[0]
+    assert (in_a_network >= times.work.macs / bound.sustained * (1 - 1e-9)).all()
+    assert in_a_network.sum() > 1.5 * cool.times(times.work)[0].sum()
+    again = msgspec.convert(bound.to_dict(), Kernels)
+    assert again.times(times.work)[0] == pytest.approx(in_a_network)
+
+
+def test_tf32_counts_once(tmp_path: Path) -> None:
+    """Convolutions timed in TF32, as PyTorch computes them in float32, take in a network what they took."""
+    draw = random.Random(4)
+    lines = ["op,batch,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"]
+    for _ in range(60):
+        batch, side, channels = draw.randint(8, 64), draw.randint(20, 60), 64 * draw.randint(2, 10)
+        ms = made_up.product_ms(1, batch * side**2, channels, 9 * channels) / 4
+        lines.append(
+            f"conv,{batch},{channels},{channels},3,{side},1,1,{ms + made_up.LAUNCH_MS:.6f}"
+        )
+    (tmp_path / "convolutions.csv").write_text("\n".join(lines) + "\n")
+    head, row = made_up.FACTS.splitlines()
+    (tmp_path / "devices.csv").write_text(f"{head},tf32_gflops\n{row},75200\n")
+    facts = read_facts(tmp_path / "devices.csv", "desk")
+    times = of(read_operations(tmp_path / "convolutions.csv")).times
+    found = fit_kernels(times, facts)
+    assert found.tf32 == facts.tf32 > 4.0
+    inside = times.total(found.times(times.work)[0]) + made_up.LAUNCH_MS
+    assert np.median(inside / times.latency_ms) == pytest.approx(1.0, abs=0.1)

@@ -1,0 +1,91 @@
+"""A GPU measured here, simulated: the host starts operations, the device runs them one behind the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lolat
+from lolat.api.model import Model
+from lolat.fitting.blocks import model_document
+from lolat.fitting.measured import with_operations
+from lolat.fitting.points import Point
+from lolat.graph import Graph
+from lolat.graph.counts import behaviors, count
+from lolat.graph.modes import Mode
+from lolat.graph.work import work_of
+from microbench.blocks import BLOCKS, NETWORKS, for_device, known_graphs
+
+START_MS, CALL_MS, STEP_MS = 0.02, 0.03, 0.003
+MACS_PER_MS, BYTES_PER_MS = 4e9, 4e8
+OTHERS = ("timm:resnet50", "timm:vit_base_patch16_224", "timm:mobilenetv2_100")
+
+
+def latency_ms(graph: Graph, batch_size: int) -> float:
+    """The end of the last operation: each begins when it was started and the one before has ended."""
+    work = work_of(graph, batch_size, Mode())
+    started, end = CALL_MS, 0.0
+    for macs, moved in zip(work.macs.tolist(), work.bytes.tolist(), strict=True):
+        started += START_MS * (1.0 if moved else 0.4)
+        end = max(end, started) + max(
+            macs / MACS_PER_MS, moved / BYTES_PER_MS, STEP_MS * (moved > 0)
+        )
+    return end
+
+
+@pytest.fixture(scope="module")
+def graphs() -> dict[str, Graph]:
+    return known_graphs("torch")
+
+
+@pytest.fixture(scope="module")
+def document(graphs: Mapping[str, Graph]) -> dict[str, Any]:
+    points = []
+    for block in for_device("gpu", (*BLOCKS, *NETWORKS)):
+        graph = graphs[block.name]
+        for n in block.batch_sizes:
+            counts, ms = count(graph).total(n)._asdict(), latency_ms(graph, n)
+            kinds = tuple(sorted(behaviors(graph.operations)))
+            points.append(Point(block.name, n, counts, ms, (ms,), kinds=kinds, whole=block.whole))
+    where = {"device": "gpu", "framework": "torch"}
+    made = model_document("desk", "a GPU without a sheet", points, where, {"floor": 0.01})
+    return with_operations(made, points, graphs)
+
+
+def off(model: Model, batch_size: int, predictor: str) -> np.ndarray:
+    found = []
+    for name in OTHERS:
+        graph = lolat.read(name)
+        answer = model.predict(graph, batch_size, predictor=predictor)
+        found.append(abs(answer.latency_ms / latency_ms(graph, batch_size) - 1))
+    return np.array(found)
+
+
+def test_it_is_told_by_its_operations_and_its_host(document: Mapping[str, Any]) -> None:
+    model = Model(document)
+    assert document["default"] == "kernels"
+    assert document["predictors"]["kernels"]["host"]["start_ms"] == pytest.approx(
+        START_MS, rel=0.15
+    )
+    one = model.predict(OTHERS[0])
+    assert one.host_bound
+    assert one.interval_ms is not None
+    for batch_size in (1, 16):
+        assert off(model, batch_size, "kernels").max() < 0.2
+    # A sum counts fully what the device does while the host starts the rest.
+    assert off(model, 1, "extended").max() > 0.2
+
+
+def test_the_file_fitted_again_answers_the_same(
+    document: Mapping[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "desk.json"
+    path.write_text(json.dumps(document))
+    again = lolat.fit(path)
+    assert again.document["predictors"]["kernels"] == document["predictors"]["kernels"]
+    assert again.document["default"] == "kernels"

@@ -1,0 +1,134 @@
+"""Data sheets: names as frameworks and people write them, memory, rates."""
+
+from __future__ import annotations
+
+import pytest
+
+from lolat.errors import InputError
+from lolat.hardware.gpus import available_bytes, dtype_named, find_gpu, gpu_of, precision_of
+from lolat.llm.gpu import sheet_of
+
+NAMES = {
+    "NVIDIA A100-SXM4-80GB": ("A100 SXM 80 GB", 80),
+    "NVIDIA A100-SXM4-40GB": ("A100 SXM 40 GB", 40),
+    "a100-pcie-40gb (from 42113 operations and 6 networks, float32)": ("A100 PCIe 40 GB", 40),
+    "NVIDIA A100 80GB PCIe": ("A100 PCIe 80 GB", 80),
+    "A100-80GB": ("A100 PCIe 80 GB", 80),
+    "NVIDIA H100 80GB HBM3": ("H100 SXM", 79.6),
+    "NVIDIA H100 PCIe": ("H100 PCIe", 79.6),
+    "NVIDIA H200": ("H200 SXM", 140.4),
+    "NVIDIA GeForce RTX 4090": ("RTX 4090", 24),
+    "rtx-3090": ("RTX 3090", 24),
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": ("RTX PRO 6000 Max-Q", 95.6),
+    "NVIDIA RTX 6000 Ada Generation": ("RTX 6000 Ada", 48),
+    "NVIDIA RTX A6000": ("RTX A6000", 48),
+    "Tesla V100-SXM2-16GB": ("V100 SXM 16 GB", 16),
+    "v100-pcie-32gb": ("V100 PCIe 32 GB", 32),
+    "V100": ("V100 PCIe 16 GB", 16),
+    "Tesla T4": ("T4", 15),
+    "NVIDIA L4": ("L4", 22.5),
+    "NVIDIA L40S": ("L40S", 45),
+    "NVIDIA GeForce GTX 1080 Ti": ("GTX 1080 Ti", 11),
+    "NVIDIA A10G": ("A10G", 22.5),
+    "NVIDIA H200 NVL": ("H200 NVL", 140.4),
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": ("RTX PRO 6000", 95.6),
+    "H100-80GB-HBM3": ("H100 SXM", 79.6),
+    "Tesla K40m": ("K40", 11.2),
+    "AMD Instinct MI210": ("MI210", 64),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gpu_is_found_by_its_name(name: str) -> None:
+    gpu = find_gpu(name)
+    assert gpu is not None
+    assert (gpu.name, gpu.memory_gib) == NAMES[name]
+
+
+OTHERS = [
+    "AMD EPYC, 2 threads", "Intel Core i7-12700H", "box", "80gb", "", "NVIDIA GeForce RTX 3080 Ti",
+    "NVIDIA GeForce RTX 3080 12GB", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
+    "NVIDIA GeForce RTX 4080 SUPER", "NVIDIA H100 NVL", "NVIDIA GH200 480GB", "NVIDIA H20",
+    "NVIDIA A800-SXM4-80GB",
+    "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "GRID T4-16Q",
+    "NVIDIA A10-24Q",
+    "Tesla V100S-PCIE-32GB", "Tesla P100-PCIE-12GB", "NVIDIA RTX A4000 Laptop GPU", "NVIDIA RTX A5500",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA L20",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_known_gpu_has_no_sheet(name: str) -> None:
+    assert find_gpu(name) is None
+
+
+def test_rates_are_those_of_the_makers_sheets() -> None:
+    """NVIDIA, A100: 19.5, 156 and 312 TFLOPS; V100 and T4 have no bfloat16 and no TF32."""
+    a100, v100, p100 = (find_gpu(n) for n in ("A100", "V100", "P100"))
+    assert a100 is not None
+    assert v100 is not None
+    assert p100 is not None
+    rates = [a100.rate(t) for t in ("float32", "tf32", "amp", "float16", "bfloat16")]
+    assert rates == [19.5, 156, 312, 312, 312]
+    assert [v100.rate(t) for t in ("float32", "tf32", "amp", "bfloat16")] == [14, None, 112, None]
+    assert [p100.rate(t) for t in ("float32", "amp")] == [9.3, None]
+
+
+def test_a_gpu_of_little_power_sustains_less_than_its_sheet() -> None:
+    t4 = find_gpu("T4")
+    assert t4 is not None
+    sustained = t4.rate("amp")
+    assert sustained is not None
+    assert 0.4 * 65 < sustained < 0.8 * 65
+
+
+def test_what_a_file_says_comes_before_the_table() -> None:
+    document = {
+        "device": "rtx 4090 (from 3 networks)",
+        "environment": {"sheet": {"memory_gib": 48}},
+    }
+    gpu = gpu_of(document)
+    assert gpu is not None
+    assert (gpu.memory_gib, gpu.half_tflops) == (48, 165.2)
+    own = gpu_of({"device": "box", "environment": {"sheet": {"memory_gib": 8, "unknown": 1}}})
+    assert own is not None
+    assert (own.memory_gib, own.rate("amp")) == (8, None)
+
+
+def test_the_memory_that_a_network_may_take() -> None:
+    """All but 6 % and half a GiB of a GPU's; what was free of a CPU's; not known of an unknown device."""
+    assert available_bytes({"device": "RTX 4090"}) == int(24 * 2**30 * 0.94) - 2**29
+    gpu = {"device": "new", "environment": {"device": "gpu", "memory_bytes": 24 * 2**30}}
+    assert available_bytes(gpu) == int(24 * 2**30 * 0.94) - 2**29
+    cpu = {"device": "T4", "environment": {"device": "cpu", "available_bytes": 7}}
+    assert available_bytes(cpu) == 7
+    assert available_bytes({"device": "box", "environment": {}}) is None
+
+
+def test_precisions_have_names() -> None:
+    assert [precision_of(dtype_named(p)) for p in ("fp32", "tf32", "amp", "fp16", "bf16")] == [
+        "fp32", "tf32", "amp", "fp16", "bf16"
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="expected one of fp32, tf32, amp, fp16, bf16"):
+        dtype_named("int8")
+
+
+@pytest.mark.parametrize(
+    ("name", "fp8", "fp4"),
+    [
+        ("RTX 5090", 419, 1676),
+        ("RTX 4090", 330.3, None),
+        ("B200", 4500, 9000),
+        ("H100 SXM", 1978.9, None),
+        ("A100", None, None),
+    ],
+)
+def test_narrow_types_have_the_rates_of_their_sheets(
+    name: str, fp8: float | None, fp4: float | None
+) -> None:
+    """NVIDIA, RTX Blackwell (1.1): 419 and 1,676 TFLOPS dense of a 5090, eight times half."""
+    gpu = find_gpu(name)
+    assert gpu is not None
+    found = sheet_of(gpu, None)
+    assert found is not None
+    assert (found.fp8_tflops, found.fp4_tflops) == (fp8, fp4)

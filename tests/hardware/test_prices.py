@@ -1,0 +1,144 @@
+"""Price lists: columns by name, rows that are refused, accelerators by their names."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lolat
+from lolat.errors import InputError
+from lolat.hardware.prices import (
+    Offer,
+    Prices,
+    Rental,
+    device_of,
+    find_rental,
+    read_prices,
+)
+
+LIST = """\
+InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice
+big,V100,8.0,92.0,448.0,4.4,here,"{'Gpus': [{'Name': 'V100', 'Count': 8.0}]}",
+one,V100,1,8,61,3.06,there,,0.918
+plain,,,4.0,16.0,0.2,here,,
+"""
+BIG = Offer("big", "V100", 8, 4.4, "here", 92.0, "p.csv", "", 448.0)
+ONE = Offer("one", "V100", 1, 3.06, "there", 8.0, "p.csv", "", 61.0)
+PLAIN = Offer("plain", "", 0, 0.2, "here", 4.0, "p.csv", "", 16.0)
+
+Read = Callable[[str], tuple[Offer, ...]]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    def read(text: str) -> tuple[Offer, ...]:
+        path = tmp_path / "p.csv"
+        path.write_bytes(text.encode())
+        return read_prices(path).offers
+
+    return read
+
+
+def test_columns_are_found_by_name_in_any_order(read: Read) -> None:
+    rows = list(csv.reader(io.StringIO(LIST)))
+    order = random.Random(0).sample(range(9), 9)
+    out = io.StringIO()
+    csv.writer(out).writerows([row[i] for i in order] for row in rows)
+    assert read(out.getvalue()) == (BIG, ONE, PLAIN)
+    assert [o.devices for o in read(LIST)] == [8, 1, 1]
+
+
+def test_rows_that_are_no_machine_are_left_out(read: Read) -> None:
+    """GCP's accelerators without a machine, half a card, and a sold-out instance; zones at one price."""
+    head = "InstanceType,AcceleratorName,AcceleratorCount,Price,AvailabilityZone\n"
+    (found,) = read(f"{head},V100,1,2,\na,A10,0.5,1,\nb,A10,1,,\nc,A10,1,2,x\nc,A10,1,2,y\n")
+    assert found.instance_type == "c"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("4.4", "-4.4", "line 2: price is '-4.4'; expected a number from 0"),
+        ("8.0,92", "-8.0,92", "line 2: acceleratorcount"),
+        ("Price,", "Cost,", "Price"),
+    ],
+)
+def test_a_wrong_cell_is_named(old: str, new: str, place: str, read: Read) -> None:
+    with pytest.raises(InputError) as caught:
+        read(LIST.replace(old, new, 1))
+    assert place in str(caught.value)
+
+
+def accelerator_of(device: str, prices: Prices) -> str | None:
+    rental = find_rental({"device": device, "environment": {"device": device}}, prices)
+    return rental and (rental.offers[0].accelerator or "cpu")
+
+
+BUILT_IN = read_prices()
+OTHERS = Prices("list", tuple(Offer(n, n, 1, 1.0) for n in ("A10", "L4", "RTX4090", "P4")))
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [("V100", "V100"), ("Tesla V100-SXM2-16GB", "V100"), ("NVIDIA A100-80GB PCIe", "A100-80GB"),
+     ("NVIDIA A100-SXM4-40GB", "A100"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+     ("v100-pcie-32gb", "V100-32GB"), ("h100-sxm-80gb", "H100"), ("80gb", None), ("cpu", "cpu"),
+     ("K40", None)],
+)  # fmt: skip
+def test_the_accelerator_that_a_device_is(device: str, name: str | None) -> None:
+    assert accelerator_of(device, BUILT_IN) == name
+
+
+def test_a_name_that_begins_like_another_is_not_it() -> None:
+    names = {"a100-pcie-40gb": None, "L40S": None, "NVIDIA L4": "L4", "A10": "A10", "p40": None,
+             "NVIDIA GeForce RTX 4090": "RTX4090", "cpu": None}  # fmt: skip
+    assert {device: accelerator_of(device, OTHERS) for device in names} == names
+
+
+@pytest.mark.parametrize(
+    ("listed", "models"),
+    [("NVIDIA H100 80GB HBM3", {"h100-fp32"}), ("A100-SXM4-80GB", {"a100-fp32"}),
+     ("NVIDIA A100-SXM4-40GB", {"a100-fp32"}), ("Tesla P100-PCIE-16GB", {"p100-fp32"}),
+     ("Tesla V100-SXM2-32GB", {"v100-fp32"}), ("H100-PCIe", set()), ("NVIDIA L4", set()),
+     ("MI300X", set())],
+)  # fmt: skip
+def test_names_of_the_driver_in_a_list(listed: str, models: set[str]) -> None:
+    """A H100 PCIe has 114 multiprocessors, a SXM, which the model is of, 132 (NVIDIA's data sheets)."""
+    prices = Prices("list", (Offer("one", listed, 1, 1.0),))
+    every = [lolat.load(f"{n}-fp32") for n in ("h100", "a100", "p100", "v100", "t4", "p4")]
+    assert {m.label for m in every if find_rental(m.document, prices)} == models
+
+
+@pytest.mark.parametrize(
+    ("where", "device"),
+    [("unknown", "rtx 4090"), ("gpu", "rtx 4090 (from 60 networks, amp)"), ("cpu", "cpu"),
+     ("", "rtx 4090 (from 60 networks, amp)"), ("K80", "K80")],
+)  # fmt: skip
+def test_the_hardware_of_a_model(where: str, device: str) -> None:
+    """Of one made from tables their description is left out, which might look like another: M60."""
+    document = {"environment": {"device": where}, "device": "rtx 4090 (from 60 networks, amp)"}
+    assert device_of(document) == device
+
+
+def test_every_built_in_price_says_where_and_when() -> None:
+    assert len(BUILT_IN.offers) == 60
+    for offer in BUILT_IN.offers:
+        assert offer.source.startswith("skypilot-org/skypilot-catalog ")
+        assert datetime.date.fromisoformat(offer.date).year >= 2026
+        assert offer.price > 0
+
+
+def test_the_cheapest_for_each_device_where_all_are_used() -> None:
+    """One of eight for $1 is cheaper than one for $1.5; four of eight, than four for $9 with that link."""
+    prices = {"one": (1, 1.5), "eight": (8, 8.0), "four": (4, 9.0)}
+    offers = {n: Offer(n, "V100", *price) for n, price in prices.items()}
+    rental = Rental("v100", tuple(offers.values()), "list")
+    assert rental.busiest() == offers["eight"]
+    assert rental.offers_for(4) == [offers["four"]]
+    assert rental.offers_for(4, linked=False) == [offers["one"], offers["eight"]]

@@ -1,0 +1,289 @@
+"""Tables of networks, against a model; of operations: what a row asks of a device, by hand."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lolat
+from lolat.api.comparing import compare_table, predictions, summary
+from lolat.api.model import Model
+from lolat.errors import InputError, NetworkError
+from lolat.fitting.points import family_of
+from lolat.graph import Graph
+from lolat.graph.counts import count
+from lolat.graph.modes import Mode
+from lolat.graph.work import CLASSES, work_of
+from lolat.tables.timed import (
+    BINARY,
+    BLOCKS,
+    NETWORKS,
+    OPERATIONS,
+    UNARY,
+    Counted,
+    TimedNetwork,
+    content_of,
+    read_networks,
+    read_operations,
+)
+from tests import synthetic
+
+MODEL = Model(synthetic.document())
+NETWORK = synthetic.network()
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """The networks that were read, in place of a reader."""
+    specs: list[tuple[str, Any]] = []
+
+    def read(spec: str, size: Any) -> Graph:
+        specs.append((spec, size))
+        if spec == "bad":
+            raise NetworkError("no network 'bad'")
+        return NETWORK
+
+    def counted(rows: list[TimedNetwork], said: object) -> list[Counted]:
+        return [Counted(row.network, np.zeros((0, 0)), np.zeros((0, 0)), 0.0) for row in rows]
+
+    monkeypatch.setattr("lolat.api.comparing.read", read)
+    monkeypatch.setattr("lolat.api.comparing.counts_of", counted)
+    return specs
+
+
+def table(folder: Path, text: str) -> Path:
+    path = folder / "networks.csv"
+    path.write_text(text)
+    return path
+
+
+def test_the_rows_and_their_predictions(tmp_path: Path) -> None:
+    one, four = (MODEL.predict(NETWORK, n).latency_ms for n in (1, 4))
+    path = table(
+        tmp_path,
+        f"network,batch_size,latency_ms,note\na,1,{one / 1.2},x\nb,4,{four},y\nbad,1,3,z\n",
+    )
+    read = read_networks(path)
+    rows, skipped, columns = compare_table(MODEL, read), read.left_out.reasons, read.columns
+    assert [r.predicted_ms for r in rows] == pytest.approx([one, four])
+    assert skipped == {"bad: no network 'bad'": 1}
+    found = summary(rows)
+    assert found["median"] == pytest.approx(0.1)
+    assert found["bias"] == pytest.approx(0.1)
+    assert (found["networks"], found["within_10"], found["intervals"]) == (2, 0.5, 2)
+    written = list(csv.DictReader(predictions(rows, columns).splitlines()))
+    assert list(written[0]) == [*columns, "predicted_ms", "low_ms", "high_ms"]
+    assert float(written[1]["predicted_ms"]) == pytest.approx(four)
+    assert float(written[1]["low_ms"]) < four < float(written[1]["high_ms"])
+    assert written[0]["note"] == "x"
+
+
+def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
+    path = table(
+        tmp_path,
+        "device,network,pass,compiled,parallel,batch_size,latency_ms\n"
+        "one,a,inference,no,,1,3\n"
+        "one,a,training,no,,1,3\n"
+        "one,a,inference,yes,,1,3\n"
+        "one,a,inference,no,dp4,1,3\n"
+        "two,a,inference,no,,1,3\n",
+    )
+    read = read_networks(path, ["one"])
+    assert len(compare_table(MODEL, read)) == 1
+    assert read.left_out.reasons == {
+        "on several devices": 1, "of another device": 1,
+        "run in another way (float32, compiled; asked for: float32)": 1,
+        "training steps, which --training (in Python training=True) compares": 1,
+    }  # fmt: skip
+
+
+def test_names_as_the_published_tables_have_them(
+    tmp_path: Path, asked: list[tuple[str, Any]]
+) -> None:
+    (tmp_path / "networks").mkdir()
+    config = tmp_path / "networks" / "bert.json"
+    config.write_text("{}")
+    path = table(
+        tmp_path, "network,sequence_length,latency_ms\nbert,512,3\nkeras:X,,4\nbert,512,5\n"
+    )
+    compare_table(MODEL, read_networks(path))
+    assert asked == [(f"transformers:{config}?eager", 512), ("keras:X", None)], "each is read once"
+    asked.clear()
+    path = table(tmp_path, "model,pixels,batch_size,step_ms\nvit,160,8,3\n")
+    compare_table(MODEL, read_networks(path))
+    assert asked == [("timm:vit", 160)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n", "no column of networks (it has a, b)"),
+        ("network,b\na,1\n", "no column of times (it has network, b)"),
+        ("network,latency_ms,batch_size\na,1,2.5\n", "batch_size is '2.5'"),
+        ("network,latency_ms\n,1\n", "line 2: no network"),
+        ("network,latency_ms\na,\n", "line 2: no time"),
+        ("network,latency_s\na,1e13\n", "latency_s is '1e13', 1e+16 ms"),
+        ("network,samples_per_s\na,0\n", "samples_per_s is '0'; expected a number above 0"),
+        ("network,latency_ms,dtype\na,1,fp8\n", "dtype is 'fp8'"),
+        (
+            "network,latency_ms\nbad,1\nbad,2\n",
+            "(2 x bad: no network 'bad')",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InputError) as error:
+        compare_table(MODEL, read_networks(table(tmp_path, text)))
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "ms"),
+    [
+        ("Network,Batch size,Latency (ms)", "a,4,8", 8.0),
+        ("network,batch,latency_s", "a,4,0.008", 8.0),
+        ("network,batch,latency_us", "a,4,8000", 8.0),
+        ("model,batch_size,samples_per_s", "a,4,500", 8.0),
+        ("network;batch;time (ms)", "a;4;8,0", 8.0),
+    ],
+)
+def test_times_in_other_units(tmp_path: Path, header: str, cells: str, ms: float) -> None:
+    (row,) = read_networks(table(tmp_path, f"{header}\n{cells}\n")).rows
+    assert (row.batch_size, row.latency_ms) == (4, pytest.approx(ms))
+
+
+def test_how_it_ran_in_other_words(tmp_path: Path) -> None:
+    text = "network,resolution,precision,launch,ms\na,160,fp16,graph,1\n"
+    (row,) = read_networks(table(tmp_path, text)).rows
+    assert (row.network[1], str(row.mode)) == (160, "float16, compiled, from a CUDA graph")
+
+
+def test_a_column_that_is_off_by_a_letter(tmp_path: Path) -> None:
+    said: list[str] = []
+    read_networks(
+        table(tmp_path, "network,batchsize,note,precision,ms\na,8,x,fp32,1\n")
+    ).say_assumed(said.append)
+    assert len(said) == 2
+    assert said[0].endswith("the column batchsize is not read; did you mean batch_size?")
+    assert said[1].endswith("all its times are taken to be of a batch of 1")
+
+
+def test_the_columns_tell_the_content() -> None:
+    assert content_of(["op", "rows", "width", "latency_ms"]) == OPERATIONS
+    assert content_of(["model", "infer_batch_size", "infer_step_time"]) == NETWORKS
+    assert content_of(["name", "acts", "inp", "flops", "latency_ms"]) == BLOCKS
+
+
+def test_how_networks_were_run(tmp_path: Path) -> None:
+    path = tmp_path / "infer-amp-nhwc-pt240-cu124-rtx3090-dynamo.csv"
+    path.write_text("model,infer_img_size,infer_batch_size,infer_step_time\nvit,160,8,3\n")
+    (row,) = read_networks(path).rows
+    assert row.mode == Mode("amp", "compiled", True)
+    assert (row.network[:2], row.batch_size, row.latency_ms) == (("timm:vit", 160), 8, 3.0)
+    path = table(tmp_path, "network,latency_ms,dtype,compiled\na,1,bf16,no\nb,1,,yes\n")
+    one, other = read_networks(path, mode=Mode("amp", "compiled")).rows
+    assert (one.mode, other.mode) == (Mode("bfloat16"), Mode("amp", "compiled"))
+
+
+def test_wrong_lines_are_left_out_when_asked_for(tmp_path: Path) -> None:
+    read = read_networks(table(tmp_path, "network,latency_ms\na,1\nb,-1\n"))
+    assert [r.name for r in read.rows] == ["a"]
+    (reason,) = read.left_out.reasons
+    assert reason.startswith("latency_ms is '-1'")
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("timm:tf_efficientnet_b0?reparameterized", "efficientnet"),
+        ("vit_base_patch16_224.augreg", "vit"),
+        ("transformers:/a/b/bert-large.json", "bert"),
+        ("resnet50", "resnet"),
+        ("legacy_seresnet18", "seresnet"),
+    ],
+)
+def test_families(name: str, family: str) -> None:
+    assert family_of(name) == family
+
+
+# ---- Tables of operations: what a row asks of a device, by hand, and what is wrong with a bad one
+
+
+HEADER = (
+    "op,batch,m,n,k,rows,width,in_channels,out_channels,kernel,input_size,stride,padding,latency_ms"
+)
+GOOD = {
+    "linear": "linear,4,128,256,512,,,,,,,,,0.5",
+    "bmm": "bmm,6,128,64,32,,,,,,,,,0.1",
+    "conv": "conv,2,,,,,,16,32,3,28,2,1,0.2",
+    "add": "add,,,,,10,100,,,,,,,0.03",
+    "gelu": "gelu,,,,,10,100,,,,,,,0.03",
+    "softmax": "softmax,,,,,10,100,,,,,,,0.03",
+}
+
+
+def operations(folder: Path, *lines: str) -> Path:
+    path = folder / "ops.csv"
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
+    return path
+
+
+def test_the_work_of_each_by_hand(tmp_path: Path) -> None:
+    found = {o.name: o for o in read_operations(operations(tmp_path, *GOOD.values()))}
+    work = {name: work_of(o.graph, o.batch_size) for name, o in found.items()}
+    assert [float(work["linear"].rows[0]), float(work["linear"].columns[0])] == [512, 512]
+    assert float(work["linear"].macs[0]) == 4 * 128 * 256 * 512
+    # input, output, kernel and bias
+    assert float(work["linear"].bytes[0]) == 4 * (4 * 128 * (256 + 512) + 256 * 512 + 512)
+    assert float(work["bmm"].macs[0]) == 6 * 128 * 64 * 32
+    assert float(work["bmm"].bytes[0]) == 4 * 6 * (128 * 64 + 64 * 32 + 128 * 32)
+    assert float(work["conv"].macs[0]) == 2 * 14 * 14 * 32 * 9 * 16
+    assert float(work["conv"].bytes[0]) == 4 * (2 * (16 * 28 * 28 + 32 * 14 * 14) + 9 * 16 * 32)
+    assert float(work["add"].bytes[0]) == 4 * 3 * 1000
+    assert float(work["gelu"].bytes[0]) == 4 * 2 * 1000
+    kinds = {name: CLASSES[int(w.kind[0])] for name, w in work.items()}
+    assert kinds == {
+        "linear": "dense", "bmm": "batched", "conv": "convolution", "add": "elements",
+        "gelu": "elements", "softmax": "norm",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*BINARY, *UNARY])
+def test_every_name_is_counted_as_a_known_operation(tmp_path: Path, name: str) -> None:
+    (found,) = read_operations(operations(tmp_path, f"{name},,,,,8,16,,,,,,,0.03"))
+    assert count(found.graph).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("pool,,,,,1,2,,,,,,,0.1", "op is 'pool'; expected one of linear, bmm, conv"),
+        ("add,,,,,1.5,2,,,,,,,0.1", "line 2: rows is '1.5'"),
+        ("add,,,,,,2,,,,,,,0.1", "rows is empty"),
+        ("add,,,,,1,2,,,,,,,-1", "latency_ms is '-1'"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, line: str, words: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_operations(operations(tmp_path, line))
+    assert words in str(error.value)
+
+
+def test_a_device_is_fitted_to_its_own_operations(tmp_path: Path) -> None:
+    """A table of two devices, one of them three times slower."""
+    rows = ["op,device,batch,m,n,k,latency_ms"]
+    for i in range(30):
+        m, n, k = 64 * (1 + i % 5), 128 * (1 + i % 3), 256 * (1 + i % 4)
+        ms = 0.01 + m * n * k / 1e9
+        rows += [f"linear,a,1,{m},{n},{k},{ms}", f"linear,b,1,{m},{n},{k},{3 * ms}"]
+    path = tmp_path / "both.csv"
+    path.write_text("\n".join(rows) + "\n")
+    alone = tmp_path / "alone.csv"
+    alone.write_text("\n".join([rows[0], *rows[1::2]]) + "\n")
+    of_both, of_one = (lolat.fit(p, name="a").document["predictors"] for p in (path, alone))
+    assert of_both == of_one
+    assert {row.row["device"] for row in read_operations(path, ["b"])} == {"b"}
