@@ -46,8 +46,8 @@ def python_page() -> str:
     import lolat
     from lolat.api import measuring
     from lolat.api.model import Model
+    from lolat.api.predicting import Predictions
     from lolat.device import attribution, budget
-    from lolat.device.prediction import Predictions
     from lolat.llm import answer
     from lolat.nas import pareto, scoring
     from lolat.training import cost

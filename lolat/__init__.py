@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lolat.api.learning import learn
     from lolat.api.listing import models
     from lolat.api.model import Model, load
-    from lolat.api.prediction import Prediction
+    from lolat.api.predicting import Prediction
     from lolat.errors import (
         AnswerIsNo,
         DeviceError,
@@ -39,7 +39,7 @@ _HOMES = {
     "models": "lolat.api.listing",
     "learn": "lolat.api.learning",
     "Graph": "lolat.graph",
-    "Prediction": "lolat.api.prediction",
+    "Prediction": "lolat.api.predicting",
     "nas": "lolat",
     "read": "lolat.readers",
 }

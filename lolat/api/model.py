@@ -13,7 +13,7 @@ from lolat.graph import Graph
 
 if TYPE_CHECKING:
     from lolat.api.measuring import Diagnosis, Evaluation, TableEvaluation
-    from lolat.api.prediction import Prediction, Predictions
+    from lolat.api.predicting import Prediction, Predictions
     from lolat.device.attribution import Explanation
     from lolat.device.budget import BudgetAnswer
     from lolat.device.prediction import InputSize
@@ -44,7 +44,7 @@ class Model(Device):
     @property
     def answer_type(self) -> type[Prediction]:
         """The class of its predictions, which print themselves."""
-        from lolat.api.prediction import Prediction
+        from lolat.api.predicting import Prediction
 
         return Prediction
 

@@ -17,7 +17,7 @@ from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-    from lolat.api.prediction import Prediction, Predictions
+    from lolat.api.predicting import Prediction, Predictions
     from lolat.device.budget import Before
 
 
@@ -61,7 +61,7 @@ def fail(errors: Mapping[str, LolatError]) -> None:
     "lolat predict local mynet.onnx --max-ms 20",
     answers={
         "prediction": "lolat.device.prediction:Prediction",
-        "predictions": "lolat.api.prediction:Predictions",
+        "predictions": "lolat.api.predicting:Predictions",
     },
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
