@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat import readers
 from lolat.device import prediction
 from lolat.device.predicting import AUTO, why_left_out
 from lolat.device.prediction import CALL, InputSize
@@ -168,6 +167,8 @@ def predict_all(
     several of which have those of `lolat prices` where it is None. `max_ms`, `sure`: see `Model.predict`.
     InputError for a predictor or a coverage that a model cannot answer, before a network is read.
     """
+    from lolat import readers  # late: a network that was read needs none
+
     for model in models:
         model.check(predictor, coverage)
     every = {n if isinstance(n, str) else id(n): n for n in networks}
