@@ -154,6 +154,8 @@ def _other_way(mode: Mode, asked: Mode) -> str:
     """Why a row is left out that was run in another way than the rows asked for."""
     if mode == replace(asked, training=True):
         return "training steps, which --training (in Python training=True) compares"
+    if mode == replace(asked, training=False):
+        return "no training steps, which --training (in Python training=True) compares"
     return f"run in another way ({mode}; asked for: {asked})"
 
 

@@ -244,6 +244,11 @@ def _language_models(
     document["device"] = "".join([device, *about])
     read_as = device, section.framework, tensor_parallel
     rows = [row for p in files[SERVED] for row in read_served(p, *read_as)]
+    if rows and tensor_parallel and all(row.tensor_parallel != tensor_parallel for row in rows):
+        raise InputError(
+            f"{arg('tensor_parallel')} {tensor_parallel}: every served row says its own number of GPUs; "
+            "leave it out"
+        )
     if files[SERVED]:
         section, words = served_by(section, rows, find_decoder)
         if types := types_words(section, rows, find_decoder):

@@ -62,13 +62,14 @@ def evaluate(
     from lolat.io.writing import write_text
     from lolat.report.evaluation import evaluation_lines
 
-    loaded, of_table = lolat.load(model), (only, predictions, predictor, training)
-    if any((*of_table, precision) if table is None else (networks, batch_sizes, input_size)):
-        raise InputError(
-            f"{arg('table')} has its networks and sizes itself, and --only, --predictor, --precision, "
-            "--training and --predictions are for it; give these, or NETWORKs to measure"
-        )
-    if table is None:
+    loaded = lolat.load(model)
+    if table is not None:
+        if networks:
+            raise InputError(f"{arg('networks')} beside {arg('table')}; expected one of them")
+        common.refuse_given(arg("networks"), "batch_sizes", "input_size")
+    else:
+        of_table = "only", "predictions", "predictor", "precision", "training"
+        common.refuse_given(arg("table"), *of_table)
         takes = "minutes: each network is timed in several rounds, at each batch size"
         with common.progress(takes) as bar:
             result = measuring.evaluate(

@@ -115,7 +115,10 @@ def predict(
     )
     question = predictor, coverage if sure is None else sure / 100, input_size
     if against is not None and len(models) * len(batch_sizes) > 1:
-        raise InputError(f"{arg('against')} is of one answer; give one batch size and device")
+        raise InputError(
+            f"{arg('against')} is for one answer; give one {arg('batch_size')} and one device, as MODEL or "
+            f"with {arg('on')}"
+        )
     before: Prediction | Before | None = None if against is None else read_before(against)
     best = precision == common.BEST
     limit = max_ms, sure is not None

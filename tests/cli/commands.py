@@ -195,7 +195,8 @@ class Measuring:
         networks = []
         for case in wanted:
             i = names.index(case.spec)
-            graph = synthetic.network(stages=1 + i % 4, size=32 + 8 * i, name=case.spec)
+            size = 8 * i + (case.input_size[0] if case.input_size else 32)
+            graph = synthetic.network(stages=1 + i % 4, size=size, name=case.spec)
             if case.spec not in self.failures:
                 ms = 1.1 * self.model.predict(graph, case.batch_size).latency_ms
                 networks.append(check.MeasuredNetwork(case, graph, ms, 0.01))

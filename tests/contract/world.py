@@ -7,6 +7,9 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+from msgspec.structs import replace
+
 import lolat
 from lolat.graph import GraphBuilder
 from lolat.mlp.layer_model import write_layer_model
@@ -79,6 +82,8 @@ NEEDS = {
     "configuration": "transformers", "keras": "tensorflow",
 }  # fmt: skip
 """Kind of network -> the package that reads it."""
+SIZES = {"onnx": 32, "quantized": 16, "torch": 32, "half": 32, "keras": 32}
+"""Kind of network -> an input size, where it leaves that open."""
 MODELS = {
     "extended": "desk.json", "two-regime": "three.json", "kernels": "rtx-4090-amp",
     "compiled": "rtx-4090-amp-compiled", "training": "epyc-2t", "sheet": "sheet.json",
@@ -116,7 +121,11 @@ def make(folder: Path) -> None:
     lolat.fit("epochs.csv", "epochs.json")
     write_samples(folder / "cells.csv", some_cells(12), everything)
     lolat.nas.fit("nasbench201", "cells.csv", "cells.json")
-    write_layer_model("dense_layers.json", hand_model(gpus=("V100", "K80")))
+    for layer in ("dense", "convolution"):
+        model = hand_model(layer, gpus=("V100", "K80"))
+        weights = np.full_like(model.network[0].weights, 0.001)
+        model = replace(model, network=[replace(model.network[0], weights=weights)])
+        write_layer_model(f"{layer}_layers.json", model)
     write(folder / "layers.csv", rows_of("dense", *({"gpu": g} for g in ("V100", "K80"))))
     write(folder / "many_layers.csv", random_rows("dense", 60, gpus=("V100", "K80")))
 
@@ -144,31 +153,33 @@ def _dense() -> dict[str, object]:
 def _onnx(folder: Path) -> None:
     """A convolution, and a product in INT8 as ONNX Runtime quantizes it."""
     try:
-        import numpy as np
-
         from tests.readers.onnx_networks import model, node, saved
     except ImportError:
         return
-    conv = node("Conv", "x w", "y", kernel_shape=[3, 3], pads=[1] * 4)
-    saved(folder, model([conv], ("N", 3, "H", "W"), w=(8, 3, 3, 3)), "net.onnx")
+    same = {"kernel_shape": [3, 3], "pads": [1] * 4}
+    convs = [node("Conv", "x w", "h", **same), node("Conv", "h v", "y", **same)]
+    saved(folder, model(convs, ("N", 3, "H", "W"), w=(8, 3, 3, 3), v=(8, 8, 3, 3)), "net.onnx")
     nodes = [
         node("DynamicQuantizeLinear", "x", "q s z"),
         node("MatMulInteger", "q w z", "i"),
         node("Cast", "i", "f", to=1),
-        node("Mul", "f s", "y"),
+        node("Mul", "f s", "h"),
+        node("MatMul", "h v", "y"),
     ]
-    weights = np.ones((64, 64), np.int8)
-    saved(folder, model(nodes, ("N", "L", 64), w=weights), "quantized.onnx")
+    weights = {"w": np.ones((64, 64), np.int8), "v": np.ones((64, 64), np.float32)}
+    saved(folder, model(nodes, ("N", "L", 64), **weights), "quantized.onnx")
 
 
 def tables() -> dict[str, list[dict[str, object]]]:
     """Tables by name: networks, operations, epochs, operations of language models, served models."""
     return {name: [*rows] for name, rows in (
         ("networks.csv", _networks()),
+        ("steps.csv", _steps()),
         ("operations.csv", _operations()),
         ("epochs.csv", _epochs()),
         ("kernels.csv", _kernels()),
         ("served.csv", _served()),
+        ("one_layout.csv", ({n: v for n, v in r.items() if n != "tensor_parallel"} for r in _served())),
         ("prices.csv", _prices()),
         ("facts.csv", [{"device": "v100", "multiprocessors": 80, "bandwidth_gb_s": 900,
                         "fp32_matrix_gflops": 15000}, {"device": "t4", "multiprocessors": 40,
@@ -193,6 +204,12 @@ def _networks() -> Iterator[dict[str, object]]:
             for batch, more in ((4, 1.0), (16, 3.5), (64, 13.0)):
                 yield {"network": name, "device": device, "batch_size": batch,
                        "latency_ms": ms * more * slower}  # fmt: skip
+
+
+def _steps() -> Iterator[dict[str, object]]:
+    for name, ms in (("net.json", 3.0), ("slow.json", 4.0), ("small.json", 1.0)):
+        for mode, more in (("inference", 1.0), ("training", 3.5)):
+            yield {"network": name, "batch_size": 16, "pass": mode, "latency_ms": ms * more}
 
 
 def _operations() -> Iterator[dict[str, object]]:
