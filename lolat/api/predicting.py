@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from lolat.errors import (
     NetworkError,
     arg,
 )
+from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.results import Result
@@ -167,47 +169,50 @@ def predict_all(
     several of which have those of `lolat prices` where it is None. `max_ms`, `sure`: see `Model.predict`.
     InputError for a predictor or a coverage that a model cannot answer, before a network is read.
     """
-    from lolat import readers  # late: a network that was read needs none
-
     for model in models:
         model.check(predictor, coverage)
     every = {n if isinstance(n, str) else id(n): n for n in networks}
     several = len(models) * len(batch_sizes) * len(every) + len(left_out or ()) > 1
     lost = dict(left_out or {})
-    limit = {"max_ms": max_ms, "sure": sure}
     listed = None if prices is None and len(models) == 1 else price_list(prices)
     answers: list[Prediction] = []
-    seen: set[tuple[str | int, int, str]] = set()
     errors: dict[str, LolatError] = {}
     for key, network in every.items():
         try:
-            is_read = isinstance(network, Analysis)
-            graph = network if is_read else readers.read(network, input_size)
+            graph = _read(network, input_size)
         except (NetworkError, MissingPackageError) as error:
             errors[f"a {type(network).__name__}" if key == id(network) else str(key)] = error
             continue
-        for batch_size in batch_sizes:
-            for model in models:
-                try:
-                    limits = limit if batch_size == AUTO and max_ms is not None else {}
-                    answer = _fastest(model, best, graph, batch_size, predictor, coverage, **limits)
-                except LolatError as error:
-                    if error.code not in OF_THE_DEVICE or len(models) == 1:
-                        raise
-                    lost[model.label] = why_left_out(error)
-                    continue
-                p = answer.named(network, input_size)
-                label = p.query.model.label  # the faster model of two of one GPU may be the same
-                if best and (key, p.batch_size, label) in seen:
-                    continue
-                seen.add((key, p.batch_size, label))
-                if listed is not None:
-                    p = _priced(p, model, listed, prices is not None)
+        seen: set[tuple[int, str]] = set()
+        for batch_size, model in product(batch_sizes, models):
+            limited = batch_size == AUTO and max_ms is not None
+            limits = {"max_ms": max_ms, "sure": sure} if limited else {}
+            try:
+                answer = _fastest(model, best, graph, batch_size, predictor, coverage, **limits)
+            except LolatError as error:
+                if error.code not in OF_THE_DEVICE or len(models) == 1:
+                    raise
+                lost[model.label] = why_left_out(error)
+                continue
+            p = answer.named(network, input_size)
+            label = p.query.model.label  # the faster model of two of one GPU may be the same
+            if not best or (p.batch_size, label) not in seen:
+                seen.add((p.batch_size, label))
+                p = p if listed is None else _priced(p, model, listed, prices is not None)
                 answers.append(replace(p, device=label) if several else p)
     if not answers and not errors:
         why = "; ".join(dict.fromkeys(lost.values()))
         raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")
     return Predictions(tuple(answers), errors, lost)
+
+
+def _read(network: Any, input_size: InputSize) -> Graph | Analysis:
+    """The network, read unless it was."""
+    if isinstance(network, Analysis):
+        return network
+    from lolat.readers import read  # late: a network that was read needs none
+
+    return read(network, input_size)
 
 
 def _priced(prediction: Prediction, model: Model, listed: Prices, is_given: bool) -> Prediction:
