@@ -1,9 +1,8 @@
-"""The predefined blocks: what is measured on every device, defined once and built by every backend.
+"""The predefined blocks, which are measured on every device and built by every backend.
 
-A row is a block, written `family channels x height x width`, and the batch sizes it is measured at; each
-batch size is a point. Families, channels (3 to 2048), kernels, strides and resolutions (1 to 224) are
-spread so that the coefficients can be told apart.
-The first nine blocks are those of the published tool.
+A row is a block, named `family channels x height x width`, and the batch sizes that it is measured at.
+Families, channels (3 to 2048), kernels, strides and resolutions (1 to 224) are spread so that the
+coefficients can be told apart. The first nine blocks are those of the published tool.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from microbench.backends import split
 
 @dataclass(frozen=True)
 class Predefined:
-    """A block, or a `whole` network, to measure: how it is written, and at which batch sizes."""
+    """A block, or a `whole` network, to measure at some batch sizes."""
 
     name: str
     make: Callable[[], Graph]
@@ -144,7 +143,7 @@ BLOCKS: tuple[Predefined, ...] = (
 )  # fmt: skip
 
 FOLDED_INTO = ("conv", "grouped_conv", "depthwise_conv")
-"""Kinds that ONNX files have with the batch norm behind them."""
+"""Kinds into which ONNX files fold the batch norm behind them."""
 
 MOBILE = (
     (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3), (6, 96, 3, 1, 3),
@@ -171,32 +170,27 @@ NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
     row("transformer 3x224x224", (1, 4), f.transformer, 224, 16, 384, 6, 8),
     row("u-net 3x96x96", (1,), f.u_net, 96, (32, 64, 128, 256, 512)),
 ))  # fmt: skip
-"""Whole networks of real size, one of a family: they say how slow everything is inside a network."""
-
-
+"""Whole networks of real size, one of a family: they tell how slow everything is inside a network."""
 OF_GPU = 8
-"""Times the batch sizes above that a GPU gets: it runs most of these blocks before the next has started, so
-that they tell of starting operations alone."""
+"""Factor on the largest batch size for a GPU, on which small blocks tell the launch overhead alone."""
 
 
 def for_device(device: str, blocks: Sequence[Predefined]) -> list[Predefined]:
     """The blocks at the batch sizes that tell the times of "cpu" or "gpu"."""
     if device == "cpu":
         return [*blocks]
-    sizes = {b.name: (b.batch_sizes[0], OF_GPU * b.batch_sizes[-1]) for b in blocks}
-    return [replace(b, batch_sizes=tuple(dict.fromkeys(sizes[b.name]))) for b in blocks]
+    return [replace(b, batch_sizes=(b.batch_sizes[0], OF_GPU * b.batch_sizes[-1])) for b in blocks]
 
 
-# ---- A Graph with the operations that a backend's framework takes them for, so that both count the same
+# ---- Blocks with the operations that a backend's reader finds in them, so that both count the same
 
 
 def as_known(backend: str, graph: Graph) -> Graph:
-    """`graph` as the networks of a backend's framework have its operations.
+    """`graph` with the operations that the networks of a backend's framework have.
 
-    A convolution with as many groups as channels is a slow grouped one to TensorFlow; to the others it is
-    a depthwise one, and so their readers count it. In an `.onnx` file the batch norms behind
-    convolutions are folded into these, whose biases they become: by exporters, or by ONNX Runtime when it
-    opens the file.
+    A convolution with as many groups as channels is a slow grouped one to TensorFlow, a depthwise one to
+    the others. In an `.onnx` file a batch norm behind a convolution becomes its bias: exporters fold it,
+    or ONNX Runtime when it opens the file.
     """
     name, _ = split(backend)
     if name not in ("torch", "onnxruntime"):
@@ -212,34 +206,28 @@ def as_known(backend: str, graph: Graph) -> Graph:
 
 
 def known_blocks(backend: str, blocks: Sequence[Predefined]) -> list[Predefined]:
-    """The blocks as a backend's points have them."""
+    """The blocks with the operations that a backend's measurements have."""
     return [replace(b, make=lambda b=b: as_known(backend, b.make())) for b in blocks]  # type: ignore[misc]
 
 
 def known_graphs(backend: str) -> dict[str, Graph]:
-    """The graph of each block by name, as a backend's points have it."""
+    """The graph of each block by name, with the operations that a backend's measurements have."""
     return {b.name: b.make() for b in known_blocks(backend, (*BLOCKS, *NETWORKS))}
 
 
 def without_batch_norms(graph: Graph) -> Graph:
-    """`graph` with the batch norms folded that alone read what a convolution writes."""
+    """`graph` with each batch norm folded that is the only reader of a convolution's output."""
     readers = graph.consumers()
-    folded: dict[int, Operation] = {}  # what a convolution writes -> the batch norm
+    operations: dict[int, Operation] = {}  # by the tensor that is written
     for operation in graph.operations:
-        written = operation.outputs[0]
-        users = [graph.operations[at] for at in readers.get(written, ())]
+        source = operation.inputs[0] if operation.kind == "batch_norm" else -1
+        before = operations.get(source)
         if (
-            operation.kind in FOLDED_INTO and written not in graph.outputs
-            and [user.kind for user in users] == ["batch_norm"]
+            before is not None and before.kind in FOLDED_INTO
+            and len(readers[source]) == 1 and source not in graph.outputs
         ):  # fmt: skip
-            folded[written] = users[0]
-    gone = {id(norm) for norm in folded.values()}
-    operations = []
-    for operation in graph.operations:
-        norm = folded.get(operation.outputs[0])
-        if norm is not None:
-            attributes = {**operation.attributes, "bias": True}
-            operation = structs.replace(operation, outputs=norm.outputs, attributes=attributes)
-        if id(operation) not in gone:
-            operations.append(operation)
-    return structs.replace(graph, operations=tuple(operations))
+            attributes = {**before.attributes, "bias": True}
+            operation = structs.replace(before, outputs=operation.outputs, attributes=attributes)
+            del operations[source]
+        operations[operation.outputs[0]] = operation
+    return structs.replace(graph, operations=tuple(operations.values()))

@@ -83,14 +83,14 @@ def read_cases(
 
 
 def references_of(
-    points: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
+    measurements: Sequence[Point], backend: str, networks: Sequence[Predefined] | None = None
 ) -> list[tuple[Point, Graph]]:
     """The first measurement of each of `networks` (None: the REFERENCES), with its Graph for `backend`."""
     known = {n.name: n for n in known_blocks(backend, networks or references())}
     first: dict[str, Point] = {}
-    for point in points:
-        if point.whole and point.name in known:
-            first.setdefault(point.name, point)
+    for one in measurements:
+        if one.whole and one.name in known:
+            first.setdefault(one.name, one)
     return [(p, known[name].make()) for name, p in first.items()]
 
 
@@ -123,13 +123,13 @@ def measure(
 
 
 def measure_again(
-    points: Sequence[Point], backend: str, device: str, progress: Progress | None = None
+    measurements: Sequence[Point], backend: str, device: str, progress: Progress | None = None
 ) -> tuple[NetworkAgain, ...]:
-    """Time the references among `points` in a new process, in some ten seconds.
+    """Time the references among `measurements` in a new process, in some ten seconds.
 
     () without any. LolatError if they cannot be measured.
     """
-    references = references_of(points, backend)
+    references = references_of(measurements, backend)
     if not references:
         return ()
     with Runner(backend, device, progress) as runner:

@@ -1,6 +1,6 @@
-"""Blocks of the families of networks as Graphs: steps, chains of them, and whole networks made of them.
+"""Blocks of the families of networks as Graphs: steps, chains of them, and whole networks.
 
-A step gets layers under construction and the tensor that it reads, and gives the one that it writes.
+A step takes layers under construction and the tensor that it reads, and returns the one that it writes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def chain(
     stride: int | None = None,
     **options: object,
 ) -> Graph:
-    """`count` steps in a row on size x size positions of `channels`; `stride` is the first one's."""
+    """`count` steps in a row on size x size positions of `channels`; `stride`: of the first one."""
     n = Layers.on(f"{step.__name__} {channels}", size, size, channels)
     x = n.input
     for i in range(count):
@@ -75,7 +75,8 @@ def bottleneck(
     """ResNet's bottleneck: 1x1, 3x3 (maybe grouped), 1x1, shortcut (a 1x1 where sizes differ)."""
     inside = n.shape(x)[-1]
     out = out or inside
-    y = n.conv_norm_act(n.conv_norm_act(x, mid or out // 4, 1), mid or out // 4, 3, stride, groups)
+    mid = mid or out // 4
+    y = n.conv_norm_act(n.conv_norm_act(x, mid, 1), mid, 3, stride, groups)
     y = n.conv_norm_act(y, out, 1, act=None)
     if stride > 1 or inside != out:
         x = n.conv_norm_act(x, out, 1, stride, act=None)
@@ -98,10 +99,8 @@ def inverted(
     y = n.conv_norm_act(x, inside * expand, 1, act=act) if expand > 1 else x
     y = n.depthwise_norm_act(y, kernel, stride, act=act)
     if se:
-        gate = "hard_sigmoid" if act == "hard_silu" else "sigmoid"
-        y = n.squeeze_excite(
-            y, max(1, inside // 4), "relu" if act == "hard_silu" else act, gate, flat=True
-        )
+        inner, gate = ("relu", "hard_sigmoid") if act == "hard_silu" else (act, "sigmoid")
+        y = n.squeeze_excite(y, max(1, inside // 4), inner, gate, flat=True)
     y = n.conv_norm_act(y, out, 1, act=None)
     return n.same("add", x, y) if stride == 1 and inside == out else y
 
@@ -146,11 +145,8 @@ def inception(n: Layers, x: int, width: int, kernel: int | None = None) -> int:
     first = n.conv_norm_act(x, width, 1)
     second = n.conv_norm_act(x, width // 2, 1)
     if kernel:
-        second = n.conv_norm_act(
-            n.conv_norm_act(second, width // 2, (1, kernel)), width, (kernel, 1)
-        )
-    else:
-        second = n.conv_norm_act(second, width, 5)
+        second = n.conv_norm_act(second, width // 2, (1, kernel))
+    second = n.conv_norm_act(second, width, (kernel, 1) if kernel else 5)
     third = n.conv_norm_act(n.conv_norm_act(n.conv_norm_act(x, width // 2, 1), width, 3), width, 3)
     fourth = n.conv_norm_act(n.pool(x, 3, 1, "average_pool"), width // 2, 1)
     return n.concat(first, second, third, fourth)
@@ -159,14 +155,12 @@ def inception(n: Layers, x: int, width: int, kernel: int | None = None) -> int:
 def convnext(n: Layers, x: int, grouped: bool = True) -> int:
     """ConvNeXt's block: depthwise 7x7, layer norm, dense x4, gelu, dense, shortcut.
 
-    Keras' own ConvNeXt writes the depthwise convolution as Conv2D(groups=channels), which TensorFlow
-    runs many times slower; `grouped` says which of the two.
+    `grouped`: the depthwise convolution as Conv2D(groups=channels), as in Keras' own ConvNeXt; TensorFlow
+    runs it many times slower.
     """
     channels = n.shape(x)[-1]
-    if grouped:
-        y = n.conv(x, channels, 7, groups=channels, bias=True)
-    else:
-        y = n.depthwise(x, 7, bias=True)
+    kind = "conv" if grouped else "depthwise_conv"
+    y = n.conv(x, channels, 7, groups=channels, bias=True, kind=kind)
     y = n.dense(n.dense(n.same("layer_norm", y), 4 * channels, "gelu"), channels)
     return n.same("add", x, y)
 
@@ -186,29 +180,31 @@ def flat_classes(n: Layers, x: int, hidden: int) -> int:
     return n.dense(n.dense(n.flatten(x), hidden, "relu"), 1000, "softmax")
 
 
-# ---- What is no chain of steps
+# ---- Blocks that are no chain of steps
 
 
 def _cell(n: Layers, before: int, x: int, channels: int) -> int:
-    """Five parts of two cells' outputs: separable convolutions twice, pools, sums."""
+    """Five sums of separable convolutions and pools of two cells' outputs, concatenated."""
 
     def sep(x: int, kernel: int) -> int:
         return pair(n, pair(n, x, channels, kernel), channels, kernel)
 
+    def mean(x: int) -> int:
+        return n.pool(x, 3, 1, "average_pool")
+
     p = n.conv_norm_act(n.same("relu", before), channels, 1, act=None)
     h = n.conv_norm_act(n.same("relu", x), channels, 1, act=None)
-    sums = [
-        n.same("add", sep(h, 5), sep(p, 3)),
-        n.same("add", sep(p, 5), sep(p, 3)),
-        n.same("add", n.pool(h, 3, 1, "average_pool"), p),
-        n.same("add", n.pool(p, 3, 1, "average_pool"), n.pool(p, 3, 1, "average_pool")),
+    sums = [n.same("add", sep(h, 5), sep(p, 3)), n.same("add", sep(p, 5), sep(p, 3))]
+    sums += [
+        n.same("add", mean(h), p),
+        n.same("add", mean(p), mean(p)),
         n.same("add", sep(h, 3), h),
     ]
     return n.concat(p, *sums)
 
 
 def cell(size: int, channels: int, count: int = 1) -> Graph:
-    """NASNet-like cells, each of the two before it."""
+    """NASNet-like cells, each of which reads the two before it."""
     n = Layers.on(f"cell {channels}", size, size, 6 * channels)
     before, x = n.input, n.input
     for _ in range(count):
@@ -239,10 +235,9 @@ def small_vgg(size: int, filters: int) -> Graph:
 def up(size: int, channels: int) -> Graph:
     """A U-Net's way up: transposed convolution, concatenation with the skip, convolution."""
     n = Layers.on(f"up {channels}", size, size, channels)
-    shape = (1, 2 * size, 2 * size, channels // 2)
-    skip = n.builder.input(shape)
-    x = n.up(n.input, channels // 2)
-    return n.done(n.conv_norm_act(n.concat(x, skip), channels // 2, 3))
+    skip = n.builder.input((1, 2 * size, 2 * size, channels // 2))
+    x = n.concat(n.up(n.input, channels // 2), skip)
+    return n.done(n.conv_norm_act(x, channels // 2, 3))
 
 
 def encoder(tokens: int, features: int, heads: int, count: int = 1) -> Graph:
@@ -281,10 +276,10 @@ def token_mlp(tokens: int, features: int, hidden: int, act: str = "gelu") -> Gra
     return n.done(n.dense(n.dense(n.input, hidden, act), features))
 
 
-# ---- Whole networks, from the input to the classes: the points of real size among the blocks
+# ---- Whole networks, from the input to the classes
 #
-# A block alone does not say how much slower everything is inside a network. These do: one of each family,
-# with the depths and widths that published networks have, small enough for some ten calls a second.
+# They tell how much slower everything is inside a network: one of each family, with the depths and widths
+# of published networks, small enough for some ten calls a second.
 
 
 def residual_network(size: int, depths: Sequence[int], deep: bool = True, groups: int = 1) -> Graph:
@@ -344,7 +339,6 @@ def separable_network(size: int, width: int, middle: int) -> Graph:
     """Separable convolutions in threes with shortcuts (Chollet 2017)."""
     n = Layers.on("separable network", size, size, 3)
     x = n.conv_norm_act(n.conv_norm_act(n.input, 32, 3, 2), 64, 3)
-
     for out in (128, 256, width):
         y = n.pool(pair(n, pair(n, x, out), out), 3, 2)
         x = n.same("add", n.conv_norm_act(x, out, 1, 2, act=None), y)

@@ -1,4 +1,4 @@
-"""Measures the predefined blocks of this device into points; the frame of every run with a journal."""
+"""Measures the predefined blocks on this device; the frame of every run with a journal."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 """A fast machine measures more rounds in the time that a slow one needs for the first 6."""
 # From these values on there is a warning.
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
-APART = 0.08  # how far repeated measurements are apart
+APART = 0.08  # relative difference of repeated measurements
 OTHERS = 0.2  # processors that other programs use
-MOVED = 0.1  # how much faster or slower the machine became
-USUAL_SHARE = 0.4  # of a processor's nominal peak that large convolutions reach, at least
-LARGE_FLOPS = 2e8  # multiply-accumulates of large points
-BUSY_LOAD = 0.6  # the load average a processor, before a run
+MOVED = 0.1  # relative change of the machine's speed
+USUAL_SHARE = 0.4  # of a processor's nominal peak, that large convolutions reach at least
+LARGE_FLOPS = 2e8  # multiply-accumulates of a large measurement
+BUSY_LOAD = 0.6  # load average per processor, before a run
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
 )  # fmt: skip
-"""The networks that tell how fast the machine is, measured anew by `doctor` and `evaluate`: of
-different work, and quickly built."""
+"""Networks that `doctor` and `evaluate` measure anew: of different work, and quickly built."""
 
 Check = Callable[[Mapping[str, Any]], object]
-"""Gets the environment before anything is measured, and may raise."""
+"""Called with the environment before anything is measured; may raise."""
 
 
 @dataclass(frozen=True)
@@ -61,46 +60,43 @@ class Run:
 
 
 Measured = tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]
-"""Points, environment, noise, warnings, and the journal, which is still on disk."""
+"""Measurements, environment, noise, warnings, and the journal, which is still on disk."""
 
 
 def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Measured:
-    """Measure `blocks`: BLOCKS and NETWORKS if None, at the batch sizes for the device. Blocks run after
-    the whole networks among them.
+    """Measure `blocks` after the whole networks among them; errors: see `run_jobs`.
 
-    For the errors, see `run_jobs`.
+    None: BLOCKS and NETWORKS, at the batch sizes for the device.
     """
     blocks = for_device(run.device, (*BLOCKS, *NETWORKS)) if blocks is None else blocks
     graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
-    jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b in blocks for n in b.batch_sizes]
+    sized = {job_key(b.name, n): (b, n) for b in blocks for n in b.batch_sizes}
+    jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b, n in sized.values()]
     smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole}
-    before = [j for j in jobs if j.key in smallest]
-    with run_jobs(run, jobs, before) as (_, outcome, journal):
-        visits = outcome.visits
-    measured = levels(visits)
-    points = [
-        _point(b, graphs[b.name], n, visits[key], measured.jobs[key])
-        for b in blocks
-        for n in b.batch_sizes
-        if (key := job_key(b.name, n)) in measured.jobs
+    with run_jobs(run, jobs, [j for j in jobs if j.key in smallest]) as (_, outcome, journal):
+        visits, where = outcome.visits, outcome.environment
+    found = levels(visits)
+    measurements = [
+        _point(b, graphs[b.name], n, visits[key], found.jobs[key])
+        for key, (b, n) in sized.items()
+        if key in found.jobs
     ]
-    noise = noise_of(measured)
-    remarks = warnings(outcome.environment, noise, outcome.failures)
+    noise = noise_of(found)
+    remarks = warnings(where, noise, outcome.failures)
     if run.device == "cpu":
-        where = outcome.environment
         threads = min(where["threads"], _processors(where))
-        remarks += below_peak(points, environment.peak_macs(threads))
-    return points, outcome.environment, noise, remarks, journal
+        remarks += below_peak(measurements, environment.peak_macs(threads))
+    return measurements, where, noise, remarks, journal
 
 
 @contextlib.contextmanager
 def run_jobs(
     run: Run, jobs: Sequence[Job], networks: Sequence[Job]
 ) -> Iterator[tuple[Runner, Outcome, Journal]]:
-    """Run `jobs` as `Runner.run` does; an error in the context closes the journal.
+    """Run `jobs` as `Runner.run` does, from the journal on if it is of the same run.
 
-    Goes on from the journal if it is of the same run. Raises LolatError when device or backend are not
-    there, or nothing could be measured.
+    An error in the context closes the journal. Raises LolatError when device or backend are not there, or
+    nothing could be measured.
     """
     settings = run.settings or USUAL
     before = environment.describe(run.device) | {"others_at_start": environment.others()}
@@ -130,13 +126,12 @@ def run_jobs(
 
 def references() -> tuple[Predefined, ...]:
     """The REFERENCES, each at one batch size."""
-    return tuple(
-        replace(b, batch_sizes=b.batch_sizes[:1]) for b in NETWORKS if b.name in REFERENCES
-    )
+    found = (b for b in NETWORKS if b.name in REFERENCES)
+    return tuple(replace(b, batch_sizes=b.batch_sizes[:1]) for b in found)
 
 
 def network_jobs(backend: str) -> list[Job]:
-    """The REFERENCES as jobs, for others to be measured after."""
+    """The REFERENCES as jobs that others are measured after."""
     known = known_blocks(backend, references())
     return [graph_job(b.make(), b.name, b.batch_sizes[0], whole=True) for b in known]
 
@@ -144,14 +139,13 @@ def network_jobs(backend: str) -> list[Job]:
 def run_key(
     own: Mapping[str, Any], device: str, jobs: Sequence[Job], settings: Settings
 ) -> dict[str, Any]:
-    """What makes the times of two runs comparable, as JSON has it; `own`: the backend's environment."""
+    """All that makes the times of two runs comparable, as JSON; `own`: the backend's environment."""
     payloads = json.dumps([[j.key, j.payload] for j in jobs], sort_keys=True)
-    processor = environment.processor_facts() if device == "cpu" else {}
     key = {
         "jobs": hashlib.sha256(payloads.encode()).hexdigest()[:16],
         "settings": asdict(settings),
         "device": environment.label_of(device, own),
-        "processor": processor,
+        "processor": environment.processor_facts() if device == "cpu" else {},
         **own,
     }
     made: dict[str, Any] = json.loads(json.dumps(key))
@@ -178,26 +172,21 @@ def _point(
 
 
 def noise_of(measured: Levels) -> dict[str, Any]:
-    """How steady the machine was, as a model file has it.
-
-    `floor`: the median over the points of how far two halves of a point's samples are apart, the machine's
-    state taken out. `quiet`, `busy`: how long things took in the calmest and the most disturbed tenth of
-    the run, as factors of the usual. `others`: how many processors other programs used; it corrects
-    nothing. `trend`: the last quarter of the run over the first.
-    """
+    """The figures of `Levels` as stored in a model file; none of them corrects a latency."""
     names = ("floor", "quiet", "busy", "others", "trend")
     return {name: round(getattr(measured, name), 4) for name in names}
 
 
 def _processors(where: Mapping[str, Any]) -> int:
-    """How many processors the machine of an environment has; a framework may have been given fewer."""
+    """The processors of an environment's machine; a framework may have been given fewer."""
     number: int = where.get("processor", {}).get("threads", where["threads"])
     return number
 
 
-def below_peak(points: Sequence[Point], peak: float | None) -> list[str]:
-    """A remark where large points reach little of a processor's `peak`, in multiply-accumulates a ms."""
-    rates = [p.counts["flops"] / p.latency_ms for p in points if p.counts["flops"] > LARGE_FLOPS]
+def below_peak(measurements: Sequence[Point], peak: float | None) -> list[str]:
+    """A remark if large blocks reach little of a processor's `peak`, in multiply-accumulates per ms."""
+    large = [m for m in measurements if m.counts["flops"] > LARGE_FLOPS]
+    rates = [m.counts["flops"] / m.latency_ms for m in large]
     share = max(rates) / peak if rates and peak else 1.0
     if share >= USUAL_SHARE:
         return []
@@ -208,13 +197,10 @@ def below_peak(points: Sequence[Point], peak: float | None) -> list[str]:
 
 
 def busy(where: Mapping[str, Any]) -> str | None:
-    """A remark where other programs run just before a run; by the load where they are not known."""
-    others, load, able = (
-        where.get("others_at_start"),
-        where.get("load_at_start"),
-        _processors(where),
-    )
+    """A remark if other programs run just before a run; by the load if they are unknown."""
+    others, able = where.get("others_at_start"), _processors(where)
     if others is None:
+        load = where.get("load_at_start")
         is_busy, words = (load or 0.0) > BUSY_LOAD * able, f"its load is {load}"
     else:
         is_busy, words = others > OTHERS, f"other programs use {others:.1f}"

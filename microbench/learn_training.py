@@ -31,19 +31,17 @@ from microbench.timing import levels
 # ---- The measured blocks: the predefined ones and five more, at other batch sizes
 
 LARGE = (4, 16, 64)
-"""Batch sizes beside 1, of which a block is measured at the largest that its counts allow."""
+"""Batch sizes beside 1: a block is measured at the largest that its counts allow."""
 MOST_FLOPS = 3e9  # multiply-accumulates of a forward pass
-MOST_ELEMENTS = 7e7  # that it reads and writes
+MOST_ELEMENTS = 7e7  # that a forward pass reads and writes
 IMAGE = 4  # channels up to which an input is an image
 
 
 def batch_sizes(graph: Graph) -> tuple[int, ...]:
     """1, and the largest of LARGE whose counts stay below the limits.
 
-    2 instead of 1 where a batch norm has one value per channel and sample: PyTorch does not train that.
-
-    Convolutions in groups of several channels are measured at 1 alone: TensorFlow's backward pass of
-    one takes seconds on a CPU.
+    2 instead of 1 for a batch norm with one value per channel and sample, which PyTorch does not train. 1
+    alone for convolutions in groups of several channels: TensorFlow's backward pass takes seconds on a CPU.
     """
     if any(is_unrolled(o.attributes) for o in graph.operations):
         return (1,)
@@ -56,12 +54,12 @@ def batch_sizes(graph: Graph) -> tuple[int, ...]:
 
 
 def is_unrolled(a: Mapping[str, Any]) -> bool:
-    """Whether an operation's attributes are of a convolution in groups of several channels."""
+    """True for the attributes of a convolution in groups of several channels."""
     return bool(1 < a.get("groups", 1) < a.get("in_channels", 0))
 
 
 def reads_image(graph: Graph) -> bool:
-    """Whether a block stands at the entrance of a network: nobody asks for the gradient of an image."""
+    """True for a block at the entrance of a network: the gradient of an image is not computed."""
     return all(graph.tensors[i].shape[-1] <= IMAGE for i in graph.inputs)
 
 
@@ -92,7 +90,7 @@ SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "middle": ((512, 512),) * 16,
     "large": ((2048, 2048),) * 4,
 }
-"""Variables that each optimizer updates: so that a variable and a parameter can be told apart."""
+"""Variables that each optimizer updates, chosen to tell the cost of a variable from a parameter's."""
 LOOPS = {
     "1 step": ((8, 8, 3), 8, 1),
     "33 steps": ((8, 8, 3), 8, 33),
@@ -104,21 +102,21 @@ STARTED = ("small resnet 3x224x224", "small mobile net silu 3x192x192")
 DIRECTIONS = {"forward": False, "forward+backward": True}
 
 Part = tuple[Job, "partial[Any]"]
-"""A job, and what makes a point of its latency and its raw times, ms."""
+"""A job, and the class of its measurement, which takes latency and raw times, ms."""
 
 
 def measure_training(
     run: Run, blocks: Sequence[Predefined] = TRAINING_BLOCKS
 ) -> tuple[dict[str, Any], Journal]:
-    """The section "training" of a model file, and the journal, still on disk; see `run_jobs`.
+    """The section "training" of a model file, and the journal, still on disk; errors: see `run_jobs`.
 
-    LolatError where too little could be measured, too.
+    LolatError also if too little could be measured.
     """
     graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
-    points = [*_passes(blocks, graphs), *_updates(), *_epochs()]
-    jobs = [job for job, _ in points]
+    parts = [*_passes(blocks, graphs), *_updates(), *_epochs()]
+    jobs = [job for job, _ in parts]
     with run_jobs(run, jobs, network_jobs(run.backend)) as (runner, outcome, journal):
-        return _section(points, outcome, list(_starts(runner, graphs, outcome))), journal
+        return _section(parts, outcome, list(_starts(runner, graphs, outcome))), journal
 
 
 def _passes(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> Iterator[Part]:
@@ -154,10 +152,9 @@ def _epochs() -> Iterator[Part]:
 
 
 def _starts(runner: Runner, graphs: Mapping[str, Graph], outcome: Outcome) -> Iterator[StartPoint]:
-    """First steps of networks made anew, timed once each. The simplest optimizer comes first."""
-    first, second = STARTED
-    others = [name for name in OPTIMIZERS if name != SIMPLEST]
-    wanted = [(first, SIMPLEST), (second, SIMPLEST), *((first, name) for name in others)]
+    """First steps of new networks, each timed once. The simplest optimizer comes first."""
+    wanted = [(block, SIMPLEST) for block in STARTED]
+    wanted += [(STARTED[0], name) for name in OPTIMIZERS if name != SIMPLEST]
     runner.progress.start("starting", len(wanted))
     for block, optimizer in wanted:
         runner.progress.step()
@@ -179,8 +176,7 @@ def _section(
             spread = None if level.spread is None else round(level.spread, 5)
             more = {"spread": spread} if make.func is PassPoint else {}
             by_kind[make.func].append(make(round(level.latency_ms, 6), raw, **more))
+    noise, where = noise_of(measured), outcome.environment
+    remarks = warnings(where, noise, outcome.failures)
     passes, updates, epochs = by_kind.values()
-    noise = noise_of(measured)
-    remarks = warnings(outcome.environment, noise, outcome.failures)
-    all_points = Points(passes, updates, epochs, list(starts))
-    return training_section(all_points, outcome.environment, noise, remarks)
+    return training_section(Points(passes, updates, epochs, list(starts)), where, noise, remarks)

@@ -84,7 +84,7 @@ class Outcome:
 
 
 def job_key(name: str, batch_size: int) -> str:
-    """The key of a point's job."""
+    """The key of the job of a block or network."""
     return f"{name} x{batch_size}"
 
 
