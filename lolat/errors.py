@@ -55,7 +55,7 @@ class LolatError(Exception):
         return _MARKED.findall(self.message)
 
     def reworded(self, message: str) -> Self:
-        """The same error, of the same code and data, with another message."""
+        """A copy of the error, with its code and data, and another message."""
         other = copy.copy(self)
         other.message, other.args = message, (message,)
         return other

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them: milliseconds, counts in three significant digits, text."""
+"""Numbers and names for people: milliseconds, counts in three significant digits, text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def percent(value: float) -> str:
 
 
 def off(ratio: float) -> float:
-    """How far a ratio is from 1, the same for twice as slow and twice as fast."""
+    """The distance of a ratio from 1, the same for twice as slow and twice as fast."""
     return max(ratio, 1.0 / ratio) - 1.0
 
 

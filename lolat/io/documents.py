@@ -37,8 +37,8 @@ class NotJsonError(ModelFileError):
 def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
     """The document in the file at `path`, unchecked.
 
-    ModelFileError, one line that names the file and ends in `expected`: the file cannot be read (`hint`
-    says how to get one), or is no whole JSON. NotJsonError where it does not even begin as an object.
+    Raises ModelFileError, which ends in `expected`, for a file that cannot be read (`hint`: how to get
+    one) or is not whole JSON; NotJsonError if it does not begin as an object.
     """
     source = shown_path(path)
     try:
@@ -55,9 +55,9 @@ def read_json(path: str | PathLike[str], expected: str, hint: str = "") -> Any:
 
 
 def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
-    """`document`, as parsed from JSON, as `shape`, a type of msgspec's; `place`: where it stands in a file.
+    """Convert parsed JSON to `shape`, a type of msgspec's; `place`: its place in the file.
 
-    ModelFileError begins with `source`, and says what is expected and where, as msgspec does.
+    Raises ModelFileError that begins with `source` and has msgspec's words on the error and its place.
     """
     try:
         return msgspec.convert(document, shape)
@@ -85,39 +85,36 @@ def to_json(document: dict[str, Any], source: str = "document") -> str:
 
 
 def _formatted(value: Any, newline: str, in_list: bool) -> str:
-    """`value` as JSON, indented by one; `newline` is the line break and indent of its place.
+    """`value` as JSON, indented by one; `newline`: the line break and indent of its place.
 
-    On one line go: a list of plain values, an entry of a list whose values are plain or lists of
-    plain values (a point), and a short object of plain values.
+    One line holds a list of plain values, an entry of a list whose values are plain or lists of plain
+    values (a measurement), or a short object of plain values.
     """
     if not isinstance(value, dict | list) or not value:
         return _compact(value)
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
         raise TypeError("a key that is not text")
     items = value.values() if isinstance(value, dict) else value
-    if all(_plain(item) for item in items):
-        flat = isinstance(value, list) or in_list or len(_compact(value)) + len(newline) <= _LINE
+    depth = max(map(_depth, items))
+    if depth == 0:
+        flat = items is value or in_list or len(_compact(value)) + len(newline) <= _LINE
     else:
-        flat = isinstance(value, dict) and in_list and all(_plain_list(item) for item in items)
+        flat = items is not value and in_list and depth == 1
     if flat:
         return _compact(value)
     inner = newline + " "
     if isinstance(value, list):
         parts = [_formatted(item, inner, in_list=True) for item in value]
         return "[" + inner + ("," + inner).join(parts) + newline + "]"
-    parts = [
-        f"{_compact(key)}: {_formatted(value[key], inner, in_list=False)}" for key in sorted(value)
-    ]
+    parts = [f"{_compact(k)}: {_formatted(value[k], inner, in_list=False)}" for k in sorted(value)]
     return "{" + inner + ("," + inner).join(parts) + newline + "}"
 
 
-def _plain(value: Any) -> bool:
-    return not isinstance(value, dict | list)
-
-
-def _plain_list(value: Any) -> bool:
-    """True for a plain value and for a list of plain values."""
-    return all(map(_plain, value)) if isinstance(value, list) else _plain(value)
+def _depth(value: Any) -> int:
+    """0: a plain value; 1: a list of plain values; 2: anything else."""
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 if isinstance(value, list) and not any(map(_depth, value)) else 2
 
 
 def _compact(value: Any) -> str:

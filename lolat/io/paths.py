@@ -1,7 +1,7 @@
-"""Where models live, and how a model is found by its name.
+"""The folders of device profiles, and the search for one by its name. Nothing is created here.
 
-In a checkout: `models/` for those that are shipped, `models/local/` for those learned here. Where
-LoLat is installed: the package's own data, and the user's data folder. Nothing is created here.
+In a checkout: `models/` for the bundled ones, `models/local/` for those learned here. Installed by pip: the
+package's own data, and the user's data folder.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ LOCAL = "local"
 SHIPPED = "shipped"
 OFF = "off"
 STATE = ".state.json"
-"""How the name of a file ends that says when a model was last checked; see `lolat.device.state`."""
+"""The ending of a file with the time of the last check; see `lolat.device.state`."""
 
 _FEW = 10  # names in a message
 _LEARN = "`lolat learn cpu`"
-_OF_NETWORKS = (
-    ("keras:", "timm:", "torchvision:", "transformers:"),
-    (".keras", ".onnx"),
-)
-"""How names of networks begin or end."""
+_OF_NETWORKS = ("keras:", "timm:", "torchvision:", "transformers:"), (".keras", ".onnx")
+"""Beginnings and endings of the names of networks."""
 _XDG = {"data": ("XDG_DATA_HOME", ".local/share"), "cache": ("XDG_CACHE_HOME", ".cache")}
 _FOLDERS = {
     "win32": dict.fromkeys(_XDG, ("LOCALAPPDATA", "AppData/Local")),
@@ -37,7 +34,7 @@ _FOLDERS = {
 
 
 def repository_root() -> Path | None:
-    """The checkout that this package runs from, or None where it is installed by pip."""
+    """The checkout that this package runs from; None if it was installed by pip."""
     root = Path(__file__).resolve().parents[2]
     marks = (root / "learn_model.py", root / "pyproject.toml")
     return root if all(mark.is_file() for mark in marks) else None
@@ -46,7 +43,7 @@ def repository_root() -> Path | None:
 def local_folder() -> Path:
     """The folder of the models learned on this machine; it need not exist yet.
 
-    Raises InputError where the user has no home folder and the environment names no other place.
+    Raises InputError if the user has no home folder and the environment names no other place.
     """
     root = repository_root()
     return root / "models" / "local" if root else _user_folder("data") / "models"
@@ -59,21 +56,20 @@ def shipped_folder() -> Path:
 
 
 def list_models() -> list[tuple[str, Path, str]]:
-    """The models that there are, as (name, path, "local" or "shipped"): local first, then by name.
+    """All models as (name, path, "local" or "shipped"): local first, then by name.
 
-    The files are not opened. Raises InputError where a folder cannot be read.
+    The files are not opened. Raises InputError if a folder cannot be read.
     """
     places = ((LOCAL, local_folder()), (SHIPPED, shipped_folder()))
     return [(path.stem, path, where) for where, folder in places for path in _models_in(folder)]
 
 
 def find_model(name: str) -> Path:
-    """The file that a user means by `name`; whether it is a good model is for its reader to say.
+    """The file that a user means by `name`; it is not opened.
 
-    `local` is the model learned last on this machine. Anything else is a file, or the name of a local or
-    a shipped model, of which the local one comes first, in capitals or not, or else a file without its
-    `.json`: one that happens to lie in the folder never answers for a model of that name.
-    Raises ModelFileError where there is none; the message names those that there are.
+    `local`: the model learned last on this machine. Else a file, the name of a local or of a bundled model
+    in any case, or last a file without its `.json`, so that one in the working directory never answers for
+    a bundled model. Raises ModelFileError, which names the models that there are.
     """
     if name == LOCAL:
         return _newest_local()
@@ -87,12 +83,12 @@ def find_model(name: str) -> Path:
     if name and not name.endswith((".json", "/", os.sep)) and os.path.exists(f"{name}.json"):
         return Path(f"{name}.json")
     why, expected = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)))
-    said = f"{shown_path(name)}: {why}{' ' if why.endswith('?') else '; '}{expected}"
-    raise ModelFileError(said, code="unknown-model", model=name, why=why)
+    message = f"{shown_path(name)}: {why}{' ' if why.endswith('?') else '; '}{expected}"
+    raise ModelFileError(message, code="unknown-model", model=name, why=why)
 
 
 def called(path: str | os.PathLike[str]) -> str:
-    """How a command names a model file in as few words as can be: `local`, a name, or the file."""
+    """The shortest name of a model file for a command: `local`, a name, or the path."""
     here = Path(path).resolve()
     for name in (LOCAL, here.stem):
         with contextlib.suppress(LolatError):  # none was learned yet, or nobody knows where
@@ -102,17 +98,17 @@ def called(path: str | os.PathLike[str]) -> str:
 
 
 def near(path: str | os.PathLike[str]) -> str:
-    """A path as people read it: from the working directory on, where it is below it."""
+    """A path for people: relative if it is below the working directory."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
-    except (OSError, ValueError):  # given as relative, elsewhere, or nowhere any more
+    except (OSError, ValueError):  # relative already, elsewhere, or the directory is gone
         return os.fspath(path)
 
 
 def cache_folder() -> Path | None:
     """The folder of networks that were read: LOLAT_CACHE, or `lolat` among this system's caches.
 
-    None, where nothing is kept: LOLAT_CACHE is `off`, or no home is known.
+    None keeps nothing: LOLAT_CACHE is `off`, or no home folder is known.
     """
     if named := os.environ.get("LOLAT_CACHE", ""):
         return None if named == OFF else Path(os.path.abspath(named))
@@ -135,7 +131,7 @@ def _newest_local() -> Path:
 
 
 def _models_in(folder: Path) -> list[Path]:
-    """The model files in a folder, by name; a journal, a state or a half-written file is none."""
+    """The model files in a folder, by name, without journals, states and half-written files."""
     try:
         with os.scandir(folder) as entries:
             names = [e.name for e in entries if e.name.endswith(".json") and e.is_file()]
@@ -151,12 +147,12 @@ def _models_in(folder: Path) -> list[Path]:
 
 
 def looks_like_network(name: str) -> bool:
-    """Whether a name can only be that of a network: `keras:ResNet50`, `net.onnx`, `module:function`."""
+    """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `module:function`."""
     return ":" in name.removeprefix(os.path.splitdrive(name)[0]) or name.endswith(_OF_NETWORKS[1])
 
 
 def _not_found(name: str, names: list[str]) -> tuple[str, str]:
-    """What is wrong with the name of a model that is not there, and what is expected."""
+    """(the error in the name of a model that does not exist, the expected value)."""
     wrong = "is a folder" if name and os.path.isdir(name) else "no such model"
     if name.startswith(_OF_NETWORKS[0]) or name.endswith(_OF_NETWORKS[1]):
         wrong += ", it looks like a network, which comes after the model"
@@ -172,7 +168,7 @@ def _not_found(name: str, names: list[str]) -> tuple[str, str]:
 def _user_folder(kind: str) -> Path:
     """The folder of LoLat among this system's caches ("cache") or a user's data ("data").
 
-    By the XDG specification, which has a relative path ignored; Windows and macOS have their own.
+    Linux: the XDG specification, which ignores relative paths.
     """
     variable, usual = _FOLDERS.get(sys.platform, _XDG)[kind]
     named = os.environ.get(variable, "")

@@ -1,9 +1,9 @@
-"""A child process that answers its parent: the one protocol of all child processes.
+"""The protocol of all child processes: a child answers requests of its parent.
 
 The parent starts `Child("package.module:function", ...)`. In the child that function makes ready and
-returns the handler of requests. Requests and answers are lines of JSON on pipes of their own, so that no
-output or input of a network's code comes between them. A child may die (out of memory, a crash in a
-kernel) without its parent, and ends when its parent ends.
+returns the handler of requests. Requests and answers are lines of JSON on pipes of their own, apart from
+the output of a network's code. A child may die (out of memory, a crash in a kernel) without its parent, and
+ends when its parent ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Handler = Callable[[Any], Any]
 
 START_LIMIT_S = 180.0
 ENDING_S = 5.0
-"""For a child that closed its pipes to end: frameworks take long to go, on a busy machine longer."""
+"""Time for a child to end after it closed its pipes; frameworks take long."""
 LAST_LINES_BYTES = 4096
 
 # The child imports from where its parent does; -P, so that no file of the working directory does harm.
@@ -52,7 +52,7 @@ class RequestFailed(Exception):
         self.answer = answer
 
     def as_error(self, otherwise: type[LolatError]) -> LolatError:
-        """The same error of LoLat that it was in the child; `otherwise` for any other exception."""
+        """The error of LoLat that was raised in the child; `otherwise` for any other exception."""
         return errors.from_dict(self.answer, otherwise)
 
 
@@ -60,7 +60,7 @@ class RequestFailed(Exception):
 
 
 class Child:
-    """One child process; leaving the context ends it. Any thread may close it, one at a time may ask it."""
+    """One child process; leaving the context ends it. Any thread may close it, one at a time ask it."""
 
     def __init__(
         self,
@@ -103,18 +103,18 @@ class Child:
         return self._process.pid
 
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """True while the process lives."""
         with self._ending:
             return self._process.poll() is None
 
     def ready(self, limit_s: float = START_LIMIT_S) -> None:
-        """Wait until the child has made ready. ProcessDied, or RequestFailed with its error."""
+        """Wait until the child is ready. Raises ProcessDied, or RequestFailed with its error."""
         if not self._is_ready:
             self._exchange("", limit_s)
             self._is_ready = True
 
     def request(self, document: Any, limit_s: float) -> Any:
-        """The handler's answer. ProcessDied, RequestFailed; after `limit_s` the child is ended."""
+        """The handler's answer. Raises ProcessDied, RequestFailed; after `limit_s` the child is ended."""
         self.ready()
         return self._exchange(json.dumps(document) + "\n", limit_s)
 
@@ -134,7 +134,7 @@ class Child:
         self.close()
 
     def _exchange(self, line: str, limit_s: float) -> Any:
-        """Write a line, read one; when its time is over the child is ended, so that neither waits on."""
+        """Write a line, read one; after `limit_s` the child is ended."""
         is_late = threading.Event()
 
         def end() -> None:
@@ -170,7 +170,7 @@ class Child:
             self._process.wait()
 
     def _end(self) -> str:
-        """How the process ended, with its last line."""
+        """Words on the end of the process, with its last line."""
         try:
             with self._ending:
                 code = self._process.wait(ENDING_S)

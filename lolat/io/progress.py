@@ -1,15 +1,15 @@
-"""Where something that takes long says how far it is."""
+"""The receiver of progress and remarks of long computations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Warn = Callable[[str], object]
-"""Is told at once what a person should know."""
+"""Called at once with a remark for the user."""
 
 
 class Progress:
-    """Is told of stages, of their steps, and of what a person should know; this one shows nothing."""
+    """Receives stages, their steps, and remarks for the user; this one shows nothing."""
 
     def start(self, text: str, total: int) -> None:
         """A stage of `total` steps begins."""

@@ -15,7 +15,7 @@ from lolat.errors import LolatError
 from lolat.units import plain
 
 VERSION = 1
-"""Of every JSON answer; it is raised where a reader of this one would read another wrongly."""
+"""The version of every JSON answer; it changes when a reader of the former one would misread it."""
 
 
 class Result:
@@ -32,7 +32,7 @@ class Result:
         return dict_of(self)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The answer as rows of a table: `pandas.DataFrame(answer.rows())`; one, where it is no table."""
+        """The answer as rows of a table, `pandas.DataFrame(answer.rows())`; one row if it is no table."""
         return [self.to_dict()]
 
     def __repr__(self) -> str:
@@ -40,10 +40,10 @@ class Result:
 
 
 def keys(kind: type) -> dict[str, str]:
-    """The keys of a dataclass in JSON, each with the attribute that it is.
+    """The keys of a dataclass in JSON, each with the path of its attribute.
 
-    They are the fields, or what KEYS names: an attribute ("blocks"), one of an attribute
-    ("prediction.network", whose key is "network"), or one with another key ("link=link_name").
+    They are the fields, or the entries of KEYS: an attribute ("blocks"), one of an attribute
+    ("prediction.network", with the key "network"), or one with another key ("link=link_name").
     """
     paths = getattr(kind, "KEYS", None) or [field.name for field in fields(kind)]
     parts = [path.rpartition("=") for path in paths]
@@ -57,7 +57,7 @@ def of(prefix: str, *names: str) -> tuple[str, ...]:
 
 
 def dict_of(value: Any) -> dict[str, Any]:
-    """A dataclass as plain data by `keys`; an UNSET attribute is left out."""
+    """A dataclass as plain data by `keys`, without UNSET attributes."""
     values = {key: operator.attrgetter(path)(value) for key, path in keys(type(value)).items()}
     return {key: plain_data(one) for key, one in values.items() if one is not UNSET}
 
@@ -80,10 +80,9 @@ def json_text(kind: str, answer: Mapping[str, Any]) -> str:
 
     LolatError for a value that JSON does not have, such as a number that is not finite.
     """
+    document = {"schema": f"lolat-{kind}", "version": VERSION, **answer}
     try:
-        return json.dumps(
-            {"schema": f"lolat-{kind}", "version": VERSION, **answer}, allow_nan=False
-        )
+        return json.dumps(document, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise LolatError(
             f"the answer cannot be written as JSON ({error}); expected finite numbers: ask without "
@@ -91,11 +90,11 @@ def json_text(kind: str, answer: Mapping[str, Any]) -> str:
         ) from error
 
 
-# ---- Elements of HTML; text is escaped where it goes in.
+# ---- Elements of HTML; text is escaped.
 
 
 def escape(text: str) -> str:
-    """Text as a part of a page, in an attribute too; what a terminal would act on is shown as an escape."""
+    """Text as a part of a page, or an attribute; control characters are shown as escapes."""
     return html.escape(plain(text), quote=True)
 
 

@@ -1,8 +1,7 @@
-"""The one reader of tables: a CSV file, gzipped or not, read whole or refused with one line.
+"""The reader of tables: a CSV file, gzipped or not, read whole or refused with one line.
 
 Every row has as many cells as the first line has names, quotes are closed, text is UTF-8, columns have
-different names. A row is asked for numbers cell by cell (`Row.number`, `Row.whole`); a message names file,
-line, column, the cell and the expected value.
+different names. A message on a cell names file, line, column, the cell and the expected value.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOST_WHOLE = 2**53
-"""The largest whole number that a cell may hold: the last one that a float still holds exactly."""
+"""The largest whole number of a cell: the last one that a float holds exactly."""
 ABOVE_ZERO = LEAST
 """`least` of a number that must be above 0."""
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
-"""A nanosecond to thirty years: nothing that runs takes less or more."""
+"""A nanosecond to thirty years."""
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
 _GZIP = b"\x1f\x8b"
 _FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
@@ -40,11 +39,10 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they stand in a file: by row in `content`, by column in `columns`.
+    """The cells of a file by column, and its text, `content`.
 
-    `header`: the cells of the first line; `names`: the same as `column_name` writes them, by which columns
-    are found; `lines`: the line that each row ends in; `expected`: for messages; `has_commas`: whether
-    numbers may have decimal commas.
+    `header`: the cells of the first line; `names`: the columns' names by `column_name`; `lines`: the line
+    that each row ends in; `expected`: for messages; `has_commas`: numbers may have decimal commas.
     """
 
     source: str
@@ -68,10 +66,10 @@ class Table:
         return Row(self, index, dict(zip(self.names, cells, strict=True)))
 
     def of_devices(self, devices: Collection[str] = (), argument: str = "name") -> Table:
-        """The rows of some devices, where a column `device` says which each is of; else all of them.
+        """The rows of some devices by the column `device`; all rows if there is no such column.
 
-        `argument`: by which they are named. InputError where none is of them, and where the rows are of
-        several and none is named: their times are not mixed.
+        `argument`: the name of `devices` in messages. InputError if no row is of them, and for rows of
+        several devices of which none is named: times of two devices are never mixed.
         """
         at = self.names.index("device") if "device" in self.names else -1
         cells = [*map(str.strip, self.columns[at])] if at >= 0 else []
@@ -89,9 +87,9 @@ class Table:
         return replace(self, columns=columns, lines=[self.lines[i] for i in kept])
 
     def numbers(self, column: str) -> tuple[np.ndarray, np.ndarray]:
-        """((rows,) the numbers in a column, NaN where there is none; (rows,) which cells are empty).
+        """((rows,) the numbers in a column, NaN for other cells; (rows,) True for empty cells).
 
-        Of a million rows in a second, where asking row by row takes many; a number is as of `Row.number`.
+        Faster than `Row.number` for each row: a million rows in a second.
         """
         import numpy as np
 
@@ -100,13 +98,13 @@ class Table:
         return values, ~np.fromiter(map(bool, cells), bool, len(cells))
 
     def as_number(self, cell: str) -> float:
-        """The number in a cell, NaN where it is none."""
+        """The number in a cell; NaN for any other text."""
         if self.has_commas and _DECIMAL_COMMA.fullmatch(cell):
             cell = cell.replace(",", ".")
         return as_number(cell)
 
     def with_column(self, name: str, values: Iterable[str]) -> str:
-        """The table as CSV text with one column more, the last one; one of that name is replaced."""
+        """The table as CSV text with one more column, the last; one of that name is replaced."""
         others = [i for i, n in enumerate(self.names) if n != name]
         header = [*(self.header[i] for i in others), name]
         return to_csv(header, zip(*(self.columns[i] for i in others), values, strict=True))
@@ -134,12 +132,12 @@ class Row(Mapping[str, str]):
 
     @property
     def source(self) -> str:
-        """What messages call the file."""
+        """The name of the file in messages."""
         return self._table.source
 
     @property
     def where(self) -> str:
-        """The row in a message: its file and line."""
+        """The place of the row in messages: file and line."""
         return f"{self.source}, line {self.line}"
 
     def number(
@@ -152,8 +150,8 @@ class Row(Mapping[str, str]):
     ) -> float:
         """The number in a cell, within `least` and `most`; `default` for an empty or absent one.
 
-        A number has a point, digits and an exponent alone. InputError where it is none, is outside, or of
-        a size that nothing has.
+        A number has digits, a point and an exponent alone. InputError for any other text, a number outside,
+        or one beyond the sizes of anything real.
         """
         text = self._cells.get(column, "")
         if not text and default is not None:
@@ -173,7 +171,7 @@ class Row(Mapping[str, str]):
         expected: str = "",
         default: int | None = None,
     ) -> int:
-        """The same for a whole number, which may be written as 1e6."""
+        """The whole number in a cell, maybe written as 1e6; errors: see `number`."""
         expected = expected or f"a whole number from {least}"
         if not self._cells.get(column) and default is not None:
             return default
@@ -183,29 +181,30 @@ class Row(Mapping[str, str]):
         return int(value)
 
     def milliseconds(self, column: str = "latency_ms") -> float:
-        """A time in a cell; InputError for one that nothing takes."""
+        """The time in a cell; InputError outside SHORTEST_MS to LONGEST_MS."""
         return self.number(column, SHORTEST_MS, LONGEST_MS, EXPECTED_MS)
 
     def wrong(self, column: str, expected: str) -> InputError:
         """The error for a cell that is not as `expected`."""
         text = self._cells.get(column)
-        given = "is empty" if text == "" else f"is {shortened(str(text))!r}"
-        given = "is no column of the table" if text is None else given
-        return self.refused(f"{column} {given}; expected {expected}")
+        given = (
+            repr(shortened(text)) if text else "empty" if text == "" else "no column of the table"
+        )
+        return self.refused(f"{column} is {given}; expected {expected}")
 
     def refused(self, why: str) -> InputError:
-        """The error for a row that cannot be used; its data has `why` without the place."""
+        """The error for a row that cannot be used; its data: `why`, without the place."""
         return InputError(f"{self.where}: {why}", why=why)
 
 
 def read_table(
     path: str | Path, required: Sequence[str] = (), expected: str = "", rows: str | None = None
 ) -> Table:
-    """The cells of a CSV file whose columns include `required` (in lower case; it may have others).
+    """The cells of a CSV file whose columns include `required` (in lower case).
 
-    `expected`: for messages, "expected a CSV table with the columns ..." if not given; `rows`: the content
-    of a row, where at least one is needed ("measured block"). InputError where it cannot be read, is no
-    table or empty, a row has another width, a column is there twice, or one is missing.
+    `expected`: for messages, "expected a CSV table with the columns ..." by default; `rows`: the content of
+    a row ("measured block") if at least one is needed. InputError if it cannot be read, is no table or
+    empty, a row has another width, a column is there twice, or one is missing.
     """
     source = plain(str(path))
     named = f" with the columns {','.join(required)}" if required else ""
@@ -217,10 +216,10 @@ def parse_table(
     content: str, source: str, required: Sequence[str] = (), expected: str = "expected a CSV table",
     rows: str | None = None,
 ) -> Table:  # fmt: skip
-    """The same of a text that messages call `source`.
+    """Parse the text of a table; `source`: its name in messages. See `read_table`.
 
-    Comments, from # on, may stand before the first line. Where that has semicolons and no commas, they are
-    between the cells, and numbers may have decimal commas: as half of Europe's spreadsheets write tables.
+    Comments, from # on, may stand before the first line. If that has semicolons and no commas, cells are
+    separated by them, and numbers may have decimal commas, as in half of Europe's spreadsheets.
     """
     first = _FIRST_LINE.match(content)
     assert first is not None
@@ -256,7 +255,7 @@ def parse_table(
 
 
 def column_name(text: str) -> str:
-    """A column's name in lower case, with _ for spaces and for brackets around a unit: latency_ms."""
+    """A column's name in lower case, with _ for spaces and brackets: latency_ms for Latency (ms)."""
     return "_".join(re.findall(r"[^\s()\[\]]+", text.lower()))
 
 
@@ -270,12 +269,12 @@ def to_csv(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether a file's name says that it is a table."""
+    """True if a file is a table by its name."""
     return str(path).lower().endswith((".csv", ".csv.gz"))
 
 
 class _Lines(list[str]):
-    """A file to csv.writer, which writes a row at a time."""
+    """A list of lines that csv.writer takes for a file."""
 
     write = list.append
 

@@ -1,4 +1,4 @@
-"""The one way a file is written: whole or not at all, with one plain line where it cannot be."""
+"""Writes files whole or not at all, with one plain line on failure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _MISTAKES = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
     errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
 }  # fmt: skip
-"""Errors of the system that another name mends; others are the machine's: its disk is full, say."""
+"""Errors of the system that another name fixes; all others are the machine's, such as a full disk."""
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
 def write_bytes(path: AnyPath, content: bytes) -> None:
-    """Put `content` at `path` in one step, making parent folders as needed; a file keeps its permissions.
+    """Write `content` to `path` in one step, with its parent folders; a file keeps its permissions.
 
-    A reader, and a process that is killed, leave the old file or the new one, never a part. A link is
-    followed and stays a link. InputError where `path` cannot be written (no permission, a folder, a wrong
-    name), LolatError where the disk is full or fails.
+    Readers see the old file or the new one, never a part, even if the process is killed. A link is followed
+    and stays a link. InputError if `path` cannot be written (no permission, a folder, a wrong name),
+    LolatError if the disk is full or fails.
     """
     try:
         target = os.path.realpath(path)
         mode = _check_target(target)
         folder = os.path.dirname(target)
         os.makedirs(folder, exist_ok=True)
-        # Its own short name: the target's may already be as long as names can be.
+        # A short name: the target's may already be as long as names can be.
         temporary = os.path.join(folder, f".lolat-{os.getpid()}-{os.urandom(4).hex()}.tmp")
         try:
             with open(temporary, "xb") as file:
@@ -52,7 +52,7 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Put `text`, in UTF-8, at `path` as `write_bytes` does; straight into a device or a pipe."""
+    """Write `text`, in UTF-8, to `path` as `write_bytes` does; straight into a device or a pipe."""
     try:
         mode = os.stat(path).st_mode
         straight = not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
@@ -69,12 +69,12 @@ def write_text(path: AnyPath, text: str) -> None:
 
 
 def shown_path(path: AnyPath) -> str:
-    """A path as a message names it: on one line."""
+    """A path on one line, for messages."""
     return plain(os.fsdecode(path)) or "''"
 
 
 def reason_of(error: Exception) -> str:
-    """Why the system refused a file, in a message."""
+    """The reason why the system refused a file, for messages."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -83,9 +83,9 @@ def reason_of(error: Exception) -> str:
 
 
 def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -> None:
-    """InputError now rather than after minutes, if the file of an argument cannot be written.
+    """Raise InputError now rather than after minutes if the file of an argument cannot be written.
 
-    No error where no file is given. `make_folder`: its folder is made; else it must exist.
+    None: no file is given. `make_folder`: its folder is made; else it must exist.
     """
     if path is None:
         return
@@ -102,9 +102,7 @@ def check_file(path: AnyPath | None, argument: str, make_folder: bool = False) -
 
 
 def _check_target(target: str) -> int | None:
-    """The mode of the file that is there, or None; OSError unless a file can be put there, as far as
-    permissions and kinds of files say.
-    """
+    """The mode of an existing file, or None; OSError if its kind or permissions forbid replacing it."""
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:
@@ -113,7 +111,7 @@ def _check_target(target: str) -> int | None:
     if not stat.S_ISREG(mode):
         code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EEXIST
         raise OSError(code, "it is a folder" if stat.S_ISDIR(mode) else "it is no regular file")
-    # The replacement needs only the folder's permission; a read-only file is meant to stay.
+    # Replacing needs the folder's permission alone; a read-only file is meant to stay.
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
     return mode
@@ -121,12 +119,11 @@ def _check_target(target: str) -> int | None:
 
 def not_written(error: OSError | ValueError, source: str) -> LolatError:
     """The error of a file that was not written."""
-    is_mistake = isinstance(error, ValueError) or error.errno in _MISTAKES
-    reason = reason_of(error)
-    if is_mistake:
-        message = (
-            f"cannot be written ({reason}); expected the name of a file that this user can write"
-        )
-        return InputError(f"{source}: {message}", code="not-written", path=source)
-    message = f"not written ({reason}); the former file is unchanged: mend that and run it again"
-    return LolatError(f"{source}: {message}", code="not-written", path=source)
+    kind: type[LolatError] = LolatError
+    words = (
+        f"not written ({reason_of(error)}); the former file is unchanged: fix that and run it again"
+    )
+    if isinstance(error, ValueError) or error.errno in _MISTAKES:
+        kind = InputError
+        words = f"cannot be written ({reason_of(error)}); expected the name of a file that you can write"
+    return kind(f"{source}: {words}", code="not-written", path=source)
