@@ -65,6 +65,8 @@ POOLINGS = _of("pool")
 FREE = _of("free")
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 """Recurrent layers: the matrices that a step multiplies its input with, and its state."""
+KERNELS = CONVOLUTIONS | {"dense", *GATES}
+"""Kinds that multiply with weights of their own."""
 _COMPUTING = EXPONENTIALS | {"hard_sigmoid", "hard_silu", "trigonometric", "power"}
 MOVING = (ELEMENTWISE - _COMPUTING) | {"batch_norm", "unit_norm"} | _of("pool", "selection", "move")
 """Kinds that only read and write memory, once: where one was measured, all were."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,3 +103,52 @@ def test_a_frozen_network_is_predicted_and_not_trained(tmp_path: Path, saved: Pa
     assert device.cost(whole, 4)
     frozen = device.predict(tmp_path / "frozen.keras", 4)
     assert frozen.latency_ms == device.predict(whole, 4).latency_ms
+
+
+class Product(layers.Layer):
+    """A product with a kernel, of which `of` makes what is multiplied, and a table that is added."""
+
+    def __init__(self, of: Any, trainable_kernel: bool) -> None:
+        super().__init__()
+        self.of, self.trains = of, trainable_kernel
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(shape[-1], 4), trainable=self.trains)
+        self.table = self.add_weight(shape=(1, shape[-1]), trainable=False)
+
+    def call(self, x: Any) -> Any:
+        return self.of(x + self.table, self.kernel)
+
+
+class Random(layers.Dense):
+    """A Dense layer of a random projection."""
+
+    def build(self, shape: Any) -> None:
+        self._kernel = self.add_weight(shape=(shape[-1], self.units), trainable=False)
+        self.bias, self.built = None, True
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        keras.ops.matmul,
+        lambda x, kernel: x @ keras.ops.transpose(2 * keras.ops.transpose(kernel)),
+        lambda x, kernel: keras.ops.einsum("ab,bc->ac", x, kernel),
+        lambda x, kernel: keras.ops.conv(x[..., None], kernel[:, None], padding="same"),
+    ],
+)
+def test_a_kernel_that_is_not_trainable_is_not_trained(of: Any) -> None:
+    """As Keras lists the network's trainable weights; normalizations and tables do not matter."""
+
+    def network(layer: Any) -> Any:
+        x = keras.Input((6,))
+        return keras.Model(x, layer(layers.BatchNormalization()(layers.Dense(6)(x))))
+
+    trained = network(Product(of, trainable_kernel=True))
+    assert lolat.read(trained).training == ()
+    device = lolat.load("v100-fp32")
+    for layer, number in ((Product(of, trainable_kernel=False), 5), (Random(4), 5)):
+        model = network(layer)
+        assert len(model.trainable_weights) == number - 1
+        with pytest.raises(NetworkError, match=f"1 of its {number} variables are frozen"):
+            device.cost(model, 4)

@@ -167,6 +167,54 @@ def test_what_is_partly_trained_is_predicted_and_not_trained(change: str, said: 
         model.cost(graph, 4)
 
 
+class Fixed(nn.Module):
+    """A trained layer, then a product or a convolution with what `forward` takes of the module."""
+
+    def __init__(self, forward: Any) -> None:
+        super().__init__()
+        self.first, self.norm, self.work = nn.Linear(6, 6), nn.BatchNorm1d(6), forward
+        self.trained = nn.Parameter(torch.zeros(6, 6))
+        self.plain = torch.zeros(6, 6)
+        for name, shape in (("matrix", (6, 6)), ("kernel", (2, 1, 3)), ("table", (1, 6))):
+            self.register_buffer(name, torch.ones(shape))
+
+    def forward(self, x: Any) -> Any:
+        return self.work(self, self.norm(self.first(x)) + self.table)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda m, x: nn.functional.linear(x, m.matrix, m.first.bias),
+        lambda m, x: nn.functional.conv1d(x[:, None], m.kernel),
+        lambda m, x: torch.einsum("ab,bc->ac", x, m.matrix),
+        lambda m, x: x @ (2 * m.matrix.T),
+        lambda m, x: x @ m.plain,
+    ],
+)
+def test_a_kernel_that_is_no_parameter_is_not_trained(forward: Any) -> None:
+    """A training step of PyTorch leaves it as it was, and makes a gradient of the layer before."""
+    module = Fixed(forward)
+    module(torch.ones(2, 6)).sum().backward()
+    assert [n for n, p in module.named_parameters() if p.grad is None] == ["trained"]
+    graph = lolat.read(module, 6)
+    with pytest.raises(NetworkError, match="the weights of 1 operation are not parameters"):
+        lolat.load("v100-fp32").cost(graph, 4)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda m, x: x @ (m.trained * m.matrix),  # a mask of weights
+        lambda m, x: nn.functional.linear(x, (m.trained - m.trained.mean()) / m.trained.std()),
+        lambda m, x: (x @ m.trained).masked_fill(m.matrix[:1] == 0, 0) * m.matrix[0],
+        lambda m, x: x[..., None] @ m.table + m.trained @ m.trained @ m.matrix,  # of positions
+    ],
+)
+def test_statistics_masks_tables_and_constants_are_no_kernels(forward: Any) -> None:
+    assert lolat.read(Fixed(forward), 6).training == ()
+
+
 class Straight(nn.Module):
     """A quantizer whose gradient goes around it; and one whose weights nothing learns."""
 

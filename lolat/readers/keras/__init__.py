@@ -17,12 +17,13 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 from unittest import mock
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.kinds import HEAVY
+from lolat.graph.kinds import HEAVY, KERNELS
 from lolat.readers.cache import unknown_network
 from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms
@@ -55,7 +56,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError when the shape is
     not known or the model cannot be called on a symbolic input.
     """
-    reader = KerasReader(name or model.name)
+    reader = KerasReader(name or model.name, model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         stack.enter_context(_known_shapes())
@@ -71,20 +72,21 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
             o for o in reader.builder.operations
             if o.kind in HEAVY and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
         ]  # fmt: skip
-        reader.builder.training += _otherwise(model, len(stopped))
+        reader.builder.training += _otherwise(model, reader.fixed, len(stopped))
         return reader.builder.build(found)
 
 
-def _otherwise(model: Any, stopped: int) -> Iterator[str]:
-    """Why training a network costs less than the whole: frozen variables, operations that a gradient does
-    not reach, activations computed again.
+def _otherwise(model: Any, fixed: set[int], stopped: int) -> Iterator[str]:
+    """Why training a network costs less than the whole: frozen variables, those that were made so (ids in
+    `fixed`) among them; operations that a gradient does not reach; activations computed again.
     """
     layers_of = list(model._flatten_layers())
     variables = [(layer, v) for layer in layers_of for v in layer._trainable_variables]
-    if frozen := sum(not (layer.trainable and v.trainable) for layer, v in variables):
+    made_so = len(fixed.difference(id(v) for _, v in variables))
+    if frozen := made_so + sum(not (layer.trainable and v.trainable) for layer, v in variables):
         lora = any(getattr(layer, "lora_enabled", False) for layer in layers_of)
         how = "enable_lora" if lora else "trainable=False"
-        yield f"{frozen} of its {len(variables)} variables are frozen ({how})"
+        yield f"{frozen} of its {made_so + len(variables)} variables are frozen ({how})"
     if stopped:
         yield f"no gradient goes to {plural(stopped, 'operation')} (stop_gradient)"
     if any(getattr(layer, "_remat_mode", None) for layer in layers_of):
@@ -254,7 +256,9 @@ class LayerCall:
 class KerasReader:
     """Walks symbolic Keras tensors and writes the calls that made them into a GraphBuilder."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, model: Any) -> None:
+        self.owner = model  # the layer whose `call` is followed
+        self.fixed: set[int] = set()  # ids of kernels of products that are not trainable
         self.builder = GraphBuilder(name, "keras")
         self.writer = Writer(self.builder)
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
@@ -271,6 +275,8 @@ class KerasReader:
             written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
             if own and layers.rule_of(node.operation) is not None:
                 self.writer.tie(start, id(node.operation))
+                if any(o.kind in KERNELS for o in self.builder.operations[start:]):
+                    self.fixed.update(self.fixed_kernels(node))
             if type(node.operation).__name__ == "StopGradient":
                 self.writer.held.update(written)
             self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
@@ -298,6 +304,27 @@ class KerasReader:
         """Write one operation of a call, of a name and path of its own."""
         dtype = str(call.node.output_tensors[0].dtype)
         return self.writer.write(Call(op, inputs, shapes, name, path, parameters, dtype))
+
+    def fixed_kernels(self, node: Any) -> set[int]:
+        """The ids of the kernels of a product that are not trainable.
+
+        What a layer computes of its variables is known by the number of its elements.
+        """
+        import keras
+
+        if isinstance(node.operation, keras.layers.Layer):
+            return {id(v) for v in node.operation.variables if _is_kernel(v) and not v.trainable}
+        owner, found = self.owner, set[int]()
+        own = [*owner._trainable_variables, *owner._non_trainable_variables]
+        for given in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
+            if isinstance(given, keras.KerasTensor) or not _is_kernel(given):
+                continue
+            size = prod(given.shape)
+            same = [v for v in own if _is_kernel(v) and prod(v.shape) == size]
+            of = [given] if isinstance(given, keras.Variable) else same
+            if not any(v.trainable for v in of):
+                found.update(map(id, of))
+        return found
 
     def view(
         self, call: LayerCall, source: int, shape: tuple[int, ...], name: str, path: str
@@ -364,7 +391,8 @@ class KerasReader:
         self.alive += [*fresh.values(), *outputs]
         self.known.update((id(fresh[t]), source) for t, source in sources.items())
         if len(outputs) == len(call.shapes) and self.reachable(outputs):
-            return self.follow(outputs, call.inner)
+            with mock.patch.object(self, "owner", layer):
+                return self.follow(outputs, call.inner)
         return self.writer.unknown(
             Call(type(layer).__name__, call.inputs, call.shapes, layer.name, call.path)
         )
@@ -377,6 +405,11 @@ class KerasReader:
         made = {id(t) for node in nodes for t in node.output_tensors}
         needed = [*outputs, *(t for node in nodes for t in node.input_tensors)]
         return all(id(t) in made or id(t) in self.known for t in needed)
+
+
+def _is_kernel(value: Any) -> bool:
+    """Whether a value is a matrix or more, of floating-point numbers."""
+    return len(getattr(value, "shape", ())) > 1 and "float" in str(value.dtype)
 
 
 def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any]:

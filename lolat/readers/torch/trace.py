@@ -28,9 +28,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
+from lolat.graph.kinds import KERNELS
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.operations import Layout, Operation
+from lolat.units import plural
 
 _HOLDERS = (
     "torch.nn.modules.transformer", "torch.nn.modules.container",
@@ -53,6 +55,8 @@ class Tracer(TorchDispatchMode):
         self.modules = modules  # module -> its path
         # For each parameter of an operation: its id, the results, whether they give it a gradient.
         self.learned: list[tuple[int, list[int], bool]] = []
+        self.trainable: set[int] = set()  # constants that are parameters, or computed from one
+        self.fixed: list[list[int]] = []  # results of operations whose weights are none of those
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
         self.recomputed: list[str] = []  # by which calls activations are
         self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
@@ -86,6 +90,8 @@ class Tracer(TorchDispatchMode):
             return None
         if id(value) not in self.known:
             self.learn(value, self.writer.constant(tuple(value.shape), dtype_name(value)))
+            if isinstance(value, torch.nn.Parameter) or value.requires_grad:
+                self.trainable.add(self.known[id(value)])
         return self.known[id(value)]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -139,6 +145,9 @@ class Tracer(TorchDispatchMode):
             if owned and self.writer.tie(start, max(key for key, _ in owned)[::-1]):
                 learns = ((key[-1], is_learned) for key, is_learned in owned)
                 self.learned += [(owner, written, yes and self.gradients) for owner, yes in learns]
+            weights = self.weights(sources, start)
+            if grows and weights and self.trainable.isdisjoint(weights):
+                self.fixed.append(written)
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
                     made = self.builder.tensors[index]
@@ -147,10 +156,22 @@ class Tracer(TorchDispatchMode):
         for tensor in results[len(written) :]:
             shape, batched = tuple(tensor.shape), for_batch and not written
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
+            if not self.trainable.isdisjoint(sources):
+                self.trainable.add(written[-1])
         if op == "detach" or not self.gradients:
             self.writer.held.update(index for index in written if index >= before)
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
+
+    def weights(self, sources: Sequence[int], start: int) -> list[int]:
+        """The constant matrices and kernels of what was written from position `start` on."""
+        written = [o for o in self.builder.operations[start:] if o.kind in KERNELS]
+        read = {i for o in written for i in o.inputs}
+        tensors = self.builder.tensors
+        return [
+            i for i in sources if written and i in self.writer.constants and i not in read
+            and "float" in tensors[i].dtype and sum(n > 1 for n in tensors[i].shape) > 1
+        ]  # fmt: skip
 
     def parameters(self, named: dict[str, Any]) -> list[tuple[tuple[int, int, int], bool]]:
         """For each parameter of an operation: (numbers, from where on, whose), whether it is learned."""
@@ -165,13 +186,16 @@ class Tracer(TorchDispatchMode):
                 found.append((key, is_learned and root.requires_grad))
         return found
 
-    def frozen(self, outputs: Sequence[int]) -> tuple[int, int]:
-        """How many parameters of the operations that some outputs need have no gradient of them; all."""
+    def frozen(self, outputs: Sequence[int]) -> tuple[int, int, int]:
+        """Of the operations that some outputs need: how many parameters have no gradient, how many
+        there are, and how many operations have weights that are no parameters.
+        """
         needed, reached = self.writer.reached(outputs)
         used = [one for one in self.learned if not needed.isdisjoint(one[1])]
         trained = {owner for owner, to, yes in used if yes and not reached.isdisjoint(to)}
         number = len({owner for owner, _, _ in used})
-        return number - len(trained), number
+        fixed = sum(not needed.isdisjoint(written) for written in self.fixed)
+        return number - len(trained), number, fixed
 
     def overwrite(self, changed: Any, index: int) -> None:
         """After an operation in place: the new value of what it changed and of what that is a view of."""
@@ -277,9 +301,11 @@ _SWITCH = re.compile(
 
 def _otherwise(model: Any, tracer: Tracer, outputs: Sequence[int]) -> Iterator[str]:
     """Why training a module costs less than training the whole, as it was traced."""
-    frozen, number = tracer.frozen(outputs)
+    frozen, number, fixed = tracer.frozen(outputs)
     if frozen:
         yield f"{frozen} of its {number} parameters are frozen (requires_grad, detach, torch.no_grad)"
+    if fixed:
+        yield f"the weights of {plural(fixed, 'operation')} are not parameters (register_buffer)"
     if any(type(m).__module__.startswith("peft.") for m in model.modules()):
         yield "it has adapters of peft"
     of_all = (pair for module in model.modules() for pair in vars(module).items())
