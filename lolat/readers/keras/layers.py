@@ -127,10 +127,16 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
     elif groups > 1:
         kind = "grouped_conv"
     shape[axis], ones, separable = outside, (1,) * len(kernel), "Separable" in names
+    padding, dilation = str(layer.padding), _tuple(layer.dilation_rate, len(kernel))
+    if padding == "causal":  # Keras pads the signal, then convolves what that gives
+        before, steps = dilation[0] * (kernel[0] - 1), list(r.shape(inputs[0]))
+        steps[1 if axis == -1 else 2] += before
+        inputs = r.write(call, "pad", inputs, [tuple(steps)], "pad", padding=((before, 0),))
+        padding = "valid"
     written = r.write(
         call, kind, inputs, [tuple(shape)], "depthwise" if separable else "",
         kernel=kernel, strides=_tuple(layer.strides, len(kernel)), kind=kind,
-        dilation=_tuple(layer.dilation_rate, len(kernel)), padding=str(layer.padding),
+        dilation=dilation, padding=padding,
         in_channels=inside, out_channels=outside, groups=groups, bias=bias and not separable,
     )  # fmt: skip
     if separable:
@@ -147,6 +153,23 @@ def _pool(r: KerasReader, call: LayerCall) -> list[int]:
     kind = "max_pool" if "Max" in type(layer).__name__ else "average_pool"
     strides = _tuple(layer.strides or kernel, spatial)
     return r.write(call, kind, call.inputs, kernel=kernel, strides=strides, padding=layer.padding)
+
+
+def _flatten(r: KerasReader, call: LayerCall) -> list[int]:
+    """A view; of channels in front a transposition first, which puts them last."""
+    inputs, shape = call.inputs, r.shape(call.inputs[0])
+    if call.layer.data_format == "channels_first" and len(shape) > 2:
+        inputs = r.write(call, "transpose", inputs, [(shape[0], *shape[2:], shape[1])], "transpose")
+    return r.write(call, "reshape", inputs)
+
+
+def _mean(r: KerasReader, call: LayerCall) -> list[int]:
+    """A reduction; of all positions of an image it is global average pooling, as in other frameworks."""
+    axes, rank = call.layer.axis, len(r.shape(call.inputs[0]))
+    axes = range(rank) if axes is None else axes if isinstance(axes, (tuple, list)) else (axes,)
+    left = sorted({*range(rank)} - {axis % rank for axis in axes})
+    image = rank > 3 and left in ([0, 1], [0, rank - 1])
+    return r.write(call, "global_average_pool" if image else "reduce", call.inputs[:1])
 
 
 def _pad(r: KerasReader, call: LayerCall) -> list[int]:
@@ -371,7 +394,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention"),
                     _multi_head_attention),
     "ZeroPadding": _pad, "Embedding": _embedding, "Dot": _dot, "Attention": _dot_attention,
-    "TimeDistributed": _time_distributed,
+    "Flatten": _flatten, "TimeDistributed": _time_distributed,
 }  # fmt: skip
 """Layers, without the number of their dimensions, that are more than their name."""
 
@@ -384,7 +407,7 @@ OPERATION_RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
     **dict.fromkeys(("Pad", "PadImages"), _pad_operation),
     **dict.fromkeys(("Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"), _conv),
-    "Einsum": _einsum,
+    "Einsum": _einsum, "Mean": _mean,
     "DotProductAttention": _attention_operation,
 }  # fmt: skip
 """Operations of keras.ops that are more than their name."""
