@@ -255,9 +255,8 @@ def _language_models(
             tell(types)
         tell(words)
         where = dict(document["environment"])
-        names = dict.fromkeys(
-            [*str(where.get("source", "")).split(", "), *map(_name, files[SERVED])]
-        )
+        sources = str(where.get("source", "")).split(", ")
+        names = dict.fromkeys([*sources, *map(_name, files[SERVED])])
         document["environment"] = where | {"source": ", ".join(filter(None, names))}
     document = {**document, "llm": msgspec.to_builtins(section)}
     return _written(document, output)
