@@ -1,4 +1,4 @@
-"""The rules of the house: who may import whom, when frameworks are loaded, sizes of files and functions."""
+"""The rules of the house: imports, when frameworks are loaded, sizes of files and functions, docstrings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,12 +23,18 @@ FRAMEWORKS = {"tensorflow", "keras", "torch", "torchvision", "onnx", "onnxruntim
 
 LONGEST = 520  # "some 500": room for a row in a table
 LONGEST_FUNCTION = 60
+LEANING = re.compile(
+    r"(Of|What|Where|As|Those|Such|Whose|The same|None (where|of|if)|How|Whether|With|By|In|For)\b"
+)
+"""Beginnings of docstrings that lean on words elsewhere, or take the long way to the noun."""
+STILL_LEANING = 307
 
 
 @functools.cache
 def sources() -> dict[Path, tuple[str, ast.Module]]:
     """Every module of the packages, as a path from the root: its text, and that parsed."""
-    found = [p for package in ("lolat", "microbench") for p in (ROOT / package).rglob("*.py")]
+    packages = ("lolat", "microbench", "benchmarks")
+    found = [p for package in packages for p in (ROOT / package).rglob("*.py")]
     texts = {p: p.read_text(encoding="utf-8") for p in [*found, ROOT / "learn_model.py"]}
     return {p.relative_to(ROOT): (text, ast.parse(text)) for p, text in texts.items()}
 
@@ -57,8 +64,9 @@ def imported_at_once(tree: ast.AST) -> Iterator[str]:
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     late = {*FRAMEWORKS, "scipy", "sklearn", "rich"}
     readers = Path("lolat/readers")  # these are imported when a network is read
+    exempt = {readers / "torch/trace.py", readers / "onnx/quantized.py"}
     for path, (_, tree) in sources().items():
-        if path in (readers / "torch/trace.py", readers / "onnx/quantized.py"):
+        if path in exempt or path.parts[0] == "benchmarks":
             continue
         here = late | ({"microbench"} if path.parts[:2] == ("lolat", "cli") else set())
         found = {name.partition(".")[0] for name in imported_at_once(tree)}
@@ -72,6 +80,18 @@ def test_files_and_functions_are_small() -> None:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 length = (node.end_lineno or 0) - node.lineno + 1
                 assert length <= LONGEST_FUNCTION, f"{path}: {node.name} has {length} lines"
+
+
+def test_docstrings_stand_alone() -> None:
+    """They begin with the thing or a verb."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{path}: {doc.splitlines()[0]}"
+        for path, (_, tree) in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and LEANING.match(doc := ast.get_docstring(node) or "")
+    ]
+    assert len(found) <= STILL_LEANING, "\n".join(found)
 
 
 def loaded_after(code: str) -> set[str]:
