@@ -80,9 +80,9 @@ def judge(table: Table, device: str, draws: list[np.ndarray]) -> Scores:
     ranks = rankdata(times)
     found = []
     for chosen in draws:
-        scorer = fit(table.space, table.samples(device, chosen))
-        predicted = scorer.latency(table.rows)
-        low, high = scorer.interval(table.rows, 0.9)
+        estimator = fit(table.space, table.samples(device, chosen))
+        predicted = estimator.latency(table.rows)
+        low, high = estimator.interval(table.rows, 0.9)
         found.append(
             (
                 float(np.corrcoef(rankdata(predicted), ranks)[0, 1]),

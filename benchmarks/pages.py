@@ -49,7 +49,8 @@ def python_page() -> str:
     from lolat.api.predicting import Predictions
     from lolat.device import attribution, budget
     from lolat.llm import answer
-    from lolat.nas import pareto, scoring
+    from lolat.nas.enumeration import Ranking
+    from lolat.nas.search import SearchResult
     from lolat.training import cost
 
     public = {name: getattr(lolat, name) for name in lolat.__all__}
@@ -73,7 +74,7 @@ def python_page() -> str:
         Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost,
         answer.LanguageModel, answer.ServedModel,
         measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
-        pareto.SearchResult, scoring.ScoreResult,
+        SearchResult, Ranking,
     ]  # fmt: skip
     lines += ["## Results", _doc(Result)]
     for kind in results:

@@ -22,8 +22,9 @@ import numpy as np
 
 import lolat
 from benchmarks.runner import Tables, benchmark, in_turns
-from lolat.nas.grid import Grid
-from lolat.nas.scorer import Scored, best_of, compiled
+from lolat.nas.enumeration import Candidates, best_of
+from lolat.nas.estimators import compiled
+from lolat.nas.space import Grid
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = 10_000_000
@@ -108,11 +109,11 @@ def search(model: lolat.Model) -> list[str]:
     """A row of the table: the ten fastest of a part of a large space by index, on one core."""
     random = np.random.default_rng(0)
     tables = [((i,), random.uniform(0.1, 1.0, CHOICES)) for i in range(POSITIONS)]
-    scorer = compiled(Grid((CHOICES,) * POSITIONS), tables, model.predictor(), 1)
+    estimator = compiled(Grid((CHOICES,) * POSITIONS), tables, model.predictor(), 1)
     start = time.process_time()
-    best = Scored.none()
-    for indices, _, times in scorer.chunks(10**12, 10**12 + CANDIDATES):
-        best = best_of(best, Scored(indices, times, -times), 10)
+    best = Candidates.none()
+    for indices, _, times in estimator.chunks(10**12, 10**12 + CANDIDATES):
+        best = best_of(best, Candidates(indices, times, -times), 10)
     seconds = (time.process_time() - start) / CANDIDATES * 1e9
     asked = f"the ten fastest of 10^9 candidates of {POSITIONS} positions, a core"
     return [f"{asked}; linear, so from {CANDIDATES:,} of them", f"{seconds:.0f} s"]

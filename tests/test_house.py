@@ -169,7 +169,7 @@ STEPS = {
     # The package's lazy names must not shadow its modules.
     "import lolat, lolat.errors; assert lolat.load.__module__ == 'lolat.api.model'": "",
     "import lolat; lolat.Model, lolat.InputError; from lolat import nas": "",
-    "import lolat.nas.scoring": "",
+    "import lolat.nas.enumeration": "",
     "import lolat.llm.config": "",
     CACHED: "",
 }

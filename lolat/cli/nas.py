@@ -17,8 +17,8 @@ from lolat.units import between, milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-    from lolat.nas.pareto import FrontCandidate, SearchResult
-    from lolat.nas.scoring import BestCandidate, ScoreResult
+    from lolat.nas.enumeration import BestCandidate, Ranking
+    from lolat.nas.search import FrontCandidate, SearchResult
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.nas:fit", "A space's latency from ten measured networks."),
@@ -68,10 +68,10 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 
     Ten random samples are enough to rank a space well. With fewer the formula decides more.
     """
-    from lolat.nas import fewshot
+    from lolat.nas.fewshot import fit as fit_space
 
     with common.progress() as bar:
-        model = fewshot.fit(space, samples, output, name, bar)
+        model = fit_space(space, samples, output, name, bar)
     common.warn(model.warnings)
     count, error = len(model.section.samples), model.typical_error
     answer = NasFit(
@@ -94,7 +94,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 @common.command(
     "lolat nas search nasbench201 epyc-2t --objective scores.csv --max-ms 15",
     "lolat nas search fbnet local --objective package.module:score --output front.csv",
-    answers={"nas-search": "lolat.nas.pareto:SearchResult"},
+    answers={"nas-search": "lolat.nas.search:SearchResult"},
 )
 @common.space_argument
 @common.model_argument
@@ -126,7 +126,7 @@ def search(
 ) -> None:  # fmt: skip
     """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""
     from lolat.io.tables import is_table
-    from lolat.nas import pareto
+    from lolat.nas.search import search as search_space
     from lolat.nas.user_code import find_space
 
     check_file(output, "output")
@@ -136,7 +136,7 @@ def search(
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
             accuracy = accuracy or beside or f"{of_space.name}.scores.csv"
-        result = pareto.search(
+        result = search_space(
             of_space, loaded, objective, max_ms=max_ms, candidates=candidates, seed=seed,
             lower_is_better=lower_is_better, batch_size=batch_size,
             accuracy=accuracy, progress=bar,
@@ -150,7 +150,7 @@ def search(
 def _opened(model: str, precision: str | None, launch: str | None) -> Model:
     """The model, run so; InputError where it knows samples alone and another way is asked for."""
     from lolat.cli.predict import opened
-    from lolat.nas.sampled import samples_only
+    from lolat.nas.fewshot import samples_only
 
     loaded = opened(model)
     for name, given in (("precision", precision), ("launch", launch)):
@@ -179,7 +179,7 @@ def front_lines(result: SearchResult) -> Iterator[str]:
         yield f"{OUTSIDE} outside what was measured (docs/explanation/intervals.md)"
 
 
-def _heading(result: SearchResult | ScoreResult) -> Iterator[str]:
+def _heading(result: SearchResult | Ranking) -> Iterator[str]:
     yield from (result.words(), f"latencies by {result.source}", "")
 
 
@@ -197,7 +197,7 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
 @common.command(
     "lolat nas score nasbench201 epyc-2t --output best.csv --best 100",
     "lolat nas score fbnet phone.json --among archs.csv --output latencies.csv",
-    answers={"nas-score": "lolat.nas.scoring:ScoreResult"},
+    answers={"nas-score": "lolat.nas.enumeration:Ranking"},
 )
 @common.space_argument
 @common.model_argument
@@ -226,10 +226,10 @@ def score(
     precision: str | None, launch: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Score all candidates of SPACE, or those of ARCHS, on MODEL's device, and list the best."""
-    from lolat.nas import scoring
+    from lolat.nas.enumeration import rank
 
     with common.json_of_no("nas-score", as_json), common.progress() as bar:
-        result = scoring.score(
+        result = rank(
             space, _opened(model, precision, launch), output, among=among, max_ms=max_ms, best=best,
             value=value, batch_size=batch_size, progress=bar,
         )  # fmt: skip
@@ -239,7 +239,7 @@ def score(
 LISTED = 20  # of the best
 
 
-def best_lines(result: ScoreResult) -> Iterator[str]:
+def best_lines(result: Ranking) -> Iterator[str]:
     """The best as people read them."""
     from lolat.report.prediction import MOST_NOTES, note_lines
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import click
 
-from lolat.io.progress import Progress
+from lolat.io.progress import Progress, late
 from lolat.units import plain
 
 QUIET = "lolat.quiet"
@@ -38,7 +37,6 @@ def complain(text: str) -> None:
         click.echo(f"lolat: {plain(' '.join(str(text).split()))}", err=True)
 
 
-LATE_S = 1.5
 READING = frozenset(["predict", "report", "explain", "budget", "cost", "read"])
 """Commands that read a network without a progress of their own."""
 
@@ -47,14 +45,10 @@ READING = frozenset(["predict", "report", "explain", "budget", "cost", "read"])
 def announced(command: str) -> Iterator[None]:
     """On a terminal, says what takes long where a command of READING does."""
     text = "reading the network: its framework is imported and run once, without values ..."
-    timer = threading.Timer(LATE_S, complain, [text])
-    if command in READING and sys.stderr.isatty() and not is_quiet():
-        timer.daemon = True
-        timer.start()
-    try:
+    with contextlib.ExitStack() as stack:
+        if command in READING and sys.stderr.isatty() and not is_quiet():
+            stack.enter_context(late(complain, text))
         yield
-    finally:
-        timer.cancel()
 
 
 class Show(Progress):

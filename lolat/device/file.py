@@ -3,7 +3,7 @@
 The sections, each of which may be missing: latencies of inference (`predictors`, `points` and more at the
 top), `training` that was measured, `epochs` of training, `spaces` with measured
 networks. A section is a struct of the room that uses it (`lolat.fitting`, `lolat.training`,
-`lolat.nas.sampled`); here a file is only checked, and stays a plain dict: a later minor version may add
+`lolat.nas.fewshot`); here a file is only checked, and stays a plain dict: a later minor version may add
 keys anywhere, and they are kept.
 """
 

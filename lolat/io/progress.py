@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 
 Warn = Callable[[str], object]
 """Called at once with a remark for the user."""
@@ -19,3 +21,18 @@ class Progress:
 
     def note(self, text: str) -> None:
         """A remark for the user."""
+
+
+LATE_S = 1.5
+
+
+@contextlib.contextmanager
+def late(tell: Warn, text: str) -> Iterator[None]:
+    """Tell a text if the work takes longer than a moment."""
+    timer = threading.Timer(LATE_S, tell, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,38 +1,275 @@
-"""A search space's latency on a new device, fitted to a few measured networks.
+"""A search space's latency on a device, fitted to a few measured networks.
 
-`fit` makes a `NasModel` (`lolat.nas.sampled`) from a table of measured networks.
+`fit` makes a `FewShotModel` from a table of measured networks; a device's file has it under `spaces`.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from lolat.device.file import read
-from lolat.errors import InputError, arg
+from lolat.device import Device
+from lolat.device.file import lacks, put, read
+from lolat.device.intervals import COVERAGE
+from lolat.device.predicting import as_whole
+from lolat.errors import InputError, ModelFileError, arg
+from lolat.io.documents import converted
 from lolat.io.progress import Progress
-from lolat.io.tables import Table, read_table
+from lolat.io.tables import read_table
 from lolat.io.writing import AnyPath, check_file
-from lolat.nas.pieces import Explanation, explain, outlying, spreads
-from lolat.nas.sampled import Costs, NasModel, Sample, Section
+from lolat.nas.cost_prior import FREEDOM, Explanation, Pieces, explain, outlying, spreads
+from lolat.nas.estimators import LatencyEstimator, by_formula
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_space
 from lolat.units import plural
 
+SAMPLES = "samples"
 ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior decides too
 
-# ---- Tables of measured networks.
+# ---- The model, and its section of a device's file.
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """A measured network."""
+
+    arch: str
+    latency_ms: float
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """The cost of each piece of the space, ms, under one explanation of the samples.
+
+    `assumption`: name of the `Pieces`; `weight` in the average; `noise`: relative scale of a reading's
+    error.
+    """
+
+    assumption: str
+    weight: float
+    noise: float
+    costs_ms: list[Annotated[float, msgspec.Meta(ge=0.0)]]
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A device's knowledge of a space: the samples, and their explanations.
+
+    `step_ms`: the step to which times were rounded (0: not seen); `spreads_ms`: by assumption (directions,
+    pieces), the uncertainty of the costs, as standard deviations in independent directions; `choices`: the
+    space's `fingerprint`, "" in files before version 0.1.
+    """
+
+    samples: list[Sample]
+    step_ms: float
+    costs: Annotated[list[Costs], msgspec.Meta(min_length=1)]
+    spreads_ms: dict[str, Annotated[list[list[float]], msgspec.Meta(min_length=1)]]
+    warnings: list[str]
+    choices: str = ""
+
+
+CHUNK = 16384  # networks whose counts are in memory at a time
+SLACK = 1.1  # times faster or slower than all samples, and still like them
+WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million is no information
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FewShotModel(LatencyEstimator):
+    """Latency of any network of `space` on the device that was sampled, at the samples' batch size."""
+
+    space: Space
+    section: Section
+
+    @classmethod
+    def of(cls, space: Space, section: Section) -> FewShotModel:
+        """The model of a section."""
+        source = f"{plural(len(section.samples), 'measured network')} of {space.name}"
+        return cls(
+            grid=space.grid, batch_size=1, predictor=SAMPLES, source=source, space=space, section=section
+        )  # fmt: skip
+
+    @cached_property
+    def pieces(self) -> dict[str, Pieces]:
+        """The assumptions of the space by name."""
+        return {pieces.name: pieces for pieces in self.space.assumptions()}
+
+    def _explained(
+        self, rows: np.ndarray
+    ) -> Iterator[tuple[slice, list[tuple[Costs, np.ndarray, np.ndarray]]]]:
+        """Some networks, and by explanation how often each has each piece, and its latency in ms."""
+        for begin in range(0, len(rows), CHUNK):
+            some = slice(begin, begin + CHUNK)
+            used = {costs.assumption for costs in self.section.costs}
+            counts = {name: self.pieces[name].counts(rows[some]) for name in used}
+            yield some, [
+                (costs, counts[costs.assumption], counts[costs.assumption] @ np.array(costs.costs_ms))
+                for costs in self.section.costs
+            ]  # fmt: skip
+
+    def latency(self, candidates: Any) -> np.ndarray:
+        """See `LatencyEstimator`: the geometric mean of the explanations."""
+        rows = self.grid.checked(candidates)
+        logarithms = np.zeros(len(rows))
+        for some, explained in self._explained(rows):
+            for costs, _, times in explained:
+                logarithms[some] += costs.weight * np.log(times)
+        return np.exp(logarithms)
+
+    def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
+        """((n,) low, (n,) high) that hold a reading with probability `coverage`.
+
+        The variance of a logarithm is that between explanations, of the costs (to first order), and of a
+        reading, with the tails of Student's t as in the fit.
+        """
+        from scipy.stats import t
+
+        middle, section = self.latency(candidates), self.section
+        rows = np.asarray(candidates)
+        variance = np.zeros(len(rows))
+        for some, explained in self._explained(rows):
+            for costs, counts, times in explained:
+                spread = counts @ np.transpose(section.spreads_ms[costs.assumption])
+                of_costs = np.sum(spread**2, axis=1) / times**2
+                between = (np.log(times) - np.log(middle[some])) ** 2
+                variance[some] += costs.weight * (of_costs + between + costs.noise**2)
+        variance += section.step_ms**2 / 12.0 / middle**2
+        width = t.ppf(0.5 + coverage / 2.0, FREEDOM) * np.sqrt(variance)
+        factor = np.exp(np.minimum(width, WIDEST))
+        return middle / factor, middle * factor
+
+    def inside(self, latencies: np.ndarray) -> np.ndarray:
+        """(n,) whether each latency is between the fastest and the slowest sample, but for SLACK.
+
+        The model knows networks faster than all samples badly.
+        """
+        measured = [sample.latency_ms for sample in self.section.samples]
+        return (latencies >= min(measured) / SLACK) & (latencies <= max(measured) * SLACK)
+
+    def predict(self, archs: Sequence[str]) -> np.ndarray:
+        """(networks,) latencies in milliseconds of networks as text. InputError for another text."""
+        return self.latency(self.space.parse(archs))
+
+    @property
+    def warnings(self) -> list[str]:
+        """Remarks on the samples."""
+        return self.section.warnings
+
+    @property
+    def noise(self) -> float:
+        """Relative scale of a reading's error, averaged over the explanations."""
+        return math.sqrt(sum(c.weight * c.noise**2 for c in self.section.costs))
+
+    @property
+    def typical_error(self) -> float:
+        """The relative error within which half of the space's networks should stay."""
+        low, high = self.interval(self.space.sample(2000), 0.5)
+        return float(np.median(np.sqrt(high / low)) - 1.0)
+
+    def write(self, path: AnyPath, device: str | None = None) -> None:
+        """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
+        put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
+
+
+def from_model(model: Device, space: Space) -> FewShotModel:
+    """The fitted model of `space` in a device's file; ModelFileError for none, and a damaged one."""
+    spaces = model.document.get("spaces", {})
+    if space.name not in spaces:
+        raise lacks(model.document, model.source, space.name)
+    place = f"$.spaces.{space.name}"
+    section: Section = converted(spaces[space.name], Section, model.source, place)
+    if section.choices not in ("", space.fingerprint):
+        raise ModelFileError(
+            f"{model.source}: its samples of {space.name} were measured before its choices or networks "
+            "changed; expected the space as it was, or samples of this one: lolat nas fit",
+            code="other-choices",
+        )
+    fitted = FewShotModel.of(space, section)
+    for costs in section.costs:
+        pieces = fitted.pieces.get(costs.assumption)
+        if pieces is None or len(costs.costs_ms) != len(pieces.terms):
+            raise ModelFileError(
+                f"{model.source}: its `spaces.{space.name}` has costs of another space; fit its samples "
+                "again: lolat nas fit"
+            )
+    return fitted
+
+
+# ---- The estimator that answers for a model, and its certainty.
+
+
+def estimator(
+    space: Space,
+    model: Device,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    progress: Progress | None = None,
+) -> LatencyEstimator:
+    """The latency estimator of a space's candidates on a device; can be sent to other processes.
+
+    Samples of the space answer if the model has some, unless a predictor, a batch size, a precision or a
+    launch is asked for; else the formula of inference. InputError for an unknown predictor and a wrong
+    batch size, ModelFileError if the model has neither.
+    """
+    sampled = space.name in model.document.get("spaces", {})
+    asked = model.asked_precision or model.asked_launch  # samples are of one way to run
+    by_samples = sampled and predictor is None and batch_size == 1 and not asked
+    if not by_samples:
+        if not sampled and not model.predictors:
+            raise lacks(model.document, model.source, space.name)
+        if sampled and not model.predictors:
+            raise samples_only("batch_size" if predictor is None else "predictor", model)
+        model.predictor(predictor)
+        as_whole(batch_size)
+    space.prepare(progress)
+    return (
+        from_model(model, space) if by_samples else by_formula(space, model, batch_size, predictor)
+    )
+
+
+def samples_only(argument: str, model: Device) -> InputError:
+    """The error for an argument that samples of a space do not answer for."""
+    return InputError(
+        f"{arg(argument)}: {model.source} knows networks measured at batch size 1 alone; leave "
+        f"{arg(argument)} out, or add latencies of inference (lolat learn)"
+    )
+
+
+class Answer(NamedTuple):
+    """The latency of a whole network, with its interval, as `predict` gives them."""
+
+    latency_ms: float
+    interval_ms: tuple[float, float] | None
+    coverage: float | None
+    in_domain: bool | None
+    warnings: tuple[str, ...]
+
+
+def answers(
+    estimator: LatencyEstimator, space: Space, model: Device, rows: np.ndarray
+) -> list[Answer]:
+    """The answer for each row: by the samples if these are the estimator, else by the model's `predict`."""
+    if isinstance(estimator, FewShotModel):
+        times = estimator.latency(rows)
+        columns = (times, *estimator.interval(rows, COVERAGE), estimator.inside(times))
+        each = zip(*(column.tolist() for column in columns), strict=True)
+        return [Answer(ms, (low, high), COVERAGE, inside, ()) for ms, low, high, inside in each]
+    size, predictor = estimator.batch_size, estimator.predictor
+    whole = [model.predict(space.network(row), size, predictor) for row in rows]
+    return [Answer(p.latency_ms, p.interval_ms, p.coverage, p.in_domain, p.warnings) for p in whole]
+
+
+# ---- Fitting.
 
 
 @dataclass(frozen=True)
 class Samples:
     """Measured networks: `rows` (samples, positions) integers, `times` (samples,) ms, all above 0.
 
-    `archs`: their texts; `step`: to which the times were rounded (ms, 0 where it is too fine to see).
+    `archs`: their texts; `step`: to which the times were rounded (ms, 0 if it is too fine to see).
     """
 
     archs: tuple[str, ...]
@@ -41,28 +278,20 @@ class Samples:
     step: float
 
 
-def read_archs(table: Table, space: Space) -> tuple[list[str], np.ndarray]:
-    """(texts, (networks, positions) integers) of the column arch of a table, in its order.
-
-    InputError names the line whose text is no network of the space.
-    """
-    archs = [row["arch"] for row in table]
-    return archs, space.parse(archs, lambda i: f"{table.source}, line {table.lines[i]}")
-
-
 def read_samples(path: AnyPath, space: Space) -> Samples:
     """Samples from a CSV table with the columns arch and latency_ms; others are ignored.
 
     InputError names the line of a wrong cell.
     """
     table = read_table(os.fspath(path), ("arch", "latency_ms"), rows="measured network")
-    archs, rows = read_archs(table, space)
-    times = np.array([row.milliseconds() for row in table])
-    return Samples(tuple(archs), rows, times, rounding([row["latency_ms"] for row in table]))
+    rows, cells = space.parse_table(table), [*table]
+    times = np.array([row.milliseconds() for row in cells])
+    step = rounding([row["latency_ms"] for row in cells])
+    return Samples(tuple(row["arch"] for row in cells), rows, times, step)
 
 
 def rounding(texts: Sequence[str]) -> float:
-    """The step to which times were rounded, ms: 1, 0.1 or 0.01 where all have so few digits, else 0."""
+    """The step to which times were rounded, ms: 1, 0.1 or 0.01 if all have so few digits, else 0."""
     times = [float(t) for t in texts]
     for digits in (0, 1, 2):
         step = 10.0**-digits
@@ -71,23 +300,20 @@ def rounding(texts: Sequence[str]) -> float:
     return 0.0
 
 
-# ---- Fitting.
-
-
 def fit(
     space: str | Space,
     samples: AnyPath | Samples,
     output: AnyPath | None = None,
     name: str | None = None,
     progress: Progress | None = None,
-) -> NasModel:
+) -> FewShotModel:
     """Fit a space's latency on a device to a few measured networks; ten rank a space well.
 
     `space`: a `Space`, "nasbench201", "fbnet" (224x224), "fbnet-cifar" (32x32) or
     "package.module:callable". `samples`: a CSV table with the columns arch and latency_ms. `output`: the
-    device's model file, made or added to; None writes none. `name`: of the device, where the file is new.
-    Returns a `NasModel`, with its `warnings`. Raises InputError for a table that cannot be used.
-    """  # fmt: skip
+    device's model file, made or added to; None writes none. `name`: the device's, if the file is new.
+    Returns a `FewShotModel`, with its `warnings`. Raises InputError for a table that cannot be used.
+    """
     check_file(output, "output")
     if name is not None and output is None:
         raise InputError(f"{arg('name')} {name}: it is for the file; expected {arg('output')} too")
@@ -96,21 +322,19 @@ def fit(
     of_space = find_space(space, progress)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space)
     of_space.prepare(progress)
-    explanations = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)
+    found = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)
     section = Section(
-        samples=[
-            Sample(a, t) for a, t in zip(measured.archs, measured.times.tolist(), strict=True)
-        ],
+        samples=list(map(Sample, measured.archs, measured.times.tolist())),
         step_ms=measured.step,
         costs=[
             Costs(e.pieces.name, e.weight, e.noise, _shortened(e.pieces.costs(e.parameters)[0]))
-            for e in explanations
+            for e in found
         ],
-        spreads_ms={n: list(map(_shortened, s)) for n, s in spreads(explanations).items()},
-        warnings=_warnings(measured, explanations[0]),
+        spreads_ms={n: list(map(_shortened, s)) for n, s in spreads(found).items()},
+        warnings=_warnings(measured, found[0]),
         choices=of_space.fingerprint,
     )
-    model = NasModel.of(of_space, section)
+    model = FewShotModel.of(of_space, section)
     if output is not None:
         model.write(output, name)
     return model
@@ -122,7 +346,7 @@ def _shortened(values: np.ndarray) -> list[float]:
 
 
 def _warnings(samples: Samples, best: Explanation) -> list[str]:
-    """What a user should know of the samples, by the likeliest explanation."""
+    """Remarks on the samples, by the likeliest explanation."""
     warnings = []
     count = len(samples.times)
     if count < ENOUGH_SAMPLES:

@@ -1,11 +1,9 @@
 """Counts of a part of a network, for each combination of the choices that it depends on.
 
-A candidate's counts are the sum of its parts' (columns of `lolat.graph.counts` are sums over operations;
-thresholds are applied operation by operation, so tables are of one batch size). Two counts belong to the
-whole graph. `serial`, the operations on the longest path, is a sum where parts follow one another, each
-with a single tensor in and out, for every path goes through all of them; inside branches it is a maximum,
-see `CellTable`. `border`, the graph's own
-inputs and outputs, belongs to the first and the last part.
+The counts of a candidate are the sum over its parts. Thresholds apply to single operations, so the counts
+are of one batch size. Two counts belong to the whole graph: `serial`, the operations on the longest path,
+is a sum along a chain of parts with one tensor in and out, and a maximum inside a cell (`CellTable`);
+`border`, the graph's own inputs and outputs, belongs to the first and the last part.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class Table(Protocol):
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """The positions that it depends on."""
+        """The positions that the part depends on."""
         ...
 
     def at(self, batch_size: int) -> np.ndarray:
@@ -42,7 +40,7 @@ class Table(Protocol):
         ...
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
-        """The same with the four times of `times_ms` for COLUMNS."""
+        """(choices at the first of `positions`, ... at the last, 4) ms, as of `times_ms`."""
         ...
 
 
@@ -50,27 +48,30 @@ class Table(Protocol):
 class Part:
     """A part of a chain.
 
-    `positions`: the positions that it depends on; `shape`: of its input; `write(layers, x, *values)` adds
-    its operations and returns the tensor that the next part reads. Both get the values chosen at
-    `positions`, in this order.
+    `positions`: the positions that it depends on; `shape`: that of its input, or a function of the values
+    chosen at `positions`; `write(layers, x, *values)` adds the part's operations for these values and
+    returns the tensor that the next part reads.
     """
 
     name: str
     positions: tuple[int, ...]
-    shape: Callable[..., tuple[int, ...]]
+    shape: tuple[int, ...] | Callable[..., tuple[int, ...]]
     write: Callable[..., int]
+
+    def input_shape(self, values: Sequence[Any]) -> tuple[int, ...]:
+        """The shape of its input for these values of its choices."""
+        return self.shape(*values) if callable(self.shape) else self.shape
 
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
     ) -> Table:
-        """Its counts by choice; `choices`: the values at each of its positions; `first`, `last` of the
-        chain."""
+        """Its counts; `choices`: the values at each of its positions; `first`, `last` of the chain."""
         return FragmentTable(self, tuple(map(tuple, choices)), first, last)
 
     def graph(self, values: Sequence[Any]) -> Graph:
         """The part alone, for these values of its choices."""
         builder = GraphBuilder(self.name)
-        x = builder.input(self.shape(*values))
+        x = builder.input(self.input_shape(values))
         return builder.build([self.write(Layers(builder, self.name), x, *values)])
 
 
@@ -78,7 +79,7 @@ class Part:
 class FragmentTable:
     """The table of a `Part`: a small graph is built and counted for each combination.
 
-    Its `border` is that of the whole: the input of the `first` part, the output of the `last` one.
+    Its `border` is that of the whole network: the input of the `first` part, the output of the `last`.
     """
 
     part: Part
@@ -99,10 +100,9 @@ class FragmentTable:
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`."""
         counts = totals(self._graphs, batch_size, self.part.name)
-        counts[:, BORDER] = [
-            sum(batch_size * graph.tensors[t].elements() for t in self._ends(graph))
-            for graph in self._graphs
-        ]
+        for row, graph in zip(counts, self._graphs, strict=True):
+            ends = (*graph.inputs * self.first, *graph.outputs * self.last)
+            row[BORDER] = batch_size * sum(graph.tensors[t].elements() for t in ends)
         return counts.reshape(*map(len, self.choices), len(COLUMNS))
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
@@ -110,14 +110,10 @@ class FragmentTable:
         times = [times_ms(formula, graph, batch_size) for graph in self._graphs]
         return np.array(times).reshape(*map(len, self.choices), -1)
 
-    def _ends(self, graph: Graph) -> tuple[int, ...]:
-        """The tensors of a fragment that are the whole graph's input or output."""
-        return (*graph.inputs * self.first, *graph.outputs * self.last)
-
 
 @dataclass(frozen=True)
 class CellTable:
-    """The table of `repeat` equal cells, one behind the other; a cell is nodes joined by chosen edges.
+    """The table of `repeat` equal cells in a chain; a cell is nodes joined by chosen edges.
 
     `edges`: (from node, to node) of each table of `tables` (one position each), ordered by node; node 0
     is the input, the last one the output. The tensors that arrive at a node are added in the order of the
@@ -142,10 +138,10 @@ class CellTable:
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`; `serial` is that of the longest path, for each combination."""
         addition = self.addition.at(batch_size)
-        along = self._along([table.at(batch_size) for table in self.tables])
-        counts = sum(along) + addition * self.additions
+        each = [along(self.positions, t.positions, t.at(batch_size)) for t in self.tables]
+        counts = sum(each) + addition * self.additions
         longest: dict[int, Any] = {0: np.zeros(counts.shape[:-1], np.int64)}
-        for (begin, to), edge in zip(self.edges, along, strict=True):
+        for (begin, to), edge in zip(self.edges, each, strict=True):
             length = longest[begin] + edge[..., SERIAL]
             if to in longest:
                 length = np.maximum(longest[to], length) + addition[SERIAL]
@@ -155,17 +151,18 @@ class CellTable:
 
     def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
         """See `Table`."""
-        edges = sum(self._along([table.ms(formula, batch_size) for table in self.tables]))
+        each = [along(self.positions, t.positions, t.ms(formula, batch_size)) for t in self.tables]
         additions = self.additions * self.addition.ms(formula, batch_size)
-        return np.asarray(self.repeat * (edges + additions))
+        return np.asarray(self.repeat * (sum(each) + additions))
 
-    def _along(self, tables: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Each edge's table along an axis of its own."""
-        axes = range(len(tables))
-        return [
-            np.expand_dims(table, [a for a in axes if a != axis])
-            for axis, table in enumerate(tables)
-        ]
+
+def along(into: Sequence[int], positions: Sequence[int], table: np.ndarray) -> np.ndarray:
+    """A table by choice at `positions`, with an axis for each position of `into`.
+
+    The axis has length 1 if the table does not depend on the position. Further axes stay the last ones.
+    """
+    padded = np.expand_dims(table, tuple(range(len(positions), len(into))))
+    return np.moveaxis(padded, range(len(positions)), [into.index(p) for p in positions])
 
 
 LATENCY, DEVICE, HOST, MORE = range(4)
@@ -174,22 +171,20 @@ LATENCY, DEVICE, HOST, MORE = range(4)
 def times_ms(formula: Kernels, graph: Graph, batch_size: int, whole: bool = False) -> np.ndarray:
     """(4,) ms of a network by a formula that takes operations one by one.
 
-    LATENCY; DEVICE: to run all operations, of a `whole` network after the first was started; HOST: to start
-    all of them, of a whole network and to run the last; MORE: by how much the latency is more than the
-    longer of both, which is little.
+    LATENCY; DEVICE, to run all operations, for a `whole` network after the first was started; HOST, to
+    start all of them, for a whole network and to run the last; MORE, the latency beyond the longer of
+    DEVICE and HOST, which is little.
     """
     steps = formula.steps(work_of(graph, batch_size, formula.mode))
     device, host = steps.device_ms, float(steps.starts_ms.sum())
     if whole:
-        device, host = (
-            device + float(steps.starts_ms[:1].sum()),
-            host + float(steps.run_ms[-1:].sum()),
-        )
+        device += float(steps.starts_ms[:1].sum())
+        host += float(steps.run_ms[-1:].sum())
     return np.array([steps.latency_ms, device, host, steps.latency_ms - max(device, host)])
 
 
 def totals(graphs: Sequence[Graph], batch_size: int, name: str) -> np.ndarray:
-    """(graphs, COLUMNS) counts of each at `batch_size`; InputError where one does not fit in 64 bits."""
+    """(graphs, COLUMNS) counts of each at `batch_size`; InputError if one does not fit in 64 bits."""
     each = [count(graph) for graph in graphs]
     if max(float(c.scaled.max(initial=0)) for c in each) * batch_size > MOST_COUNT:
         raise InputError(

@@ -1,32 +1,36 @@
-"""Spaces and functions by name, and calls of the user's code."""
+"""Spaces, functions and scores of the user: found by name, called with care, scores written to a file."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import threading
+import math
+import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import InputError, LolatError, arg
-from lolat.io.progress import Progress
+from lolat.io.progress import Progress, late
+from lolat.io.tables import is_table, read_table, to_csv
+from lolat.io.writing import AnyPath, not_written, shown_path
 from lolat.nas.space import Space
+from lolat.nas.spaces import SPACES
 from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
 from lolat.units import user_line
 
 
 def find_space(spec: str | Space, progress: Progress | None = None) -> Space:
-    """The space of a name of `SPACES`, or of `package.module:callable`. InputError where there is none."""
-    from lolat.nas.spaces import SPACES
-
+    """The space of a name of `SPACES`, or of `package.module:callable`. InputError if there is none."""
     if isinstance(spec, Space):
         return spec
     if spec in SPACES:
         return SPACES[spec]()
     expected = f"{', '.join(SPACES)} or package.module:callable that returns a lolat.nas.Space"
-    with late(progress, f"importing {spec}, which may import a framework ..."):
+    told = (progress or Progress()).note
+    with late(told, f"importing {spec}, which may import a framework ..."):
         space = _attribute(spec, "space", expected)
         if not isinstance(space, Space):
             with user_code(f"calling {spec!r}", f"expected {expected}"):
@@ -47,26 +51,27 @@ def find_function(spec: str | Callable[..., Any], argument: str) -> Callable[...
 
 
 def _attribute(spec: str, argument: str, expected: str) -> Any:
-    """The object that `package.module:attribute` names; InputError where there is none."""
+    """The object that `package.module:attribute` names; InputError if there is none."""
     if not is_function(spec):
         raise InputError(f"no {argument} {spec!r}; expected {expected}")
     with stdout_to_stderr():  # stdout may be promised to JSON
         return attribute_of(spec, argument, expected)
 
 
-LATE_S = 1.5
-
-
 @contextlib.contextmanager
-def late(progress: Progress | None, text: str) -> Iterator[None]:
-    """Say what goes on, where it takes longer than a moment."""
-    timer = threading.Timer(LATE_S, (progress or Progress()).note, [text])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def user_code(action: str, expected: str) -> Iterator[None]:
+    """Run code of the user: prints go to stderr, an exception that is not LoLat's becomes an InputError.
+
+    The message says the `action` and what is `expected`.
+    """
+    with stdout_to_stderr():
+        try:
+            yield
+        except LolatError:
+            raise
+        except Exception as error:
+            where = user_line(error)
+            raise InputError(f"{action} failed: {brief(error)}{where}; {expected}") from error
 
 
 OF_A_CANDIDATE = ("arch", "candidate", "choices")
@@ -76,12 +81,12 @@ OF_A_CANDIDATE = ("arch", "candidate", "choices")
 def parameters(function: Callable[..., Any], whole_space: bool = False) -> list[str]:
     """The names among OF_A_CANDIDATE of a function's parameters.
 
-    `whole_space`: whether it may have none, and one parameter for many candidates at once. InputError where
-    it cannot be called so.
+    `whole_space`: whether it may have none, and one parameter for many candidates at once. InputError for
+    other parameters.
     """
     try:
         signature = inspect.signature(function)
-    except ValueError:  # of a function in C, which Python does not know
+    except ValueError:  # a function in C, which Python does not know
         return []
     named = [p for p in signature.parameters if p in OF_A_CANDIDATE]
     try:
@@ -100,23 +105,135 @@ def parameters(function: Callable[..., Any], whole_space: bool = False) -> list[
 def call_with(
     function: Callable[..., Any], named: Sequence[str], space: Space, row: np.ndarray
 ) -> Any:
-    """What a function says of one candidate; `named`: see `parameters`."""
+    """The result of a function for one candidate; `named`: see `parameters`."""
     values: dict[str, Any] = {"arch": space.arch(row), "candidate": tuple(row.tolist())}
     values["choices"] = space.values(row)
     return function(**{p: values[p] for p in named}) if named else function(values["candidate"])
 
 
-@contextlib.contextmanager
-def user_code(action: str, expected: str) -> Iterator[None]:
-    """Run code of the user: prints go to stderr, an exception that is not LoLat's becomes an InputError.
+# ---- The scores of an objective: from a table, or by a function, each added to a file at once.
 
-    `action` and `expected` stand in the message.
+SCORES = ("arch", "score")
+COLUMNS = (*SCORES, "objective", "choices")
+"""The file of a function's scores: `objective` is its name, `choices` the space's `fingerprint`."""
+
+
+class Objective:
+    """The scores of a space's candidates.
+
+    `given`: a CSV table, a function, or its name; `path`: a file for the scores of a function. `rows`: (n,
+    positions) the networks of a table, None for a function; `known`: the scores so far, by text of the
+    candidate; `changed`: a remark if the function's file changed after they were written. InputError for a
+    wrong table, with its line, and if the function cannot be found.
     """
-    with stdout_to_stderr():
-        try:
-            yield
-        except LolatError:
-            raise
-        except Exception as error:
-            where = user_line(error)
-            raise InputError(f"{action} failed: {brief(error)}{where}; {expected}") from error
+
+    def __init__(
+        self,
+        space: Space,
+        given: AnyPath | Callable[..., Any],
+        path: AnyPath | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.space, self.path, self.progress = space, path, progress or Progress()
+        self.rows: np.ndarray | None = None
+        self.changed = ""
+        self.known: dict[str, float] = {}
+        given = os.fspath(given) if isinstance(given, os.PathLike) else given
+        if isinstance(given, str) and (is_table(given) or os.path.isfile(given)):
+            self.rows = self._read(given, SCORES, rows="network")
+            return
+        self.function = find_function(given, "objective")
+        self._named, self._name = parameters(self.function), _name_of(given)
+        if path is not None and os.path.exists(path) and os.path.getsize(path):
+            self.changed = _changed(self.function, path)
+            _cut_last_line(path)
+            self._read(path, COLUMNS)
+
+    def _read(self, path: AnyPath, columns: Sequence[str], rows: str | None = None) -> np.ndarray:
+        """The networks of a table with these columns, whose scores are then known."""
+        table = read_table(os.fspath(path), columns, rows=rows)
+        networks = self.space.parse_table(table)
+        remedy = f"give another file as {arg('accuracy')}, or remove this one"
+        for network, row in zip(networks, table, strict=True):
+            score = math.nan if row["score"].lower() == "nan" else row.number("score")
+            if columns is COLUMNS and row["objective"] != self._name:
+                raise row.refused(
+                    f"a score by {row['objective']}; expected scores by {self._name}: {remedy}"
+                )
+            if columns is COLUMNS and row["choices"] != self.space.fingerprint:
+                raise row.refused(
+                    f"a score of before the choices or networks of {self.space.name} changed: "
+                    f"{row['arch']} is another network now; {remedy}"
+                )
+            known = self.known.setdefault(self.space.arch(network), score)
+            if known != score and not (math.isnan(known) and math.isnan(score)):
+                raise row.refused(
+                    f"{row['arch']} has another score further up; expected one for each network"
+                )
+        return networks
+
+    def announce(self, total: int) -> None:
+        """Tell of the scores in the file, and that a function scores `total` candidates."""
+        if self.rows is None:
+            if self.known:
+                told = f"{len(self.known)} scores are in {self.path} already{self.changed}"
+                self.progress.note(told)
+            self.progress.start("scoring", total)
+
+    def score(self, row: np.ndarray) -> float:
+        """The score of a candidate, NaN if there is none.
+
+        InputError if the function fails or returns no number; an infinity is NaN.
+        """
+        arch = self.space.arch(row)
+        if self.rows is None:
+            if arch not in self.known:
+                self.known[arch] = self._compute(row, arch)
+            self.progress.step()
+        return self.known.get(arch, math.nan)
+
+    def _compute(self, row: np.ndarray, arch: str) -> float:
+        """The function's score, written to the file at once."""
+        with user_code(f"objective {arch}", "expected a number, or nan to leave it out"):
+            score = float(call_with(self.function, self._named, self.space, row))
+        score = score if math.isfinite(score) else math.nan
+        if self.path is not None:
+            _append(self.path, [arch, repr(score), self._name, self.space.fingerprint])
+        return score
+
+
+def _name_of(objective: str | Callable[..., Any]) -> str:
+    """The name of a function: package.module:callable."""
+    if isinstance(objective, str):
+        return objective
+    named = objective if hasattr(objective, "__qualname__") else type(objective)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _changed(function: Callable[..., Any], path: AnyPath) -> str:
+    """A remark if a function's file changed after its scores were written to `path`, else ""."""
+    code = getattr(function, "__code__", None)
+    with contextlib.suppress(OSError):
+        if code is not None and os.path.getmtime(code.co_filename) > os.path.getmtime(path):
+            name = os.path.basename(code.co_filename)
+            return f", and {name} changed later: remove the scores to compute them anew"
+    return ""
+
+
+def _cut_last_line(path: AnyPath) -> None:
+    """Remove the half line that a killed run may have left in a file of scores."""
+    data = Path(path).read_bytes()
+    if data.startswith(",".join(COLUMNS).encode()):
+        os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def _append(path: AnyPath, cells: list[str]) -> None:
+    """Write one row through to the disk, in a new file behind the names of the columns."""
+    try:
+        with open(path, "a", newline="", encoding="utf-8") as file:
+            text = to_csv(COLUMNS, [cells])
+            file.write(text.split("\n", 1)[1] if file.tell() else text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise not_written(error, f"{arg('accuracy')} {shown_path(path)}") from error

@@ -13,14 +13,14 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
+from lolat import nas
 from lolat.api.model import Model, load
 from lolat.device.file import made
 from lolat.errors import InputError, ModelFileError
 from lolat.graph.counts import COLUMNS, count
-from lolat.nas import NasModel, Space, fit, sampled
-from lolat.nas.fewshot import Samples, read_samples, rounding
-from lolat.nas.pieces import FREEDOM, Explanation, explain, outlying
-from lolat.nas.sampled import from_model, scorer_for
+from lolat.nas import FewShotModel, Space, fewshot, fit
+from lolat.nas.cost_prior import FREEDOM, Explanation, explain, outlying
+from lolat.nas.fewshot import Samples, from_model, read_samples, rounding
 from lolat.nas.spaces import SPACES, nasbench201
 from tests import synthetic
 from tests.nas.few_devices import (
@@ -31,7 +31,7 @@ from tests.nas.few_devices import (
     some_cells,
     some_layers,
 )
-from tests.nas.test_factory import CHAIN, chain
+from tests.nas.test_decomposition import CHAIN, chain
 from tests.nas.test_space import small
 
 CELLS, LAYERS = SPACES["nasbench201"](), SPACES["fbnet"]()
@@ -109,7 +109,7 @@ def test_the_most_probable_costs_are_those_of_a_general_minimizer() -> None:
     rows, times = exact(some_cells(8, seed=10))
     times *= np.exp(noise * np.random.default_rng(3).standard_normal(8))
     counts = pieces.counts(rows)
-    spread = np.concatenate([[50.0], [1.5, 1.5, 1.5, 1.5, 2.0], pieces.spread])
+    spread = np.concatenate([[50.0], [1.5, 1.5, 1.5, 1.5, 2.0], [s for _, s in pieces.members]])
 
     def posterior(x: np.ndarray) -> float:
         costs = (pieces.terms @ np.exp(x[1:6])) * np.exp(x[0] + pieces.factors @ x[6:])
@@ -134,37 +134,37 @@ def noisy(count: int, noise: float, seed: int = 0) -> Samples:
 
 
 @pytest.fixture(scope="module")
-def cells() -> NasModel:
+def cells() -> FewShotModel:
     return fit(CELLS, noisy(12, 0.02))
 
 
 @pytest.fixture(scope="module")
-def layers() -> NasModel:
+def layers() -> FewShotModel:
     archs = some_layers(10)
     return fit(LAYERS, Samples(tuple(archs), *exact(archs, layered), 0.0))
 
 
 def test_many_networks_are_answered_in_parts(
-    cells: NasModel, monkeypatch: pytest.MonkeyPatch
+    cells: FewShotModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archs = some_cells(50, seed=3)
-    rows, scorer = CELLS.parse(archs), cells
-    assert cells.predict(archs).tolist() == scorer.latency(rows).tolist()
-    whole = scorer.latency(rows), *scorer.interval(rows, 0.9)
-    monkeypatch.setattr(sampled, "CHUNK", 7)
-    parts = scorer.latency(rows), *scorer.interval(rows, 0.9)
+    rows, estimator = CELLS.parse(archs), cells
+    assert cells.predict(archs).tolist() == estimator.latency(rows).tolist()
+    whole = estimator.latency(rows), *estimator.interval(rows, 0.9)
+    monkeypatch.setattr(fewshot, "CHUNK", 7)
+    parts = estimator.latency(rows), *estimator.interval(rows, 0.9)
     assert np.array(parts) == pytest.approx(np.array(whole))
     assert cells.predict([]).shape == (0,)
 
 
-def test_what_is_faster_or_slower_than_all_samples_is_outside(cells: NasModel) -> None:
+def test_what_is_faster_or_slower_than_all_samples_is_outside(cells: FewShotModel) -> None:
     measured = sorted(sample.latency_ms for sample in cells.section.samples)
     fastest, slowest = measured[0], measured[-1]
     asked = np.array([fastest / 1.2, fastest, measured[3], slowest, slowest * 1.2])
     assert cells.inside(asked).tolist() == [False, True, True, True, False]
 
 
-def test_intervals_hold_about_as_many_readings_as_they_say(cells: NasModel) -> None:
+def test_intervals_hold_about_as_many_readings_as_they_say(cells: FewShotModel) -> None:
     """Readings of made-up devices with heavy-tailed noise, over many draws of samples."""
     inside = []
     for seed in range(12):
@@ -192,16 +192,16 @@ def test_few_samples_and_absurd_ones_are_warned_of() -> None:
 def test_ten_samples_rank_the_networks_that_the_space_builds(make: Callable[[], Space]) -> None:
     """With the formula of inference as the truth; `small` has no assumptions of its own."""
     space, model = make(), load("epyc-2t")
-    scorer = space.scorer(model)
+    estimator = nas.estimator(space, model)
     rows = space.sample(500, seed=9)
-    truth, ranks = scorer.latency(rows), []
+    truth, ranks = estimator.latency(rows), []
     assert truth[:2] == pytest.approx(
         [model.predict(space.network(r)).latency_ms for r in rows[:2]]
     )
     for seed in range(5):
         ten = space.sample(10, seed=seed)
         archs = tuple(space.arch(row) for row in ten)
-        found = fit(space, Samples(archs, ten, scorer.latency(ten), 0.0))
+        found = fit(space, Samples(archs, ten, estimator.latency(ten), 0.0))
         ranks.append(spearmanr(found.latency(rows), truth)[0])
     assert np.mean(ranks) > 0.9
 
@@ -213,7 +213,7 @@ def test_ten_samples_rank_the_networks_that_the_space_builds(make: Callable[[], 
 def test_a_model_is_read_as_it_was_written(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    model: NasModel = request.getfixturevalue(name)
+    model: FewShotModel = request.getfixturevalue(name)
     path = tmp_path / "new" / "model.json"
     model.write(path)
     found = from_model(load(path), model.space)
@@ -228,22 +228,22 @@ def with_section(space: str, section: Any) -> Model:
     return Model(document, "m.json")
 
 
-def test_samples_answer_where_the_model_has_some(cells: NasModel) -> None:
+def test_samples_answer_where_the_model_has_some(cells: FewShotModel) -> None:
     section = msgspec.to_builtins(cells.section)
     document = {**synthetic.document(), "spaces": {"nasbench201": section}}
     model, rows = Model(document, "m.json"), CELLS.sample(3)
-    assert scorer_for(CELLS, model).latency(rows).tolist() == cells.latency(rows).tolist()
+    assert nas.estimator(CELLS, model).latency(rows).tolist() == cells.latency(rows).tolist()
     for space, *options in ((CELLS, 2), (CELLS, 1, "extended"), (LAYERS,)):
-        assert scorer_for(space, model, *options).predictor == "extended"
+        assert nas.estimator(space, model, *options).predictor == "extended"
     assert (
-        scorer_for(CELLS, model.run_as("fp32")).predictor == "extended"
+        nas.estimator(CELLS, model.run_as("fp32")).predictor == "extended"
     )  # samples tell no precision
     # A space of another size has another name; one with other choices has no such samples.
-    assert scorer_for(nasbench201.space(size=64), model).predictor == "extended"
+    assert nas.estimator(nasbench201.space(size=64), model).predictor == "extended"
     with pytest.raises(ModelFileError):
-        scorer_for(small("nasbench201"), model)
+        nas.estimator(small("nasbench201"), model)
     with pytest.raises(ModelFileError, match="lolat nas fit fbnet"):
-        scorer_for(LAYERS, with_section("nasbench201", section))
+        nas.estimator(LAYERS, with_section("nasbench201", section))
 
 
 # ---- Tables of samples.
@@ -300,8 +300,8 @@ def test_ten_samples_rank_a_space_of_a_function_in_any_order_of_its_choices(step
     noise = np.exp(0.02 * np.random.default_rng(0).standard_normal(10))
     times = np.array(list(map(device, picked))) * noise
     fitted = fit(space, Samples(tuple(map(space.arch, picked)), picked, times, 0.0))
-    answer = space.scorer(with_section(space.name, msgspec.to_builtins(fitted.section))).latency(
-        rows
-    )
+    answer = nas.estimator(
+        space, with_section(space.name, msgspec.to_builtins(fitted.section))
+    ).latency(rows)
     assert spearmanr(answer, truth)[0] > 0.97
     assert np.median(np.abs(answer / truth - 1.0)) < 0.05

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lolat
+from lolat import nas
 from tests.processes import script
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +78,7 @@ def test_the_differentiable_term_is_the_expectation_over_all_networks(
     known = script(EXAMPLES["a_differentiable_term", 1], tmp_path, monkeypatch)
     space, expected_ms = known["space"], known["expected_ms"]
     rows = space.decode(np.arange(space.size))
-    times = space.scorer(lolat.load("epyc-2t")).latency(rows)
+    times = nas.estimator(space, lolat.load("epyc-2t")).latency(rows)
     for seed in range(2):
         p = np.random.default_rng(seed).dirichlet(np.ones(5), size=6)
         chances = np.prod([p[i, rows[:, i]] for i in range(6)], axis=0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lolat import nas
 from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS, count
@@ -46,8 +47,8 @@ def test_tables_add_up_to_whole_networks(
     np.testing.assert_array_equal(space.counts(rows, batch_size), whole)
     for predictor in ("extended", "two-regime"):
         predicted = [MODEL.predict(n, batch_size, predictor).latency_ms for n in networks]
-        scorer = space.scorer(MODEL, batch_size, predictor)
-        np.testing.assert_allclose(scorer.latency(rows), predicted, rtol=1e-12)
+        estimator = nas.estimator(space, MODEL, batch_size, predictor)
+        np.testing.assert_allclose(estimator.latency(rows), predicted, rtol=1e-12)
 
 
 def test_sizes_and_text(known: dict[str, Space]) -> None:

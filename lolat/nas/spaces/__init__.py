@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lolat.nas.space import Space
-from lolat.nas.spaces import fbnet as _fbnet
-from lolat.nas.spaces import nasbench201 as _nasbench201
-from lolat.nas.spaces import ofa as _ofa
+from lolat.nas.spaces import fbnet, nasbench201, ofa
 
 SPACES: dict[str, Callable[[], Space]] = {
-    "nasbench201": _nasbench201.space,
-    "fbnet": _fbnet.space,
-    "fbnet-cifar": _fbnet.cifar,
-    "ofa": _ofa.space,
+    "nasbench201": nasbench201.space,
+    "fbnet": fbnet.space,
+    "fbnet-cifar": fbnet.cifar,
+    "ofa": ofa.space,
 }
 """By the name that the command line takes."""

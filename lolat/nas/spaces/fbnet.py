@@ -19,13 +19,13 @@ import math
 import re
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.pieces import MACS, OPS, TRAFFIC, WEIGHTS, Pieces, groups, relative, work
+from lolat.nas.cost_prior import MACS, OPS, TRAFFIC, WEIGHTS, Pieces, occurrences, relative, work
 from lolat.nas.space import Codec, Position, Row, Space
 from lolat.nas.tables import Part
 from lolat.units import shortened
@@ -72,8 +72,11 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """A space of such networks. `size`: pixels along an edge of the image; `top`: channels of the last
-    1x1 convolution; `stages`: as STAGES."""
+    """A space of such networks.
+
+    `size`: pixels along an edge of the image; `top`: channels of the last 1x1 convolution; `stages`: as
+    STAGES.
+    """
 
     name: str
     size: int
@@ -82,20 +85,9 @@ class Form:
     stem_stride: int
     stages: tuple[tuple[int, int, int], ...]
 
-    @property
-    def stem_side(self) -> int:
-        """Pixels along an edge of the stem's output."""
-        return -(-self.size // self.stem_stride)
-
-    @property
-    def top_side(self) -> int:
-        """The same of the last layer's output."""
-        last = self.layers()[-1]
-        return -(-last.side // last.stride)
-
     def layers(self) -> list[Layer]:
         """The layers behind the stem."""
-        layers, side, inside = [], self.stem_side, STEM
+        layers, side, inside = [], -(-self.size // self.stem_stride), STEM
         for stage, (filters, count, first) in enumerate(self.stages):
             for index in range(count):
                 layers.append(Layer(stage, side, inside, filters, 1 if index else first))
@@ -104,13 +96,13 @@ class Form:
 
     def space(self) -> Space:
         """The 9**22 networks."""
-        layers = self.layers()
-        parts = [Part("stem", (), partial(_shape, self.size, 3), partial(_stem, self.stem_stride))]
-        for index, layer in enumerate(layers):
-            shape, add = partial(_shape, layer.side, layer.inside), partial(_block, layer)
-            parts.append(Part(f"layer{index + 1}", (index,), shape, add))
-        shape = partial(_shape, self.top_side, layers[-1].filters)
-        parts.append(Part("head", (), shape, partial(_head, self.top, self.classes)))
+        parts = [Part("stem", (), (1, self.size, self.size, 3), partial(_stem, self.stem_stride))]
+        for index, layer in enumerate(self.layers()):
+            shape = (1, layer.side, layer.side, layer.inside)
+            parts.append(Part(f"layer{index + 1}", (index,), shape, partial(_block, layer)))
+        side = -(-layer.side // layer.stride)
+        head = partial(_head, self.top, self.classes)
+        parts.append(Part("head", (), (1, side, side, layer.filters), head))
         positions = [Position(name, CHOICES) for name in POSITIONS]
         prior = partial(assumptions, self)
         return Space.of_parts(self.name, positions, parts, Codec(parse, write), prior)
@@ -124,18 +116,14 @@ CIFAR = Form(
 
 
 def space(classes: int = IMAGENET.classes, size: int = IMAGENET.size) -> Space:
-    """The networks of the paper; for images of another size the space's name says it: fbnet-448."""
+    """The networks of the paper; images of another size are in the space's name: fbnet-448."""
     name = IMAGENET.name if size == IMAGENET.size else f"{IMAGENET.name}-{size}"
     return replace(IMAGENET, name=name, size=size, classes=classes).space()
 
 
 def cifar() -> Space:
-    """Those that HW-NAS-Bench and HELP measured."""
+    """The networks that HW-NAS-Bench and HELP measured."""
     return CIFAR.space()
-
-
-def _shape(side: int, channels: int, *chosen: Any) -> tuple[int, ...]:
-    return (1, side, side, channels)
 
 
 def _stem(stride: int, layers: Layers, x: int) -> int:
@@ -180,7 +168,9 @@ _KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
 def rest(form: Form, space: Space) -> np.ndarray:
     """(TERMS,) counts of stem and head, without bias."""
     counts = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
-    counts[TRAFFIC] = ACCESSES * (form.stem_side**2 * STEM + form.top_side**2 * form.top)
+    first, *_, last = form.layers()
+    top_side = -(-last.side // last.stride)
+    counts[TRAFFIC] = ACCESSES * (first.side**2 * STEM + top_side**2 * form.top)
     counts[WEIGHTS] -= form.classes
     return counts
 
@@ -197,17 +187,8 @@ def blocks(form: Form, space: Space) -> np.ndarray:
     return counts
 
 
-def _counts(rows: np.ndarray) -> np.ndarray:
-    """(networks, 1 + 22*9): 1, and which block each layer has."""
-    occurs = np.zeros((len(rows), 1 + LAYERS * len(CHOICES)))
-    occurs[:, 0] = 1.0
-    columns = 1 + np.arange(LAYERS) * len(CHOICES) + rows
-    np.put_along_axis(occurs, columns, 1.0, axis=1)
-    return occurs
-
-
 def assumptions(form: Form, space: Space) -> list[Pieces]:
-    """Whether a device starts operations while those before still run."""
+    """Two assumptions: a device starts operations while those before still run, or after them."""
     same = rest(form, space)
     each = blocks(form, space).reshape(-1, len(same))
     terms = relative(np.vstack([same, each]), each.mean(axis=0) * LAYERS + same)
@@ -215,16 +196,12 @@ def assumptions(form: Form, space: Space) -> list[Pieces]:
     kind = np.concatenate([[-1], np.tile(kinds, LAYERS)])
     of_layers = [layer.stage for layer in form.layers()]
     stage = np.concatenate([[-1], np.repeat(of_layers, len(CHOICES))])
-    factors, spread = groups(
-        [
-            (kind == -1, _OTHER),
-            *((kind == k, _KIND) for k in kinds),
-            *((stage == s, _STAGE) for s in stages),
-            *(((kind == k) & (stage == s), _KIND_IN_STAGE) for s in stages for k in kinds),
-        ]
-    )
-    shared = (_counts, terms, factors, spread, math.log(0.5))
-    return [
-        Pieces("sum", *shared),
-        Pieces("overlap", *shared, overlap=True),
+    members = [
+        (kind == -1, _OTHER),
+        *((kind == k, _KIND) for k in kinds),
+        *((stage == s, _STAGE) for s in stages),
+        *(((kind == k) & (stage == s), _KIND_IN_STAGE) for s in stages for k in kinds),
     ]
+    counts = partial(occurrences, [((index,), (len(CHOICES),)) for index in range(LAYERS)])
+    shared = (counts, terms, members, math.log(0.5))
+    return [Pieces("sum", *shared), Pieces("overlap", *shared, overlap=True)]

@@ -23,7 +23,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.layers import Layers
-from lolat.nas.pieces import Pieces, groups, relative, work
+from lolat.nas.cost_prior import Pieces, relative, work
 from lolat.nas.space import Codec, Position, Row, Space
 from lolat.nas.tables import CellTable, Part, Table
 from lolat.units import shortened
@@ -61,14 +61,14 @@ def space(classes: int = CLASSES, size: int = SIZE) -> Space:
 
     `size`: pixels along an edge of the image; the name of another one says it: nasbench201-64.
     """
-    parts = [Part("stem", (), partial(_fixed, (1, size, size, 3)), _stem)]
+    parts = [Part("stem", (), (1, size, size, 3), _stem)]
     side = size
     for stage, channels in enumerate(CHANNELS):
         if stage:
             before = (1, side, side, CHANNELS[stage - 1])
-            parts.append(Part(f"reduction{stage}", (), partial(_fixed, before), _reduction))
+            parts.append(Part(f"reduction{stage}", (), before, _reduction))
             side = -(-side // 2)
-        shape = partial(_fixed, (1, side, side, channels))
+        shape = (1, side, side, channels)
         name = f"stage{stage + 1}"
         parts.append(Cells(name, tuple(range(len(EDGES))), shape, partial(_cells, name)))
     parts.append(Part("head", (), shape, partial(_head, classes)))
@@ -121,10 +121,6 @@ def _relu_conv_norm(layers: Layers, x: int, channels: int, kernel: int, stride: 
 
 def _addition(layers: Layers, x: int) -> int:
     return layers.same("add", x, x)
-
-
-def _fixed(shape: tuple[int, ...], *chosen: Any) -> tuple[int, ...]:
-    return shape
 
 
 def _stem(layers: Layers, x: int) -> int:
@@ -210,19 +206,19 @@ def folded(rows: np.ndarray) -> np.ndarray:
 
 
 def _all_run(rows: np.ndarray) -> np.ndarray:
-    """How often each of _ALL_RUN is executed where every operation is."""
+    """How often each of _ALL_RUN is executed if every operation is."""
     return _often(rows, np.ones_like(rows, dtype=bool), _ALL_RUN)
 
 
 def _needed_run(rows: np.ndarray) -> np.ndarray:
-    """How often each of _NEEDED_RUN is executed where only what the output needs or is folded is."""
+    """How often each of _NEEDED_RUN is executed if only those that the output needs or folded ones are."""
     live, whole = needed(rows)
     counts = _often(rows, live | folded(rows), _NEEDED_RUN)
     return np.where(whole[:, None], counts, _CONSTANT * counts)
 
 
 def assumptions(space: Space) -> list[Pieces]:
-    """Whether a device executes operations that do not change the cell's output."""
+    """Two assumptions: a device executes all operations, or those that change the cell's output."""
     cells = [t for t in space.tables if isinstance(t, CellTable)]
     costs = np.sum([t.repeat * work(t.tables[0]) for t in cells], axis=0)
     addition = np.sum([t.repeat * work(t.addition) for t in cells], axis=0)
@@ -230,16 +226,12 @@ def assumptions(space: Space) -> list[Pieces]:
     everything = np.vstack([REST + len(EDGES) * addition, costs[list(_ALL_RUN)]])
     only_needed = np.vstack([REST, costs[list(_NEEDED_RUN)] + addition])
 
-    def factors(operations: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    def members(operations: Sequence[int]) -> list[tuple[np.ndarray, float]]:
         spreads = [OTHER_SPREAD, *(_SPREAD[op] for op in operations)]
-        return groups(list(zip(np.eye(len(spreads)), spreads, strict=True)))
+        return list(zip(np.eye(len(spreads)), spreads, strict=True))
 
+    all_, some = relative(everything, average), relative(only_needed, average)
     return [
-        Pieces(
-            "all", _all_run, relative(everything, average), *factors(_ALL_RUN), math.log(1 - _REMOVED)
-        ),
-        Pieces(
-            "needed", _needed_run, relative(only_needed, average), *factors(_NEEDED_RUN),
-            math.log(_REMOVED),
-        ),
-    ]  # fmt: skip
+        Pieces("all", _all_run, all_, members(_ALL_RUN), math.log(1 - _REMOVED)),
+        Pieces("needed", _needed_run, some, members(_NEEDED_RUN), math.log(_REMOVED)),
+    ]

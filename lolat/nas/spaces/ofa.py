@@ -44,10 +44,7 @@ def space() -> Space:
         return len(positions) - 1
 
     parts = [Part("stem", (0,), partial(_input, 1, 3), _stem)]
-    factor, inside = (
-        2,
-        STEM,
-    )  # pixels of the image's edge per position, and channels, of what comes in
+    factor, inside = 2, STEM  # of the input: pixels of the image's edge per position, and channels
     for number, stage in enumerate(STAGES, 1):
         depth = add(f"stage{number} depth", DEPTHS)
         for index in range(max(DEPTHS)):

@@ -205,7 +205,7 @@ def test_a_space_scored_by_a_value(lolat: Command, model: Path, here: Path) -> N
     assert [(row["arch"], row["value"]) for row in answer["best"]] == [("0-2", 32.0), ("1-2", 32.0)]
     assert [row["arch"] for row in rows(here / "best.csv")] == ["0-2", "1-2"]
     lines = lolat.done(*ask).out.splitlines()
-    assert lines[0] == "tiny: 9 candidates scored"
+    assert lines[0] == "tiny: 9 candidates"
     assert lines[-1] == "written: best.csv"
 
 

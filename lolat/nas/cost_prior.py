@@ -1,15 +1,13 @@
-"""The fit of a search space to a few measured networks: pieces with a cost each, and a prior on the costs.
+"""The prior for a fit to a few measured networks, and the fit: a network's latency is a sum of costs.
 
-A network's latency is the sum of its pieces' costs (a convolution on an edge, a block in a layer, the parts
-that never change). A cost is the formula's terms, with coefficients of the device, times a factor of its
-own, which is 1 unless measurements say otherwise:
+A piece of a network (a convolution on an edge, a block in a layer, the parts that never change) has a cost:
+the formula's terms with coefficients of the device, times factors that it shares with like pieces:
 
     cost = (a*MACs + b*depthwise MACs + c*traffic + d*weights + e*ops) * exp(factors of the piece)
 
-All coefficients are positive. How far apart they may be, and how far a factor may be from 1, is the
-prior: few measurements move little, many move everything.
-
-From measurements follow the most probable costs under each assumption and how likely it is (`explain`).
+All coefficients are positive. The prior says how far apart they may be, and how far a factor may be from 1:
+few measurements move little, many move everything. `explain` gives the most probable costs under each
+assumption and how likely the assumption is.
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
-from lolat.nas.tables import Table
+from lolat.nas.tables import Table, along
 
 TERMS = ("macs", "depthwise", "traffic", "weights", "ops")
 MACS, DEPTHWISE, TRAFFIC, WEIGHTS, OPS = range(len(TERMS))
@@ -37,7 +35,7 @@ _FREE = 50.0  # standard deviation of the scale's logarithm: it may be anything
 
 
 def work(table: Table) -> np.ndarray:
-    """(choices of the table ..., TERMS) counts at batch size 1; traffic is that of convolutions too."""
+    """(choices of the table ..., TERMS) counts at batch size 1; traffic includes that of convolutions."""
     counts = dict(zip(COLUMNS, np.moveaxis(table.at(1).astype(np.float64), -1, 0), strict=True))
     moved = counts["acts"] + counts["inp"] + counts["traffic"]
     depthwise = counts["depthwise_macs"]
@@ -49,30 +47,34 @@ def work(table: Table) -> np.ndarray:
 class Pieces:
     """Pieces of a space under one assumption on how a device runs its networks.
 
-    `counts(rows)`: (networks, positions) integers into (networks, pieces) how often each occurs.
-    `terms`: (pieces, TERMS), a term's counts over those of an average network. `factors`: (pieces,
-    factors) 0 or 1, which factors a piece shares; `spread`: (factors,) standard deviations of their
-    logarithms. `log_prior`: how likely the assumption is before anything is measured. `overlap`: starting
-    operations and their work go on side by side, so the larger counts rather than the sum.
+    `counts(rows)`: (networks, positions) integers into (networks, pieces) how often each occurs. `terms`:
+    (pieces, TERMS), a term's counts over those of an average network. `members`: for each factor, which
+    pieces share it, (pieces,) 0 or 1, and the standard deviation of its logarithm. `log_prior`: how likely
+    the assumption is before anything is measured. `overlap`: the start of operations overlaps with their
+    work, so the larger counts rather than the sum.
     """
 
     name: str
     counts: Callable[[np.ndarray], np.ndarray]
     terms: np.ndarray
-    factors: np.ndarray
-    spread: np.ndarray
+    members: Sequence[tuple[np.ndarray, float]]
     log_prior: float
     overlap: bool = False
 
-    @property
-    def size(self) -> int:
-        """Number of parameters: the scale, the terms' and the factors' logarithms."""
-        return 1 + len(TERMS) + len(self.spread)
+    @cached_property
+    def factors(self) -> np.ndarray:
+        """(pieces, factors) 0 or 1."""
+        return np.column_stack([np.asarray(mask, dtype=np.float64) for mask, _ in self.members])
+
+    @cached_property
+    def prior_spread(self) -> np.ndarray:
+        """(size,) standard deviations of the parameters, whose means are 0; the scale is free."""
+        return np.array([_FREE, *TERM_SPREAD, *(spread for _, spread in self.members)])
 
     @property
-    def prior_spread(self) -> np.ndarray:
-        """(size,) standard deviations of the parameters; their means are 0, the scale is free."""
-        return np.concatenate([[_FREE], TERM_SPREAD, self.spread])
+    def size(self) -> int:
+        """Number of parameters: the logarithms of the scale, of the terms and of the factors."""
+        return len(self.prior_spread)
 
     def costs(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """((pieces,) costs, (pieces, size) their derivatives by the parameters)."""
@@ -80,9 +82,8 @@ class Pieces:
         base, parts = _overlapped(terms) if self.overlap else (terms.sum(axis=1), terms)
         scale = np.exp(parameters[0] + self.factors @ parameters[1 + len(TERMS) :])
         costs = base * scale
-        return costs, np.column_stack(
-            [costs, parts * scale[:, None], costs[:, None] * self.factors]
-        )
+        slopes = [costs, parts * scale[:, None], costs[:, None] * self.factors]
+        return costs, np.column_stack(slopes)
 
     def latency(self, counts: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """((networks,) latencies, (networks, size) derivatives of their logarithms)."""
@@ -112,37 +113,34 @@ def relative(terms: np.ndarray, average: np.ndarray) -> np.ndarray:
     return terms / np.where(average > 0.0, average, 1.0)
 
 
-def groups(memberships: Sequence[tuple[np.ndarray, float]]) -> tuple[np.ndarray, np.ndarray]:
-    """((pieces, factors) 0 or 1, (factors,) spreads) from (mask of pieces, spread) pairs."""
-    factors = np.column_stack([np.asarray(mask, dtype=np.float64) for mask, _ in memberships])
-    return factors, np.array([spread for _, spread in memberships])
-
+# ---- A space without a prior of its own.
 
 MOST_PIECES = 3000  # their covariance is a matrix of as many rows
 _CHOICE, _FIXED = 0.2, 0.5
 """How far costs may be from the formula (logarithm): all with one choice at a position; the fixed part."""
 
+Shares = Mapping[tuple[int, ...], np.ndarray]
+"""Positions -> (choices ..., TERMS)."""
+
 
 def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
     """Assumptions on a space that has none of its own; InputError for more than MOST_PIECES.
 
-    A piece is a combination of choices of a table: as it is, or what it has beyond what each of its
-    choices adds in any combination, which is a piece of its own.
+    A piece is a combination of choices of a table. The first assumption takes it as it is; the second takes
+    away what each of its choices adds in any combination, which becomes a piece of its own.
     """
     parts, fixed = _shares(tables)
     alone = dict(parts)
     for key in [k for k in parts if len(k) > 1]:
         for axis, position in enumerate(key):
             least = alone[key].min(axis=tuple(a for a in range(len(key)) if a != axis))
-            alone[key] = alone[key] - _along(key, (position,), least)
+            alone[key] = alone[key] - along(key, (position,), least)
             alone[position,] = alone.get((position,), 0.0) + least
     return [_pieces(name, "parts", parts, fixed), _pieces(name, "choices", alone, fixed)]
 
 
-def _pieces(
-    name: str, assumption: str, shares: Mapping[tuple[int, ...], np.ndarray], fixed: np.ndarray
-) -> Pieces:
-    """The pieces of {positions: (choices ..., TERMS)} and the fixed part, of the space `name`."""
+def _pieces(name: str, assumption: str, shares: Shares, fixed: np.ndarray) -> Pieces:
+    """The pieces of shares and the fixed part, of the space `name`."""
     shares = {key: share for key, share in shares.items() if share.any()}
     terms = [share.reshape(-1, len(TERMS)) for share in shares.values()]
     shapes = [(positions, share.shape[:-1]) for positions, share in shares.items()]
@@ -152,7 +150,7 @@ def _pieces(
             f"the space {name} has {len(pieces)} parts by choice; a fit to measured networks is of at most "
             f"{MOST_PIECES}"
         )
-    # Which choice each piece has at each position, -1 where it does not depend on the position.
+    # The choice of each piece at each position, -1 if it does not depend on the position.
     chosen = np.full((len(pieces), 1 + max((p for ps, _ in shapes for p in ps), default=0)), -1)
     first = 1
     for positions, sizes in shapes:
@@ -162,28 +160,24 @@ def _pieces(
     members = [
         (column == choice, _CHOICE) for column in chosen.T for choice in range(column.max() + 1)
     ]
-    factors, spread = groups([(np.arange(len(pieces)) == 0, _FIXED), *members])
+    members = [(np.arange(len(pieces)) == 0, _FIXED), *members]
     average = pieces[0] + sum(each.mean(axis=0) for each in terms)
-    counts_of = partial(_occurrences, tuple(shapes))
-    return Pieces(assumption, counts_of, relative(pieces, average), factors, spread, 0.0)
+    return Pieces(assumption, partial(occurrences, shapes), relative(pieces, average), members, 0.0)
 
 
 def _shares(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray], np.ndarray]:
-    """({positions: (choices ..., TERMS)}, (TERMS,) the fixed part) that add up to the counts, none below 0.
+    """(shares, (TERMS,) the fixed part) that add up to the counts, none below 0.
 
-    The tables of a function's networks are changes, which may be negative. So a table that another has
-    all positions of goes into it; and what a table has whatever its own choices are, into the one that
-    shares most positions with it, until the fixed part is left.
+    The tables of a function's networks are changes, which may be negative. So a table goes into one that
+    has all its positions; and what a table has whatever its own choices are goes into the one that shares
+    most positions with it, until the fixed part is left.
     """
     left: dict[tuple[int, ...], np.ndarray] = {}
     for table in sorted(tables, key=lambda t: -len(t.positions)):
         into = next((k for k in left if {*table.positions} <= {*k}), table.positions)
-        left[into] = left.get(into, 0.0) + _along(into, table.positions, work(table))
+        left[into] = left.get(into, 0.0) + along(into, table.positions, work(table))
     shares = {}
-    while True:
-        ways = [(len({*k} & {*other}), k, other) for k in left for other in left if other != k]
-        if not ways:
-            break
+    while ways := [(len({*k} & {*other}), k, other) for k in left for other in left if other != k]:
         # First those whose shared positions one other table has: there the sums stay exact.
         others = {k: {p for other in left if other != k for p in other} for k in left}
         _, key, to = max(ways, key=lambda way: way[0] - len(others[way[1]] & {*way[1]}))
@@ -191,24 +185,18 @@ def _shares(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray],
         own = tuple(axis for axis, p in enumerate(key) if p not in to)
         floor = counts.min(axis=own)
         shared = tuple(p for p in key if p in to)
-        shares[key] = counts - _along(key, shared, floor)
-        left[to] = left[to] + _along(to, shared, floor)
+        shares[key] = counts - along(key, shared, floor)
+        left[to] = left[to] + along(to, shared, floor)
     for key, counts in left.items():
         fixed = counts.min(axis=tuple(range(len(key))))
         shares[key] = counts - fixed
     return shares, fixed
 
 
-def _along(into: tuple[int, ...], positions: tuple[int, ...], counts: np.ndarray) -> np.ndarray:
-    """Counts by choice at `positions` with an axis for each of `into`, of length 1 for the others."""
-    padded = counts.reshape(*counts.shape[:-1], *[1] * (len(into) - len(positions)), len(TERMS))
-    return np.moveaxis(padded, range(len(positions)), [into.index(p) for p in positions])
-
-
-def _occurrences(
+def occurrences(
     shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], rows: np.ndarray
 ) -> np.ndarray:
-    """(networks, pieces): 1, and which combination each table of these (positions, sizes) has."""
+    """(networks, pieces): 1, and 1 for the combination that each table of (positions, sizes) has."""
     columns = [np.ones((len(rows), 1))]
     for positions, sizes in shapes:
         index = np.ravel_multi_index(tuple(rows[:, p] for p in positions), sizes)
@@ -314,19 +302,13 @@ def explain(
         counts = pieces.counts(rows)
         start = np.zeros(pieces.size)
         start[0] = np.median(np.log(times) - np.log(counts @ pieces.costs(start)[0]))
-        for (
-            noise
-        ) in NOISES:  # from the largest down: each fit begins at the result of the one before
+        for noise in NOISES:  # the largest first: each fit begins at the result of the one before
             problem = _Problem(pieces, counts, np.log(times), step**2 / 12.0, noise)
             start = problem.most_probable(start)
             curvature = problem.slopes(start)[1]
             fits.append((pieces, noise, start, curvature))
-            log_evidence.append(
-                pieces.log_prior
-                - problem.cost(start)
-                - 0.5 * np.linalg.slogdet(curvature)[1]
-                - np.sum(np.log(pieces.prior_spread))
-            )
+            volume = 0.5 * np.linalg.slogdet(curvature)[1] + np.sum(np.log(pieces.prior_spread))
+            log_evidence.append(pieces.log_prior - problem.cost(start) - volume)
     order = sorted(range(len(fits)), key=lambda i: -log_evidence[i])
     weights = np.exp([log_evidence[i] - log_evidence[order[0]] for i in order])
     weights[weights < SMALLEST_WEIGHT * weights.sum()] = 0.0
@@ -345,13 +327,14 @@ def outlying(
     error = np.log(times) - np.log(predicted)
     scale = np.sqrt(best.noise**2 + step**2 / 12.0 / predicted**2)
     absurd = (np.abs(error) > 8.0 * scale) & (np.abs(error) > np.log(1.25))
-    factors: np.ndarray = np.where(absurd, np.exp(error), 1.0)
-    return factors
+    return np.where(absurd, np.exp(error), 1.0)
 
 
 def spreads(explanations: Sequence[Explanation]) -> dict[str, np.ndarray]:
-    """By assumption (directions, pieces): the principal directions of the costs' covariance, to first
-    order, as standard deviations."""
+    """The principal directions of the costs' covariance, to first order, as standard deviations.
+
+    By assumption (directions, pieces).
+    """
     covariance: dict[str, np.ndarray] = {}
     total: dict[str, float] = {}
     for explanation in explanations:

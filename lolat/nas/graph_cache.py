@@ -1,9 +1,9 @@
-"""Networks of a space's function, kept on disk: a second command on the space starts at once.
+"""The networks of a space's function on disk: a second command on the space starts at once.
 
-A file is named by a hash of the function's place, the choices, the input size and the versions. It has the
+A hash of the function's place, the choices, the input size and the versions names a file. It holds the
 hash of each of the user's modules that were loaded when it was written, and is used while all are the
-same. Nothing is kept of a function that its module's text does not determine: a closure, a method, one that
-was typed in, or one whose module changed after it was loaded.
+same. No file is written for a function that its module's text does not determine: a closure, a method, one
+that was typed in, or one whose module changed after it was loaded.
 """
 
 from __future__ import annotations
@@ -29,18 +29,15 @@ from lolat.readers.cache import READERS, installed_version
 from lolat.readers.size import as_sizes
 
 STARTED = time.time()
+_OWN = os.path.dirname(os.path.dirname(__file__))
 LIBRARIES = tuple(
-    os.path.join(place, "")
-    for place in (
-        os.path.dirname(os.path.dirname(__file__)),
-        sysconfig.get_path("stdlib"),
-        sysconfig.get_path("platstdlib"),
-    )
+    os.path.join(folder, "")
+    for folder in (_OWN, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 )
 PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "torch", "torchvision", "timm", "transformers")
 
 
-class Kept(msgspec.Struct):
+class CachedGraphs(msgspec.Struct):
     """Candidates and their networks; `modules`: the hashes of the user's modules."""
 
     modules: dict[str, str]
@@ -48,26 +45,26 @@ class Kept(msgspec.Struct):
     graphs: list[Graph]
 
 
-def load(path: Path | None) -> Kept | None:
-    """The content of a file of `path_of`; None where there is none, or a module changed."""
+def load(path: Path | None) -> CachedGraphs | None:
+    """The content of a file of `path_of`; None if there is none, or a module changed."""
     with contextlib.suppress(Exception):  # there is none, or it is damaged
         if path is not None:
-            kept = msgspec.msgpack.decode(gzip.decompress(path.read_bytes()), type=Kept)
-            if all(_digest(module) == digest for module, digest in kept.modules.items()):
-                return kept
+            found = msgspec.msgpack.decode(gzip.decompress(path.read_bytes()), type=CachedGraphs)
+            if all(_digest(module) == digest for module, digest in found.modules.items()):
+                return found
     return None
 
 
 def save(path: Path | None, rows: list[tuple[int, ...]], graphs: list[Graph]) -> None:
-    """Keep candidates and their networks; nothing where the folder cannot be written to."""
+    """Write candidates and their networks; nothing if the folder cannot be written to."""
     with contextlib.suppress(Exception):
         if path is not None:
-            kept = Kept({module: _digest(module) for module in _modules()}, rows, graphs)
-            write_bytes(path, gzip.compress(msgspec.msgpack.encode(kept), 3, mtime=0))
+            found = CachedGraphs({module: _digest(module) for module in _modules()}, rows, graphs)
+            write_bytes(path, gzip.compress(msgspec.msgpack.encode(found), 3, mtime=0))
 
 
 def path_of(function: Any, choices: Mapping[str, Sequence[Any]], size: Any) -> Path | None:
-    """The file of a function's networks; None where they are not kept."""
+    """The file of a function's networks; None if its module's text does not determine them."""
     folder, code, modules = cache_folder(), getattr(function, "__code__", None), _modules()
     if folder is None or code is None or function.__closure__ or hasattr(function, "__self__"):
         return None
@@ -75,22 +72,19 @@ def path_of(function: Any, choices: Mapping[str, Sequence[Any]], size: Any) -> P
     if module not in modules or any(os.path.getmtime(m) > STARTED for m in modules):
         return None
     given = repr((function.__defaults__, function.__kwdefaults__, list(choices.items())))
-    if " at 0x" in given:  # an address says nothing of what stands there
+    if " at 0x" in given:  # an address says nothing of the object there
         return None
-    versions = [installed_version(package) for package in PACKAGES]
-    facts = [module, function.__qualname__, code.co_firstlineno, given, as_sizes(size), versions]
-    name = repr([*facts, __version__, READERS, FORMAT_VERSION])
-    return folder / f"{hashlib.sha256(name.encode()).hexdigest()}.space.gz"
+    place = [module, function.__qualname__, code.co_firstlineno, given, as_sizes(size)]
+    versions = [*map(installed_version, PACKAGES), __version__, READERS, FORMAT_VERSION]
+    return folder / f"{hashlib.sha256(repr([place, versions]).encode()).hexdigest()}.space.gz"
 
 
 def _modules() -> list[str]:
-    """The files of all modules that are loaded and neither Python's, nor installed, nor LoLat's."""
-    files = {
-        os.path.abspath(getattr(m, "__file__", None) or "") for m in list(sys.modules.values())
-    }
+    """The files of the loaded modules that are neither Python's, nor installed, nor LoLat's."""
+    loaded = (getattr(module, "__file__", None) or "" for module in [*sys.modules.values()])
     return [
         file
-        for file in sorted(files)
+        for file in sorted(set(map(os.path.abspath, loaded)))
         if file.endswith(".py") and not file.startswith(LIBRARIES) and os.path.isfile(file)
         and "site-packages" not in file and "dist-packages" not in file
     ]  # fmt: skip

@@ -14,24 +14,24 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.errors import InputError
-from lolat.nas import score, scorer, scoring, spaces
-from lolat.nas.scoring import ScoreResult
+from lolat.nas import enumeration, estimators, rank, spaces
+from lolat.nas.enumeration import Ranking
 from tests import synthetic
 from tests.nas.few_devices import some_cells
 
 SPACE = spaces.nasbench201.space()
 MODEL = Model(synthetic.document(), "desk")
 ROWS = np.array(list(itertools.product(range(5), repeat=6)), np.int8)
-Run = Callable[..., tuple[ScoreResult, list[dict[str, str]]]]
+Run = Callable[..., tuple[Ranking, list[dict[str, str]]]]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Scores the space, and reads the table."""
 
-    def call(**options: Any) -> tuple[ScoreResult, list[dict[str, str]]]:
+    def call(**options: Any) -> tuple[Ranking, list[dict[str, str]]]:
         path = tmp_path / "scores.csv"
-        result = score(SPACE, MODEL, path, **options)
+        result = rank(SPACE, MODEL, path, **options)
         with open(path, newline="") as file:
             return result, list(csv.DictReader(file))
 
@@ -73,7 +73,7 @@ def test_every_candidate_within_the_time_is_there_once_and_in_order(
 def test_the_best_by_a_value_of_ones_own(
     run: Run, truth: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scorer, "DECODED", 1000)  # many pieces
+    monkeypatch.setattr(estimators, "DECODED", 1000)  # many pieces
     limit = float(np.sort(truth)[5000:5002].mean())
     able = np.flatnonzero(truth <= limit)
     values = most_convolutions(ROWS)
@@ -93,7 +93,7 @@ def test_a_value_may_be_of_one_candidate_as_an_objective(
     desk, among = tmp_path / "desk.json", tmp_path / "among.csv"
     desk.write_text(json.dumps(synthetic.document()))
     among.write_text("\n".join(["arch", *some_cells(9)]))
-    best = score(
+    best = rank(
         SPACE, desk, tmp_path / "x.csv", among=among, best=9, value=lambda arch: arch.count("conv_3x3")
     ).best  # fmt: skip
     rows = np.array([SPACE.parse([c.arch])[0] for c in best])
@@ -130,7 +130,7 @@ def test_networks_of_a_table(run: Run, tmp_path: Path) -> None:
 def test_more_rows_than_a_table_should_have_are_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "MOST_ROWS", 1000)
+    monkeypatch.setattr(enumeration, "MOST_ROWS", 1000)
     with pytest.raises(InputError):
         run()
     assert len(run(best=1000)[1]) == 1000

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lolat import nas
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
 from lolat.nas import Space, search, spaces
-from lolat.nas.evolution import front
-from lolat.nas.pareto import Scores, SearchResult
-from lolat.nas.user_code import find_function, find_space
+from lolat.nas.search import SearchResult, front
+from lolat.nas.user_code import Objective, find_function, find_space
 from tests import synthetic
 from tests.nas.test_space import small
 from tests.training import known_device
@@ -25,7 +25,7 @@ from tests.training import known_device
 MODEL = Model(synthetic.document())
 SPACE = small()
 ROWS = SPACE.decode(np.arange(SPACE.size))
-TIMES = SPACE.scorer(MODEL).latency(ROWS)
+TIMES = nas.estimator(SPACE, MODEL).latency(ROWS)
 
 # ---- The front.
 
@@ -117,8 +117,8 @@ def smooth(candidate: tuple[int, ...]) -> float:
 
 
 def test_evolution_beats_as_many_random_candidates() -> None:
-    scorer = CELLS.scorer(MODEL)
-    limit = float(scorer.latency(np.full((1, 6), 3))[0])
+    estimator = nas.estimator(CELLS, MODEL)
+    limit = float(estimator.latency(np.full((1, 6), 3))[0])
     gains = []
     for seed in range(4):
         result = search(CELLS, MODEL, smooth, candidates=150, seed=seed)
@@ -127,7 +127,7 @@ def test_evolution_beats_as_many_random_candidates() -> None:
         ours = dominated_area(times, np.array([c.score for c in result.front]), limit)
         rows = CELLS.sample(150, seed)
         scores = np.array([smooth(tuple(r)) for r in rows])
-        gains.append(ours / dominated_area(scorer.latency(rows), scores, limit))
+        gains.append(ours / dominated_area(estimator.latency(rows), scores, limit))
     assert min(gains) > 1
     assert np.median(gains) > 1.05, "of 1.1 or so"
 
@@ -137,7 +137,7 @@ def climbed(start: tuple[int, ...], limit: float) -> float:
     best, score = np.array(start), smooth(start)
     while True:
         near = np.array([np.where(np.arange(6) == p, c, best) for p in range(6) for c in range(5)])
-        near = near[CELLS.scorer(MODEL).latency(near) <= limit]
+        near = near[nas.estimator(CELLS, MODEL).latency(near) <= limit]
         scores = [smooth(tuple(row)) for row in near]
         if max(scores) <= score:
             return score
@@ -146,7 +146,7 @@ def climbed(start: tuple[int, ...], limit: float) -> float:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_climbing_from_the_front_finds_nothing_better(seed: int) -> None:
-    limit = float(np.quantile(CELLS.scorer(MODEL).latency(CELLS.sample(2000)), 0.6))
+    limit = float(np.quantile(nas.estimator(CELLS, MODEL).latency(CELLS.sample(2000)), 0.6))
     result = search(CELLS, MODEL, smooth, candidates=150, seed=seed, max_ms=limit)
     best = max(climbed(c.candidate, limit) for c in result.front)
     assert result.front[-1].score == best
@@ -167,7 +167,7 @@ def test_only_candidates_within_the_time_are_scored_and_each_once() -> None:
     result = search(SPACE, MODEL, recorder, max_ms=limit, candidates=40)
     rows = recorder.rows
     assert len(rows) == len(set(rows)) == result.scored == (limit >= TIMES).sum()
-    assert max(SPACE.scorer(MODEL).latency(np.array(rows))) <= limit
+    assert max(nas.estimator(SPACE, MODEL).latency(np.array(rows))) <= limit
     assert choices(result) == best_possible(limit)
 
 
@@ -204,7 +204,7 @@ def test_a_function_gets_the_arguments_that_its_parameters_name() -> None:
         lambda choices: seen.append(choices) or 1,
         lambda choices, arch, more=5: seen.append((choices["kernel 2"], arch, more)) or 1,
     ):
-        assert Scores(SPACE, function).score(row) == 1.0
+        assert Objective(SPACE, function).score(row) == 1.0
     values = {"width 1": 16, "kernel 2": 5, "width 2": 8, "kernel 3": 5, "width 3": 16}
     assert seen == ["1-2-0-1-0", (1, 2, 0, 1, 0), values, (5, "1-2-0-1-0", 5)]
 
@@ -212,7 +212,7 @@ def test_a_function_gets_the_arguments_that_its_parameters_name() -> None:
 @pytest.mark.parametrize("function", [lambda foo: 1.0, lambda: 1.0, lambda arch, foo: 1.0])
 def test_a_function_of_other_parameters_is_refused_before_it_is_called(function: Any) -> None:
     with pytest.raises(InputError, match=r"name it arch .* candidate .* or choices"):
-        Scores(SPACE, function)
+        Objective(SPACE, function)
 
 
 def test_a_function_that_gives_no_number_is_refused() -> None:
@@ -258,20 +258,22 @@ def test_a_search_for_more_scores_as_many_as_are_missing(more: int, tmp_path: Pa
     assert result.scored == max(more, 30)
     with open(path, newline="") as file:
         rows = [(row["arch"], float(row["score"])) for row in csv.DictReader(file)]
-    times = CELLS.scorer(MODEL).latency(CELLS.parse([arch for arch, _ in rows])).round(9)
+    times = nas.estimator(CELLS, MODEL).latency(CELLS.parse([arch for arch, _ in rows])).round(9)
     best = front(times, np.array([score for _, score in rows]))
-    found = CELLS.scorer(MODEL).latency(np.array([c.candidate for c in result.front])).round(9)
+    found = (
+        nas.estimator(CELLS, MODEL).latency(np.array([c.candidate for c in result.front])).round(9)
+    )
     pairs = list(zip(found, (c.score for c in result.front), strict=True))
     assert pairs == [(times[i], rows[i][1]) for i in best]
 
 
 def test_half_a_line_at_the_end_of_the_file_is_computed_again(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
-    # Of a full disk, say; and of an older version, which wrote no objective.
-    path.write_text("arch,score\n0-0-0-0-0,1.0\n0-0-0-0-1,2")
-    scores = Scores(SPACE, lambda candidate: 25.0, path)
-    assert [scores.score(row) for row in ROWS[:2]] == [1.0, 25.0]
-    assert path.read_text() == "arch,score\n0-0-0-0-0,1.0\n0-0-0-0-1,25.0\n"
+    assert [Objective(SPACE, score, path).score(row) for row in ROWS[:3]] == [0.0, 11.0, 10.0]
+    written = path.read_text()
+    path.write_text(written[: written.rfind("-") + 4])  # of a full disk, say
+    assert Objective(SPACE, score, path).score(ROWS[2]) == 10.0
+    assert path.read_text() == written
 
 
 def test_a_candidate_without_a_score_is_not_scored_again(tmp_path: Path) -> None:
@@ -319,7 +321,7 @@ def test_a_wrong_table_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     for objective, scores in ((str(path), None), (score, path)):
         with pytest.raises(InputError):
-            Scores(SPACE, objective, scores)
+            Objective(SPACE, objective, scores)
     assert path.read_text() == text
 
 
@@ -336,7 +338,7 @@ def test_the_front_is_of_whole_networks() -> None:
 
 def test_the_front_on_a_gpu_is_of_whole_networks() -> None:
     model = Model(known_device.document(mode={"dtype": "amp"}))
-    limit = float(np.median(SPACE.scorer(model, 8).latency(ROWS)))
+    limit = float(np.median(nas.estimator(SPACE, model, 8).latency(ROWS)))
     front = search(SPACE, model, score, max_ms=limit, batch_size=8).front
     assert front
     for candidate in front:
@@ -357,7 +359,7 @@ def test_an_unknown_space(spec: str) -> None:
 def test_spaces_and_functions_by_name() -> None:
     assert find_space("fbnet").size == 9**22
     assert find_space("tests.nas.test_space:small").name == "small"
-    assert isinstance(find_space("tests.nas.test_pareto:SPACE"), Space)
-    assert find_function("tests.nas.test_pareto:score", "objective")((1, 0, 0, 0, 0)) == 12.0
+    assert isinstance(find_space("tests.nas.test_search:SPACE"), Space)
+    assert find_function("tests.nas.test_search:score", "objective")((1, 0, 0, 0, 0)) == 12.0
     with pytest.raises(InputError):
         find_function("tests.nas.test_space:SIDE", "objective")

@@ -8,7 +8,7 @@ import pytest
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
 from lolat.nas import Space
-from lolat.nas.pieces import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces, of_tables, work
+from lolat.nas.cost_prior import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces, of_tables, work
 from lolat.nas.spaces import SPACES, fbnet, nasbench201
 from tests.nas.few_devices import (
     EDGES,
@@ -16,7 +16,7 @@ from tests.nas.few_devices import (
     needed_edges,
     some_cells,
 )
-from tests.nas.test_factory import CHAIN, chain
+from tests.nas.test_decomposition import CHAIN, chain
 from tests.nas.test_space import small
 
 CIFAR, IMAGENET = fbnet.cifar(), fbnet.space()
@@ -123,6 +123,6 @@ def test_pieces_of_tables_add_up_to_the_terms_of_whole_networks() -> None:
 
 
 def test_a_space_of_too_many_pieces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lolat.nas.pieces.MOST_PIECES", 10)
+    monkeypatch.setattr("lolat.nas.cost_prior.MOST_PIECES", 10)
     with pytest.raises(InputError):
         small().assumptions()

@@ -2,14 +2,13 @@
 
 The counts of a candidate are split around the first choice of every position, the base (cut-HDMR; Rabitz
 and Alis, 1999): f(base) + the change by each choice alone + the further change by each pair of choices +
-... The interacting pairs (triples, fours) are found from candidates that are built and compared with their
-sums: some that together have every pair of choices of neighbors, then random ones, until twenty new ones
-need no further table. One that deviates is reduced to the fewest changes that still deviate; those get a
-table of all their choices.
+... Some candidates are built and compared with their sums: first a set that has every pair of choices of
+neighbors, then random ones, until twenty new ones need no further table. A candidate that deviates is
+reduced to the fewest changes that still deviate; those get a table of all their choices.
 
-This is done first with two choices a position, the first and the last: that takes few networks, finds most
-interactions, and refuses what does not decompose before thousands are built. The remaining deviation is
-reported, and refused above a tolerance.
+The search begins with two choices a position, the first and the last: that takes few networks, finds most
+interactions, and refuses a space that does not decompose before thousands are built. The remaining
+deviation is reported, and refused above a tolerance.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import inspect
 import itertools
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,18 +29,16 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.progress import Progress
-from lolat.nas import kept
-from lolat.nas.grid import Grid
+from lolat.nas import graph_cache
 from lolat.nas.tables import times_ms, totals
 from lolat.readers import read
 from lolat.readers.code import brief
 
 MOST_NETWORKS = 3000  # that a function is called for
-MOST_TOLERABLE = 0.2  # of a count that a sum may be off by: more says nothing
+MOST_TOLERABLE = 0.2  # relative error of a sum; a tolerance above it says nothing
 MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
-SOON_S = 1.5  # what takes no longer is not shown
 
 Row = tuple[int, ...]
 
@@ -52,8 +48,8 @@ class Decomposition:
     """How the networks of a function were split into tables.
 
     `together`: names of the positions of each table of several; `checked`: whole networks that were
-    compared with their sums; `deviation`: the largest one, relative to the network's total of that count,
-    and `column`, the count (None where all were exact); `built`: networks built in all.
+    compared with their sums; `deviation`: the largest one, relative to the network's total of the count
+    `column` (None if all were exact); `built`: networks built in all.
     """
 
     together: tuple[tuple[str, ...], ...]
@@ -71,78 +67,57 @@ class Decomposition:
         )
 
 
-@dataclass
 class Networks:
-    """Networks of a function, each built once.
+    """The networks of a function, each built once and numbered in this order.
 
-    `choices`: of each keyword argument the values; `input_size`: see `lolat.read`.
+    `choices`: the values of each keyword argument; `input_size`: as in `lolat.read`. InputError if the
+    function does not take the choices by name.
     """
 
-    function: Callable[..., Any]
-    choices: Mapping[str, Sequence[Any]]
-    input_size: Any
-
-    def __post_init__(self) -> None:
-        """InputError where the function does not take the choices, by name."""
+    def __init__(
+        self, function: Callable[..., Any], choices: Mapping[str, Sequence[Any]], input_size: Any
+    ) -> None:
+        self.function, self.choices, self.input_size = function, choices, input_size
+        self.name = self.place = getattr(function, "__name__", "factory")
+        if code := getattr(function, "__code__", None):
+            self.place += f" ({os.path.basename(code.co_filename)}, line {code.co_firstlineno})"
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
-        self._path: Path | None = None  # the file on disk, and how many networks it had
-        self._kept = 0
-        self._progress, self._left, self._shown, self._soon = Progress(), 0, False, 0.0
+        self._path: Path | None = None
+        self._progress, self._expected = Progress(), 0
         try:
-            inspect.signature(self.function).bind(**self.choices)
+            inspect.signature(function).bind(**choices)
         except TypeError as error:
             raise InputError(
-                f"{self.place} does not take the choices {', '.join(self.choices)} ({error}); expected "
+                f"{self.place} does not take the choices {', '.join(choices)} ({error}); expected "
                 "a choice for each of its parameters, by name"
             ) from None
         except ValueError:  # a signature that Python does not know
             pass
 
-    @property
-    def name(self) -> str:
-        """Of the function."""
-        return getattr(self.function, "__name__", "factory")
-
-    @property
-    def place(self) -> str:
-        """The function, and where a user mends it."""
-        code = getattr(self.function, "__code__", None)
-        where = (
-            f" ({os.path.basename(code.co_filename)}, line {code.co_firstlineno})" if code else ""
-        )
-        return self.name + where
-
     def build(self, values: Sequence[Any], name: str = "") -> Graph:
-        """The network of these values; InputError where the function fails or makes no network."""
+        """The network of these values; InputError if the function fails or makes no network."""
+        chosen = dict(zip(self.choices, values, strict=True))
         try:
-            return read(
-                self.function(**dict(zip(self.choices, values, strict=True))), self.input_size
-            )
+            return read(self.function(**chosen), self.input_size)
         except Exception as error:
-            pairs = zip(self.choices.items(), values, strict=True)
-            changed = {name: v for (name, options), v in pairs if v is not options[0]}
-            others = ", the others as first listed" if 0 < len(changed) < len(values) else ""
-            named = changed or dict(zip(self.choices, values, strict=True))
-            remedy = "mend the function, or leave out a choice"
+            changed = {n: v for n, v in chosen.items() if v is not self.choices[n][0]}
+            others = ", the others as first listed" if 0 < len(changed) < len(chosen) else ""
+            given = ", ".join(f"{n}={v!r}" for n, v in (changed or chosen).items())
+            remedy = "fix the function, or leave out a choice"
             if getattr(error, "code", "") == "input-size":
                 remedy = "give Space.from_factory(..., input_size=224), or the size that they have"
             raise InputError(
-                f"{self.place} failed for {', '.join(f'{n}={v!r}' for n, v in named.items())}{others}: "
-                f"{brief(error)}; expected a network for every combination of choices: {remedy}"
+                f"{self.place} failed for {given}{others}: {brief(error)}; expected a network for every "
+                f"combination of choices: {remedy}"
             ) from error
 
     def __len__(self) -> int:
         return len(self._graphs)
 
-    @property
-    def grown(self) -> bool:
-        """Whether there are more than on disk."""
-        return len(self) > self._kept
-
     def require(self, more: int, task: str) -> None:
-        """InputError where building `more` networks would be too many."""
+        """InputError if building `more` networks would be too many."""
         if len(self) + more > MOST_NETWORKS:
             raise InputError(
                 f"{self.place}: {task} takes {len(self) + more} networks, more than {MOST_NETWORKS}; "
@@ -150,16 +125,20 @@ class Networks:
             )
 
     def number(self, row: Row) -> int:
-        """The number of a candidate's network, which is built where it is new."""
+        """The number of a candidate's network, which is built if it is new."""
         if row not in self._number:
             self.require(1, "splitting its networks into tables")
             self._graphs.append(self._built(row))
             self._number[row] = len(self._graphs) - 1
-            self._step()
+            if self._expected:
+                text = f"building networks of {self.name} ({len(self)} so far)"
+                self._progress.start(text, self._expected)
+                self._expected = 0
+            self._progress.step()
         return self._number[row]
 
     def _built(self, row: Row) -> Graph:
-        """A candidate's network; an error is of the fewest changes from the first choices that fail."""
+        """A candidate's network; an error names the fewest changes from the first choices that fail."""
         try:
             return self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
         except InputError:
@@ -169,38 +148,24 @@ class Networks:
             raise
 
     def expect(self, more: int, progress: Progress) -> None:
-        """Some `more` networks are built now, of which `progress` is told where it takes long."""
+        """Begin a stage of some `more` networks; `progress` hears of it once one is built."""
         rest = math.prod(map(len, self.choices.values())) - len(self)
-        self._progress, self._left, self._shown = progress, min(more, rest), False
-        self._soon = self._soon or time.monotonic() + SOON_S
-
-    def _step(self) -> None:
-        """One network more was built."""
-        self._left -= 1
-        if self._shown:
-            self._progress.step()
-        elif time.monotonic() > self._soon:
-            self._shown = True
-            so_far = f"building networks of {self.name} ({len(self)} so far)"
-            self._progress.start(so_far, max(self._left, 1))
-        if self._left <= 0:
-            self._left, self._shown = FRESH_CHECKS, False
+        self._progress, self._expected = progress, max(min(more, rest), 1)
 
     def load(self) -> None:
         """Take the networks that are on disk, unless the base or the last one is another now."""
-        self._path = kept.path_of(self.function, self.choices, self.input_size)
-        if (found := kept.load(self._path)) is None:
+        self._path = graph_cache.path_of(self.function, self.choices, self.input_size)
+        if (found := graph_cache.load(self._path)) is None:
             return
         both = [self._built(found.rows[at]) for at in (0, -1)] + [found.graphs[0], found.graphs[-1]]
         counts = totals(both, 1, self.name)
         if (counts[:2] == counts[2:]).all():
-            self._graphs, self._kept = found.graphs, len(found.rows)
+            self._graphs = found.graphs
             self._number = {row: number for number, row in enumerate(found.rows)}
 
     def save(self) -> None:
-        """Keep the networks on disk, where there are more."""
-        if self.grown:
-            kept.save(self._path, list(self._number), self._graphs)
+        """Write the networks to disk."""
+        graph_cache.save(self._path, list(self._number), self._graphs)
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts of each at `batch_size`."""
@@ -221,7 +186,7 @@ class Networks:
 class ChangeTable:
     """The change by the choices at `positions` together, beyond the changes by fewer of them.
 
-    `numbers`: of the networks with those choices and the base elsewhere, an axis per position.
+    `numbers`: those of the networks with these choices and the base elsewhere, an axis per position.
     """
 
     networks: Networks
@@ -243,42 +208,46 @@ class ChangeTable:
         return changes
 
 
-class Finder:
-    """Finds the positions that interact.
+class Decomposer:
+    """Finds the positions that interact, and their `tables`, which add up to a candidate's counts.
 
-    `picks`: of each position the choices that are looked at; all, if not given. Rows are of them.
+    `picks`: the choices of each position that are compared, all if not given; rows are numbers of picks.
     """
 
     def __init__(
         self, networks: Networks, tolerance: float, picks: Sequence[Sequence[int]] | None = None
     ) -> None:
         self.networks, self.names, self.tolerance = networks, list(networks.choices), tolerance
-        sizes = Grid(tuple(len(v) for v in networks.choices.values())).sizes
-        self.picks = picks or [range(n) for n in sizes]
+        self.picks = picks or [range(len(v)) for v in networks.choices.values()]
         self.sizes = tuple(map(len, self.picks))
-        self.tables: dict[tuple[int, ...], ChangeTable] = {}  # they add up to a candidate's counts
+        self.tables: dict[tuple[int, ...], ChangeTable] = {}
+        self.found: Decomposition | None = None
         self._made: dict[tuple[tuple[int, ...], int], np.ndarray] = {}  # by positions, batch size
         self._checks: list[Row] = []
         networks.require(1 + sum(n - 1 for n in self.sizes), "a change of each position alone")
 
     def run(self, progress: Progress) -> Decomposition:
-        """Find the interactions; InputError where they are of too many positions, or networks."""
+        """Find the interactions, once; InputError if they are of too many positions, or networks."""
+        if self.found is not None:
+            return self.found
         networks = self.networks
         networks.load()
+        on_disk = len(networks)
         networks.expect(2 * len(self.sizes) + FRESH_CHECKS, progress)
         try:
-            ends = Finder(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
+            ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
             ends.find([])
             new = {key: math.prod(self.sizes[p] - 1 for p in key) for key in ends.tables}
             more = sum(new.values()) - len(networks)
             self._require(max(new, key=new.__getitem__), more)
             networks.expect(more + FRESH_CHECKS, progress)
-            found = self.find(list(ends.tables))
-            if networks.grown:
-                progress.note(f"{networks.name}: {found}")
-            return found
+            self.found = self.find(list(ends.tables))
+            if len(networks) > on_disk:
+                progress.note(f"{networks.name}: {self.found}")
+            return self.found
         finally:
-            networks.save()
+            if len(networks) > on_disk:
+                networks.save()
 
     def find(self, known: Sequence[tuple[int, ...]]) -> Decomposition:
         """The interactions among the `picks`; positions in `known` are known to interact."""
@@ -297,7 +266,7 @@ class Finder:
             checks += fresh
             if all(self._deviation(row)[0] <= self.tolerance for row in fresh):
                 break
-        worst, column = max(map(self._deviation, checks), key=lambda d: d[0])
+        worst, column = self._worst()
         together = [key for key in self.tables if len(key) > 1]
         largest = [k for k in together if not any(set(k) < set(other) for other in together)]
         return Decomposition(
@@ -315,7 +284,7 @@ class Finder:
             yield tuple(int(o[(b if p % 2 else a) % len(o)]) for p, o in enumerate(orders))
 
     def _add(self, key: tuple[int, ...]) -> None:
-        """Give some positions a table together, and all fewer of them one each."""
+        """Make a table of these positions together, and one of all fewer of them."""
         if key in self.tables:
             return
         for fewer in itertools.combinations(key, len(key) - 1) if key else ():
@@ -324,7 +293,7 @@ class Finder:
         if len(key) > 1:
             self._require(key, math.prod(n - 1 for n in shape))
         numbers = np.empty(shape, np.intp)
-        for chosen in itertools.product(*map(range, shape)):
+        for chosen in np.ndindex(shape):
             row = [0] * len(self.sizes)
             for position, choice in zip(key, chosen, strict=True):
                 row[position] = choice
@@ -332,15 +301,15 @@ class Finder:
         self.tables[key] = ChangeTable(self.networks, key, numbers)
 
     def _require(self, key: tuple[int, ...], more: int) -> None:
-        """InputError where `more` networks are too many, most of them for a table of `key`."""
+        """InputError if `more` networks are too many, most of them for a table of `key`."""
         self.networks.require(more, f"a table of {' with '.join(self.names[p] for p in key)}")
 
     def _number(self, row: Row) -> int:
-        """Of a row's network."""
+        """The number of a row's network."""
         return self.networks.number(tuple(p[c] for p, c in zip(self.picks, row, strict=True)))
 
     def _counts(self, key: tuple[int, ...], batch_size: int) -> np.ndarray:
-        """A table, made once."""
+        """The counts of a table, computed once."""
         if (key, batch_size) not in self._made:
             self._made[key, batch_size] = self.tables[key].at(batch_size)
         return self._made[key, batch_size]
@@ -357,27 +326,28 @@ class Finder:
             worst = max(worst, (float(error[at]), COLUMNS[at]))
         return worst
 
+    def _worst(self) -> tuple[float, str]:
+        """The largest deviation of all checks."""
+        return max(map(self._deviation, self._checks), key=lambda deviation: deviation[0])
+
     def _reduced(self, row: Row) -> tuple[int, ...]:
-        """The fewest positions whose choices in `row` deviate; InputError where they are too many."""
+        """The fewest positions whose choices in `row` deviate; InputError if they are too many."""
         changed = [p for p, choice in enumerate(row) if choice]
         for position in list(changed):
             fewer = [p for p in changed if p != position]
             without = tuple(c if p in fewer else 0 for p, c in enumerate(row))
             if self._deviation(without)[0] > self.tolerance:
                 changed = fewer
-        if len(changed) > MOST_TOGETHER:
-            error, column = max(map(self._deviation, self._checks), key=lambda d: d[0])
-            names = ", ".join(self.names[p] for p in changed)
-            off, accept = "far off", ""
-            if error < MOST_TOLERABLE:
-                off = f"off by up to {100 * error:.2g} %"
-                accept = (
-                    ", or accept it where the space is made: "
-                    f"Space.from_factory(..., tolerance={1.2 * error:.2g})"
-                )
-            raise InputError(
-                f"{self.networks.place} does not decompose: {names} change its {MEANINGS[column].words} "
-                f"together (sums are {off}), and tables are of {MOST_TOGETHER} positions at most; make "
-                f"one position of some of them{accept}"
-            )
-        return tuple(changed)
+        if len(changed) <= MOST_TOGETHER:
+            return tuple(changed)
+        error, column = self._worst()
+        off, accept = "far off", ""
+        if error < MOST_TOLERABLE:
+            off = f"off by up to {100 * error:.2g} %"
+            tolerance = f"Space.from_factory(..., tolerance={1.2 * error:.2g})"
+            accept = f", or accept it where the space is made: {tolerance}"
+        raise InputError(
+            f"{self.networks.place} does not decompose: {', '.join(self.names[p] for p in changed)} change "
+            f"its {MEANINGS[column].words} together (sums are {off}), and tables are of {MOST_TOGETHER} "
+            f"positions at most; make one position of some of them{accept}"
+        )

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lolat import nas
 from lolat.api.model import Model, load
 from lolat.device.predictors.extended import Extended
 from lolat.errors import InputError
-from lolat.nas.grid import CHUNK, Grid
-from lolat.nas.scorer import Scored, Scorer, best_of, compiled
-from lolat.nas.space import Space
+from lolat.nas import estimators
+from lolat.nas.enumeration import Candidates, best_of
+from lolat.nas.estimators import LatencyEstimator, compiled
+from lolat.nas.space import CHUNK, Grid, Space
 from lolat.nas.user_code import find_space
 from tests import synthetic
 from tests.nas.test_space import every
@@ -24,8 +26,10 @@ MODEL = Model(synthetic.document())
 PLAIN = Extended.linear(("ops",), (1.0,), 0.25)
 
 
-def made(sizes: list[int], tables: dict[tuple[int, ...], Any], formula: Any = PLAIN) -> Scorer:
-    """A scorer of made-up milliseconds."""
+def made(
+    sizes: list[int], tables: dict[tuple[int, ...], Any], formula: Any = PLAIN
+) -> LatencyEstimator:
+    """A estimator of made-up milliseconds."""
     return compiled(
         Grid(tuple(sizes)), [(p, np.asarray(t, float)) for p, t in tables.items()], formula, 1
     )
@@ -52,9 +56,9 @@ def bent_model() -> tuple[Model, float]:
 )  # fmt: skip
 def test_a_latency_is_the_models_own(model: Model, predictor: str | None, batch_size: int) -> None:
     space, rows, networks = every()
-    scorer = space.scorer(model, batch_size, predictor)
+    estimator = nas.estimator(space, model, batch_size, predictor)
     found = [model.predict(n, batch_size, predictor).latency_ms for n in networks]
-    np.testing.assert_allclose(scorer.latency(rows), found, rtol=1e-12)
+    np.testing.assert_allclose(estimator.latency(rows), found, rtol=1e-12)
 
 
 @pytest.mark.parametrize("mode", [{"dtype": "amp"}, {"dtype": "amp", "launch": "compiled"}])
@@ -64,7 +68,7 @@ def test_where_parts_change_each_other_whole_candidates_tell_by_how_much(
     space, rows, networks = every()
     model = Model(known_device.document(mode=mode))
     found = np.array([model.predict(n, 8).latency_ms for n in networks])
-    scored = space.scorer(model, 8).latency(rows)
+    scored = nas.estimator(space, model, 8).latency(rows)
     assert np.median(np.abs(scored / found - 1)) < 0.03
     assert np.corrcoef(scored, found)[0, 1] > 0.97
 
@@ -84,19 +88,19 @@ def test_a_host_decides_some_latencies(
     rows = space.sample(12, seed=5)
     found = [model.predict(space.network(row), batch_size) for row in rows]
     assert len({p.host_bound for p in found}) == 2
-    scorer = space.scorer(model, batch_size)
-    np.testing.assert_allclose(scorer.latency(rows), [p.latency_ms for p in found], rtol=most)
-    assert ("to within" in scorer.source) == (most > 1e-6)
+    estimator = nas.estimator(space, model, batch_size)
+    np.testing.assert_allclose(estimator.latency(rows), [p.latency_ms for p in found], rtol=most)
+    assert ("to within" in estimator.source) == (most > 1e-6)
 
 
 def test_a_host_and_networks_of_a_function() -> None:
     space, rows, networks = every()
     choices = {f"p{n}": p.choices for n, p in enumerate(space.positions)}
-    made = Space.from_factory(lambda **chosen: space._build((*chosen.values(),), ""), choices)
+    made = Space.from_factory(lambda **chosen: space.build((*chosen.values(),), ""), choices)
     host = {"start_ms": 1.0, "factor": 2.0, "source": "assumed"}
     model = Model(known_device.document(host=host))
     found = [model.predict(n, 4).latency_ms for n in networks]
-    np.testing.assert_allclose(made.scorer(model, 4).latency(rows), found, rtol=0.01)
+    np.testing.assert_allclose(nas.estimator(made, model, 4).latency(rows), found, rtol=0.01)
 
 
 def test_tables_of_any_positions_add_up() -> None:
@@ -108,38 +112,38 @@ def test_tables_of_any_positions_add_up() -> None:
         (5, 3): random.random((40, 60)), (3, 4): random.random((60, 50)), (4,): random.random(50),
         (5, 4, 3): random.random((40, 50, 60)),
     }  # fmt: skip
-    scorer = made(sizes, tables)
+    estimator = made(sizes, tables)
     rows = Grid(tuple(sizes)).sample(500, random)
     expected = [
         0.25 + sum(float(np.asarray(t)[tuple(row[p] for p in key)]) for key, t in tables.items())
         for row in rows
     ]
     for dtype in (np.int8, np.uint8, np.int32, np.int64, np.uint64):
-        np.testing.assert_allclose(scorer.latency(rows.astype(dtype)), expected, rtol=1e-12)
-    assert scorer.latency(rows[:0]).shape == (0,)
-    np.testing.assert_allclose(scorer.latency(rows[::2]), expected[::2], rtol=1e-12)
-    np.testing.assert_allclose(scorer.latency(np.asfortranarray(rows)), expected, rtol=1e-12)
+        np.testing.assert_allclose(estimator.latency(rows.astype(dtype)), expected, rtol=1e-12)
+    assert estimator.latency(rows[:0]).shape == (0,)
+    np.testing.assert_allclose(estimator.latency(rows[::2]), expected[::2], rtol=1e-12)
+    np.testing.assert_allclose(estimator.latency(np.asfortranarray(rows)), expected, rtol=1e-12)
 
 
 def test_more_choices_than_a_byte_holds() -> None:
     table = np.arange(70_000.0)
-    scorer = made([70_000, 2], {(0,): table, (1,): [0.0, 0.5]})
+    estimator = made([70_000, 2], {(0,): table, (1,): [0.0, 0.5]})
     rows = np.array([[69_999, 1], [0, 0], [65_536, 0]])
-    assert scorer.latency(rows).tolist() == [70_999.75 - 1000.0, 0.25, 65_536.25]
+    assert estimator.latency(rows).tolist() == [70_999.75 - 1000.0, 0.25, 65_536.25]
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int64])
 def test_a_wrong_choice_is_named_wherever_it_is(dtype: Any) -> None:
-    scorer = made([3, 3], {(0,): [1, 2, 3], (1,): [1, 2, 3]})
+    estimator = made([3, 3], {(0,): [1, 2, 3], (1,): [1, 2, 3]})
     rows = np.zeros((CHUNK + 10, 2), dtype)
     for wrong in (3, -1):
         rows[CHUNK + 3, 1] = wrong
         with pytest.raises(InputError, match=f"row {CHUNK + 3} has {wrong} at position 1"):
-            scorer.latency(rows)
+            estimator.latency(rows)
     with pytest.raises(InputError, match=r"shape \(candidates, 2\)"):
-        scorer.latency(np.zeros((4, 3), dtype))
+        estimator.latency(np.zeros((4, 3), dtype))
     with pytest.raises(InputError, match="type float64"):
-        scorer.latency(np.zeros((4, 2)))
+        estimator.latency(np.zeros((4, 2)))
 
 
 PIECES = st.lists(st.lists(st.sampled_from([1.0, 2.0, 3.0, np.nan]), max_size=9), max_size=5)
@@ -147,10 +151,10 @@ PIECES = st.lists(st.lists(st.sampled_from([1.0, 2.0, 3.0, np.nan]), max_size=9)
 
 @given(PIECES, st.integers(1, 12))
 def test_the_best_are_those_of_brute_force(pieces: list[list[float]], k: int) -> None:
-    best, every = Scored.none(), list[float]()
+    best, every = Candidates.none(), list[float]()
     for piece in pieces:
         indices = np.arange(len(every), len(every) + len(piece))
-        best = best_of(best, Scored(indices, 0.5 * indices, np.array(piece, float)), k)
+        best = best_of(best, Candidates(indices, 0.5 * indices, np.array(piece, float)), k)
         every += piece
     able = [i for i, value in enumerate(every) if value == value]
     expected = sorted(able, key=lambda i: (-every[i], i))[:k]
@@ -159,13 +163,12 @@ def test_the_best_are_those_of_brute_force(pieces: list[list[float]], k: int) ->
     assert best.values.tolist() == [every[i] for i in expected]
 
 
-def test_a_range_in_pieces() -> None:
+def test_a_range_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimators, "DECODED", 1000)
     sizes = [5, 7, 9, 11, 13, 4]
-    scorer = made(sizes, {(p,): np.arange(n) for p, n in enumerate(sizes)})
+    estimator = made(sizes, {(p,): np.arange(n) for p, n in enumerate(sizes)})
     for start, stop in ((0, None), (10, 30_000)):
-        indices, rows, times = map(
-            np.concatenate, zip(*scorer.chunks(start, stop, 1000), strict=True)
-        )
-        assert indices.tolist() == list(range(start, stop or scorer.grid.size))
+        indices, rows, times = map(np.concatenate, zip(*estimator.chunks(start, stop), strict=True))
+        assert indices.tolist() == list(range(start, stop or estimator.grid.size))
         assert rows.tolist() == Grid(tuple(sizes)).decode(indices).tolist()
         assert times.tolist() == (0.25 + rows.sum(axis=1)).tolist()

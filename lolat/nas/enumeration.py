@@ -1,0 +1,245 @@
+"""Latencies of all candidates of a space, or of the networks of a table, as a CSV table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from lolat.device import Device, load
+from lolat.device.intervals import COVERAGE
+from lolat.errors import InputError, arg
+from lolat.io.progress import Progress
+from lolat.io.results import Result, dict_of
+from lolat.io.tables import read_table, to_csv
+from lolat.io.writing import AnyPath, check_file, write_bytes
+from lolat.nas.estimators import DECODED, LatencyEstimator
+from lolat.nas.fewshot import FewShotModel, answers, estimator
+from lolat.nas.search import none_within
+from lolat.nas.space import Space
+from lolat.nas.user_code import call_with, find_function, find_space, parameters, user_code
+
+BEST = 10  # of the result, unless another number is asked for
+MOST_ROWS = 10_000_000  # of the table
+Value = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class BestCandidate:
+    """One of the best; `value`: its number by a function of the user's that ranks the candidates."""
+
+    arch: str
+    choices: dict[str, Any]
+    latency_ms: float
+    value: float | UnsetType
+
+
+@dataclass(frozen=True, repr=False)
+class Ranking(Result):
+    """Candidates of a space by latency: how many, how many are within `max_ms`, and the best.
+
+    `source` describes the latencies. `interval_ms`, `coverage`, `in_domain`, `warnings`: those of the
+    first of the best, as `predict` has them.
+    """
+
+    space: str
+    size: int
+    batch_size: int
+    predictor: str
+    source: str
+    max_ms: float | None
+    scored: int
+    within: int
+    output: str
+    best: tuple[BestCandidate, ...]
+    interval_ms: tuple[float, float] | None = None
+    coverage: float | None = None
+    in_domain: bool | None = None
+    warnings: tuple[str, ...] = ()
+
+    def words(self) -> str:
+        """The number of candidates, and of those within the time."""
+        budget = "" if self.max_ms is None else f", {self.within:,} within {self.max_ms:g} ms"
+        return f"{self.space}: {self.scored:,} candidates{budget}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each of the best: arch, latency_ms (, value), and its choice at each position."""
+        rows = [dict_of(candidate) for candidate in self.best]
+        return [row | row.pop("choices") | row for row in rows]
+
+
+class Candidates(NamedTuple):
+    """Candidates: (n,) `indices`, `times` in ms, `values`, of which the largest is best."""
+
+    indices: np.ndarray
+    times: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def none(cls) -> Candidates:
+        """No candidate."""
+        return cls(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Candidates]) -> Candidates:
+        """The candidates of all parts."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def best_of(best: Candidates, part: Candidates, k: int) -> Candidates:
+    """The `k` best of those before and of a part, best first, of equal ones the smaller index.
+
+    A NaN value is never among them.
+    """
+    least = best.values[-1] if len(best.values) == k else -math.inf
+    able = part.values >= least  # false for a NaN
+    both = Candidates.joined([best, Candidates(*(column[able] for column in part))])
+    order = np.lexsort((both.indices, -both.values))[:k]
+    return Candidates(*(column[order] for column in both))
+
+
+def rank(
+    space: str | Space,
+    model: AnyPath | Device,
+    output: AnyPath,
+    *,
+    among: AnyPath | None = None,
+    max_ms: float | None = None,
+    best: int | None = None,
+    value: str | Value | None = None,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    progress: Progress | None = None,
+) -> Ranking:
+    """Write the latencies of all candidates of a space, or of those of a table, and find the best.
+
+    `space`, `model`: as for `search`. `output`: a CSV table with the columns arch, latency_ms (low_ms and
+    high_ms, by samples) (value). `among`: a CSV table with the column arch; without it all candidates.
+    `max_ms`: only candidates that take at most this. `best`: only so many, the fastest, or those of the
+    largest `value`: a function like `objective` of `search`, or one from (n, positions) integers to (n,)
+    numbers, or a name, "package.module:callable".
+
+    Raises AnswerIsNo if no candidate is within the time; InputError for a wrong argument, and for more
+    than ten million rows.
+    """
+    shown = progress or Progress()
+    loaded = model if isinstance(model, Device) else load(model)
+    of_space = find_space(space, shown)
+    function = None if value is None else find_function(value, "value")
+    check_file(output, "output", make_folder=True)
+    rows = None if among is None else of_space.parse_table(read_table(str(among), ("arch",)))
+    count = of_space.grid.countable() if rows is None else len(rows)
+    decode: Callable[[Any], np.ndarray] = of_space.decode if rows is None else rows.__getitem__
+    latencies = estimator(of_space, loaded, batch_size, predictor, shown)
+    ranked = _Ranked(of_space, function, math.inf if max_ms is None else max_ms, best)
+    for part in _parts(latencies, rows, shown):
+        ranked.add(*part)
+    result = Ranking(
+        of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, max_ms, count,
+        ranked.within, str(output), (),
+    )  # fmt: skip
+    if not ranked.within and max_ms is not None:
+        raise none_within(result, ranked.fastest)
+    top, chosen = ranked.top, ranked.chosen()
+    _write(output, of_space, latencies, decode(chosen.indices), chosen, function is not None)
+    best_rows = decode(top.indices)
+    result = replace(result, best=_named(of_space, best_rows, top, function is not None))
+    for first in answers(latencies, of_space, loaded, best_rows[:1]):
+        result = replace(
+            result, interval_ms=first.interval_ms, coverage=first.coverage, in_domain=first.in_domain,
+            warnings=first.warnings,
+        )  # fmt: skip
+    return result
+
+
+class _Ranked:
+    """The candidates within `limit` ms: how many, the best by `function`, and all if no `best` is given."""
+
+    def __init__(
+        self, space: Space, function: Value | None, limit: float, best: int | None
+    ) -> None:
+        self.space, self.function, self.limit, self.best = space, function, limit, best
+        self.top = Candidates.none()
+        self.all = [self.top]
+        self.within, self.fastest = 0, math.inf
+
+    def add(self, indices: np.ndarray, rows: np.ndarray, times: np.ndarray) -> None:
+        """Take a part; InputError if more candidates are to be written than a table should have."""
+        self.fastest = min(self.fastest, float(times.min(initial=math.inf)))
+        able = times <= self.limit
+        indices, rows, times = indices[able], rows[able], times[able]
+        values = -times if self.function is None else _values(self.function, self.space, rows)
+        part = Candidates(indices, times, values)
+        self.top = best_of(self.top, part, self.best or BEST)
+        self.within += len(times)
+        if self.best is None:
+            self.all.append(part)
+            if self.within > MOST_ROWS:
+                raise InputError(
+                    f"more than {MOST_ROWS:,} candidates are to be written; give {arg('best')} or a "
+                    f"smaller {arg('max_ms')}"
+                )
+
+    def chosen(self) -> Candidates:
+        """The candidates for the table."""
+        return Candidates.joined(self.all) if self.best is None else self.top
+
+
+def _parts(
+    latencies: LatencyEstimator, rows: np.ndarray | None, progress: Progress
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(indices, rows, latencies) of the rows, or of all candidates in parts."""
+    if rows is not None:
+        yield np.arange(len(rows)), rows, latencies.latency(rows)
+        return
+    count = latencies.grid.countable()
+    if count > DECODED:
+        progress.start("estimating latencies", -(-count // DECODED))
+    for part in latencies.chunks():
+        yield part
+        if count > DECODED:
+            progress.step()
+
+
+def _named(
+    space: Space, rows: np.ndarray, top: Candidates, has_values: bool
+) -> tuple[BestCandidate, ...]:
+    """The best as a result has them."""
+    archs, choices = map(space.arch, rows), map(space.named, rows)
+    values_of = top.values.tolist() if has_values else repeat(UNSET)
+    return tuple(map(BestCandidate, archs, choices, top.times.tolist(), values_of))
+
+
+def _values(function: Value, space: Space, rows: np.ndarray) -> np.ndarray:
+    """The user's number for each candidate; InputError for anything else."""
+    named = parameters(function, whole_space=True)
+    with user_code(arg("value"), "expected a number for each candidate"):
+        each = (call_with(function, named, space, row) for row in rows)
+        values = np.asarray(list(each) if named else function(rows), float)
+    if values.shape != (len(rows),):
+        raise InputError(
+            f"{arg('value')} returned an array of shape {values.shape} for candidates of shape "
+            f"{rows.shape}; expected a number for each, shape ({len(rows)},); or name its parameter arch, "
+            "candidate or choices, to be asked for one at a time"
+        )
+    return values
+
+
+def _write(
+    output: AnyPath, space: Space, latencies: LatencyEstimator, rows: np.ndarray,
+    chosen: Candidates, has_values: bool,
+) -> None:  # fmt: skip
+    """Write candidates as a CSV table."""
+    columns = {"latency_ms": chosen.times}
+    if isinstance(latencies, FewShotModel):
+        columns["low_ms"], columns["high_ms"] = latencies.interval(rows, COVERAGE)
+    if has_values:
+        columns["value"] = chosen.values
+    cells = (map("{:.7g}".format, column) for column in columns.values())
+    lines = zip(map(space.arch, rows), *cells, strict=True)
+    write_bytes(output, to_csv(["arch", *columns], lines).encode())

@@ -1,0 +1,241 @@
+"""Latencies of candidates by table look-ups: the milliseconds of every part by choice.
+
+An estimator holds only numpy arrays and the formula's constants, so that it can be pickled to a worker.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lolat.device import Device
+from lolat.device.predicting import as_whole
+from lolat.device.predictors.formula import Formula
+from lolat.device.predictors.kernels import Kernels
+from lolat.graph.counts import COLUMNS
+from lolat.nas.space import CHUNK, Grid, Space
+from lolat.nas.tables import DEVICE, HOST, LATENCY, MORE, along, times_ms
+
+DECODED = 16 * CHUNK  # candidates of an index range at a time
+MERGED = 8192  # entries of a table that stands for several: 64 KiB
+SMALL_INDEX = 2**16 - 1  # entries that a uint16 can index and count
+WHOLE_CANDIDATES = 32  # predicted whole, to correct for the effect of parts on each other
+LEAST_SPREAD = 0.02  # of their times: below, a line through them says nothing
+
+Times = tuple[tuple[int, ...], np.ndarray]
+"""Positions, and the milliseconds of each combination of their choices."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LatencyEstimator(ABC):
+    """Latencies of the candidates of one space, on one device, at one batch size.
+
+    `predictor`: the formula's name, or "samples"; `source`: a description of it.
+    """
+
+    grid: Grid
+    batch_size: int
+    predictor: str
+    source: str
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.source}, batch {self.batch_size}>"
+
+    @abstractmethod
+    def latency(self, candidates: Any) -> np.ndarray:
+        """(n,) milliseconds of (n, positions) integers.
+
+        InputError for a row that is not a candidate; it names the row.
+        """
+
+    def chunks(
+        self, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(indices, rows, latencies) of all candidates from `start` to before `stop`, DECODED at a time.
+
+        InputError if an int64 cannot index the space.
+        """
+        end = self.grid.countable() if stop is None else stop
+        for first in range(start, end, DECODED):
+            indices = np.arange(first, min(first + DECODED, end), dtype=np.int64)
+            rows = self.grid.between(first, first + len(indices))
+            yield indices, rows, self.latency(rows)
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """A table of milliseconds, flat; its index is made position by position (Horner's method)."""
+
+    positions: tuple[int, ...]
+    sizes: tuple[int, ...]
+    table: np.ndarray
+
+    def index(self, columns: np.ndarray) -> np.ndarray:
+        """(n,) indices into the table from (positions of the space, n) choices, unsigned."""
+        integer = np.uint16 if len(self.table) <= SMALL_INDEX else np.int64
+        index = columns[self.positions[0]].astype(integer)
+        for position, size in zip(self.positions[1:], self.sizes[1:], strict=True):
+            index *= size
+            index += columns[position]
+        return index
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TableEstimator(LatencyEstimator):
+    """Latencies by table look-ups.
+
+    `formula`: the model's, which may bend the sum; `constant`: milliseconds of the call and of the parts
+    that no choice changes.
+    """
+
+    look_ups: tuple[LookUp, ...]
+    formula: Formula
+    constant: float
+
+    def latency(self, candidates: Any) -> np.ndarray:
+        """See `LatencyEstimator`."""
+        rows = np.asarray(candidates)
+        self.grid.require_shape(rows)
+        sizes, unsigned = np.asarray(self.grid.sizes), rows.dtype.str.replace("i", "u")
+        integer = np.uint16 if max(self.grid.sizes) <= SMALL_INDEX else np.int64
+        times = np.full(len(rows), self.constant)
+        for start in range(0, len(rows), CHUNK):
+            # Unsigned, a negative number is a large one.
+            columns = np.ascontiguousarray(rows[start : start + CHUNK].T).view(unsigned)
+            if (columns.max(axis=1) >= sizes).any():
+                self.grid.checked(rows)
+            columns = columns.astype(integer, copy=False)
+            for look_up in self.look_ups:
+                found = look_up.table.take(look_up.index(columns), mode="clip")
+                times[start : start + CHUNK] += found
+        self.formula.bend(times)
+        return times
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HostEstimator(LatencyEstimator):
+    """Latencies if a host starts one operation after the other: see `lolat.nas.tables.times_ms`.
+
+    `device`, `host`: the times of which the longer counts; `more`: the latency beyond it.
+    """
+
+    device: TableEstimator
+    host: TableEstimator
+    more: TableEstimator
+
+    def latency(self, candidates: Any) -> np.ndarray:
+        """See `LatencyEstimator`."""
+        longer = np.maximum(self.device.latency(candidates), self.host.latency(candidates))
+        return longer + np.maximum(self.more.latency(candidates), 0.0)
+
+
+def compiled(
+    grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int
+) -> TableEstimator:
+    """An estimator from tables of milliseconds, neighbors merged while their product stays small."""
+    merged: list[Times] = []
+    for item in sorted((t for t in times if t[0]), key=lambda t: t[0]):
+        before = merged[-1][0] if merged else ()
+        union = tuple(dict.fromkeys([*before, *item[0]]))
+        if union == before or (before and math.prod(grid.sizes[p] for p in union) <= MERGED):
+            merged[-1] = union, along(union, *merged[-1]) + along(union, *item)
+        else:
+            merged.append(item)
+    look_ups = tuple(
+        LookUp(positions, table.shape, np.ascontiguousarray(table.reshape(-1)))
+        for positions, table in merged
+    )
+    constant = formula.constant + sum(float(table) for positions, table in times if not positions)
+    return TableEstimator(
+        grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula, constant=constant,
+        predictor=formula.name, source=f"the formula {formula.name}, of inference",
+    )  # fmt: skip
+
+
+# ---- A space's latencies by a model's formula of inference.
+
+
+def by_formula(
+    space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
+) -> LatencyEstimator:
+    """The estimator by the formula of inference, whatever samples the model has."""
+    formula, size = model.predictor(predictor), as_whole(batch_size)
+    if not isinstance(formula, Kernels):
+        return compiled(space.grid, latency_tables(space, model, size, predictor)[1], formula, size)
+    rows, whole = _whole(space, formula, size)
+    kinds = [LATENCY] if formula.host is None else [LATENCY, DEVICE, HOST, MORE]
+    all_times = _by_operation(space, formula, size, kinds, rows, whole)
+    alone, *of_host = (compiled(space.grid, times, formula, size) for times in all_times)
+    estimators: list[LatencyEstimator] = [alone]
+    if of_host:  # if a compiler joins operations across parts, the sum of latencies may be nearer
+        device, host, more = of_host
+        both = HostEstimator(
+            grid=space.grid, batch_size=size, predictor=alone.predictor, source=alone.source,
+            device=device, host=host, more=more,
+        )  # fmt: skip
+        estimators.append(both)
+    errors = [np.abs(e.latency(rows) / whole[:, LATENCY] - 1.0) for e in estimators]
+    best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
+    found, off = estimators[best], float(errors[best].max())
+    if off < 1e-9:
+        return found
+    exact = f"{found.source}, to within {100 * off:.2g} % for {len(rows)} whole networks"
+    return replace(found, source=exact)
+
+
+def latency_tables(
+    space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
+) -> tuple[Formula, list[Times]]:
+    """The formula, and tables of milliseconds that add up, with its constant, to a latency.
+
+    A formula that bends is applied to the sum. Errors as of `estimator`.
+    """
+    formula, size = model.predictor(predictor), as_whole(batch_size)
+    if isinstance(formula, Kernels):
+        return formula, _by_operation(
+            space, formula, size, [LATENCY], *_whole(space, formula, size)
+        )[0]
+    columns = [COLUMNS.index(f) for f in formula.features]
+    slopes = np.asarray(formula.slopes)
+    return formula, [(t.positions, t.at(size)[..., columns] @ slopes) for t in space.tables]
+
+
+def _whole(space: Space, formula: Kernels, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """A few candidates, and (n, 4) `times_ms` of their whole networks."""
+    rows = space.sample(WHOLE_CANDIDATES, seed=0)
+    graphs = map(space.network, rows)
+    return rows, np.array([times_ms(formula, g, batch_size, whole=True) for g in graphs])
+
+
+def _by_operation(
+    space: Space, formula: Kernels, batch_size: int, kinds: list[int], rows: np.ndarray,
+    whole: np.ndarray,
+) -> list[list[Times]]:  # fmt: skip
+    """The tables of some of `times_ms`, by a formula that takes operations one by one.
+
+    Parts change each other: a compiler joins operations of two, half precision converts between them.
+    So a line through the times of whole candidates over the sums of their parts corrects the sums.
+    """
+    tables = [(t.positions, t.ms(formula, batch_size)) for t in space.tables]
+    found = []
+    for kind in kinds:
+        times: list[Times] = [(positions, table[..., kind]) for positions, table in tables]
+        if kind == MORE:  # parts tell nothing of it, whole networks all
+            found.append(times if space.decomposition else [])
+            continue
+        sums = compiled(space.grid, times, formula, batch_size).latency(rows)
+        actual = whole[:, kind]
+        if not np.allclose(sums, actual, rtol=1e-9):
+            line = np.column_stack([sums, np.ones(len(sums))]) / actual[:, None]
+            slope, offset = np.linalg.lstsq(line, np.ones(len(sums)), rcond=None)[0]
+            if np.ptp(sums) < LEAST_SPREAD * sums.mean() or slope <= 0.0:
+                slope, offset = 1.0, float(np.median(actual - sums))
+            times = [(positions, slope * table) for positions, table in times]
+            times.append(((), np.array(offset)))
+        found.append(times)
+    return found

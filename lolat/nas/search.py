@@ -1,0 +1,390 @@
+"""The front of latency and score in a space: latency from a model, the score from the user.
+
+The score is expensive. So the search asks for it only of candidates within the time, and never twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from lolat.device import Device, load
+from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.io.progress import Progress
+from lolat.io.results import Result
+from lolat.io.writing import AnyPath, check_file
+from lolat.nas.estimators import LatencyEstimator
+from lolat.nas.fewshot import answers, estimator
+from lolat.nas.space import Grid, Space
+from lolat.nas.user_code import Objective, find_space
+
+CANDIDATES = 200
+EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
+
+
+@dataclass(frozen=True)
+class FrontCandidate:
+    """A network of the front: its choices as integers and by name, its latency, its score.
+
+    `interval_ms` holds the latency with probability `coverage`; `in_domain`: for samples whether one is as
+    fast and one as slow.
+    """
+
+    arch: str
+    candidate: tuple[int, ...]
+    choices: dict[str, Any]
+    latency_ms: float
+    score: float
+    interval_ms: tuple[float, float] | None
+    coverage: float | None
+    in_domain: bool | None
+
+
+@dataclass(frozen=True, repr=False)
+class SearchResult(Result):
+    """The front of a space of `size` candidates, by latency; `source` describes the latencies.
+
+    `scored`, `unscored`: candidates with a score and without one; `fastest_ms`: the shortest latency of
+    all candidates if none is within the time (exit code 3) and the front is empty.
+    """
+
+    space: str
+    size: int
+    batch_size: int
+    predictor: str
+    source: str
+    method: str
+    max_ms: float | None
+    scored: int
+    unscored: int
+    front: tuple[FrontCandidate, ...]
+    fastest_ms: float | UnsetType = UNSET
+
+    def words(self) -> str:
+        """The number of candidates that were scored, and of those on the front."""
+        budget = "" if self.max_ms is None else f" within {self.max_ms:g} ms"
+        without = f" ({self.unscored} more have no score)" if self.unscored else ""
+        size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
+        return (
+            f"{self.space}: {size} candidates, {self.method} search: {self.scored:,} scored{budget}"
+            f"{without}, {len(self.front)} on the front"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each network of the front: arch, latency_ms, low_ms, high_ms, in_domain, score, and
+        its choice at each position."""
+        rows = []
+        for c in self.front:
+            low, high = c.interval_ms or (None, None)
+            bounds = {"low_ms": low, "high_ms": high, "in_domain": c.in_domain}
+            row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
+            rows.append(row | c.choices | row)  # a position of such a name gives way
+        return rows
+
+
+def search(
+    space: str | Space,
+    model: AnyPath | Device,
+    objective: AnyPath | Callable[..., Any],
+    *,
+    max_ms: float | None = None,
+    candidates: int | None = None,
+    seed: int | None = None,
+    lower_is_better: bool = False,
+    batch_size: int = 1,
+    predictor: str | None = None,
+    accuracy: AnyPath | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Find the fastest candidates of a space at each score, and the best at each latency, on a device.
+
+    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar, ofa) or "package.module:callable".
+    `model`: a `Model`, or an argument of `lolat.load`. `objective`: a CSV file with the columns arch and
+    score, all of whose networks are compared; or a function that scores one candidate (its parameter is
+    named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
+    that take at most this. `candidates`: how many a function scores (None: 200): all of a space that has no
+    more, else the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
+    such as a loss. `accuracy`: a CSV file to which each score of a function is added at once, and which a
+    later search reads; with more `candidates` it scores only as many as are missing.
+
+    Raises AnswerIsNo if no candidate is within the time, or none has a score; InputError for a wrong
+    argument.
+    """
+    shown = progress or Progress()
+    loaded = model if isinstance(model, Device) else load(model)
+    check_file(accuracy, "accuracy")
+    scores = Objective(of_space := find_space(space, shown), objective, accuracy, shown)
+    if scores.rows is not None:
+        _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
+    latencies = estimator(of_space, loaded, batch_size, predictor, shown)
+    most = candidates or CANDIDATES
+    method, rows = _begun(of_space, latencies, scores.rows, most)
+    result = SearchResult(
+        of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, method, max_ms,
+        0, 0, (),
+    )  # fmt: skip
+    limit = math.inf if max_ms is None else max_ms
+    times = latencies.latency(rows)
+    if times.min() > limit:
+        raise none_within(replace(result, fastest_ms=float(times.min())), float(times.min()))
+    able = rows[times <= limit]
+    scores.announce(most if method == EVOLUTIONARY else len(able))
+    archive = Archive(latencies, scores, -1.0 if lower_is_better else 1.0)
+    if method == EVOLUTIONARY:
+        _evolve_on(archive, able[0], most, limit, seed or 0)
+    else:
+        archive.add(able)
+    unscored = int(np.isnan(archive.scores).sum())
+    result = replace(result, scored=len(archive) - unscored, unscored=unscored)
+    if not result.scored:
+        raise none_scored(result)
+    return replace(result, front=_whole_front(archive, of_space, loaded, limit))
+
+
+def _refuse_beside_table(table: Any, **given: Any) -> None:
+    """InputError for an argument that is for a function, beside a table of scores."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{arg(name)} {value}: all networks of the table {table} have a score and are compared; "
+                f"leave it out, or give a function as {arg('objective')}",
+                code=name,
+            )
+
+
+def _begun(
+    space: Space, latencies: LatencyEstimator, rows: np.ndarray | None, most: int
+) -> tuple[str, np.ndarray]:
+    """(the method, (n, positions) candidates that the search begins with); `rows`: those of a table."""
+    if rows is not None:
+        return EXHAUSTIVE, rows
+    if space.size <= most:
+        return EXHAUSTIVE, space.decode(np.arange(space.size))
+    return EVOLUTIONARY, fastest(latencies)[None]
+
+
+def none_scored(result: SearchResult) -> AnswerIsNo:
+    """The error if no candidate has a score."""
+    return AnswerIsNo(
+        f"{arg('objective')} gave no finite number for any of {result.unscored:,} candidates of "
+        f"{result.space}; expected one for some of them",
+        result.to_dict(),
+    )
+
+
+def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:
+    """The error if no candidate of a search or a ranking is within the time."""
+    return AnswerIsNo(
+        f"no candidate of {result.space} is within {result.max_ms:g} ms; the fastest takes "
+        f"{fastest_ms:.3g} ms",
+        result.to_dict(),
+    )
+
+
+def _whole_front(
+    archive: Archive, space: Space, model: Device, max_ms: float
+) -> tuple[FrontCandidate, ...]:
+    """The front of all that were scored, with the model's answers for whole networks.
+
+    These may differ from the estimator's, so the front leaves out what is too slow or dominated by them.
+    """
+    numbers = archive.front()
+    rows = np.array([archive.rows[n] for n in numbers], int).reshape(-1, len(space.positions))
+    whole = answers(archive.estimator, space, model, rows)
+    times = np.array([round(answer.latency_ms, 9) for answer in whole])
+    scores = np.array([archive.scores[n] for n in numbers])
+    return tuple(
+        FrontCandidate(
+            space.arch(rows[i]), tuple(rows[i].tolist()), space.named(rows[i]), float(times[i]),
+            archive.sign * float(scores[i]), whole[i].interval_ms, whole[i].coverage,
+            whole[i].in_domain,
+        )
+        for i in front(times, scores)
+        if times[i] <= max_ms + 1e-9
+    )  # fmt: skip
+
+
+# ---- The candidates that were scored, and those that are scored next.
+
+
+def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Positions of the candidates that no other dominates, by latency: none is faster with as high a score.
+
+    `latencies`: (n,), small is good; `scores`: (n,), large is good; a NaN in either is left out. Of
+    several with the same latency and score the first stays.
+    """
+    known = np.flatnonzero(~(np.isnan(latencies) | np.isnan(scores)))
+    order = known[np.lexsort((known, -scores[known], latencies[known]))]
+    best: list[int] = []
+    for i in order:
+        if not best or scores[i] > scores[best[-1]]:
+            best.append(int(i))
+    return np.array(best, np.intp)
+
+
+def fastest(estimator: LatencyEstimator) -> np.ndarray:
+    """(positions,) a fast candidate: from the first, each position's best choice until none helps."""
+    sizes = estimator.grid.sizes
+    row = np.zeros(len(sizes), estimator.grid.dtype)
+    before = math.inf
+    while (now := float(estimator.latency(row[None])[0])) < before:
+        before = now
+        for position, size in enumerate(sizes):
+            tried = np.repeat(row[None], size, axis=0)
+            tried[:, position] = np.arange(size)
+            row = tried[int(np.argmin(estimator.latency(tried)))]
+    return row
+
+
+class Archive:
+    """All candidates that were scored: `rows`, `latencies` in ms, `scores`, NaN if there is none.
+
+    A score times `sign` is good if it is large. `free`: the candidates with a score from before, which
+    cost nothing; `new`: how many others may be scored; `is_full`: whether one more was wanted.
+    """
+
+    def __init__(self, estimator: LatencyEstimator, objective: Objective, sign: float) -> None:
+        self.estimator, self.objective, self.sign = estimator, objective, sign
+        self.new, self.is_full = math.inf, False
+        self.free: set[bytes] = set()
+        self.rows: list[np.ndarray] = []
+        self.latencies: list[float] = []
+        self.scores: list[float] = []
+        self._known: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __contains__(self, row: np.ndarray) -> bool:
+        return row.tobytes() in self._known
+
+    def add(self, rows: np.ndarray) -> None:
+        """Score new candidates, until the archive is full."""
+        for row, latency in zip(rows, self.estimator.latency(rows), strict=True):
+            if row in self:
+                continue
+            if row.tobytes() not in self.free:
+                self.is_full = self.new <= 0
+                if self.is_full:
+                    return
+                self.new -= 1
+            self.scores.append(self.sign * self.objective.score(row))
+            self.latencies.append(round(float(latency), 9))  # whatever the order of its sum
+            self.rows.append(row)
+            self._known.add(row.tobytes())
+
+    def front(self) -> list[int]:
+        """The numbers of the candidates that no other dominates."""
+        return front(np.array(self.latencies), np.array(self.scores)).tolist()
+
+
+SPREAD = 0.3  # of the candidates, over all latencies
+CLIMBED = 8  # neighbors between two looks at the front
+DRAWN = 16  # candidates drawn for each one of the first generation
+TRIES = 200  # draws, before fewer candidates than wanted have to do
+
+
+def _evolve_on(archive: Archive, fast: np.ndarray, count: int, max_ms: float, seed: int) -> None:
+    """`evolve`, with the candidates that have a score from before; in the end all of them are in."""
+    space = archive.objective.space
+    rows = space.parse(sorted(archive.objective.known))
+    rows = rows[archive.estimator.latency(rows) <= max_ms] if len(rows) else rows
+    archive.free = {row.tobytes() for row in rows}
+    archive.new = count - len(archive.free)
+    evolve(archive, fast, count, max_ms, np.random.default_rng(seed))
+    archive.add(rows)
+
+
+def evolve(
+    archive: Archive, fast: np.ndarray, count: int, max_ms: float, random: np.random.Generator
+) -> None:
+    """Score `count` candidates of at most `max_ms`: some over all latencies, then neighbors of the front.
+
+    `fast`: a candidate within the time.
+    """
+    new = _spread(archive, fast, math.ceil(SPREAD * count), max_ms, random)
+    while len(new) and not archive.is_full:
+        archive.add(new)
+        climb(archive, count, max_ms)
+        left = count - len(archive)
+        new = _spread(archive, fast, math.ceil(SPREAD * left), max_ms, random)
+
+
+def climb(archive: Archive, count: int, max_ms: float) -> None:
+    """Score neighbors of the front, one choice apart, until all have a score or `count` candidates have.
+
+    A linear fit to the scores so far puts those first that are likely to have the highest score, or the
+    highest above the front.
+    """
+    grid, estimator = archive.estimator.grid, archive.estimator
+    while len(archive) < count and not archive.is_full and (best := archive.front()):
+        near = _neighbors(archive, np.array([archive.rows[n] for n in best]), max_ms)
+        if not len(near):
+            break
+        scores = np.array(archive.scores)
+        known = np.flatnonzero(~np.isnan(scores))
+        features, mean = _one_hot(grid, np.array(archive.rows)[known]), scores[known].mean()
+        square = features.T @ features + np.eye(features.shape[1])
+        weights = np.linalg.solve(square, features.T @ (scores[known] - mean))
+        likely = mean + _one_hot(grid, near) @ weights
+        reached = np.searchsorted(
+            np.array(archive.latencies)[best], estimator.latency(near), "right"
+        )
+        above = likely - np.append(scores[known].min(), scores[best])[reached]
+        high, higher = (np.argsort(-values, kind="stable") for values in (likely, above))
+        first = dict.fromkeys([*high[: CLIMBED // 4], *higher[:CLIMBED]])
+        archive.add(near[list(first)[: min(CLIMBED, count - len(archive))]])
+
+
+def _neighbors(archive: Archive, rows: np.ndarray, max_ms: float) -> np.ndarray:
+    """The candidates within the time, not scored yet, that differ in one choice from one of `rows`."""
+    sizes = archive.estimator.grid.sizes
+    near = np.repeat(rows[None], sum(sizes), axis=0)
+    positions = np.repeat(np.arange(len(sizes)), sizes)
+    choices = np.concatenate([np.arange(n) for n in sizes])
+    near[np.arange(len(near)), :, positions] = choices[:, None]
+    near = near.reshape(-1, len(sizes))
+    near = near[archive.estimator.latency(near) <= max_ms]
+    new = {row.tobytes(): row for row in near if row not in archive}
+    return np.array(list(new.values()), near.dtype)
+
+
+def _one_hot(grid: Grid, rows: np.ndarray) -> np.ndarray:
+    """(n, choices of all positions) 1 for the choice of a candidate, else 0."""
+    return np.concatenate([np.eye(n)[rows[:, p]] for p, n in enumerate(grid.sizes)], axis=1)
+
+
+def _spread(
+    archive: Archive, fast: np.ndarray, count: int, max_ms: float, random: np.random.Generator
+) -> np.ndarray:
+    """Candidates within the time, spread evenly over the latencies.
+
+    A latency costs nothing, so many are drawn: at random, and between those and the fast one, because
+    random ones alone lie close together in the middle.
+    """
+    latency, grid = archive.estimator.latency, archive.estimator.grid
+    wanted = DRAWN * count
+    new = {} if fast in archive else {fast.tobytes(): fast}
+    for _ in range(TRIES):
+        if len(new) >= wanted:
+            break
+        rows = grid.sample(max(wanted, 16), random)
+        toward = random.random(rows.shape) < 1.5 * random.random((len(rows), 1))
+        rows = np.where(toward, rows, fast).astype(grid.dtype)
+        new.update({r.tobytes(): r for r in rows[latency(rows) <= max_ms] if r not in archive})
+    pool = np.array(list(new.values())[:wanted], grid.dtype).reshape(-1, len(grid.sizes))
+    if not len(pool):
+        return pool
+    times = latency(pool)
+    left = np.argsort(times, kind="stable")
+    chosen = []
+    for target in np.linspace(times.min(), times.max(), min(count, len(pool))):
+        at = int(np.argmin(np.abs(times[left] - target)))
+        chosen.append(left[at])
+        left = np.delete(left, at)
+    return pool[chosen]
