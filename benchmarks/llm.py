@@ -16,8 +16,7 @@ import numpy as np
 from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.device.file import made, write
 from lolat.llm import calibration, fit
-from lolat.llm.forms import FORMS
-from lolat.llm.gpu import ENOUGH, Operation, Section, Ways, facts_of, operation_ms
+from lolat.llm.gpu import ENOUGH, FrameworkOverheads, Section, operation_ms, specs_of
 from lolat.llm.names import find_decoder
 from lolat.llm.served import read_served
 from lolat.llm.serving import serve
@@ -33,7 +32,7 @@ FILES = "kernels-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv"
 
 @cache
 def section(data: Path, device: str, framework: str) -> Section:
-    """A GPU and a framework from all rows of its table, with the framework's usual ways."""
+    """A GPU and a framework from all rows of its table, with the framework's usual overheads."""
     table = data / f"kernels-{device}-{framework}.csv.gz"
     return fit.section_from(fit.read_sheet(data / "devices.csv", device), framework, [table], {})
 
@@ -47,7 +46,7 @@ def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
     lines = []
     for device, framework in GPUS:
         timed = fit.read_operations(data / f"kernels-{device}-{framework}.csv.gz")
-        facts = facts_of(fit.read_sheet(data / "devices.csv", device))
+        specs = specs_of(fit.read_sheet(data / "devices.csv", device))
         for name, dtypes in timed.items():
             for dtype, (sizes, ms) in dtypes.items():
                 number = len(ms) // 2 if name == "all_reduce" else int(rows)
@@ -57,9 +56,9 @@ def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
                 for seed in range(int(seeds)):
                     order = np.random.default_rng(100 + seed).permutation(len(ms))
                     some, rest = order[:number], order[number:]
-                    fitted = fit.fit_operation(name, dtype, fit.take(sizes, some), ms[some], facts)
+                    fitted = fit.fit_operation(name, dtype, fit.take(sizes, some), ms[some], specs)
                     found = operation_ms(
-                        name, fitted, fit.take(sizes, rest), facts, dtype, alone=True
+                        name, fitted, fit.take(sizes, rest), specs, dtype, alone=True
                     )
                     off.append(found / ms[rest] - 1.0)
                     inside.append(np.abs(np.log(found / ms[rest])) < ENOUGH * fitted.spread)
@@ -114,9 +113,11 @@ class Off(NamedTuple):
     width: np.ndarray
 
 
-def errors(timed: calibration.Timed, ways: Ways, spread: tuple[float, float]) -> Off:
+def errors(
+    timed: calibration.Timed, overheads: FrameworkOverheads, spread: tuple[float, float]
+) -> Off:
     """Errors of the predictions for served rows."""
-    found = serve(ways, timed.steps, timed.load)
+    found = serve(overheads, timed.steps, timed.load)
     off = found.tpot_ms / timed.tpot_ms - 1.0
     few = (timed.load.concurrency <= 8) & (timed.ttft_ms > 0)
     first = np.where(few, found.ttft_ms / np.where(few, timed.ttft_ms, 1.0) - 1.0, np.nan)
@@ -140,7 +141,7 @@ def figures(off: Off) -> list[str]:
 
 
 FIGURES = ("median error", "within 10 %", "bias", "inside the 90 % interval", "its width",
-           "first token, up to 8 users")  # fmt: skip
+           "first token, up to 8 requests")  # fmt: skip
 
 
 def groups(timed: calibration.Timed) -> Iterator[tuple[str, np.ndarray]]:
@@ -150,7 +151,7 @@ def groups(timed: calibration.Timed) -> Iterator[tuple[str, np.ndarray]]:
 
 
 KNOWN = ("as shipped", "left out", "ten rows")
-"""Rows that the ways are fitted to: of all models; of the other models; of those and ten of its own."""
+"""The rows that the overheads are fitted to: all models'; other models'; those and ten of its own."""
 DRAWS = 5
 """Ten of its own rows are drawn so often; one draw is off by two percent from another."""
 
@@ -165,19 +166,19 @@ def served_models(data: Path) -> Tables:
             continue
         one = section(data, device, framework)
         timed = served(data, one, device)
-        ways = calibration.fit_ways(timed, one.ways, one_server=False)
-        spread = calibration.spread_of(calibration.left_out(timed, one.ways, one_server=False))
+        overheads = calibration.fit_overheads(timed, one.overheads, one_server=False)
+        spread = calibration.spread_of(calibration.left_out(timed, one.overheads, one_server=False))
         for group, which in groups(timed):
             rows, rest = timed.take(which), timed.take(~which)
-            without = one.ways
+            without = one.overheads
             if len(rest.group):
-                without = calibration.fit_ways(rest, one.ways, one_server=False)
+                without = calibration.fit_overheads(rest, one.overheads, one_server=False)
             usual = calibration.SPREADS["served"]
-            found = [errors(rows, ways, spread), errors(rows, without, usual)]
+            found = [errors(rows, overheads, spread), errors(rows, without, usual)]
             offs = list[Off]()
             for seed in range(DRAWS if len(rows.group) >= 20 else 0):
                 draw = np.random.default_rng(seed).permutation(len(rows.group)) < 10
-                ten = calibration.fit_ways(rows.take(draw), without)
+                ten = calibration.fit_overheads(rows.take(draw), without)
                 offs.append(errors(rows.take(~draw), ten, usual))
             if offs:
                 found.append(Off(*map(np.concatenate, zip(*offs, strict=True))))
@@ -212,7 +213,9 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
     for panel, (device, framework) in zip(panels, keys, strict=True):
         one = section(data, device, framework)
         timed = served(data, one, device)
-        found = serve(calibration.fit_ways(timed, one.ways, False), timed.steps, timed.load)
+        found = serve(
+            calibration.fit_overheads(timed, one.overheads, False), timed.steps, timed.load
+        )
         for group, which in groups(timed):
             measured, predicted = timed.tpot_ms[which], found.tpot_ms[which]
             panel.loglog(measured, predicted, ".", ms=4, label=group, rasterized=True)
@@ -233,26 +236,24 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
 
 @benchmark("llm-untimed", "llm", "language-models", FILES)
 def untimed(data: Path) -> Tables:
-    """A GPU that was never timed: its data sheet, and the ways of vLLM fitted to the other GPU's rows."""
+    """A GPU that was never timed: its data sheet, and vLLM's overheads fitted to the other GPU's rows."""
     lines = []
     for device, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         known = section(data, other, "vllm")
-        ways = calibration.fit_ways(served(data, known, other), known.ways, one_server=False)
-        operations: dict[str, dict[str, Operation]] = {}
-        for name, dtypes in section(data, device, "vllm").operations.items():
-            for dtype, operation in dtypes.items():
-                centers = FORMS[name].terms(dtype, operation.variant)
-                terms = {term: center for term, (center, _) in centers.items()}
-                operations.setdefault(name, {})[dtype] = Operation(
-                    terms=terms, variant=operation.variant
-                )
+        overheads = calibration.fit_overheads(
+            served(data, known, other), known.overheads, one_server=False
+        )
+        operations = {
+            name: {t: fit.usual_operation(name, t, one.variant) for t, one in dtypes.items()}
+            for name, dtypes in section(data, device, "vllm").operations.items()
+        }
         sheet = fit.read_sheet(data / "devices.csv", device)
-        alone = Section(sheet=sheet, operations=operations, ways=ways, framework="vllm")
+        alone = Section(sheet=sheet, operations=operations, overheads=overheads, framework="vllm")
         timed = served(data, alone, device)
         for group, which in groups(timed):
-            off = errors(timed.take(which), ways, calibration.SPREADS["sheet"])
+            off = errors(timed.take(which), overheads, calibration.SPREADS["sheet"])
             lines.append([f"{device}, {group}", other, str(len(off.tpot)), *figures(off)])
-    return {"llm-untimed": (("served", "ways of", "rows", *FIGURES), lines)}
+    return {"llm-untimed": (("served", "overheads of", "rows", *FIGURES), lines)}
 
 
 @benchmark("llm-models", "llm", "language-models", FILES)

@@ -72,7 +72,7 @@ def python_page() -> str:
         lines += [f"## {name}", _doc(public[name])]
     results = [
         Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost,
-        answer.LanguageModel, answer.ServedModel,
+        answer.ServingAnswer, answer.ServingConfig,
         measuring.Evaluation, measuring.TableEvaluation, measuring.Diagnosis,
         SearchResult, Ranking,
     ]  # fmt: skip

@@ -200,7 +200,7 @@ def compare_operations(
 def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
     """Operations of language models, each timed alone; `left_out`: is told of those that are not known."""
     from lolat.llm.fit import rows_of, sizes_of
-    from lolat.llm.gpu import ENOUGH, facts_of, operation_ms
+    from lolat.llm.gpu import ENOUGH, operation_ms, specs_of
 
     section, found = model.language_models, []
     for (name, dtype), rows in rows_of(path).items():
@@ -209,7 +209,7 @@ def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared
             left_out.add(f"nothing is known of {name} of {dtype}", rows=len(rows))
             continue
         ms = operation_ms(
-            name, operation, sizes_of(name, rows), facts_of(section.sheet), dtype, alone=True
+            name, operation, sizes_of(name, rows), specs_of(section.sheet), dtype, alone=True
         )
         off = math.exp(ENOUGH * operation.spread)
         for row, one in zip(rows, ms.tolist(), strict=True):
@@ -220,21 +220,21 @@ def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared
 
 def compare_served(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
     """Served models: time per output token, and that to the first as a further column."""
-    from lolat.llm.calibration import by_layout, timed_of
+    from lolat.llm.calibration import by_deployment, timed_of
     from lolat.llm.domain import interval
     from lolat.llm.gpu import GPU
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
-    from lolat.llm.serving import layout_of, serve
+    from lolat.llm.serving import deployment_of, serve
 
     section, found = model.language_models, []
     device = model.device.partition(" (")[0]
-    for some in by_layout(read_served(path, device, section.framework)):
+    for some in by_deployment(read_served(path, device, section.framework)):
         try:
             timed = timed_of(section, some, find_decoder)
-            served = serve(section.ways, timed.steps, timed.load)
-            layout = layout_of(section, find_decoder(some[0].model), *some[0].layout)
-            low, high, _ = interval(GPU(section), layout, timed.load, timed.steps.decode)
+            served = serve(section.overheads, timed.steps, timed.load)
+            deployment = deployment_of(section, find_decoder(some[0].model), *some[0].deployment)
+            low, high, _ = interval(GPU(section), deployment, timed.load, timed.steps.decode)
             tpot = served.tpot_ms
             times = (column.tolist() for column in (tpot, tpot * low, tpot * high, served.ttft_ms))
             for row, ms, *ends, ttft in zip(some, *times, strict=True):

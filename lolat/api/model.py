@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lolat.device.prediction import InputSize
     from lolat.graph.analysis import Analysis
     from lolat.io.progress import Progress
-    from lolat.llm.answer import LanguageModel
+    from lolat.llm.answer import ServingAnswer
     from lolat.llm.gpu import Section
     from lolat.training.cost import Cost
 
@@ -39,7 +39,7 @@ class Model(Device):
     def __init__(self, document: Mapping[str, Any], source: str = "model") -> None:
         """`document`: a valid model file's contents; `source`: its file, for messages."""
         super().__init__(document, source)
-        self._served: dict[Any, LanguageModel] = {}  # of `llm`
+        self._served: dict[Any, ServingAnswer] = {}  # of `llm`
 
     @property
     def answer_type(self) -> type[Prediction]:
@@ -236,21 +236,20 @@ class Model(Device):
         gpus: int | None = None,
         price_per_hour: float | None = None,
         prices: str | None = None,
-    ) -> LanguageModel:
-        """How fast a language model is served on such GPUs, and what a million tokens cost.
+    ) -> ServingAnswer:
+        """Times of a served language model on such GPUs, and the cost of a million tokens.
 
         `config`: the path of a published config.json or its folder, its contents, or a known name
         ("qwen3-32b"). `input_tokens`, `output_tokens`: of a request. `concurrency`: requests that are there
         all the time. `tensor_parallel`: GPUs over which it is split; (): all of 1, 2, 4, 8 that hold it.
-        `expert_parallel`: groups of them that share the experts whole. `dtype`: of weights ("bfloat16",
-        "fp8", "fp8_block", "nvfp4", "int4_wo"); "": as published. `kv_dtype`: of the cache ("bfloat16",
-        "fp8"); "": as published, else the framework's usual one. `max_tpot_ms`, `max_ttft_ms`, `gpus`: the
-        `best` row is then that of the cheapest tokens within them. `price_per_hour`: US$ of one GPU; else
-        as of `cost`.
+        `expert_parallel`: groups of them, each with whole experts. `dtype`: of weights ("bfloat16", "fp8",
+        "fp8_block", "nvfp4", "int4_wo"); "": as published. `kv_dtype`: of the cache ("bfloat16", "fp8");
+        "": as published, else the framework's usual one. `max_tpot_ms`, `max_ttft_ms`, `gpus`: limits; the
+        `best` row keeps them and has the cheapest tokens. `price_per_hour`: US$ of one GPU; else as `cost`.
 
-        Returns a `LanguageModel`, a row for each concurrency and tensor parallel. Raises InputError for
-        what cannot be, AnswerIsNo where no row keeps the limits, ModelFileError where the model knows no
-        operations of language models.
+        Returns a `ServingAnswer`, a row for each concurrency and tensor parallel. Raises InputError for an
+        impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a model without
+        language models.
         """
         from lolat.hardware.prices import no_price, rental_of
         from lolat.llm.answer import Question, answer

@@ -23,7 +23,7 @@ SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
     "lolat llm b200-vllm config.json --concurrency 1,8,32,128 --tensor-parallel 1,2,4",
     "lolat llm h100-vllm llama-3.1-70b --dtype fp8 --concurrency 64 --max-tpot-ms 20 --gpus 8",
     "lolat llm a100-vllm,h100-vllm,b200-vllm qwen3-32b --concurrency 64 --max-tpot-ms 30",
-    answers={"llm": "lolat.llm.answer:LanguageModel", "llms": "lolat.llm.compare:ComparedModels"},
+    answers={"llm": "lolat.llm.answer:ServingAnswer", "llms": "lolat.llm.compare:ComparedModels"},
 )
 @common.model_argument
 @click.argument("config", metavar="CONFIG")
@@ -62,7 +62,7 @@ def llm(
     known name such as qwen3-32b or Qwen/Qwen3-32B-AWQ. With limits (--max-tpot-ms, --max-ttft-ms, --gpus)
     the best row keeps them and has the cheapest output tokens, or where no price is known the most a second
     from each GPU; exit code 3 where none does. Several MODELs with commas: the best row of each, for as
-    many users.
+    many concurrent requests.
     """
     from lolat.llm.compare import compare
     from lolat.report.llm import compared_lines, llm_lines

@@ -1,4 +1,4 @@
-"""The ways of a framework on a GPU, fitted to served rows by robust least squares on logarithms."""
+"""The overheads of a framework on a GPU, fitted to served rows by robust least squares on logarithms."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.llm.decoder import Decoder
-from lolat.llm.gpu import GPU, UNSEEN, Calibration, Section, Ways, short
+from lolat.llm.frameworks import FrameworkOverheads
+from lolat.llm.gpu import GPU, UNSEEN, Calibration, Section, short
 from lolat.llm.served import SERVED, ServedRow
-from lolat.llm.serving import Load, Steps, layout_of, serve, steps_of, users_that_fit
+from lolat.llm.serving import Load, Steps, deployment_of, requests_that_fit, serve, steps_of
 from lolat.units import percent, plural
 
-WIDTHS = Ways(
+WIDTHS = FrameworkOverheads(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
-    step_ms=0.3, parallel_ms=0.3, small=0.5, together=0.3, front_ms=20.0, mixed=0.4, level=0.2,
+    step_ms=0.3, parallel_ms=0.3, small=0.5, burst_share=0.3, api_ms=20.0, chunked_share=0.4, level=0.2,
 )  # fmt: skip
-"""How far a way may be from where it was, at the price of a row that is off by OFF_TPOT; of `level` the
-logarithm, from many more than FEW rows on."""
+"""The change of an overhead that costs as much as a row that is off by OFF_TPOT; of `level` the change of
+its logarithm, with many more than FEW rows."""
 FEW = 2
-MOST_OF_A_WAY = Ways(
+MOST_OVERHEADS = FrameworkOverheads(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
-    step_ms=5.0, parallel_ms=5.0, small=6.0, together=1.0, front_ms=40.0, mixed=1.0, level=2.5,
+    step_ms=5.0, parallel_ms=5.0, small=6.0, burst_share=1.0, api_ms=40.0, chunked_share=1.0, level=2.5,
 )  # fmt: skip
-"""A front end of more than 40 ms is a server that was not warm: some served rows have hundreds."""
-LEVEL = len(msgspec.structs.fields(Ways)) - 1
-"""The place of `level` among them."""
+"""Upper bounds. A longer `api_ms` is of a server that was not warm: some served rows have hundreds."""
+LEVEL = len(msgspec.structs.fields(FrameworkOverheads)) - 1
+"""The index of `level` among them."""
 OFF_TPOT, OFF_TTFT = 0.05, 0.1
 A_GROUP = 40
-"""Rows of one model and data type beyond which more of them count no more."""
+"""The number of rows of one model and data type beyond which more of them count no more."""
 SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
-"""Within which 90 % are, as logarithms, by what a GPU is known from."""
+"""Half of the 90 % interval, as logarithms, by the source of what is known of a GPU."""
 LEAST_SERVED = 10
 FOLDS = 5
 MOST_OFF = math.log(2.5)
-"""Served rows that are farther off at the median are of something else."""
+"""The median error of served rows beyond which they are of another GPU."""
 WAITING, LONGER = 0.5, 2.0
-"""Requests that wait more than the first, a share of their time, and more than the second, times as long as
-prompts of others take, wait for memory, and tell nothing of the ways."""
+"""A request waits for memory if it waits more than the first, a share of its time, and more than the
+second, times as long as prompts of others take. Such rows say nothing of the overheads."""
+DecoderOf = Callable[[str], Decoder]
 
 
 @dataclass(frozen=True)
@@ -63,42 +65,38 @@ class Timed:
         return Timed(steps, load, self.tpot_ms[which], self.ttft_ms[which], self.group[which])
 
 
-def by_layout(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
-    """Served rows that have a layout in common, together."""
+def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
+    """Served rows of the same deployment, together."""
     kinds: dict[Any, list[ServedRow]] = {}
     for row in rows:
-        kinds.setdefault((row.model, *row.layout), []).append(row)
+        kinds.setdefault((row.model, *row.deployment), []).append(row)
     return [*kinds.values()]
 
 
-def timed_of(
-    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
-) -> Timed:
-    """Served rows of one layout with their steps; `decoder_of`: the decoder of a model's name."""
-    layout = layout_of(section, decoder_of(rows[0].model), *rows[0].layout)
+def timed_of(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
+    """Served rows of one deployment with their steps; `decoder_of`: the decoder of a model's name."""
+    deployment = deployment_of(section, decoder_of(rows[0].model), *rows[0].deployment)
     columns = [(r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in rows]
     inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
-    users = users_that_fit(section, layout, inputs + outputs / 2.0)
-    load = Load(inputs, outputs, concurrency, users)
+    capacity = requests_that_fit(section, deployment, inputs + outputs / 2.0)
+    load = Load(inputs, outputs, concurrency, capacity)
     group = np.full(len(rows), f"{rows[0].model} {rows[0].dtype}".strip())
-    return Timed(steps_of(GPU(section), layout, load), load, tpot, ttft, group)
+    return Timed(steps_of(GPU(section), deployment, load), load, tpot, ttft, group)
 
 
-def timed_steps(
-    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
-) -> Timed:
-    """The steps of served rows that tell of the ways: those that did not wait for memory.
+def timed_steps(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
+    """The served rows that say something of the overheads, with their steps; InputError if none does.
 
-    `decoder_of`: the decoder of a model's name. InputError where none is left.
+    Left out are rows that waited for memory. `decoder_of`: the decoder of a model's name.
     """
     found = []
-    for some in by_layout(rows):
+    for some in by_deployment(rows):
         one = timed_of(section, some, decoder_of)
         load = one.load
-        by_prompts = serve(section.ways, one.steps, load).ttft_ms
+        by_prompts = serve(section.overheads, one.steps, load).ttft_ms
         is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * load.output_tokens
         is_waiting &= one.ttft_ms > LONGER * by_prompts
-        found.append(one.take(~is_waiting & (load.concurrency <= load.users)))
+        found.append(one.take(~is_waiting & (load.concurrency <= load.capacity)))
     if not sum(len(one.group) for one in found):
         raise InputError(
             f"no served row is of use: in all the first token takes most of the time; {SERVED}",
@@ -110,52 +108,55 @@ def timed_steps(
     return Timed(steps, load, *map(np.concatenate, columns))
 
 
-def fit_ways(timed: Timed, start: Ways, one_server: bool = True) -> Ways:
-    """The ways by served rows, drawn to `start`.
+def fit_overheads(
+    timed: Timed, start: FrameworkOverheads, one_server: bool = True
+) -> FrameworkOverheads:
+    """The overheads by served rows, shrunk toward `start`.
 
-    A level that rows of one server share is fitted too. A way that is moved far would explain it up to the
-    largest load of the rows, and not beyond: so the price of a move is its square there.
+    A level that the rows of one server share is fitted too. An overhead that moves far would explain a
+    level up to the largest load of the rows, and not beyond: the price of a move is then its square.
     """
     names, numbers = np.unique(timed.group, return_inverse=True)
     weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]
-    fitted = LEVEL + (one_server and shares_level(timed, start))
+    fitted = LEVEL + (one_server and _shares_level(timed, start))
     begin, most, width = (
-        np.array(msgspec.structs.astuple(w))[:fitted] for w in (start, MOST_OF_A_WAY, WIDTHS)
+        np.array(msgspec.structs.astuple(one))[:fitted] for one in (start, MOST_OVERHEADS, WIDTHS)
     )
-    kept = msgspec.structs.astuple(start)[fitted:]
+    fixed = msgspec.structs.astuple(start)[fitted:]
     least = np.append(np.zeros(LEVEL), 1.0 / most[LEVEL:])
     tpot, known = np.log(timed.tpot_ms), timed.ttft_ms > 0
     ttft = np.log(np.where(known, timed.ttft_ms, 1.0))
 
     def errors(unknowns: np.ndarray) -> np.ndarray:
-        found = serve(Ways(*unknowns, *kept), timed.steps, timed.load)
+        found = serve(FrameworkOverheads(*unknowns, *fixed), timed.steps, timed.load)
         first = np.where(known, np.log(found.ttft_ms) - ttft, 0.0)
         off = [(np.log(found.tpot_ms) - tpot) * weight / OFF_TPOT, first * weight / OFF_TTFT]
         moved = (unknowns - begin) / width
         if len(moved) > LEVEL:
             few = math.sqrt(1.0 + FEW / len(tpot))
             moved[LEVEL] = np.log(unknowns[LEVEL] / begin[LEVEL]) * few / width[LEVEL]
-            moved *= np.sqrt(1.0 + moved**2 / 4.0)  # of which soft_l1 makes the square
+            moved *= np.sqrt(1.0 + moved**2 / 4.0)  # soft_l1 makes this the square
         return np.concatenate([*off, moved])
 
     inside = np.clip(begin, least + 1e-9, most * (1.0 - 1e-9))
     from scipy.optimize import least_squares
 
     found = least_squares(errors, inside, loss="soft_l1", bounds=(least, most))
-    return Ways(*(short(way) if way > 1e-6 else 0.0 for way in found.x), *kept)
+    return FrameworkOverheads(*(short(one) if one > 1e-6 else 0.0 for one in found.x), *fixed)
 
 
-def shares_level(timed: Timed, start: Ways) -> bool:
-    """Whether rows are slower, or faster, than `start` says by more than they differ from each other."""
+def _shares_level(timed: Timed, start: FrameworkOverheads) -> bool:
+    """Whether rows are slower, or faster, than by `start` by more than they differ from each other."""
     off = np.log(timed.tpot_ms / serve(start, timed.steps, timed.load).tpot_ms)
     middle = np.median(off)
     differ = 1.4826 * float(np.median(np.abs(off - middle)))
     return bool(abs(middle) > max(2.0 * differ, OFF_TPOT))
 
 
-def left_out(timed: Timed, start: Ways, one_server: bool = True) -> np.ndarray:
-    """(2, rows) logarithms of predicted over measured (tpot, ttft), fitted without their model, or of one
-    or two models without the rows of a range of loads, the largest too; nan: no time to the first token.
+def left_out(timed: Timed, start: FrameworkOverheads, one_server: bool = True) -> np.ndarray:
+    """(2, rows) logarithms of predicted over measured (tpot, ttft) by a fit without the row's model.
+
+    With one or two models: without a range of loads. nan: no time to the first token.
     """
     names, parts = np.unique(timed.group, return_inverse=True)
     if len(names) <= 2:
@@ -166,19 +167,19 @@ def left_out(timed: Timed, start: Ways, one_server: bool = True) -> np.ndarray:
     off = np.full((2, len(parts)), np.nan)
     for out in (parts == part for part in np.unique(parts)):
         some = timed.take(out)
-        ways = start if out.all() else fit_ways(timed.take(~out), start, one_server)
-        found = serve(ways, some.steps, some.load)
+        overheads = start if out.all() else fit_overheads(timed.take(~out), start, one_server)
+        found = serve(overheads, some.steps, some.load)
         off[0, out] = np.log(found.tpot_ms / some.tpot_ms)
-        known = some.ttft_ms > 0
-        off[1, out] = np.log(found.ttft_ms / np.where(known, some.ttft_ms, np.nan))
+        off[1, out] = np.log(found.ttft_ms / np.where(some.ttft_ms > 0, some.ttft_ms, np.nan))
     return off
 
 
 def spread_of(
     off: np.ndarray, before: tuple[float, float] = SPREADS["served"]
 ) -> tuple[float, float]:
-    """Within which 90 % of (tpot, ttft) lie, as logarithms; `off`: of `left_out`; `before`: what was known
-    without these rows, which counts as much as LEAST_SERVED of them.
+    """Half of the 90 % interval of (tpot, ttft), as logarithms.
+
+    `off`: of `left_out`. `before`: the spread without these rows, which counts as LEAST_SERVED of them.
     """
 
     def of(errors: np.ndarray, was: float) -> float:
@@ -190,40 +191,37 @@ def spread_of(
     return short(tpot), short(max(ttft, tpot))
 
 
-def types_words(
-    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder]
-) -> str:
-    """In which data types rows of benchmarks are taken that do not say it; "" where all do."""
+def types_words(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> str:
+    """The data types taken for rows of benchmarks that do not state theirs; "" if all do."""
     taken: dict[str, None] = {}
     for row in rows:
         if not row.row and not row.dtype:
-            one = layout_of(section, decoder_of(row.model), row.tensor_parallel)
+            one = deployment_of(section, decoder_of(row.model), row.tensor_parallel)
             taken[f"{row.model} in {one.dtype}, cache {one.kv_dtype}"] = None
     say = ": the keys dtype and kv_dtype in the JSON say others"
     return f"taken are {'; '.join(taken)}{say}" if taken else ""
 
 
 def placed_model(name: str) -> str:
-    """A model's name, or the whole path of its configuration, which is read again with the next rows."""
+    """A model's name, or the full path of its configuration, which is read again with the next rows."""
     return str(Path(name).resolve()) if Path(name).exists() else name
 
 
 def served_by(
-    section: Section, rows: Sequence[ServedRow], decoder_of: Callable[[str], Decoder],
-    one_server: bool = True,
-) -> tuple[Section, str]:  # fmt: skip
-    """The same with its ways fitted to served rows, and how far off it was before and is on rows left out.
+    section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf, one_server: bool = True
+) -> tuple[Section, str]:
+    """The section with overheads fitted to served rows, and a sentence: its errors before, and left out.
 
-    With the rows that it was given before: a row counts once, whenever it was given. InputError where
-    they are nothing like this GPU.
+    Rows of an earlier fit are fitted too; each counts once. InputError if the rows are nothing like this
+    GPU.
     """
     before = section.before or Calibration(
-        ways=section.ways, spread=section.spread, served=section.served, kinds=section.kinds
-    )
+        overheads=section.overheads, spread=section.spread, served=section.served, kinds=section.kinds
+    )  # fmt: skip
     placed = (replace(row, model=placed_model(row.model)) for row in rows)
     every = [*dict.fromkeys([*(ServedRow(*own) for own in section.own), *placed])]
     timed = timed_steps(section, every, decoder_of)
-    was = serve(before.ways, timed.steps, timed.load).tpot_ms / timed.tpot_ms
+    was = serve(before.overheads, timed.steps, timed.load).tpot_ms / timed.tpot_ms
     middle = float(np.median(np.abs(np.log(was))))
     if middle > MOST_OFF:
         raise InputError(
@@ -231,20 +229,20 @@ def served_by(
             "ms, of this GPU and framework, with the tensor_parallel and the dtype that were served",
             code="served-unlike",
         )
-    off = left_out(timed, before.ways, one_server)
+    off = left_out(timed, before.overheads, one_server)
     number, now = len(timed.group), np.exp(off[0])
+    medians = (percent(float(np.median(np.abs(ratio - 1.0)))) for ratio in (was, now))
     words = (
-        f"{plural(number, 'served row')}: time per output token off by "
-        f"{percent(float(np.median(np.abs(was - 1.0))))} at the median before, "
-        f"{percent(float(np.median(np.abs(now - 1.0))))} now, on rows that are left out"
+        f"{plural(number, 'served row')}: time per output token off by {next(medians)} at the median "
+        f"before, {next(medians)} now, on rows that are left out"
     )
     if waiting := len(every) - number:
         words += f"; left out are {plural(waiting, 'row')} of requests that waited for memory"
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
     made = msgspec.structs.replace(
-        section, ways=fit_ways(timed, before.ways, one_server), served=before.served + number,
+        section, served=before.served + number, own=tuple(row.own for row in every), before=before,
+        overheads=fit_overheads(timed, before.overheads, one_server),
         kinds=tuple(sorted({*before.kinds, *(decoder_of(model).kind for model in used)})),
         spread=spread_of(off, before.spread if before.served else SPREADS["served"]),
-        own=tuple(row.own for row in every), before=before,
     )  # fmt: skip
     return made, words

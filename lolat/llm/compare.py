@@ -8,105 +8,96 @@ from typing import Any
 
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.io.results import Result
-from lolat.llm.answer import LanguageModel, ServedModel
+from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.names import find_decoder
 from lolat.units import by_text, plural
 
 OF_THE_GPU = ("dtype", "not-timed")
-"""Errors for which a GPU is left out among several."""
+"""Codes of errors that leave out one GPU among several."""
 
 
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Result):
-    """A language model by several model files, with the same number of users. `answers`: of each name the
-    best row, within the limits where there are any; `cheapest`, `fastest`: of these, by dollars a million
-    tokens and by time per output token; `left_out`: why others cannot answer.
+    """A language model on several devices, with the same number of concurrent requests.
+
+    `answers`: the best row of each device, within the limits. `cheapest`, `fastest`: the devices with the
+    lowest price of a million tokens and the shortest time per output token; None without any. `left_out`:
+    why other devices have no answer.
     """
 
-    of: Mapping[str, LanguageModel]
-    """The whole answers."""
+    of: Mapping[str, ServingAnswer]
+    """The full answers."""
     left_out: Mapping[str, str]
     KEYS = ("answers", "cheapest", "fastest", "left_out", "warnings")
 
     @property
-    def answers(self) -> dict[str, ServedModel]:
-        """The row of each."""
+    def answers(self) -> dict[str, ServingConfig]:
+        """The row of each device."""
         return {name: answer.compared for name, answer in self.of.items() if answer.compared}
 
     @property
     def cheapest(self) -> str | None:
-        """None where none has a price."""
-        prices = {n: r.dollars_per_million for n, r in self.answers.items()}
-        known = {name: price for name, price in prices.items() if price is not None}
-        return min(known, key=known.__getitem__, default=None)
+        """The device with the cheapest tokens; None if no price is known."""
+        return _least({n: r.dollars_per_million for n, r in self.answers.items()})
 
     @property
     def fastest(self) -> str | None:
-        """None where there is no answer."""
-        times = {name: row.tpot_ms or 0.0 for name, row in self.answers.items()}
-        return min(times, key=times.__getitem__, default=None)
+        """The device with the shortest time per output token."""
+        return _least({name: row.tpot_ms for name, row in self.answers.items()})
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Each once, with the names that it is of in front."""
+        """Each warning once, behind the names of its devices."""
         told = ((name, remark) for name, answer in self.of.items() for remark in answer.warnings)
         return tuple(f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
 
     def words(self) -> str:
-        """How many, and the fastest."""
+        """How many answers, and the fastest."""
         return f"{plural(len(self.answers), 'answer')}; the fastest: {self.fastest}"
 
 
-def _loads(answer: LanguageModel) -> set[int]:
-    """Numbers of users that fit and keep the limits."""
-    return {row.concurrency for row in answer.served if row.fits and row.within is not False}
-
-
-def _load(found: Mapping[str, LanguageModel]) -> tuple[int, list[str]]:
-    """(users of whom the most models can serve so many, the most users of these; the other models)."""
-    each = {name: _loads(answer) for name, answer in found.items()}
-    every = set[int]().union(*each.values())
-    users = max(every, key=lambda n: (sum(n in loads for loads in each.values()), n))
-    return users, [name for name, loads in each.items() if users not in loads]
+def _least(values: Mapping[str, float | None]) -> str | None:
+    known = {name: value for name, value in values.items() if value is not None}
+    return min(known, key=known.__getitem__, default=None)
 
 
 def compare(
-    devices: Mapping[str, Callable[..., LanguageModel]], config: Any, **question: Any
+    devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, **question: Any
 ) -> ComparedModels:
-    """Ask each of `devices`, by name: its `Model.llm`, which `question` is for.
+    """Ask each of `devices`, by name: its `Model.llm`, which takes `question`.
 
-    AnswerIsNo where none keeps the limits, or holds the model; InputError where none knows it.
+    The rows have the number of requests that most models can serve, the largest of these. AnswerIsNo if no
+    model keeps the limits or holds the language model; InputError if none knows it.
     """
     decoder = find_decoder(config)
-    found: dict[str, LanguageModel] = {}
+    found: dict[str, ServingAnswer] = {}
     errors: dict[str, AnswerIsNo | InputError] = {}
     for name, ask in devices.items():
         try:
             answer = ask(decoder, **question)
-        except (AnswerIsNo, ModelFileError) as error:
-            errors[name] = error
-            continue
-        except InputError as error:
-            if error.code not in OF_THE_GPU:
+            if answer.compared is None:
+                raise AnswerIsNo(f"{answer.words()}; {answer.warnings[0]}")
+            found[name] = answer
+        except (AnswerIsNo, InputError) as error:
+            if not isinstance(error, (AnswerIsNo, ModelFileError)) and error.code not in OF_THE_GPU:
                 raise
             errors[name] = error
-            continue
-        if answer.compared is None:
-            errors[name] = AnswerIsNo(f"{answer.words()}; {answer.warnings[0]}")
-            continue
-        found[name] = answer
-    if found:
-        users, without = _load(found)
-        question |= {"concurrency": users}  # beside each other are as many users
-        for name in without:
-            held = max(_loads(found.pop(name)))
-            errors[name] = AnswerIsNo(
-                f"{plural(held, 'user')} at most, not {users:,} as the others"
-            )
+    loads = {
+        name: {row.concurrency for row in answer.served if row.fits and row.within is not False}
+        for name, answer in found.items()
+    }
+    if loads:
+        every = set[int]().union(*loads.values())
+        most = max(every, key=lambda n: (sum(n in some for some in loads.values()), n))
+        question |= {"concurrency": most}
+    for name, some in loads.items():
+        if most not in some:
+            held = plural(max(some), "concurrent request")
+            errors[name] = AnswerIsNo(f"{held} at most, not {most:,} as the others")
+            del found[name]
     for name in found:
         answer = devices[name](decoder, **question)
-        if row := answer.compared:
-            # The remarks are to be of this row alone.
+        if row := answer.compared:  # the warnings are those of this row alone
             alone = {"concurrency": row.concurrency, "tensor_parallel": row.tensor_parallel}
             found[name] = devices[name](decoder, **question | alone)
     made = ComparedModels(found, {name: str(error) for name, error in errors.items()})

@@ -19,7 +19,7 @@ from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import read_json
 from lolat.io.writing import shown_path
 from lolat.llm.decoder import Decoder, Layers
-from lolat.llm.quantization import KEYS, Stays, dtypes_of, kept
+from lolat.llm.quantization import KEYS, Stays, dtypes_of, unquantized_parts
 from lolat.units import did_you_mean, one_line, plain, shortened
 
 EXPECTED = "expected the config.json that was published with a language model"
@@ -311,8 +311,10 @@ def _layers(config: Config, kind: _Kind, stays: Stays) -> tuple[Layers, ...]:
     found: Counter[tuple[int, bool, frozenset[str]]] = Counter()
     for i in range(number):
         experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
-        found[windows[i], experts, kept(stays, i, experts)] += 1
-    return tuple(Layers(number=n, window=w, experts=e, kept=k) for (w, e, k), n in found.items())
+        found[windows[i], experts, unquantized_parts(stays, i, experts)] += 1
+    return tuple(
+        Layers(number=n, window=w, experts=e, unquantized=u) for (w, e, u), n in found.items()
+    )
 
 
 def _windows(config: Config, kind: _Kind, number: int) -> list[int]:

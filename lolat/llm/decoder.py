@@ -31,7 +31,7 @@ class Layers:
     window: int = 0
     """Tokens that a token attends to at most, itself included; 0: all before it."""
     experts: bool = False
-    kept: frozenset[str] = frozenset()
+    unquantized: frozenset[str] = frozenset()
     """Parts that stay bfloat16 where others are quantized: attention, feed_forward, experts."""
 
 
@@ -157,7 +157,7 @@ class Decoder:
         size = 2.0 * self.parameters
         for layer in self.kinds:
             for part, (matrices, _) in self.of_layer(layer).items():
-                if part in each and part not in layer.kept:
+                if part in each and part not in layer.unquantized:
                     size += layer.number * matrices * (each[part] - 2.0)
         return round(size)
 
@@ -202,23 +202,25 @@ class Decoder:
                 ("attention", max(h // n, 1) * self.head_dim) for h in (self.heads, self.kv_heads)
             ]
             for what, size in parts if n > 1 else ():
-                if types[what] == "fp8_block" and size % BLOCK and not self._is_kept(what):
+                if types[what] == "fp8_block" and size % BLOCK and not self._is_unquantized(what):
                     return (
                         f"FP8 in blocks of {BLOCK}, and {what} {size} wide on each GPU breaks them"
                     )
             return ""
 
-        is_whole = isinstance(n, int) and not isinstance(n, bool) and n >= 1
-        if why := why_not(n) if is_whole else why_not(2 * self.heads):
+        is_valid = isinstance(n, int) and not isinstance(n, bool) and n >= 1
+        if why := why_not(n) if is_valid else why_not(2 * self.heads):
             right = ", ".join(str(m) for m in range(1, min(self.heads, 1024) + 1) if not why_not(m))
             raise InputError(
                 f"{arg('tensor_parallel')} {n!r}: {self.name} has {why}; expected one of {right}"
             )
 
-    def _is_kept(self, part: str) -> bool:
+    def _is_unquantized(self, part: str) -> bool:
         """Whether a part is bfloat16 in all layers that have it."""
         part, of_experts = part.replace("shared experts", "feed_forward"), part.endswith("experts")
-        return all(part in layer.kept for layer in self.kinds if layer.experts or not of_experts)
+        return all(
+            part in layer.unquantized for layer in self.kinds if layer.experts or not of_experts
+        )
 
 
 def _bytes(table: Mapping[str, float], dtype: str, argument: str) -> float:

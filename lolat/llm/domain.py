@@ -1,6 +1,6 @@
-"""The domain of answers about served models: loads that were served, operations that were timed, a node.
+"""The domain of answers on served models: loads that were served, operations that were timed, one node.
 
-Outside of it an interval is wider, by how much times were farther off outside of what they were fitted to.
+Outside of it intervals are wider, by the error of times outside of what they were fitted to.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from typing import Any
 
 from lolat.arrays import np
 from lolat.llm.gpu import GPU, UNSEEN
-from lolat.llm.serving import PARTS, Layout, Load, each_ms, operations_of
+from lolat.llm.serving import PARTS, Deployment, Load, each_ms, operations_of
 
 MOST_SERVED = {"requests at once": 512, "tokens of a prompt": 8192, "tokens of an answer": 8192}
-"""Of all served rows that the shipped models are fitted to; fewer are mostly reading weights."""
+"""The most in the served rows that bundled models are fitted to."""
 DOUBLING = 0.07
-"""Logarithm by which rows are farther off for each doubling beyond what was served: of models fitted to up
-to 8, 16 or 32 users, on rows with up to 16 times as many, the GPU and framework where it is the most."""
+"""The error of the logarithm for each doubling beyond what was served: of models fitted to up to 8, 16 or
+32 requests, on rows with up to 16 times as many, of the GPU and framework with the largest."""
 UNTIMED = 0.22
-"""The same of a part whose operation was not timed: as of a GPU that is known by its sheet alone."""
+"""The error of the logarithm of a part whose operation was not timed: that of GPUs known by their sheet."""
 BETWEEN_GB_S = 50.0
 """One direction of a GPU's usual link to other machines (InfiniBand NDR)."""
 INSIDE = 0.95
-"""The share of a time whose operations are to be timed, as of other predictions."""
+"""The share of a time whose operations must be timed, as of other predictions."""
 OPERATIONS = {"products": "gemm", "attention": "decode_attention", "experts": "moe",
               "all_reduce": "all_reduce"}  # fmt: skip
 
 
-def is_unseen(gpu: GPU, layout: Layout) -> bool:
-    """Whether the served rows of a GPU are all of the other kind of model, dense or with experts."""
+def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
+    """Whether all served rows of a GPU are of the other kind of model, dense or with experts."""
     kinds = gpu.section.kinds
-    return bool(kinds) and layout.decoder.kind not in kinds
+    return bool(kinds) and deployment.decoder.kind not in kinds
 
 
 def beyond(load: Load) -> dict[str, np.ndarray]:
@@ -39,33 +39,29 @@ def beyond(load: Load) -> dict[str, np.ndarray]:
     return {what: np.log2(np.maximum(value / most, 1.0)) for (what, most), value in pairs}
 
 
-def crosses_nodes(gpu: GPU, layout: Layout) -> bool:
-    """Whether GPUs that share a model are in several machines."""
-    return layout.tensor_parallel > gpu.section.sheet.gpus_per_node
-
-
 def interval(
-    gpu: GPU, layout: Layout, load: Load, steps: np.ndarray, first: bool = False
+    gpu: GPU, deployment: Deployment, load: Load, steps: np.ndarray, first: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(rows,) factors of the lower and the upper end of a time per output token, or to the `first`, and
-    whether a row is inside the domain; `steps`: (rows, PARTS + STARTS) that the time consists of.
+    """(rows,) each: factors of the lower and the upper end of a time, whether the row is in the domain.
+
+    The time is that per output token, or to the `first`; `steps`: (rows, PARTS + STARTS) that it takes.
     """
     section = gpu.section
-    ms = steps * each_ms(section.ways)
+    ms = steps * each_ms(section.overheads)
     shares = dict(zip(PARTS, (ms / ms.sum(1, keepdims=True)).T, strict=False))
-    least = UNSEEN[first] if is_unseen(gpu, layout) else 0.0
+    least = UNSEEN[first] if is_unseen(gpu, deployment) else 0.0
     off: Any = max(section.spread[first], least)
     names = OPERATIONS | ({"attention": "prefill_attention"} if first else {})
-    like = {name for (name, _), one in operations_of(gpu, layout).items() if one.like}
+    like = {name for (name, _), one in operations_of(gpu, deployment).items() if one.like}
     untimed = sum((shares[part] for part, name in names.items() if name in like), 0.0 * load.served)
-    if not any(one.rows for of in section.operations.values() for one in of.values()):
-        off = max(off, UNTIMED)  # nothing was timed
-    else:
+    if any(one.rows for dtypes in section.operations.values() for one in dtypes.values()):
         off = np.hypot(off, UNTIMED * untimed)
+    else:
+        off = max(off, UNTIMED)
     doublings = np.sum([*beyond(load).values()], axis=0)
     off = np.hypot(off, DOUBLING * doublings)
-    slower = 1.0
-    if crosses_nodes(gpu, layout):
+    crosses_nodes, slower = deployment.tensor_parallel > section.sheet.gpus_per_node, 1.0
+    if crosses_nodes:
         slower = max((section.sheet.link_gb_s or 0.0) / BETWEEN_GB_S, 1.0)
-    inside = (untimed <= 1.0 - INSIDE) & (doublings == 0) & (not crosses_nodes(gpu, layout))
+    inside = (untimed <= 1.0 - INSIDE) & (doublings == 0) & (not crosses_nodes)
     return np.exp(-off), np.exp(off) * (1.0 + (slower - 1.0) * shares["all_reduce"]), inside

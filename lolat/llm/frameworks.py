@@ -1,16 +1,58 @@
-"""Frameworks that serve language models, a row of data each: memory, limits of a step, ways."""
+"""Frameworks that serve language models, a row of data each: memory, limits, cache, overheads."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from lolat.llm.gpu import Sheet, Ways
+import msgspec
 
-GIB = 2.0**30
+from lolat.io.documents import NotNegative, Positive
+
+if TYPE_CHECKING:
+    from lolat.llm.gpu import Sheet
+
+
+class FrameworkOverheads(msgspec.Struct, frozen=True):
+    """What a framework adds to the kernels of a step, the same for all models; see `fit_overheads`.
+
+    `kernel_ms`: between two kernels of a CUDA graph. `fp8_ms`, `block_ms`, `fp4_ms`: a kernel that
+    quantizes the input of a product. `experts_ms`: the small kernels of a layer of experts. `exchange_ms`:
+    waiting for the slowest GPU in an all-reduce. `step_ms`: scheduling and sampling; `parallel_ms`: its
+    surplus on several GPUs. `small`: how many times the bytes of small operations are moved. `burst_share`:
+    the share of requests that arrive at once. `api_ms`: request to scheduler, and token to client.
+    `chunked_share`: the share of prompts computed in a step with tokens of others. `level`: a step's time
+    over the sum of all these.
+    """
+
+    kernel_ms: NotNegative
+    fp8_ms: NotNegative
+    block_ms: NotNegative
+    fp4_ms: NotNegative
+    experts_ms: NotNegative
+    exchange_ms: NotNegative
+    step_ms: NotNegative
+    parallel_ms: NotNegative
+    small: NotNegative
+    burst_share: NotNegative = msgspec.field(name="together")
+    api_ms: NotNegative = msgspec.field(name="front_ms")
+    chunked_share: NotNegative = msgspec.field(name="mixed")
+    level: Positive = 1.0
+
+
+BURST, STEADY_SHARE = 0.5, 0.13
+"""The `burst_share` above which served rows were of requests that all start at once; the share under a
+steady load, as of vLLM and TensorRT-LLM."""
+
+
+def steady(overheads: FrameworkOverheads) -> FrameworkOverheads:
+    """Overheads under a steady load, also of a framework measured with requests that start at once."""
+    if overheads.burst_share <= BURST:
+        return overheads
+    return msgspec.structs.replace(overheads, burst_share=STEADY_SHARE)
 
 
 class Limits(NamedTuple):
-    """A framework's defaults on cards of `memory_gib` or more: sequences and tokens of a step."""
+    """Default limits of a step, sequences and tokens, on cards with `memory_gib` or more."""
 
     memory_gib: float
     sequences: int
@@ -18,79 +60,80 @@ class Limits(NamedTuple):
 
 
 class Framework(NamedTuple):
-    """How a framework serves where nothing else is asked for.
+    """A framework's defaults.
 
-    `title`, `option`: how people call it, and what it calls its limit of sequences; `whole`: the share of a
-    GPU's memory for weights, caches and all else; `rest`: the share for caches of what is left beside
-    weights; `own_gib`, `token_gib`: reserved for its own and for each token of a step; `limits`: the
-    largest cards first; `small`: cards without FP8 have the last of them; `narrow`: the cache of a
-    quantized model is in FP8 on any GPU; `ways`: of any GPU.
+    `title`, `option`: its name, and its option for the limit of sequences. `memory_share`: the share of a
+    GPU's memory that it uses. `cache_share`: the share for caches of what weights leave. `own_gib`,
+    `token_gib`: reserved for itself, and for each token of a step. `limits`: by memory, the largest cards
+    first; `fp8_limits`: cards without FP8 have the last of them. `fp8_cache`: a quantized model has an FP8
+    cache on any GPU, else on GPUs with FP4. `overheads`: on a GPU without served rows.
     """
 
     title: str
     option: str
-    whole: float
-    rest: float
+    memory_share: float
+    cache_share: float
     own_gib: float
     token_gib: float
     limits: tuple[Limits, ...]
-    small: bool
-    narrow: bool
-    ways: Ways
+    fp8_limits: bool
+    fp8_cache: bool
+    overheads: FrameworkOverheads
 
-    def of_card(self, sheet: Sheet) -> Limits:
+    def limits_on(self, sheet: Sheet) -> Limits:
         """The limits on a card."""
-        if self.small and sheet.fp8_tflops is None:
+        if self.fp8_limits and sheet.fp8_tflops is None:
             return self.limits[-1]
         return next(one for one in self.limits if sheet.memory_gib >= one.memory_gib)
 
     def room_gib(self, sheet: Sheet) -> float:
         """GiB for weights and caches on a card."""
-        reserved = self.own_gib + self.token_gib * self.of_card(sheet).tokens
-        return self.whole * sheet.memory_gib - reserved
+        reserved = self.own_gib + self.token_gib * self.limits_on(sheet).tokens
+        return self.memory_share * sheet.memory_gib - reserved
+
+    def cache_dtype(self, sheet: Sheet, quantized: bool) -> str:
+        """The usual data type of the cache."""
+        eight = self.fp8_cache or sheet.fp4_tflops is not None
+        return "fp8" if quantized and eight else "bfloat16"
 
 
 FRAMEWORKS = {
     # gpu_memory_utilization and EngineArgs.get_batch_defaults of a server: cards of 70 GiB but the A100.
     "vllm": Framework(
-        "vLLM", "--max-num-seqs", whole=0.92, rest=1.0, own_gib=2.0, token_gib=0.0,
-        limits=(Limits(70, 1024, 8192), Limits(0, 256, 2048)), small=True, narrow=False,
-        ways=Ways(
+        "vLLM", "--max-num-seqs", memory_share=0.92, cache_share=1.0, own_gib=2.0, token_gib=0.0,
+        limits=(Limits(70, 1024, 8192), Limits(0, 256, 2048)), fp8_limits=True, fp8_cache=False,
+        overheads=FrameworkOverheads(
             kernel_ms=2.7e-3, fp8_ms=2.2e-3, block_ms=0.0226, fp4_ms=6.5e-3, experts_ms=0.0223,
-            exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, together=0.12, front_ms=27.0,
-            mixed=0.17,
+            exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, burst_share=0.12, api_ms=27.0,
+            chunked_share=0.17,
         ),
     ),
     # KvCacheConfig.free_gpu_memory_fraction, max_batch_size, max_num_tokens.
     "trtllm": Framework(
-        "TensorRT-LLM", "--max_batch_size", whole=1.0, rest=0.9, own_gib=2.0, token_gib=0.0,
-        limits=(Limits(0, 2048, 8192),), small=False, narrow=True,
-        ways=Ways(
+        "TensorRT-LLM", "--max_batch_size", memory_share=1.0, cache_share=0.9, own_gib=2.0, token_gib=0.0,
+        limits=(Limits(0, 2048, 8192),), fp8_limits=False, fp8_cache=True,
+        overheads=FrameworkOverheads(
             kernel_ms=1.6e-3, fp8_ms=3e-3, block_ms=0.0104, fp4_ms=0.0, experts_ms=8e-3, exchange_ms=3.2e-3,
-            step_ms=0.31, parallel_ms=0.21, small=2.66, together=0.14, front_ms=30.0, mixed=0.7,
+            step_ms=0.31, parallel_ms=0.21, small=2.66, burst_share=0.14, api_ms=30.0, chunked_share=0.7,
         ),
     ),
     # ServerArgs: mem_fraction_static is what is left of 0.5 GiB, 1.5 MiB a token and 0.5 GiB of graphs.
     "sglang": Framework(
-        "SGLang", "--max-running-requests", whole=1.0, rest=1.0, own_gib=1.0, token_gib=1.5 / 1024,
+        "SGLang", "--max-running-requests", memory_share=1.0, cache_share=1.0, own_gib=1.0,
+        token_gib=1.5 / 1024,
         limits=(Limits(160, 2048, 16384), Limits(60, 2048, 8192), Limits(35, 2048, 4096),
-                Limits(0, 2048, 2048)), small=False, narrow=False,
-        ways=Ways(
+                Limits(0, 2048, 2048)), fp8_limits=False, fp8_cache=False,
+        overheads=FrameworkOverheads(
             kernel_ms=2.5e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=2e-3, experts_ms=5e-3, exchange_ms=3.1e-3,
-            step_ms=0.2, parallel_ms=0.2, small=2.77, together=0.97, front_ms=30.0, mixed=0.41,
+            step_ms=0.2, parallel_ms=0.2, small=2.77, burst_share=0.97, api_ms=30.0, chunked_share=0.41,
         ),
     ),
 }  # fmt: skip
-"""The ways are fitted to all served rows of each (docs/results), vLLM's to seven models and data types on
-two GPUs. Those of a GPU are drawn to them."""
+"""Overheads are fitted to all served rows of a framework (docs/results), vLLM's to seven models and data
+types on two GPUs. The overheads of one GPU shrink toward them."""
 USUAL = "vllm"
 
 
-def framework_of(name: str) -> Framework:
-    """The row of a framework; vLLM's of a file that names none."""
-    return FRAMEWORKS.get(name, FRAMEWORKS[USUAL])
-
-
 def frameworks_in(text: str) -> str:
-    """The framework that a file's name says; vLLM where it says none."""
+    """The framework that a file's name says, else vLLM."""
     return next((name for name in FRAMEWORKS if name in text.casefold()), USUAL)

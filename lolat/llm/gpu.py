@@ -11,32 +11,29 @@ from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.io.documents import NotNegative, Number, Positive
 from lolat.llm.decoder import DTYPES
-from lolat.llm.forms import FORMS, PEAKS, Facts, Rows
+from lolat.llm.frameworks import FRAMEWORKS, USUAL, Framework, FrameworkOverheads
+from lolat.llm.kernels import KERNEL_MODELS, PEAKS, Rows, Specs
 
 if TYPE_CHECKING:
     from lolat.hardware.gpus import Gpu
 
 MOST_CHANGE = 0.4
-"""No correction of a logarithm is larger."""
+"""The largest correction of a logarithm."""
 ENOUGH = 1.645
 """Standard deviations to either side that hold 90 %."""
-SKEW = 1.2
-"""How uneven tokens fall on experts in use, as the exponent of a power law; served models agree with it."""
-
-
 FOUR_BIT_WEIGHTS = "int4_wo"
 IN_GENERAL = "GPUs in general"
-"""`Operation.like` of an operation that takes what is usual."""
+"""`Operation.like` of an operation with the usual terms."""
 UNSEEN = (0.2, 0.5)
-"""`Section.spread` where no served row is of such a model."""
+"""`Calibration.spread` if no served row is of such a model."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One operation in one data type on one GPU.
 
-    `terms`, `variant`: of its form; `centers`, `weights`: of the correction of the logarithm; `spread`:
-    standard deviation of the logarithm on rows left out; `rows`: how many it is fitted to; `like`: the GPU
-    whose terms these are, where it was not timed on this one.
+    `terms`, `variant`: of its kernel model. `centers`, `weights`: the correction of the logarithm.
+    `spread`: the standard deviation of the logarithm on left-out rows. `rows`: the number of rows that it
+    is fitted to. `like`: the GPU that the terms are from, if it was not timed on this one.
     """
 
     terms: dict[str, Positive]
@@ -48,35 +45,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     like: str = ""
 
 
-class Ways(msgspec.Struct, frozen=True):
-    """How a framework runs steps, the same for all models; `fit_ways` finds it from served rows.
-
-    `kernel_ms`: from a kernel of a CUDA graph to the next; `fp8_ms`, `block_ms`, `fp4_ms`: a further kernel
-    that quantizes the input of a product; `experts_ms`: the further kernels of a layer of experts;
-    `exchange_ms`: what an all-reduce waits for the slowest GPU; `step_ms`: scheduling and sampling,
-    `parallel_ms`: the same more on several GPUs; `small`: how many times the bytes of small operations are
-    moved; `together`: the share of requests that arrive at once; `front_ms`: from the request to the
-    scheduler and from the token to the user; `mixed`: the share of prompts whose tokens are computed in a
-    step with those of others; `level`: how many times as long as all this says a step takes.
-    """
-
-    kernel_ms: NotNegative
-    fp8_ms: NotNegative
-    block_ms: NotNegative
-    fp4_ms: NotNegative
-    experts_ms: NotNegative
-    exchange_ms: NotNegative
-    step_ms: NotNegative
-    parallel_ms: NotNegative
-    small: NotNegative
-    together: NotNegative
-    front_ms: NotNegative
-    mixed: NotNegative
-    level: Positive = 1.0
-
-
 class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Facts of a data sheet; rates without sparsity, `link_gb_s` one direction of one GPU."""
+    """A data sheet; rates are dense, `link_gb_s` is one direction of one GPU."""
 
     multiprocessors: Positive
     bandwidth_gb_s: Positive
@@ -89,7 +59,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
-    """The sheet of a GPU that comes along; None without bfloat16, or where a fact is missing."""
+    """The sheet of a bundled GPU; None if it lacks bfloat16 or a value is missing."""
     memory, bandwidth, half = gpu.memory_gib, gpu.bandwidth_gb_s, gpu.half_tflops
     if not (gpu.bf16 and half and memory and bandwidth and gpu.multiprocessors):
         return None
@@ -100,14 +70,14 @@ def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What served rows told of a framework on a GPU.
+    """A framework on a GPU, by served rows.
 
-    `spread`: 90 % of served rows left out were within these of the prediction, as logarithms, (per output
-    token, to the first); `served`: rows that the ways are fitted to; `kinds`: of their models, "dense" and
-    "experts".
+    `spread`: half of the 90 % interval on left-out rows, as logarithms (per output token, first token).
+    `served`: the number of rows that the overheads are fitted to. `kinds`: the kinds of their models,
+    "dense" and "experts".
     """
 
-    ways: Ways
+    overheads: FrameworkOverheads = msgspec.field(name="ways")
     spread: tuple[Positive, Positive] = (0.2, 0.4)
     served: int = 0
     kinds: tuple[str, ...] = ()
@@ -117,10 +87,10 @@ OwnRow = tuple[str, Positive, Positive, Positive, Positive, NotNegative, int, in
 
 
 class Section(Calibration, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model file knows of language models.
+    """The part of a model file on language models.
 
-    `operations`: by name of FORMS and data type, of attention queries/cache; `own`: served rows that
-    `lolat fit` was given, `before`: what was known without them, so that each counts once.
+    `operations`: by name in KERNEL_MODELS and data type (of attention: queries/cache). `own`: served rows
+    that `lolat fit` was given. `before`: the calibration without them, so that each counts once.
     """
 
     sheet: Sheet
@@ -129,21 +99,41 @@ class Section(Calibration, frozen=True, kw_only=True, omit_defaults=True):
     own: tuple[OwnRow, ...] = ()
     before: Calibration | None = None
 
+    @property
+    def server(self) -> Framework:
+        """The row of its framework; vLLM's in a file that names none."""
+        return FRAMEWORKS.get(self.framework, FRAMEWORKS[USUAL])
+
+
+def is_valid(name: str, dtype: str, operation: Operation) -> bool:
+    """Whether an operation has the terms of its kernel model, and a correction of its width."""
+    kernel = KERNEL_MODELS.get(name)
+    if kernel is None or not {*dtype.split("/")} <= {*PEAKS}:
+        return False
+    sizes = dict.fromkeys(kernel.columns, np.ones(1))
+    width = kernel.log_sizes(sizes).shape[1] if kernel.log_sizes else 0
+    return (
+        operation.variant in kernel.variants(dtype)
+        and {*kernel.terms(dtype, operation.variant)} == {*operation.terms}
+        and {len(center) for center in operation.centers} <= {width}
+        and len(operation.centers) == len(operation.weights)
+    )
+
 
 def short(value: float) -> float:
-    """A fitted number as a file keeps it: four digits are enough."""
+    """A fitted number with the four digits that a file keeps."""
     return float(f"{value:.4g}")
 
 
-def facts_of(sheet: Sheet) -> Facts:
-    """Per ms; a rate that the GPU lacks is that of half precision, as it computes in it."""
+def specs_of(sheet: Sheet) -> Specs:
+    """The rates of a sheet per ms; a data type that the GPU lacks has the rate of half precision."""
     rates = {t: 1e9 * (getattr(sheet, peak) or sheet.bf16_tflops) for t, peak in PEAKS.items()}
     link = sheet.link_gb_s or 32.0
-    return Facts(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
+    return Specs(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
 
 
 def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The data types of DTYPES whose products are known; weights of 4 bits are computed in bfloat16."""
+    """The data types of DTYPES whose products are known; 4-bit weights are computed in bfloat16."""
     known = operations.get("gemm", {})
     return [t for t in DTYPES if t in known or (t == FOUR_BIT_WEIGHTS and "bfloat16" in known)]
 
@@ -153,47 +143,25 @@ def lacks(sheet: Sheet, dtype: str) -> bool:
     return getattr(sheet, PEAKS[dtype]) is None
 
 
-def is_whole(name: str, dtype: str, operation: Operation) -> bool:
-    """Whether an operation of a file has the terms of its form, and a correction of its width."""
-    form, places = FORMS.get(name), {len(center) for center in operation.centers}
-    if form is None or not {*dtype.split("/")} <= {*PEAKS}:
-        return False
-    width = form.place(dict.fromkeys(form.columns, np.ones(1))).shape[1] if form.place else 0
-    return (
-        operation.variant in form.variants(dtype)
-        and {*form.terms(dtype, operation.variant)} == {*operation.terms}
-        and places <= {width}
-        and len(operation.centers) == len(operation.weights)
-    )
-
-
 def operation_ms(
-    name: str, operation: Operation, rows: Rows, facts: Facts, dtype: str, alone: bool
+    name: str, operation: Operation, rows: Rows, specs: Specs, dtype: str, alone: bool
 ) -> Any:
-    """(rows,) ms, corrected; `alone`: as it was timed, else as it runs in a served model.
-
-    Of a row that is all launch when timed alone the correction says nothing of how it runs in a model.
-    """
-    form = FORMS[name]
-    ms = form.ms(operation.terms, rows, facts, dtype, operation.variant, alone)
-    if not operation.centers or form.place is None:
+    """(rows,) ms, corrected; `alone`: as it was timed, else as it runs in a served model."""
+    kernel = KERNEL_MODELS[name]
+    ms = kernel.ms(operation.terms, rows, specs, dtype, operation.variant, alone)
+    if not operation.centers or kernel.log_sizes is None:
         return ms
-    change = correction(operation, form.place(rows))
-    if not alone:
+    change = rbf(kernel.log_sizes(rows), np.array(operation.centers)) @ np.array(operation.weights)
+    change = np.minimum(np.maximum(change, -MOST_CHANGE), MOST_CHANGE)
+    if not alone:  # a row that is all launch when timed alone says nothing of a model
         start = operation.terms.get("launch", operation.terms.get("start", 0.0))
         change = change * ms / (ms + start)
     return ms * np.exp(change)
 
 
-def correction(operation: Operation, places: np.ndarray) -> np.ndarray:
-    """(rows,) logarithms."""
-    change = bells(places, np.array(operation.centers)) @ np.array(operation.weights)
-    return np.minimum(np.maximum(change, -MOST_CHANGE), MOST_CHANGE)
-
-
-def bells(places: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """(rows, centers) values of a bell of width 1 around each center."""
-    far = (places**2).sum(1)[:, None] + (centers**2).sum(1) - 2.0 * places @ centers.T
+def rbf(log_sizes: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """(rows, centers) values of a radial basis function of width 1 around each center."""
+    far = (log_sizes**2).sum(1)[:, None] + (centers**2).sum(1) - 2.0 * log_sizes @ centers.T
     return np.exp(-0.5 * np.maximum(far, 0.0))
 
 
@@ -201,41 +169,37 @@ class GPU:
     """Ms of operations as they run in a served model; sizes are numbers or (rows,) arrays."""
 
     def __init__(self, section: Section) -> None:
-        self.section, self.facts = section, facts_of(section.sheet)
+        self.section, self.specs = section, specs_of(section.sheet)
 
     def ms(self, name: str, dtype: str, *sizes: Any) -> Any:
-        """(rows,) ms of the operation `name`; `sizes`: the columns of its form.
+        """(rows,) ms of the operation `name`; `sizes`: the columns of its kernel model.
 
-        InputError (code "not-timed") where nothing like it was timed.
+        InputError (code "not-timed") if nothing like it was timed.
         """
         operation = self.operation(name, dtype)
         columns = np.broadcast_arrays(*(np.asarray(size, float) for size in sizes))
-        flat = dict(zip(FORMS[name].columns, (column.ravel() for column in columns), strict=True))
-        ms = operation_ms(name, operation, flat, self.facts, self.key(name, dtype), alone=False)
+        names = KERNEL_MODELS[name].columns
+        flat = dict(zip(names, (column.ravel() for column in columns), strict=True))
+        ms = operation_ms(name, operation, flat, self.specs, self.key(name, dtype), alone=False)
         return ms.reshape(columns[0].shape)
 
     def operation(self, name: str, dtype: str) -> Operation:
         """The fitted operation; of attention `dtype` is that of the cache."""
-        known = self.section.operations.get(name, {})
-        wanted = self.key(name, dtype)
-        if (
-            wanted not in known
-            and (name, dtype) == ("gemm", FOUR_BIT_WEIGHTS)
-            and "bfloat16" in known
-        ):
+        known, wanted = self.section.operations.get(name, {}), self.key(name, dtype)
+        if wanted in known:
+            return known[wanted]
+        if (name, dtype) == ("gemm", FOUR_BIT_WEIGHTS) and "bfloat16" in known:
             # Weights of 4 bits are computed in bfloat16, and read in a quarter of the time.
             return msgspec.structs.replace(known["bfloat16"], like="its products in bfloat16")
-        if wanted not in known:
-            raise InputError(
-                f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
-                f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, "
-                f"or give another {arg('kv_dtype' if 'attention' in name else 'dtype')}",
-                code="not-timed",
-            )
-        return known[wanted]
+        raise InputError(
+            f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
+            f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, "
+            f"or give another {arg('kv_dtype' if 'attention' in name else 'dtype')}",
+            code="not-timed",
+        )
 
     def key(self, name: str, dtype: str) -> str:
-        """The data type's name in the section; queries are of FP8 where the framework computes so."""
+        """The data type's name in the section; queries are FP8 if the framework computes so."""
         known = self.section.operations.get(name, {})
         if name.endswith("_attention"):
             return next((q for q in (f"{dtype}/{dtype}", f"bfloat16/{dtype}") if q in known), dtype)

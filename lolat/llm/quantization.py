@@ -174,7 +174,7 @@ def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
         raise config.refused(why, "decoder-dtype", _WITHOUT) from None
 
 
-def kept(stays: Stays, layer: int, experts: bool) -> frozenset[str]:
+def unquantized_parts(stays: Stays, layer: int, experts: bool) -> frozenset[str]:
     """The parts of a layer of which half of the matrices or more stay bfloat16."""
     mlp = ("gate_proj", "up_proj", "down_proj")
     parts = {

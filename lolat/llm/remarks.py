@@ -1,248 +1,266 @@
-"""What a user must know of the rows of an answer, besides their numbers."""
+"""Remarks on an answer: what a user must know of its rows besides their numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES, WEIGHT_BYTES
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen
-from lolat.llm.frameworks import framework_of
-from lolat.llm.gpu import GPU, IN_GENERAL, Ways
+from lolat.llm.frameworks import FrameworkOverheads, steady
+from lolat.llm.gpu import GPU, IN_GENERAL
 from lolat.llm.serving import (
     GIB,
-    Layout,
+    Deployment,
     Load,
     Served,
-    layout_of,
-    limits_of,
+    deployment_of,
     operations_of,
+    requests_that_fit,
     serve,
-    steady,
     steps_of,
-    users_that_fit,
 )
 from lolat.units import milliseconds, percent, plural
 
 if TYPE_CHECKING:
-    from lolat.llm.answer import Question, ServedModel
+    from lolat.llm.answer import Question, ServingConfig
 
 SAME = 1.25
-"""As long as a token takes no more than this times that of a single user, further users cost little."""
+"""Further requests cost little while a token takes at most this times as long as with one."""
 FASTER = 0.9
-"""Another data type, or load, is spoken of where it takes less than this times as long."""
+"""Another data type, or load, is remarked on if it takes less than this times as long."""
 SHARES = {"gemm": ("weights", "products"), "decode_attention": ("attention",), "moe": ("experts",),
           "all_reduce": ("all_reduce",), "prefill_attention": ()}  # fmt: skip
 CALLED = {"gemm": "products", "moe": "experts"}
 
 
-def served_as(
-    gpu: GPU, layout: Layout, row: ServedModel, users: np.ndarray, ways: Ways, prompts: Any = 1.0
-) -> Served:
-    """What so many `users` (rows,) of one replica see, with the tokens of `row`; `prompts` share a step."""
-    size = np.ones(len(users))
-    tokens = np.array([row.input_tokens + row.output_tokens])
-    fit = users_that_fit(gpu.section, layout, tokens) * size
-    load = Load(size * row.input_tokens, size * row.output_tokens, users, fit)
-    return serve(ways, steps_of(gpu, layout, load, prompts), load)
+@dataclass(frozen=True)
+class Chosen:
+    """The chosen row of an answer on a GPU, and its deployment."""
 
+    gpu: GPU
+    deployment: Deployment
+    row: ServingConfig
+    asked: Question
 
-def free_users(gpu: GPU, layout: Layout, row: ServedModel) -> int | None:
-    """Up to how many users a token takes no more than SAME times that of one; None without times."""
-    if row.tpot_ms is None:
-        return None
-    users = np.round(2.0 ** np.arange(0, 11, 0.25))
-    users = np.unique(users[users <= max(row.largest_concurrency / row.replicas, 1.0)])
-    ms = served_as(gpu, layout, row, users, gpu.section.ways).tpot_ms
-    return max(int(np.interp(SAME * ms[0], np.maximum.accumulate(ms), users)), 1)
+    def seen(
+        self, concurrency: Any = None, overheads: FrameworkOverheads | None = None,
+        deployment: Deployment | None = None, prompts: float = 1.0,
+    ) -> Served:  # fmt: skip
+        """What `concurrency` (rows,) requests of one replica see; `prompts` of them share a step.
 
+        By default the requests, the overheads and the deployment of the row.
+        """
+        section, row = self.gpu.section, self.row
+        requests = _each(row) if concurrency is None else concurrency
+        size, deployment = np.ones(len(requests)), deployment or self.deployment
+        tokens = np.array([row.input_tokens + row.output_tokens])
+        fit = requests_that_fit(section, deployment, tokens) * size
+        load = Load(size * row.input_tokens, size * row.output_tokens, requests, fit)
+        return serve(
+            overheads or section.overheads, steps_of(self.gpu, deployment, load, prompts), load
+        )
 
-def remarks(
-    gpu: GPU, layout: Layout, rows: Sequence[ServedModel], row: ServedModel, asked: Question
-) -> Iterator[str]:
-    """Of `rows`, and of the chosen `row` and its layout; the first: what holds weights that do not fit."""
-    section, decoder = gpu.section, layout.decoder
-    if any(not one.largest_concurrency for one in rows):
-        yield _room(gpu, layout, asked)
-    waits = [one for one in rows if one.largest_concurrency and not one.fits]
-    if waits:
-        yield (
-            f"{plural(len(waits), 'row')}: not all requests fit in memory at once; the others wait for "
-            "their first token"
-        )
-    if asked.dtype and decoder.expert_dtype.endswith("mxfp4"):
-        yield (
-            f"{decoder.name} is served as it was published, experts in MXFP4 and all else in bfloat16: "
-            f"dtype {asked.dtype} changes nothing"
-        )
-    elif asked.dtype and row.tpot_ms is not None:
-        yield from _faster(gpu, layout, row, asked)
-    if decoder.cache_remark and not (asked.kv_dtype or asked.dtype):
-        yield decoder.cache_remark
-    yield from _not_timed(gpu, layout, row)
-    if not section.served:
-        yield (
-            "no served model of this GPU and framework is known: how it schedules and starts kernels is "
-            "as on others"
-        )
-    elif is_unseen(gpu, layout):
-        kind = "mixture of experts" if decoder.experts else "dense model"
-        yield (
-            f"no served {kind} of this GPU and framework is known: its times are those of its operations, "
-            "and the interval is wider"
-        )
-    if (ways := steady(section)) is not section.ways and row.ttft_ms is not None and row.fits:
-        burst, even = (served_as(gpu, layout, row, _each(row), w) for w in (section.ways, ways))
-        if row.ttft_ms < FASTER * burst.ttft_ms[0]:  # a single user waits for nobody
+    def free_concurrency(self) -> int | None:
+        """The most requests at which a token takes SAME times that of one at most; None without times."""
+        if self.row.tpot_ms is None:
+            return None
+        requests = np.round(2.0 ** np.arange(0, 11, 0.25))
+        most = max(self.row.largest_concurrency / self.row.replicas, 1.0)
+        requests = np.unique(requests[requests <= most])
+        ms = self.seen(requests).tpot_ms
+        return max(int(np.interp(SAME * ms[0], np.maximum.accumulate(ms), requests)), 1)
+
+    def remarks(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
+        """Remarks on all `rows` and on the chosen one: first on weights that do not fit."""
+        asked, row, decoder = self.asked, self.row, self.deployment.decoder
+        if any(not one.largest_concurrency for one in rows):
+            yield self._room()
+        if waits := [one for one in rows if one.largest_concurrency and not one.fits]:
+            yield (
+                f"{plural(len(waits), 'row')}: not all requests fit in memory at once; the others wait for "
+                "their first token"
+            )
+        if asked.dtype and decoder.expert_dtype.endswith("mxfp4"):
+            yield (
+                f"{decoder.name} is served as it was published, experts in MXFP4 and all else in bfloat16: "
+                f"dtype {asked.dtype} changes nothing"
+            )
+        elif asked.dtype and row.tpot_ms is not None:
+            yield from self._faster()
+        if decoder.cache_remark and not (asked.kv_dtype or asked.dtype):
+            yield decoder.cache_remark
+        yield from self._not_timed()
+        if not self.gpu.section.served:
+            yield (
+                "no served model of this GPU and framework is known: how it schedules and starts kernels "
+                "is as on others"
+            )
+        elif is_unseen(self.gpu, self.deployment):
+            kind = "mixture of experts" if decoder.experts else "dense model"
+            yield (
+                f"no served {kind} of this GPU and framework is known: its times are those of its "
+                "operations, and the interval is wider"
+            )
+        yield from self._burst()
+        yield from self._scheduled(rows)
+        yield from self._outside(rows)
+
+    def _burst(self) -> Iterator[str]:
+        """The times of a framework that was measured with requests that all start at once."""
+        measured, row = self.gpu.section.overheads, self.row
+        overheads = steady(measured)
+        if overheads is measured or row.ttft_ms is None or not row.fits:
+            return
+        burst, even = self.seen(overheads=measured), self.seen(overheads=overheads)
+        if row.ttft_ms < FASTER * burst.ttft_ms[0]:  # a single request waits for none
             yield (
                 "this framework was measured with requests that all start at once: then the first token "
                 f"takes about {milliseconds(burst.ttft_ms[0])}; here it is of a steady load, as of other "
                 f"frameworks, in which each further token takes up to {milliseconds(even.tpot_ms[0])} "
                 f"({row.load_words})"
             )
-    yield from _scheduled(gpu, layout, rows)
-    yield from _outside(gpu, rows)
 
-
-def _outside(gpu: GPU, rows: Sequence[ServedModel]) -> Iterator[str]:
-    """Loads that nobody served, and GPUs of several machines."""
-    timed = [row for row in rows if row.tpot_ms is not None]
-    columns = [
-        (r.input_tokens, r.output_tokens, *_each(r), r.largest_concurrency / r.replicas)
-        for r in timed
-    ]
-    if timed:
-        found = beyond(Load(*np.array(columns).T))
-        if what := [f"{MOST_SERVED[name]:,} {name}" for name, more in found.items() if more.any()]:
-            number = int(np.any([*found.values()], axis=0).sum())
+    def _scheduled(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
+        """Rows with more requests than the framework runs, and with prompts that it computes together."""
+        server = self.gpu.section.server
+        limits, timed = (
+            server.limits_on(self.gpu.section.sheet),
+            [row for row in rows if row.tpot_ms],
+        )
+        many = [
+            r
+            for r in timed
+            if min(_each(r)[0], r.largest_concurrency / r.replicas) > limits.sequences
+        ]
+        if many:
             yield (
-                f"{plural(number, 'row')} OUTSIDE what was served on any GPU: more than "
-                f"{' and '.join(what)}; the interval is wider for it"
+                f"{plural(len(many), 'row')}: {server.title} runs at most {limits.sequences:,} requests at "
+                f"once on this card, and the others wait, unless {server.option} allows these numbers"
             )
-    node = int(gpu.section.sheet.gpus_per_node)
-    if any(row.tensor_parallel > node for row in rows):
-        yield (
-            f"more than the {node} GPUs of a node is OUTSIDE: taken to be linked as within one, which few "
-            f"are; the interval reaches to links of {BETWEEN_GB_S:.0f} GB/s"
+        packed: list[tuple[float, ServingConfig]] = []
+        for row in timed:
+            prompts = float(min(_each(row)[0], limits.tokens // row.input_tokens))
+            if prompts > 1:
+                one = replace(self.deployment, tensor_parallel=row.tensor_parallel)
+                seen = replace(self, deployment=one, row=row).seen(prompts=prompts)
+                packed.append((float(seen.tpot_ms[0]), row))
+        packed = [(ms, row) for ms, row in packed if ms < FASTER * (row.tpot_ms or 0.0)]
+        if packed:
+            ms, row = min(packed, key=lambda one: one[0] / (one[1].tpot_ms or 1.0))
+            yield (
+                f"{plural(len(packed), 'row')}: prompts are taken one after the other, but a server "
+                f"computes short ones together: a token takes from {milliseconds(ms)} on instead of "
+                f"{milliseconds(row.tpot_ms or 0.0)} ({row.load_words})"
+            )
+
+    def _outside(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
+        """Loads beyond all that were served, and GPUs of several machines."""
+        columns = [
+            (r.input_tokens, r.output_tokens, _each(r)[0], r.largest_concurrency / r.replicas)
+            for r in rows
+            if r.tpot_ms is not None
+        ]
+        if columns:
+            found = beyond(Load(*np.array(columns).T))
+            if what := [f"{MOST_SERVED[n]:,} {n}" for n, more in found.items() if more.any()]:
+                number = int(np.any([*found.values()], axis=0).sum())
+                yield (
+                    f"{plural(number, 'row')} OUTSIDE what was served on any GPU: more than "
+                    f"{' and '.join(what)}; the interval is wider for it"
+                )
+        node = int(self.gpu.section.sheet.gpus_per_node)
+        if any(row.tensor_parallel > node for row in rows):
+            yield (
+                f"more than the {node} GPUs of a node is OUTSIDE: taken to be linked as within one, which "
+                f"few are; the interval reaches to links of {BETWEEN_GB_S:.0f} GB/s"
+            )
+
+    def _others(self) -> Iterator[Deployment]:
+        """The deployment in each other data type that the GPU computes, the published one first."""
+        here = self.deployment
+        for dtype in dict.fromkeys(["", *DTYPES]):
+            try:
+                other = deployment_of(
+                    self.gpu.section, here.decoder, here.tensor_parallel, here.expert_parallel, dtype,
+                    self.asked.kv_dtype,
+                )  # fmt: skip
+                operations_of(self.gpu, other)
+            except InputError:
+                continue
+            if (other.dtype, other.expert_dtype) != (here.dtype, here.expert_dtype):
+                yield other
+
+    def _faster(self) -> Iterator[str]:
+        """The fastest type of as many bytes, or the published one, if FASTER."""
+        found: dict[str, float] = {}
+        here, row = self.deployment, self.row
+        tokens = np.array([row.input_tokens + row.output_tokens])
+        for other in self._others():
+            alike = math.isclose(WEIGHT_BYTES[other.dtype], WEIGHT_BYTES[here.dtype], rel_tol=0.01)
+            is_timed = not any(
+                operation.like
+                for one in (here, other)
+                for (name, _), operation in operations_of(self.gpu, one).items()
+                if name in CALLED
+            )
+            fits = _each(row) <= requests_that_fit(self.gpu.section, other, tokens)
+            if fits and is_timed and (alike or other.dtype == here.decoder.dtype):
+                found[other.dtype] = float(self.seen(deployment=other).tpot_ms[0])
+        best, ms = min(found, key=found.__getitem__, default=""), row.tpot_ms or 0.0
+        if best and found[best] < FASTER * ms:
+            yield (
+                f"{here.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes "
+                f"{milliseconds(found[best])} a token, {here.dtype} {milliseconds(ms)} ({row.load_words})"
+            )
+
+    def _room(self) -> str:
+        """The number of GPUs that hold the weights, in this data type and in smaller ones."""
+        sheet, here = self.gpu.section.sheet, self.deployment
+        room = self.gpu.section.server.room_gib(sheet)
+
+        def gib(one: Deployment) -> float:
+            return one.weight_bytes * one.tensor_parallel / GIB
+
+        def least(one: Deployment) -> int:
+            return 1 << (math.ceil(gib(one) / room) - 1).bit_length()  # tensors are split in halves
+
+        others = dict.fromkeys(DTYPES, 0)  # their order; of equal numbers the first type is named
+        others |= {one.dtype: least(one) for one in self._others()}
+        first = {n: dtype for dtype, n in [*others.items()][::-1] if 0 < n < least(here)}
+        fewer = [f"{n} in {first[n]}" for n in sorted(first, reverse=True)]
+        return (
+            f"its weights take {gib(here):.0f} GiB, and {room:.0f} of a GPU's {sheet.memory_gib:g} are "
+            f"free for them: at least {plural(least(here), 'GPU')}{'; ' * bool(fewer)}{', '.join(fewer)}"
         )
 
+    def _not_timed(self) -> Iterator[str]:
+        """The operations that were not timed on this GPU, their source, and their share of a token.
 
-def _scheduled(gpu: GPU, layout: Layout, rows: Sequence[ServedModel]) -> Iterator[str]:
-    """Rows of more sequences than the framework runs at once, and of prompts that it computes together."""
-    framework, limits = framework_of(gpu.section.framework), limits_of(gpu.section)
-    timed = [row for row in rows if row.tpot_ms]
-    many = [
-        r for r in timed if min(_each(r)[0], r.largest_concurrency / r.replicas) > limits.sequences
-    ]
-    if many:
-        yield (
-            f"{plural(len(many), 'row')}: {framework.title} runs at most {limits.sequences:,} requests at "
-            f"once on this card, and the others wait, unless {framework.option} allows what is told here"
-        )
-    packed: list[tuple[float, ServedModel]] = []
-    for row in timed:
-        prompts = np.minimum(_each(row), limits.tokens // row.input_tokens)
-        if prompts > 1:
-            one = replace(layout, tensor_parallel=row.tensor_parallel)
-            seen = served_as(gpu, one, row, _each(row), gpu.section.ways, prompts)
-            packed.append((float(seen.tpot_ms[0]), row))
-    packed = [(ms, row) for ms, row in packed if ms < FASTER * (row.tpot_ms or 0.0)]
-    if packed:
-        ms, row = min(packed, key=lambda one: one[0] / (one[1].tpot_ms or 1.0))
-        yield (
-            f"{plural(len(packed), 'row')}: prompts are taken one after the other, but a server computes "
-            f"short ones together where they come together: a token takes from {milliseconds(ms)} on "
-            f"instead of {milliseconds(row.tpot_ms or 0.0)} ({row.load_words})"
-        )
+        An operation of which some data types were timed has no share.
+        """
+        used, ms = operations_of(self.gpu, self.deployment), self.row.breakdown or {}
+        dtypes: dict[tuple[str, str], list[str]] = {}
+        for (name, dtype), operation in used.items():
+            dtypes.setdefault((operation.like, name), []).append(dtype)
+        told: dict[str, list[str]] = {}
+        for (like, name), of in dtypes.items():
+            words = f"{CALLED.get(name, name.replace('_', '-'))} in {' and '.join(of)}"
+            if len(of) == sum(other == name for other, _ in used):
+                share = sum(ms.get(part, 0.0) for part in SHARES[name]) / (self.row.tpot_ms or 1.0)
+                words += f" ({percent(share)} of a token)" if share else ""
+            told.setdefault(like, []).append(words)
+        told.pop("", None)  # timed
+        for like, names in sorted(told.items()):
+            source = f"as {like}" if like.startswith("its ") else f"as on {like}"
+            source = "by the usual rates of GPUs" if like == IN_GENERAL else source
+            yield f"not timed on this GPU, but taken {source}: {', '.join(names)}"
 
 
-def _each(row: ServedModel) -> np.ndarray:
-    """(1,) users of one replica."""
+def _each(row: ServingConfig) -> np.ndarray:
+    """(1,) requests of one replica."""
     return np.array([math.ceil(row.concurrency / row.replicas)], float)
-
-
-def _others(gpu: GPU, layout: Layout, asked: Question) -> Iterator[Layout]:
-    """The same in each other data type that the GPU computes, the one that was published first."""
-    for dtype in dict.fromkeys(["", *DTYPES]):
-        try:
-            other = layout_of(
-                gpu.section, layout.decoder, layout.tensor_parallel, layout.expert_parallel, dtype,
-                asked.kv_dtype,
-            )  # fmt: skip
-            operations_of(gpu, other)
-        except InputError:
-            continue
-        if (other.dtype, other.expert_dtype) != (layout.dtype, layout.expert_dtype):
-            yield other
-
-
-def _faster(gpu: GPU, layout: Layout, row: ServedModel, asked: Question) -> Iterator[str]:
-    """The fastest type of as many bytes, or of the configuration, where it is faster than FASTER says."""
-    found: dict[str, float] = {}
-    for other in _others(gpu, layout, asked):
-        alike = math.isclose(WEIGHT_BYTES[other.dtype], WEIGHT_BYTES[layout.dtype], rel_tol=0.01)
-        is_timed = not any(
-            operation.like
-            for one in (layout, other)
-            for (name, _), operation in operations_of(gpu, one).items()
-            if name in CALLED
-        )
-        if is_timed and (alike or other.dtype == layout.decoder.dtype):
-            tokens = np.array([row.input_tokens + row.output_tokens])
-            if _each(row) <= users_that_fit(gpu.section, other, tokens):
-                seen = served_as(gpu, other, row, _each(row), gpu.section.ways)
-                found[other.dtype] = float(seen.tpot_ms[0])
-    best = min(found, key=found.__getitem__, default="")
-    if best and found[best] < FASTER * (row.tpot_ms or 0.0):
-        yield (
-            f"{layout.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes "
-            f"{milliseconds(found[best])} a token, {layout.dtype} {milliseconds(row.tpot_ms or 0.0)} "
-            f"({row.load_words})"
-        )
-
-
-def _room(gpu: GPU, layout: Layout, asked: Question) -> str:
-    """How many GPUs hold the weights, in this data type and in smaller ones."""
-    memory = gpu.section.sheet.memory_gib
-    room = framework_of(gpu.section.framework).room_gib(gpu.section.sheet)
-
-    def least(one: Layout) -> int:
-        number = math.ceil(one.weight_bytes * one.tensor_parallel / GIB / room)
-        return 1 << (number - 1).bit_length()  # a tensor is split in halves
-
-    taken = layout.weight_bytes * layout.tensor_parallel / GIB
-    others = dict.fromkeys(DTYPES, 0)  # their order; of equal numbers the first type is named
-    others |= {one.dtype: least(one) for one in _others(gpu, layout, asked)}
-    first = {n: dtype for dtype, n in [*others.items()][::-1] if 0 < n < least(layout)}
-    fewer = [f"{n} in {first[n]}" for n in sorted(first, reverse=True)]
-    return (
-        f"its weights take {taken:.0f} GiB, and {room:.0f} of a GPU's {memory:g} are free for them: at "
-        f"least {plural(least(layout), 'GPU')}{'; ' * bool(fewer)}{', '.join(fewer)}"
-    )
-
-
-def _not_timed(gpu: GPU, layout: Layout, row: ServedModel) -> Iterator[str]:
-    """The operations that were not timed on this GPU, what stands for them, and their share of a token.
-
-    Where some data types of an operation are known in another way, its share is not told.
-    """
-    used, ms = operations_of(gpu, layout), row.goes_to or {}
-    dtypes: dict[tuple[str, str], list[str]] = {}
-    for (name, dtype), operation in used.items():
-        dtypes.setdefault((operation.like, name), []).append(dtype)
-    told: dict[str, list[str]] = {}
-    for (like, name), of in dtypes.items():
-        whole = len(of) == sum(other == name for other, _ in used)
-        share = whole * sum(ms.get(part, 0.0) for part in SHARES[name]) / (row.tpot_ms or 1.0)
-        words = f"{CALLED.get(name, name.replace('_', '-'))} in {' and '.join(of)}"
-        words += f" ({percent(share)} of a token)" if share else ""
-        told.setdefault(like, []).append(words)
-    told.pop("", None)  # timed
-    for like, names in sorted(told.items()):
-        stands = f"as {like}" if like.startswith("its ") else f"as on {like}"
-        stands = "by the usual rates of GPUs" if like == IN_GENERAL else stands
-        yield f"not timed on this GPU, but taken {stands}: {', '.join(names)}"

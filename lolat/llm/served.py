@@ -1,4 +1,4 @@
-"""Served configurations that somebody has measured: a table, or what a benchmark of a server writes."""
+"""Served configurations with measured times: a table, or the output of a benchmark of a server."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ SERVED = (
     "--save-result` or of SGLang's bench_serving"
 )
 COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tensor_parallel", "tpot_ms")
+NUMBERS = (*COLUMNS[1:], "ttft_ms", "expert_parallel")
 MOST = 1e12
 USUAL = (None, "", "auto", "bfloat16")
-NUMBERS = ("total_input_tokens", "total_output_tokens", "max_concurrency", "mean_tpot_ms", "mean_ttft_ms",
-           "tensor_parallel", "expert_parallel")  # fmt: skip
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size")  # fmt: skip
-"""Ways of splitting a model or its load that no row is predicted with: 1 where they are said."""
+"""Other ways to split a model or its load, which are not predicted: each must be 1."""
 MOST_FAILED, ROUNDS = 0.01, 3
-"""Of the requests of a benchmark: the share that failed at most; how many times those at once at least, as
-those that all start at once are no steady load."""
+"""The largest share of failed requests; the fewest requests, in times of the concurrent ones. Those start
+at once, so fewer are no steady load."""
 
 
 @dataclass(frozen=True)
 class ServedRow:
-    """One served configuration; `ttft_ms` is 0 where it is unknown; `row`: as it stands in a table."""
+    """One served configuration; `ttft_ms`: 0 if unknown; `row`: its row in a table."""
 
     model: str
     input_tokens: float
@@ -52,24 +51,22 @@ class ServedRow:
         """All but `row`, as a model file keeps it."""
         return (
             self.model, float(self.input_tokens), float(self.output_tokens), float(self.concurrency),
-            float(self.tpot_ms), float(self.ttft_ms), self.tensor_parallel, self.expert_parallel,
-            self.dtype, self.kv_dtype,
+            float(self.tpot_ms), float(self.ttft_ms), *self.deployment,
         )  # fmt: skip
 
     @property
-    def layout(self) -> tuple[int, int, str, str]:
-        """How the model was split and quantized, as `layout_of` takes it."""
+    def deployment(self) -> tuple[int, int, str, str]:
+        """The split and the data types of the model, as `deployment_of` takes them."""
         return self.tensor_parallel, self.expert_parallel, self.dtype, self.kv_dtype
 
 
 def read_served(
     path: str | Path, device: str = "", framework: str = "", tensor_parallel: int | None = None
 ) -> list[ServedRow]:
-    """The rows of a table, or of the JSON of a benchmark; InputError for what is neither.
+    """The rows of a table, or of the JSON of a benchmark; InputError for anything else.
 
-    `tensor_parallel`: the GPUs of rows that do not say it. Left out: rows that name another device or
-    framework, and those whose attention is data parallel (more requests than the batch of a group of
-    GPUs), which is not known.
+    `tensor_parallel`: the GPUs of rows that do not state them. Left out are rows of another device or
+    framework, and rows with data-parallel attention (more requests than the batch of a group of GPUs).
     """
     if not is_table(str(path)):
         return [*_of_json(Path(path), tensor_parallel)]
@@ -81,13 +78,16 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
     for row in read_table(path, columns, expected=SERVED):
         others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
         batch = row.number("batch_size", 1.0, default=MOST)
-        users = row.number("concurrency", 1.0, default=batch if row.get("batch_size") else None)
-        if others or users > batch or row.number("attention_data_parallel", default=1.0) > 1.0:
+        concurrency = row.number(
+            "concurrency", 1.0, default=batch if row.get("batch_size") else None
+        )
+        attention = row.number("attention_data_parallel", default=1.0)
+        if others or concurrency > batch or attention > 1.0:
             continue
         for column in ALONE:
             row.number(column, 1.0, 1.0, "1: others are not predicted", default=1.0)
         yield ServedRow(
-            row["model"], row.whole("input_tokens"), row.whole("output_tokens", 2), users,
+            row["model"], row.whole("input_tokens"), row.whole("output_tokens", 2), concurrency,
             row.milliseconds("tpot_ms"), row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
             row.whole("tensor_parallel", default=parallel),
             max(row.whole("expert_parallel", 0, default=1), 1),
@@ -99,8 +99,7 @@ def _of_json(path: Path, parallel: int | None) -> Iterator[ServedRow]:
     """One object (vLLM), or one a line (SGLang)."""
     try:
         text = path.read_text("utf-8").strip()
-        lines = text.splitlines() if "\n{" in text else [text]
-        for found in map(json.loads, lines):
+        for found in map(json.loads, text.splitlines() if "\n{" in text else [text]):
             yield _of_benchmark(found, parallel)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"no result of a benchmark of a server ({type(error).__name__}: {one_line(error)})"
@@ -110,22 +109,36 @@ def _of_json(path: Path, parallel: int | None) -> Iterator[ServedRow]:
 
 
 def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
-    """`tensor_parallel`: of vLLM's --metadata, or of SGLang's server_info, or as `given`; InputError."""
+    """The row of a benchmark; `given`: its GPUs if it does not state them; InputError."""
     info, done = found.get("server_info") or {}, found["completed"]
     names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
     parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
     parallel += [] if given is None else [given]
+    concurrency = float(found.get("max_concurrency") or 0.0)
+    _check(found, info, parallel, concurrency)
+    row = ServedRow(
+        str(found.get("model") or found.get("model_id") or info["model_path"]),
+        found["total_input_tokens"] / done, found["total_output_tokens"] / done, concurrency,
+        float(found["mean_tpot_ms"]), float(found["mean_ttft_ms"]), parallel[0],
+        int(found.get("expert_parallel", 1)), str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
+    )  # fmt: skip
+    for name in NUMBERS:
+        if not 0 < (number := getattr(row, name)) <= MOST:
+            raise ValueError(f"{name} is {number:g}: expected a number above 0")
+    return row
+
+
+def _check(
+    found: Mapping[str, Any], info: Mapping[str, Any], parallel: list[int], concurrency: float
+) -> None:
+    """InputError for a benchmark that failed, had no steady load, or whose server is not predicted."""
+    done, failed = found["completed"], found.get("failed") or 0
     split = [name for name in ALONE for place in (found, info) if int(place.get(name) or 1) > 1]
     drafts = found.get("spec_decode_num_drafts") or info.get("speculative_algorithm")
     drafts = drafts or (found.get("accept_length") or 1.0) > 1.0
-    dtypes = [
-        (n, str(info.get(n)))
-        for n in ("quantization", "kv_cache_dtype")
-        if info.get(n) not in USUAL
-    ]
+    options = ("quantization", "kv_cache_dtype")
+    dtypes = [f"{name} {info[name]}" for name in options if info.get(name) not in USUAL]
     typed = found.get("dtype") and found.get("kv_dtype")
-    users = float(found.get("max_concurrency") or 0.0)
-    failed = found.get("failed") or 0
     for wrong, expected, code in (
         (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
          "served"),
@@ -138,24 +151,13 @@ def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
         (drafts, "its server decodes speculatively; expected a server that does not", "served"),
         (split, f"{', '.join(split)} is above 1; expected a model that is split by tensor_parallel alone, "
          "and one server", "served"),
-        (dtypes and not typed, f"its server has {' and '.join(map(' '.join, dtypes))}; expected the keys "
-         "dtype and kv_dtype too, as `lolat llm` calls them", "dtype"),
-        (not users, "all its requests start at once; expected a steady load: a run with "
+        (dtypes and not typed, f"its server has {' and '.join(dtypes)}; expected the keys dtype and "
+         "kv_dtype too, as `lolat llm` calls them", "dtype"),
+        (not concurrency, "all its requests start at once; expected a steady load: a run with "
          "--max-concurrency N", "concurrency"),
-        (done < ROUNDS * users, f"{done} requests, {users:g} at once: too many of them start at once for a "
-         f"steady load; expected {ROUNDS * users:g} requests or more (--num-prompts)", "concurrency"),
+        (done < ROUNDS * concurrency, f"{done} requests, {concurrency:g} at once: too many of them start "
+         f"at once for a steady load; expected {ROUNDS * concurrency:g} requests or more (--num-prompts)",
+         "concurrency"),
     ):  # fmt: skip
         if wrong:
             raise InputError(expected, code=code)
-    numbers = (
-        found["total_input_tokens"] / done, found["total_output_tokens"] / done, users,
-        float(found["mean_tpot_ms"]), float(found["mean_ttft_ms"]), parallel[0],
-        int(found.get("expert_parallel", 1)),
-    )  # fmt: skip
-    for name, number in zip(NUMBERS, numbers, strict=True):
-        if not 0 < number <= MOST:
-            raise ValueError(f"{name} is {number:g}: expected a number above 0")
-    return ServedRow(
-        str(found.get("model") or found.get("model_id") or info["model_path"]), *numbers,
-        str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
-    )  # fmt: skip

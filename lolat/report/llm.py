@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lolat.llm.answer import LanguageModel, ServedModel
+from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.compare import ComparedModels
 from lolat.report.prediction import apart_words, left_out_lines, scaled, within_limit
 from lolat.report.tables import table_lines
@@ -17,26 +17,26 @@ CALLED = {
 }  # fmt: skip
 DOLLARS = "Dollars are for a million output tokens with their prompts"
 LEAST_SHARE = 0.02
-LEAST_FREE = 4  # users, below which they are not spoken of
+LEAST_FREE = 4  # concurrent requests; the advice names no fewer
 
 
-def llm_lines(answer: LanguageModel) -> Iterator[str]:
+def llm_lines(answer: ServingAnswer) -> Iterator[str]:
     """The title, the table, what the time of the chosen row goes to, and what else there is to say."""
     before, (heads, rows), after = llm_parts(answer)
     yield from before
     yield ""
     yield from table_lines(heads, rows, left={len(heads) - 1})
     yield ""
-    parts = [f"{words} {percent(share)}" for _, words, share in goes_to(answer.chosen)]
+    parts = [f"{words} {percent(share)}" for _, words, share in breakdown(answer.chosen)]
     if parts:
         yield f"An output token with {answer.chosen.load_words}: {', '.join(parts)}."
     yield from after
 
 
 def llm_parts(
-    answer: LanguageModel,
+    answer: ServingAnswer,
 ) -> tuple[list[str], tuple[list[str], list[list[str]]], list[str]]:
-    """Lines before the table; its heads and a row for each configuration; lines on users and prices."""
+    """Lines before the table; its heads and a row for each configuration; advice and prices."""
     framework = f" · {answer.framework}" if answer.framework else ""
     before = [
         f"{_model_words(answer)} · {_types(answer.chosen)} · {_tokens(answer)}",
@@ -49,16 +49,16 @@ def llm_parts(
 STEADY = "a steady load: so many requests are always there"
 
 
-def _model_words(answer: LanguageModel) -> str:
+def _model_words(answer: ServingAnswer) -> str:
     active = f", {quantity(answer.active)} active" if answer.active < answer.parameters else ""
     return f"{plain(answer.model)} · {quantity(answer.parameters)} parameters{active}"
 
 
-def _types(row: ServedModel) -> str:
+def _types(row: ServingConfig) -> str:
     return f"{row.dtype}, cache {row.kv_dtype}"
 
 
-def _tokens(answer: LanguageModel) -> str:
+def _tokens(answer: ServingAnswer) -> str:
     return f"{answer.chosen.input_tokens:,} tokens in, {answer.chosen.output_tokens:,} out"
 
 
@@ -110,24 +110,24 @@ def compared_table(found: ComparedModels) -> tuple[list[str], list[list[str]]]:
     return ["model", "data type", *_heads(first)], rows
 
 
-def goes_to(row: ServedModel) -> list[tuple[str, str, float]]:
+def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
     """(name, words, share) of what an output token's time goes to, the largest first, without trifles."""
     total = row.tpot_ms or 1.0
-    shares = [(name, CALLED[name], ms / total) for name, ms in (row.goes_to or {}).items()]
+    shares = [(name, CALLED[name], ms / total) for name, ms in (row.breakdown or {}).items()]
     return sorted((s for s in shares if s[2] >= LEAST_SHARE), key=lambda share: -share[2])
 
 
-def _heads(answer: LanguageModel) -> list[str]:
+def _heads(answer: ServingAnswer) -> list[str]:
     limits = [
         "" if ms is None else f"{what} <= {ms:g} ms"
         for what, ms in (("first", answer.max_ttft_ms), ("token", answer.max_tpot_ms))
     ]
-    return ["users", "GPUs", "first token", "per token", f"{percent(answer.coverage)} between",
-            "tokens/s a user", "a GPU", "in all", "$/M tokens", "$ an hour", "memory a GPU", "largest load",
-            *limits, ""]  # fmt: skip
+    return ["requests", "GPUs", "first token", "per token", f"{percent(answer.coverage)} between",
+            "tokens/s a request", "a GPU", "in all", "$/M tokens", "$ an hour", "memory a GPU",
+            "largest load", *limits, ""]  # fmt: skip
 
 
-def _row(answer: LanguageModel, row: ServedModel, best: bool) -> list[str]:
+def _row(answer: ServingAnswer, row: ServingConfig, best: bool) -> list[str]:
     """The cells of `_heads`; of each limit whether the interval keeps it, see `within_limit`."""
     gpus = row.gpus_words.partition(" GPU")[0]
     memory = f"{row.memory_gib:.1f} GiB"
@@ -155,15 +155,16 @@ def _row(answer: LanguageModel, row: ServedModel, best: bool) -> list[str]:
     ]  # fmt: skip
 
 
-def _advice(answer: LanguageModel) -> Iterator[str]:
-    """What further users cost, and prices."""
+def _advice(answer: ServingAnswer) -> Iterator[str]:
+    """The cost of further requests, and prices."""
     if answer.chosen.tpot_ms is None:
         return
-    if (answer.free_users or 0) >= LEAST_FREE:
+    if (answer.free_concurrency or 0) >= LEAST_FREE:
         reads = "at most " if answer.active < answer.parameters else ""
         yield (
-            f"A step reads {reads}{answer.read_gib:.1f} GiB of weights on each GPU, for one user or for "
-            f"many: with up to {answer.free_users} a token takes at most a quarter longer than with one."
+            f"A step reads {reads}{answer.read_gib:.1f} GiB of weights on each GPU, for one request or for "
+            f"many: with up to {answer.free_concurrency} a token takes at most a quarter longer than "
+            "with one."
         )
     if answer.best is not None:
         how = (
@@ -175,7 +176,7 @@ def _advice(answer: LanguageModel) -> Iterator[str]:
     yield _price_words(answer.device, answer.prices, answer.served)
 
 
-def _price_words(device: str, prices: str | None, rows: Sequence[ServedModel]) -> str:
+def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:
     """What the dollars of rows of one device are for, and what is rented for them."""
     machines = {row.gpus_words: plain(row.rented) for row in rows if row.rented}
     if prices is None:

@@ -14,13 +14,13 @@ from lolat.device.prediction import Prediction
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.io.results import element, escape
-from lolat.llm.answer import GOES_TO, LanguageModel
+from lolat.llm.answer import BREAKDOWN, ServingAnswer
 from lolat.llm.compare import ComparedModels
 from lolat.llm.decoder import Decoder
 from lolat.report.bottlenecks.sections import table
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
-from lolat.report.llm import apart_lines, compared_table, goes_to, llm_parts
+from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
 from lolat.report.prediction import apart_words
 from lolat.report.rows import TERMS, bottleneck_sentence, rows
 from lolat.training.cost import no_room
@@ -128,8 +128,8 @@ def _table(caption: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -
 
 # ---- Language models.
 
-USERS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
-"""Of the curve."""
+CURVE = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
+"""Concurrent requests of the curve."""
 NO_LIMITS = dict.fromkeys(("max_tpot_ms", "max_ttft_ms", "gpus"))
 
 
@@ -144,10 +144,10 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     row = answer.chosen
     if not row.fits and row.tpot_ms is not None:  # of no row: then none is the best
         row = max(answer.served, key=lambda r: r.largest_concurrency / r.concurrency)
-        answer = replace(answer, chosen=row, free_users=None)
+        answer = replace(answer, chosen=row, free_concurrency=None)
         title = title or "none without waiting"
         more.append(
-            "No row of the table has room for all its users at once: some wait for their first token. "
+            "No row of the table has room for all its requests at once: some wait for their first token. "
             f"The nearest is {row.load_words}, with room for {row.largest_concurrency:,}."
         )
     before, (heads, lines), after = llm_parts(answer)
@@ -158,9 +158,9 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     return {
         "title": title,
         "lines": [*more, *before],
-        "table": _table(f"On {plain(device.key)}, by users and GPUs", heads, lines),
+        "table": _table(f"On {plain(device.key)}, by requests and GPUs", heads, lines),
         "load": row.load_words,
-        "parts": [(GOES_TO.index(name), words, share) for name, words, share in goes_to(row)],
+        "parts": [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)],
         "row": row,
         "answer": None if more else answer,
         "after": after,
@@ -170,14 +170,14 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     }
 
 
-def _curve(device: Device, decoder: Decoder, asked: Card, answer: LanguageModel) -> Card | None:
+def _curve(device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer) -> Card | None:
     """Tokens/s of a GPU over ms of a token, a line for each tensor parallel, with the rows of the answer;
     None where no weights fit.
     """
     free = asked | NO_LIMITS
     usual = device.model.llm(decoder, **free | {"concurrency": 1, "tensor_parallel": ()})
     parallel = {row.tensor_parallel for row in (*usual.served, *answer.served)}
-    every = sorted({*USERS, *asked["concurrency"]})
+    every = sorted({*CURVE, *asked["concurrency"]})
     found = device.model.llm(
         decoder, **free | {"concurrency": every, "tensor_parallel": sorted(parallel)}
     )
@@ -190,9 +190,9 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: LanguageModel)
         return None
     names = {n: plural(n, "GPU") for n in lines}
     cells = {
-        (n, users): f"{digits(ms)} ms, {digits(rate)}"
+        (n, requests): f"{digits(ms)} ms, {digits(rate)}"
         for n in lines
-        for ms, rate, users in lines[n]
+        for ms, rate, requests in lines[n]
     }
     return {
         "data": {
@@ -203,8 +203,9 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: LanguageModel)
             "limit": asked["max_tpot_ms"],
         },
         "table": _table(
-            f"Time per output token and tokens/s of a GPU, {plain(device.key)}", ["users", *names.values()],
-            [[f"{users:,}", *(cells.get((n, users), "") for n in lines)] for users in every],
+            f"Time per output token and tokens/s of a GPU, {plain(device.key)}",
+            ["requests", *names.values()],
+            [[f"{number:,}", *(cells.get((n, number), "") for n in lines)] for number in every],
         ),
     }  # fmt: skip
 

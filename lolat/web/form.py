@@ -13,7 +13,7 @@ from lolat.device.budget import VARY
 from lolat.errors import InputError, LolatError
 from lolat.graph.modes import LAUNCHES
 from lolat.hardware.gpus import PRECISIONS
-from lolat.llm.answer import MOST_GPUS, MOST_TOKENS, MOST_USERS
+from lolat.llm.answer import MOST_CONCURRENCY, MOST_GPUS, MOST_TOKENS
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
 from lolat.readers.cache import shipped_networks
@@ -234,7 +234,7 @@ TABS = {
     )),
     "llm": Tab("Language models", (
         Field("concurrency", "Users at once", "32", "requests that are always there; several with commas",
-              Numbers(most=MOST_USERS, longest=8), steps=_steps(1, 1024)),
+              Numbers(most=MOST_CONCURRENCY, longest=8), steps=_steps(1, 1024)),
         Field("input_tokens", "Tokens in", "1024", "of a prompt", Numbers(most=MOST_TOKENS),
               steps=_steps(16, 131_072)),
         Field("output_tokens", "Tokens out", "512", "of an answer", Numbers(most=MOST_TOKENS),

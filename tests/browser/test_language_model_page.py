@@ -51,7 +51,7 @@ def test_a_slider_and_its_number_move_each_other_and_the_answer(page: Chromium) 
     assert page.run(BIG).startswith(title(page))
     slide(page, "concurrency", "ArrowRight", "ArrowRight")
     assert page.value("#f-concurrency") == "64"
-    answered(page, "64 users")
+    answered(page, "64 concurrent requests")
     assert page.run(BIG).startswith(title(page, concurrency=64))
     assert page.attribute("[data-of=f-concurrency]", "aria-valuetext") == "64"
     page.write("#f-input_tokens", "1900")
@@ -105,15 +105,15 @@ def test_each_line_tells_what_it_has_at_the_time_of_the_pointer(page: Chromium) 
         shown = float(values[0].removesuffix(" ms"))
         ms = min(every, key=lambda one: abs(one - shown))
         for line, value in zip(lines, values[1:], strict=True):
-            times, rates, users = zip(*line["points"], strict=True)
+            times, rates, requests = zip(*line["points"], strict=True)
             seen.add(value == "\u2013")
             assert (value == "\u2013") == (not times[0] <= ms <= times[-1])
             if value != "\u2013":
-                rate, of = re.fullmatch(r"(\d+) tokens/s, (\d+) users?", value).groups()
+                rate, of = re.fullmatch(r"(\d+) tokens/s, (\d+) requests?", value).groups()
                 at = np.log(ms), np.log(times)
                 assert float(rate) == pytest.approx(np.interp(*at, rates), abs=0.51)
-                assert float(of) == pytest.approx(np.interp(*at, users), abs=0.51)
-            assert " 1 users" not in value
+                assert float(of) == pytest.approx(np.interp(*at, requests), abs=0.51)
+            assert " 1 requests" not in value
     assert seen == {True, False}
 
 
@@ -140,5 +140,5 @@ def test_it_works_without_the_script(page: Chromium) -> None:
     page.events.clear()
     page.key("Enter")
     page.loaded()
-    assert "9 users" in page.run(ANSWER)
+    assert "9 concurrent requests" in page.run(ANSWER)
     assert "The points of the curve" in page.run(ANSWER)

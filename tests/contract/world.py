@@ -229,7 +229,7 @@ def _epochs() -> Iterator[dict[str, object]]:
 
 def _kernels() -> Iterator[dict[str, object]]:
     rows = known_gpu.random_rows("gemm", 60, 1)
-    ms = known_gpu.form_ms("gemm", "bfloat16", rows)
+    ms = known_gpu.kernel_ms("gemm", "bfloat16", rows)
     for i in range(60):
         sizes = {name: int(values[i]) for name, values in rows.items()}
         yield {"op": "gemm", "dtype": "bfloat16", **sizes, "latency_ms": float(ms[i])}

@@ -9,17 +9,17 @@ import numpy as np
 
 from lolat.device.file import made
 from lolat.llm.config import read_decoder
-from lolat.llm.forms import FORMS, Facts, Rows
-from lolat.llm.gpu import Operation, Section, Sheet, Ways, facts_of
+from lolat.llm.gpu import FrameworkOverheads, Operation, Section, Sheet, specs_of
+from lolat.llm.kernels import KERNEL_MODELS, Rows, Specs
 
 SHEET = Sheet(
     multiprocessors=100, bandwidth_gb_s=2000, memory_gib=80, bf16_tflops=1000, fp8_tflops=2000,
     link_gb_s=400,
 )  # fmt: skip
-FACTS = facts_of(SHEET)
-WAYS = Ways(
+SPECS = specs_of(SHEET)
+OVERHEADS = FrameworkOverheads(
     kernel_ms=2e-3, fp8_ms=1e-3, block_ms=3e-3, fp4_ms=4e-3, experts_ms=0.01, exchange_ms=5e-3, step_ms=0.5,
-    parallel_ms=0.25, small=2.0, together=0.13, front_ms=20.0, mixed=0.3,
+    parallel_ms=0.25, small=2.0, burst_share=0.13, api_ms=20.0, chunked_share=0.3,
 )  # fmt: skip
 DTYPES = {
     "gemm": ("bfloat16", "fp8", "fp8_block"), "moe": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),
@@ -47,20 +47,25 @@ SMALL, MIXED, EIGHT = read_decoder(LLAMA), read_decoder(MIXTURE), read_decoder(L
 
 def terms(name: str, dtype: str, variant: str = "") -> dict[str, float]:
     """The terms in the middle of what is usual."""
-    form = FORMS[name]
+    form = KERNEL_MODELS[name]
     centers = form.terms(dtype, variant or form.variants(dtype)[0])
     return {term: center for term, (center, _) in centers.items()}
 
 
 def operation(name: str, dtype: str) -> Operation:
     return Operation(
-        terms=terms(name, dtype), variant=FORMS[name].variants(dtype)[0], rows=100, spread=0.05
+        terms=terms(name, dtype),
+        variant=KERNEL_MODELS[name].variants(dtype)[0],
+        rows=100,
+        spread=0.05,
     )
 
 
 def section(**changes: Any) -> Section:
     operations = {name: {d: operation(name, d) for d in dtypes} for name, dtypes in DTYPES.items()}
-    usual = Section(sheet=SHEET, operations=operations, ways=WAYS, framework="vllm", served=20)
+    usual = Section(
+        sheet=SHEET, operations=operations, overheads=OVERHEADS, framework="vllm", served=20
+    )
     return msgspec.structs.replace(usual, **changes)
 
 
@@ -73,18 +78,18 @@ def document(known: Section | None = None) -> dict[str, Any]:
     }
 
 
-def form_ms(
-    name: str, dtype: str, rows: Rows, variant: str = "", alone: bool = False, facts: Facts = FACTS,
+def kernel_ms(
+    name: str, dtype: str, rows: Rows, variant: str = "", alone: bool = False, specs: Specs = SPECS,
     **changed: float,
 ) -> Any:  # fmt: skip
     """(rows,) ms by the terms in the middle but for those `changed`."""
-    variant = variant or FORMS[name].variants(dtype)[0]
+    variant = variant or KERNEL_MODELS[name].variants(dtype)[0]
     arrays = dict(
         zip(rows, np.broadcast_arrays(*(np.asarray(v, float) for v in rows.values())), strict=True)
     )
     flat = {column: np.atleast_1d(values) for column, values in arrays.items()}
-    return FORMS[name].ms(
-        {**terms(name, dtype, variant), **changed}, flat, facts, dtype, variant, alone
+    return KERNEL_MODELS[name].ms(
+        {**terms(name, dtype, variant), **changed}, flat, specs, dtype, variant, alone
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
-from lolat.llm.answer import GOES_TO, MOST_TOKENS
+from lolat.llm.answer import BREAKDOWN, MOST_TOKENS
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
 from lolat.llm.names import published
@@ -74,14 +74,14 @@ def test_rows_by_hand() -> None:
         assert row.tpot_interval_ms == pytest.approx(
             (row.tpot_ms / math.exp(0.2), row.tpot_ms * math.exp(0.2))
         )
-        assert [*row.goes_to] == list(GOES_TO)
-        assert sum(row.goes_to.values()) == pytest.approx(row.tpot_ms)
-        assert min(row.goes_to.values()) >= -1e-9
-        assert row.goes_to["all_reduce"] > 0 or p == 1
+        assert [*row.breakdown] == list(BREAKDOWN)
+        assert sum(row.breakdown.values()) == pytest.approx(row.tpot_ms)
+        assert min(row.breakdown.values()) >= -1e-9
+        assert row.breakdown["all_reduce"] > 0 or p == 1
     one = answer.served[0]
-    # One user: a step reads all weights but the embedding, of which it gathers one row.
+    # One request: a step reads all weights but the embedding, of which it gathers one row.
     read = (EIGHT.weight_bytes() - 2 * 128256 * 4096) / (SHEET.bandwidth_gb_s * 1e6)
-    assert one.goes_to["weights"] == pytest.approx(read, rel=0.01)
+    assert one.breakdown["weights"] == pytest.approx(read, rel=0.01)
     assert read < one.decode_ms < 2.0 * read
     assert (answer.parameters, answer.active) == (EIGHT.parameters, EIGHT.parameters)
     assert answer.weights_gib == pytest.approx(EIGHT.weight_bytes() / GIB)
@@ -91,8 +91,8 @@ def test_rows_by_hand() -> None:
     assert f"reads {answer.read_gib:.1f} GiB" in "\n".join(llm_lines(answer))
 
 
-def test_up_to_how_many_users_a_token_takes_at_most_a_quarter_longer() -> None:
-    free = MODEL.llm(LARGE, concurrency=1, tensor_parallel=1).free_users
+def test_up_to_how_many_requests_a_token_takes_at_most_a_quarter_longer() -> None:
+    free = MODEL.llm(LARGE, concurrency=1, tensor_parallel=1).free_concurrency
     assert free is not None
     one, at_most, more = MODEL.llm(LARGE, concurrency=(1, free, 2 * free), tensor_parallel=1).served
     assert at_most.tpot_ms < 1.26 * one.tpot_ms < more.tpot_ms
@@ -101,7 +101,7 @@ def test_up_to_how_many_users_a_token_takes_at_most_a_quarter_longer() -> None:
 def test_experts_are_read_as_far_as_they_are_touched() -> None:
     answer = MODEL.llm(MIXTURE, 500, 100, (1, 64), 1)
     assert answer.active < answer.parameters
-    few, many = (row.goes_to["experts"] for row in answer.served)
+    few, many = (row.breakdown["experts"] for row in answer.served)
     assert 0 < few < many
 
 
@@ -111,7 +111,7 @@ def test_a_frame_of_its_rows() -> None:
     frame = pandas.DataFrame(answer.rows())
     assert len(frame) == 6
     assert frame.tpot_ms.tolist() == [row.tpot_ms for row in answer.served]
-    parts = frame[[f"{part}_ms" for part in GOES_TO]].sum(axis=1)
+    parts = frame[[f"{part}_ms" for part in BREAKDOWN]].sum(axis=1)
     assert parts.tolist() == pytest.approx(frame.tpot_ms.tolist())
     assert (frame.tpot_low_ms < frame.tpot_ms).all()
 
@@ -153,15 +153,15 @@ def test_the_best_has_the_cheapest_tokens_of_all_replicas(
                 worth[parallel, replicas] = min(rents, default=parallel * replicas) / speed
         found = known.llm(LARGE, 1000, 200, 64, max_tpot_ms=limit, gpus=8, **asked)
         best = found.served[found.best or 0]
-        # Three replicas may be cheaper still, of which each has 22 users.
+        # Three replicas may be cheaper still, of which each has 22 requests.
         here = worth.get((best.tensor_parallel, best.replicas), 0.0)
         assert here == min(worth.values()) or best.replicas not in (1, 2, 4, 8)
         assert (found.chosen, best.within) == (best, True)
         assert "The best row has the" in "\n".join(llm_lines(found))
 
 
-def test_the_best_of_several_numbers_of_users_has_the_most_tokens_from_each_gpu() -> None:
-    """So it has, on one GPU, the most users within the limits; and never one user on the fewest GPUs."""
+def test_the_best_of_several_numbers_of_requests_has_the_most_tokens_from_each_gpu() -> None:
+    """So it has, on one GPU, the most requests within the limits, never one on the fewest GPUs."""
     many = MODEL.llm(LARGE, 1000, 200, (1, 4, 16), (1, 2), gpus=4, max_tpot_ms=1e3)
     assert many.best is not None
     per_gpu = [row.tokens_per_s / row.gpus for row in many.served]
@@ -169,13 +169,13 @@ def test_the_best_of_several_numbers_of_users_has_the_most_tokens_from_each_gpu(
     assert many.served[many.best].concurrency == 16
 
 
-def test_the_best_has_the_most_users_of_those_within_the_limits() -> None:
-    users = (2, 8, 32, 128)
-    free = MODEL.llm(LARGE, 1000, 200, users, 1)
+def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
+    requests = (2, 8, 32, 128)
+    free = MODEL.llm(LARGE, 1000, 200, requests, 1)
     times = [row.tpot_ms for row in free.served]
     limit = (times[1] + times[2]) / 2
     assert times[1] < limit < times[2]
-    answer = MODEL.llm(LARGE, 1000, 200, users, 1, max_tpot_ms=limit, gpus=1)
+    answer = MODEL.llm(LARGE, 1000, 200, requests, 1, max_tpot_ms=limit, gpus=1)
     assert answer.best is not None
     assert answer.served[answer.best].concurrency == 8
     assert [row.within for row in answer.served] == [ms <= limit for ms in times]
@@ -184,7 +184,7 @@ def test_the_best_has_the_most_users_of_those_within_the_limits() -> None:
     assert [row[-1] for row in rows][:3] == ["", "best", "beyond the limits"]
 
 
-def test_replicas_share_the_users() -> None:
+def test_replicas_share_the_requests() -> None:
     """A small model on a small GPU that holds 10 requests: 36 of them need four."""
     cache = 2 * 2 * 4 * 64 * 2 * 1000
     weights = read_decoder(LLAMA).weight_bytes()
@@ -415,7 +415,7 @@ def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     for row in free[:3]:
         tokens_an_hour = 3600 * (row.tokens_per_s or 0.0)
         assert row.dollars_per_million == pytest.approx(row.dollars_per_hour / tokens_an_hour * 1e6)
-    limit = free[2].tpot_ms * 0.985  # two groups of four keep it, with half the users each
+    limit = free[2].tpot_ms * 0.985  # two groups of four keep it, with half the requests each
     found = known.llm(LARGE, 100, 100, 8, 4, prices=str(prices), max_tpot_ms=limit, gpus=8)
     assert (found.chosen.replicas, found.chosen.gpus_words) == (2, "2 x 4 GPUs")
     assert (found.chosen.dollars_per_hour, found.chosen.rented) == (24.0, "2 x four")

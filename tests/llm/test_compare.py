@@ -13,7 +13,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
-from lolat.llm.answer import LanguageModel
+from lolat.llm.answer import ServingAnswer
 from lolat.llm.compare import compare
 from tests.cli.commands import Command
 from tests.llm.known_gpu import LARGE, SHEET, document, section
@@ -48,7 +48,7 @@ def files() -> dict[str, dict[str, Any]]:
     }
 
 
-def asks(models: Mapping[str, Model]) -> dict[str, Callable[..., LanguageModel]]:
+def asks(models: Mapping[str, Model]) -> dict[str, Callable[..., ServingAnswer]]:
     return {name: model.llm for name, model in models.items()}
 
 
@@ -99,7 +99,7 @@ def test_of_each_the_cheapest_tokens_stand_beside_each_other(
     assert found.answers["large"].dollars_per_million == pytest.approx(cheapest)
 
 
-def test_as_many_users_stand_beside_each_other() -> None:
+def test_as_many_requests_stand_beside_each_other() -> None:
     """The most that all hold; 16 GiB of weights leave little of 26."""
     tight = document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26)))
     models = {"large": Model(files()["large"]), "tight": Model(tight)}
@@ -119,7 +119,7 @@ def test_rows_of_different_loads_are_never_beside_each_other() -> None:
     """No load is common to all: those of the load that most can serve are compared."""
 
     class Few:
-        """A model that keeps the limits with some numbers of users alone."""
+        """A model that keeps the limits with some numbers of requests alone."""
 
         def __init__(self, *loads: int) -> None:
             self.loads, self.model = loads, Model(files()["large"])
@@ -134,10 +134,10 @@ def test_rows_of_different_loads_are_never_beside_each_other() -> None:
     assert {name: row.concurrency for name, row in found.answers.items()} == {
         "eight": 8, "both": 8, "many": 8
     }  # fmt: skip
-    assert found.left_out == {"one": "1 user at most, not 8 as the others"}
+    assert found.left_out == {"one": "1 concurrent request at most, not 8 as the others"}
 
 
-def test_what_does_not_fit_is_told_with_how_many_users_do() -> None:
+def test_what_does_not_fit_is_told_with_how_many_requests_do() -> None:
     tight = Model(document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26))))
     asked = {"concurrency": 512, "input_tokens": 4000, "tensor_parallel": 1, "gpus": 1}
     room = tight.llm(LARGE, **asked | {"gpus": None}).served[0].largest_concurrency
@@ -159,7 +159,7 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
 
 
 def test_remarks_are_of_the_rows_that_are_shown() -> None:
-    """Of the default numbers of users 128 do not fit at once in a GPU of 26 GiB, and are not shown."""
+    """Of the default numbers of requests 128 do not fit at once in a GPU of 26 GiB, and are not shown."""
     tight = document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26), served=0))
     models = {"large": Model(files()["large"]), "tight": Model(tight), "again": Model(tight)}
     found = compare(asks(models), LARGE, tensor_parallel=1)

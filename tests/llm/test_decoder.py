@@ -17,7 +17,7 @@ from lolat.errors import InputError
 from lolat.llm.config import _OF_SOME, read_decoder
 from lolat.llm.decoder import WEIGHT_BYTES, Decoder, Layers
 from lolat.llm.names import find_decoder
-from lolat.llm.serving import layout_of
+from lolat.llm.serving import deployment_of
 from lolat.readers.torch.named import import_package
 from tests.llm.known_gpu import section
 
@@ -383,8 +383,8 @@ def test_a_quantized_cache_is_read(quantization: dict[str, Any], dtype: str | No
     decoder = read_decoder(config)
     assert decoder.kv_dtype == dtype
     known = section()  # vLLM on Hopper: bfloat16 if nothing is said
-    assert layout_of(known, decoder).kv_dtype == (dtype or "bfloat16")
-    assert layout_of(known, decoder, kv_dtype="bfloat16").kv_dtype == "bfloat16"
+    assert deployment_of(known, decoder).kv_dtype == (dtype or "bfloat16")
+    assert deployment_of(known, decoder, kv_dtype="bfloat16").kv_dtype == "bfloat16"
 
 
 def test_what_stands_beside_a_configuration_is_read_again(tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ def test_modules_that_are_not_converted_stay(
     decoder = read_decoder({**published(name), "quantization_config": quantization})
     found: Counter[tuple[str, ...]] = Counter()
     for layer in decoder.kinds:
-        found[tuple(sorted(layer.kept))] += layer.number
+        found[tuple(sorted(layer.unquantized))] += layer.number
     assert found == kept
 
 
@@ -426,7 +426,9 @@ def test_modules_that_no_group_names_stay() -> None:
     target = r"re:.*mlp\.experts\..*_proj$"
     quantization = compressed("int", 4, "group", target=target)
     decoder = read_decoder({**published("glm-4.6"), "quantization_config": quantization})
-    assert {layer.kept for layer in decoder.kinds} == {frozenset({"attention", "feed_forward"})}
+    assert {layer.unquantized for layer in decoder.kinds} == {
+        frozenset({"attention", "feed_forward"})
+    }
 
 
 def test_gpt_oss_takes_the_memory_that_its_model_card_states() -> None:
@@ -450,7 +452,8 @@ def test_the_cache_by_hand() -> None:
     assert llama.cache_bytes(1, "fp8") == 64 * 1024
     assert llama.cache_bytes(1000) == 1000 * 128 * 1024
     assert gpt.kinds == tuple(
-        Layers(number=12, window=w, experts=True, kept=frozenset({"attention"})) for w in (128, 0)
+        Layers(number=12, window=w, experts=True, unquantized=frozenset({"attention"}))
+        for w in (128, 0)
     )
     row = 2 * 8 * 64 * 2
     assert [gpt.cache_bytes(n) for n in (0, 128, 129)] == [

@@ -60,9 +60,9 @@ def test_gpus_of_several_machines_may_be_linked_as_machines_are() -> None:
     """All-reduces of 16 GPUs at up to 400 GB/s in a node of 8, or at what links machines."""
     config = {**LARGE, "num_attention_heads": 32, "num_key_value_heads": 16}
     found, said = row({"concurrency": 8, "tensor_parallel": 16}, config)
-    assert found.goes_to is not None
+    assert found.breakdown is not None
     low, high = ends(found)
-    reduced = found.goes_to["all_reduce"] / found.tpot_ms
+    reduced = found.breakdown["all_reduce"] / found.tpot_ms
     most = math.exp(0.2) * (1.0 + (SHEET.link_gb_s / BETWEEN_GB_S - 1.0) * reduced)
     assert low == pytest.approx(-0.2)
     assert 1.2 < math.exp(high) < 1.1 * most
@@ -95,8 +95,8 @@ def test_a_table_is_compared_with_the_same_interval(tmp_path: Path) -> None:
     head = "model,input_tokens,output_tokens,concurrency,tensor_parallel,tpot_ms,dtype"
     table.write_text("\n".join([head, *lines]))
     model = Model(document(section(kinds=("experts",))))
-    for seen, (users, tokens, parallel, dtype) in zip(
+    for seen, (requests, tokens, parallel, dtype) in zip(
         model.evaluate_table(str(table)).rows(), loads, strict=True
     ):
-        [asked] = model.llm(LARGE, tokens, 100, users, parallel, dtype=dtype).served
+        [asked] = model.llm(LARGE, tokens, 100, requests, parallel, dtype=dtype).served
         assert seen["interval_ms"] == pytest.approx(asked.tpot_interval_ms)

@@ -16,7 +16,7 @@ import pytest
 import lolat
 from lolat.errors import InputError
 from lolat.io.writing import write_text
-from lolat.llm.calibration import SPREADS, Timed, fit_ways, served_by, timed_steps
+from lolat.llm.calibration import SPREADS, Timed, fit_overheads, served_by, timed_steps
 from lolat.llm.fit import (
     IN_GENERAL,
     MOST_SIZE,
@@ -25,20 +25,20 @@ from lolat.llm.fit import (
     read_operations,
     section_from,
 )
-from lolat.llm.forms import FORMS
 from lolat.llm.frameworks import frameworks_in
-from lolat.llm.gpu import GPU, Operation, Section, correction, operation_ms
+from lolat.llm.gpu import GPU, Operation, Section, operation_ms
+from lolat.llm.kernels import KERNEL_MODELS
 from lolat.llm.served import ServedRow, read_served
-from lolat.llm.serving import Layout, Load, serve, steps_of
+from lolat.llm.serving import Deployment, Load, serve, steps_of
 from tests.llm import known_gpu
-from tests.llm.known_gpu import DTYPES, EIGHT, FACTS, SHEET, WAYS, random_rows, section, terms
+from tests.llm.known_gpu import DTYPES, EIGHT, OVERHEADS, SHEET, SPECS, random_rows, section, terms
 
 OPERATIONS = {name: dtypes[0] for name, dtypes in DTYPES.items()}
 
 
 def off_center(name: str, dtype: str) -> dict[str, float]:
     """Terms half a width away from where they are drawn to, up and down in turns."""
-    centers = FORMS[name].terms(dtype, FORMS[name].variants(dtype)[0])
+    centers = KERNEL_MODELS[name].terms(dtype, KERNEL_MODELS[name].variants(dtype)[0])
     signs = (-1.0) ** np.arange(len(centers))
     return {
         t: c * float(np.exp(0.5 * w * s))
@@ -50,14 +50,14 @@ def timed(name: str, number: int, seed: int, noise: float = 0.0, outliers: float
     """(rows, ms) of an operation with known terms."""
     dtype, random = OPERATIONS[name], np.random.default_rng(seed)
     rows = random_rows(name, number, seed)
-    ms = known_gpu.form_ms(name, dtype, rows, alone=True, **off_center(name, dtype))
+    ms = known_gpu.kernel_ms(name, dtype, rows, alone=True, **off_center(name, dtype))
     ms = ms * np.exp(noise * random.standard_normal(number))
     far = random.random(number) < outliers
     return rows, np.where(far, ms * random.choice([0.3, 4.0], number), ms)
 
 
 def errors(name: str, fitted: Operation, rows: Any, ms: Any) -> Any:
-    return np.log(operation_ms(name, fitted, rows, FACTS, OPERATIONS[name], alone=True) / ms)
+    return np.log(operation_ms(name, fitted, rows, SPECS, OPERATIONS[name], alone=True) / ms)
 
 
 # ---- Operations
@@ -66,7 +66,7 @@ def errors(name: str, fitted: Operation, rows: Any, ms: Any) -> Any:
 @pytest.mark.parametrize(("name", "dtype"), OPERATIONS.items())
 def test_rows_of_known_terms_are_foretold_despite_outliers(name: str, dtype: str) -> None:
     rows, ms = timed(name, 240, 1, noise=0.02, outliers=0.05)
-    fitted = fit_operation(name, dtype, rows, ms, FACTS)
+    fitted = fit_operation(name, dtype, rows, ms, SPECS)
     left_out, right = timed(name, 400, 2)
     off = np.abs(errors(name, fitted, left_out, right))
     assert fitted.rows == 240
@@ -77,7 +77,7 @@ def test_rows_of_known_terms_are_foretold_despite_outliers(name: str, dtype: str
 @pytest.mark.parametrize("name", ["gemm", "decode_attention", "moe"])
 def test_the_spread_covers_what_is_left_out(name: str) -> None:
     rows, ms = timed(name, 300, 3, noise=0.12)
-    fitted = fit_operation(name, OPERATIONS[name], rows, ms, FACTS)
+    fitted = fit_operation(name, OPERATIONS[name], rows, ms, SPECS)
     off = np.abs(errors(name, fitted, *timed(name, 2000, 4, noise=0.12)))
     assert 0.85 <= (off < 1.645 * fitted.spread).mean() <= 0.96
     assert fitted.spread == pytest.approx(0.12, rel=0.35)
@@ -85,13 +85,13 @@ def test_the_spread_covers_what_is_left_out(name: str) -> None:
 
 def test_few_rows_stay_near_what_is_usual() -> None:
     rows, ms = timed("gemm", 4, 5)
-    fitted = fit_operation("gemm", "bfloat16", rows, ms, FACTS)
+    fitted = fit_operation("gemm", "bfloat16", rows, ms, SPECS)
     assert (fitted.rows, fitted.spread, fitted.centers) == (4, 0.3, ())
     usual = Operation(terms=terms("gemm", "bfloat16"), variant=fitted.variant)
     others, right = timed("gemm", 300, 6)
     median = [np.median(np.abs(errors("gemm", one, others, right))) for one in (fitted, usual)]
     assert median[0] < 1.1 * median[1]
-    rate = FORMS["gemm"].terms("bfloat16", "library")["rate"]
+    rate = KERNEL_MODELS["gemm"].terms("bfloat16", "library")["rate"]
     assert abs(np.log(fitted.terms["rate"] / rate[0])) < rate[1]
 
 
@@ -99,22 +99,19 @@ def test_the_correction_follows_what_terms_do_not_and_fades_away() -> None:
     """A library that is half as slow again between 256 and 2048 rows."""
     rows, ms = timed("gemm", 500, 7)
     slow = 1.0 + 0.35 * np.exp(-0.5 * (np.log2(rows["m"]) - 9.5) ** 2)
-    fitted = fit_operation("gemm", "bfloat16", rows, ms * slow, FACTS)
+    fitted = fit_operation("gemm", "bfloat16", rows, ms * slow, SPECS)
     plain = msgspec.structs.replace(fitted, centers=(), weights=())
     with_it, without = (np.abs(errors("gemm", o, rows, ms * slow)).mean() for o in (fitted, plain))
     assert with_it < 0.7 * without
-    place = FORMS["gemm"].place
-    assert place is not None
-    far = place(
-        {"m": np.array([2.0**40, 1.0]), "n": np.array([2.0**40, 1]), "k": np.array([2.0**40, 1])}
-    )
-    assert np.abs(correction(fitted, far)).max() < 1e-6
-    assert np.abs(correction(fitted, place(rows))).max() > 0.1
+    far = dict.fromkeys("mnk", np.array([2.0**40, 1.0]))
+    for sizes, least, most in ((far, 0.0, 1e-6), (rows, 0.1, 1.0)):
+        both = (operation_ms("gemm", o, sizes, SPECS, "bfloat16", True) for o in (fitted, plain))
+        assert least <= np.abs(np.log(np.divide(*both))).max() < most
 
 
 def test_a_section_is_small(tmp_path: Path) -> None:
     """Of a GPU with as many data types as any has, with whole corrections."""
-    fitted = {n: fit_operation(n, d, *timed(n, 120, 8, 0.1), FACTS) for n, d in OPERATIONS.items()}
+    fitted = {n: fit_operation(n, d, *timed(n, 120, 8, 0.1), SPECS) for n, d in OPERATIONS.items()}
     many = {"gemm": 5, "moe": 5, "prefill_attention": 3, "decode_attention": 3, "all_reduce": 1}
     operations = {n: {f"type-{i}": fitted[n] for i in range(k)} for n, k in many.items()}
     assert all(o.centers or n == "all_reduce" for n, o in fitted.items())
@@ -197,7 +194,7 @@ def test_how_evenly_tokens_fall_on_experts(
 ) -> None:
     rows, _ = read_operations(write("k.csv", EXPERTS + text + "\n"))["moe"]["fp8"]
     assert rows["skew"] == pytest.approx(skew)
-    assert np.isfinite(known_gpu.form_ms("moe", "fp8", rows, alone=True)).all()
+    assert np.isfinite(known_gpu.kernel_ms("moe", "fp8", rows, alone=True)).all()
 
 
 @pytest.mark.parametrize(
@@ -292,7 +289,7 @@ def test_a_table_of_served_models(write: Callable[[str, str], Path]) -> None:
 @pytest.mark.parametrize(
     ("changes", "given"),
     [
-        ({"completed": 0}, "no request was completed"), ({"mean_tpot_ms": 0}, "mean_tpot_ms is 0"),
+        ({"completed": 0}, "no request was completed"), ({"mean_tpot_ms": 0}, "tpot_ms is 0"),
         ({"completed": 0, "failed": 200}, "200 failed"),
         ({"completed": 150, "failed": 50}, "50 of 200 requests failed"),
         ({"mean_tpot_ms": None}, "float"),
@@ -327,7 +324,7 @@ def test_a_server_with_its_own_data_types_says_them_as_keys(
     [row] = read_served(
         write("v.json", json.dumps(VLLM | info | {"dtype": "fp8", "kv_dtype": "fp8"}))
     )
-    assert row.layout == (2, 1, "fp8", "fp8")
+    assert row.deployment == (2, 1, "fp8", "fp8")
 
 
 @pytest.mark.parametrize(
@@ -367,24 +364,24 @@ def test_the_number_of_gpus_is_an_option(write: Callable[[str, str], Path], tmp_
         assert caught.value.code == "tensor-parallel"
 
 
-# ---- The ways of a framework
+# ---- The overheads of a framework
 
 
 def served(noise: float = 0.0) -> list[ServedRow]:
-    """What a framework of known ways shows, on a GPU whose operations are known."""
+    """What a framework of known overheads shows, on a GPU whose operations are known."""
     random, rows = np.random.default_rng(9), []
     for parallel, dtype in ((1, "bfloat16"), (1, "fp8"), (4, "bfloat16"), (2, "fp8")):
-        layout = Layout(EIGHT, parallel, 1, dtype, dtype, "bfloat16")
-        users = np.array([1.0, 2, 4, 8, 16, 32, 64, 128])
+        deployment = Deployment(EIGHT, parallel, 1, dtype, dtype, "bfloat16")
+        requests = np.array([1.0, 2, 4, 8, 16, 32, 64, 128])
         ins, outs = (
             np.resize(values, 8).astype(float) for values in ((200, 1000, 4000), (100, 400))
         )
-        load = Load(ins, outs, users, np.full(8, 1e9))
-        found = serve(WAYS, steps_of(GPU(section()), layout, load), load)
+        load = Load(ins, outs, requests, np.full(8, 1e9))
+        found = serve(OVERHEADS, steps_of(GPU(section()), deployment, load), load)
         tpot = found.tpot_ms * np.exp(noise * random.standard_normal(8))
         rows += [
             ServedRow(
-                "eight", ins[i], outs[i], users[i], tpot[i], found.ttft_ms[i], parallel, 1, dtype
+                "eight", ins[i], outs[i], requests[i], tpot[i], found.ttft_ms[i], parallel, 1, dtype
             )
             for i in range(8)
         ]
@@ -396,43 +393,45 @@ def steps(rows: list[ServedRow]) -> Timed:
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.03])
-def test_the_ways_of_served_rows_are_found(noise: float) -> None:
-    others = {"kernel_ms": 3e-3, "step_ms": 0.2, "small": 2.5, "front_ms": 35.0, "together": 0.4}
-    start = msgspec.structs.replace(WAYS, **others)
+def test_the_overheads_of_served_rows_are_found(noise: float) -> None:
+    others = {"kernel_ms": 3e-3, "step_ms": 0.2, "small": 2.5, "api_ms": 35.0, "burst_share": 0.4}
+    start = msgspec.structs.replace(OVERHEADS, **others)
     rows = steps(served(noise))
     right = steps(served())
     before, after = (
         np.abs(np.log(serve(w, rows.steps, rows.load).tpot_ms / right.tpot_ms))
-        for w in (start, fit_ways(rows, start))
+        for w in (start, fit_overheads(rows, start))
     )
     assert after.max() < 0.5 * before.max()
     assert np.median(after) < 0.01 + noise / 3
-    assert fit_ways(rows, start).front_ms == pytest.approx(WAYS.front_ms, rel=0.25)
+    assert fit_overheads(rows, start).api_ms == pytest.approx(OVERHEADS.api_ms, rel=0.25)
 
 
 def few(loads: tuple[int, ...], factors: Any, noise: float = 0.02) -> list[ServedRow]:
-    """Rows of one server whose times are `factors` times what the known ways say."""
-    users, random = np.array(loads, float), np.random.default_rng(4)
-    load = Load(np.full(len(users), 1000.0), np.full(len(users), 300.0), users, users + 1e9)
+    """Rows of one server whose times are `factors` times what the known overheads say."""
+    requests, random = np.array(loads, float), np.random.default_rng(4)
+    load = Load(
+        np.full(len(requests), 1000.0), np.full(len(requests), 300.0), requests, requests + 1e9
+    )
     found = serve(
-        WAYS,
-        steps_of(GPU(section()), Layout(EIGHT, 1, 1, "bfloat16", "bfloat16", "bfloat16"), load),
+        OVERHEADS,
+        steps_of(GPU(section()), Deployment(EIGHT, 1, 1, "bfloat16", "bfloat16", "bfloat16"), load),
         load,
     )
-    tpot = found.tpot_ms * factors * np.exp(noise * random.standard_normal(len(users)))
-    columns = zip(users, tpot, found.ttft_ms * factors, strict=True)
+    tpot = found.tpot_ms * factors * np.exp(noise * random.standard_normal(len(requests)))
+    columns = zip(requests, tpot, found.ttft_ms * factors, strict=True)
     return [ServedRow("eight", 1000.0, 300.0, *map(float, c), dtype="bfloat16") for c in columns]
 
 
-def tpot_at(known: Section, users: int) -> float:
-    (row,) = served_steps(known, few((users,), 1.0, 0.0))
+def tpot_at(known: Section, requests: int) -> float:
+    (row,) = served_steps(known, few((requests,), 1.0, 0.0))
     return row
 
 
 def served_steps(known: Section, rows: list[ServedRow]) -> list[float]:
     """Their times per output token as `known` says."""
     timed = timed_steps(known, rows, lambda name: EIGHT)
-    found: list[float] = serve(known.ways, timed.steps, timed.load).tpot_ms.tolist()
+    found: list[float] = serve(known.overheads, timed.steps, timed.load).tpot_ms.tolist()
     return found
 
 
@@ -442,7 +441,7 @@ def left_out_percent(words: str) -> float:
 
 @pytest.mark.parametrize("factor", [1.4, 0.7])
 def test_a_level_that_rows_share_holds_beyond_their_largest_load(factor: float) -> None:
-    """Six loads up to 32 users; asked are 64 and 128."""
+    """Six loads up to 32 requests; asked are 64 and 128."""
     known = section(spread=(0.14, 0.4))
     made, words = served_by(known, few((1, 2, 4, 8, 16, 32), factor), lambda name: EIGHT)
     off = [tpot_at(made, n) / (tpot_at(known, n) * factor) for n in (1, 8, 32, 64, 128)]
@@ -459,7 +458,7 @@ def test_rows_that_agree_make_the_interval_no_wider_and_one_that_does_not_change
     factors = np.ones(len(loads))
     factors[4] = 2.5
     odd, _ = served_by(known, few(loads, factors), lambda name: EIGHT)
-    assert odd.ways.level == 1.0
+    assert odd.overheads.level == 1.0
     for n in (1, 8, 64):
         assert tpot_at(odd, n) == pytest.approx(tpot_at(known, n), rel=0.03)
     # Rows that no way explains widen it: each twice or half as long as the last.
@@ -472,7 +471,7 @@ def test_a_row_alone_moves_the_level_by_a_part() -> None:
     levels = []
     for loads in ((8,), (4, 8), (1, 2, 4, 8, 16, 32)):
         made, _ = served_by(section(), few(loads, 1.4, 0.0), lambda name: EIGHT)
-        levels.append(made.ways.level)
+        levels.append(made.overheads.level)
     assert 1.1 < levels[0] < levels[1] < levels[2] < 1.42
     assert levels[0] < 1.4**0.75
 
@@ -509,7 +508,7 @@ def test_rows_that_wait_for_memory_tell_nothing() -> None:
     good = ServedRow("eight", 1000, 100, 8, 10.0, 300.0)
     too_many = ServedRow("eight", 1000, 100, 10**7, 10.0, 1.0)
     # Where requests come together, prompts of 4,000 tokens take as long without any lack of memory.
-    burst = section(ways=msgspec.structs.replace(WAYS, together=0.97))
+    burst = section(overheads=msgspec.structs.replace(OVERHEADS, burst_share=0.97))
     long = ServedRow("eight", 4000, 64, 64, 40.0, 40.0 * 64)
     for known, kept in ((burst, [8, 64]), (section(), [8])):
         found = timed_steps(known, [good, long], lambda name: EIGHT).load
@@ -530,9 +529,9 @@ SHEETS = (
 
 
 def test_from_tables_to_a_file(write: Callable[[str, str], Path], tmp_path: Path) -> None:
-    table, facts = write("k-sglang.csv", HEAD + GEMM * 3), write("devices.csv", SHEETS)
+    table, specs = write("k-sglang.csv", HEAD + GEMM * 3), write("devices.csv", SHEETS)
     out = tmp_path / "gpu.json"
-    made = lolat.fit([table], out, name="gpu", facts=facts)
+    made = lolat.fit([table], out, name="gpu", facts=specs)
     assert made.language_models.framework == "sglang"
     assert made.language_models.sheet == SHEET
     assert made.language_models.operations["gemm"]["bfloat16"].rows == 3
@@ -540,7 +539,7 @@ def test_from_tables_to_a_file(write: Callable[[str, str], Path], tmp_path: Path
     many = "".join(f"qwen3-8b,,500,100,{n},1,{10 + n / 10},,\n" for n in range(1, 13))
     again = lolat.fit([out, write("s.csv", SERVED + many)])
     assert (again.language_models.served, again.language_models.kinds) == (12, ("dense",))
-    assert again.language_models.ways != made.language_models.ways
+    assert again.language_models.overheads != made.language_models.overheads
     assert again.language_models.operations == made.language_models.operations
     told: list[str] = []
     once = {**VLLM, "model_id": "qwen3-8b", "mean_tpot_ms": 12.0, "tensor_parallel": 1}

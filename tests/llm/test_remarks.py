@@ -13,7 +13,7 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
 from lolat.llm.serving import GIB
-from tests.llm.known_gpu import LARGE, MIXTURE, SHEET, WAYS, document, operation, section
+from tests.llm.known_gpu import LARGE, MIXTURE, OVERHEADS, SHEET, document, operation, section
 
 
 def of(**changes: Any) -> Model:
@@ -63,13 +63,16 @@ def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider()
 def test_the_first_token_is_of_a_steady_load_however_rows_were_measured() -> None:
     """A framework that was measured in bursts keeps the limits that another one keeps, and says it."""
     asked = {"concurrency": 32, "tensor_parallel": 1}
-    burst, even = (of(ways=msgspec.structs.replace(WAYS, together=share)) for share in (0.97, 0.13))
+    burst, even = (
+        of(overheads=msgspec.structs.replace(OVERHEADS, burst_share=share))
+        for share in (0.97, 0.13)
+    )
     row, other = (model.llm(LARGE, **asked).chosen for model in (burst, even))
     assert row.ttft_ms == other.ttft_ms
     told = said(burst.llm(LARGE, **asked), "all start at once")
     first, token = (float(ms) for ms in re.findall(r"([\d.]+) ms", told))
     # By hand: requests that come together wait for half of the prompts of the others.
-    assert first > WAYS.front_ms + 0.9 * 31 / 2 * row.prefill_ms
+    assert first > OVERHEADS.api_ms + 0.9 * 31 / 2 * row.prefill_ms
     assert first > 2 * row.ttft_ms
     assert token == pytest.approx(other.tpot_ms, rel=0.01)
     assert token > row.tpot_ms
@@ -126,7 +129,7 @@ def test_what_was_not_timed_is_named_with_its_share_of_a_token() -> None:
     operations["moe"]["bfloat16"] = like
     answer = of(operations=operations).llm(WIDE, concurrency=8, tensor_parallel=1)
     remark = said(answer, "not timed on this GPU, but taken as on h100-vllm: experts in bfloat16")
-    share = answer.chosen.goes_to["experts"] / answer.chosen.tpot_ms
+    share = answer.chosen.breakdown["experts"] / answer.chosen.tpot_ms
     (percent,) = re.findall(r"\(([\d.]+) % of a token\)", remark)
     assert float(percent) == pytest.approx(100 * share, abs=0.6)
 
@@ -142,8 +145,8 @@ def test_the_share_of_an_operation_is_not_told_where_a_part_was_timed() -> None:
     assert remark == "not timed on this GPU, but taken as on l40s-vllm: products in fp8"
 
 
-def test_a_single_user_waits_for_nobody() -> None:
-    at_once = of(ways=msgspec.structs.replace(WAYS, together=0.97))
+def test_a_single_request_waits_for_none() -> None:
+    at_once = of(overheads=msgspec.structs.replace(OVERHEADS, burst_share=0.97))
     assert not said(at_once.llm(LARGE, concurrency=1), "start at once")
 
 

@@ -14,29 +14,30 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.llm.config import read_decoder
-from lolat.llm.gpu import GPU, Ways
+from lolat.llm.gpu import GPU, FrameworkOverheads
 from lolat.llm.serving import (
     GIB,
     PARTS,
     STARTS,
-    Layout,
+    Deployment,
     Load,
     Product,
     Steps,
+    deployment_of,
     each_ms,
-    layout_of,
-    limits_of,
+    requests_that_fit,
     serve,
     steps_of,
-    users_that_fit,
 )
-from tests.llm.known_gpu import EIGHT, LLAMA, MIXED, SHEET, SMALL, WAYS, section
+from tests.llm.known_gpu import EIGHT, LLAMA, MIXED, OVERHEADS, SHEET, SMALL, section
 
 B, F = "bfloat16", "fp8"
-NOTHING = Ways(*[0.0] * (len(msgspec.structs.fields(Ways)) - 1), level=1.0)
+NOTHING = FrameworkOverheads(
+    *[0.0] * (len(msgspec.structs.fields(FrameworkOverheads)) - 1), level=1.0
+)
 
 
-def ways(**changes: float) -> Ways:
+def overheads(**changes: float) -> FrameworkOverheads:
     return msgspec.structs.replace(NOTHING, **changes)
 
 
@@ -73,7 +74,7 @@ def together(products: Iterable[Product]) -> Counter[tuple[str, float, float]]:
 @pytest.mark.parametrize("parallel", [1, 2, 4])
 def test_products_of_a_small_llama(parallel: int) -> None:
     p = parallel
-    made = Layout(SMALL, p, 1, F, F, B)
+    made = Deployment(SMALL, p, 1, F, F, B)
     assert together(made.products) == together(
         [Product(F, (8 + 2 * 4) * 64 / p, 512, 2), Product(F, 512, 8 * 64 / p, 2),
          Product(F, 2 * 1024 / p, 512, 2), Product(F, 512, 1024 / p, 2)]
@@ -98,7 +99,7 @@ def test_products_of_a_small_mixture() -> None:
     """Of three layers the first has no experts; two GPUs, each with half of every expert; the query and key
     of each head are normalized.
     """
-    made = Layout(MIXED, 2, 1, F, F, B)
+    made = Deployment(MIXED, 2, 1, F, F, B)
     assert together(made.products) == together(
         [Product(F, (8 / 2 + 2) * 128, 512, 3), Product(F, 512, 8 * 128 / 2, 3),
          Product(F, 1024, 512, 1), Product(F, 512, 512, 1), Product(B, 16, 512, 2)]
@@ -113,7 +114,7 @@ def test_a_step_asks_for_its_operations(parallel: int, groups: int) -> None:
     """8 sequences of 1000 + 50 tokens are decoded; a prompt of 1000 comes in; 4 GPUs share 2 key heads."""
     p = float(parallel)
     gpu = Recorder("decode_attention", "prefill_attention", "moe", "all_reduce", "gemm")
-    steps = steps_of(gpu, Layout(MIXED, parallel, groups, B, B, B), loads(1000, 100, 8, 99))
+    steps = steps_of(gpu, Deployment(MIXED, parallel, groups, B, B, B), loads(1000, 100, 8, 99))
     attention = (8 / p, max(2 / p, 1.0), 128.0, 0.0)
     assert {a for a in gpu.asked if "attention" in a[0]} == {
         ("decode_attention", B, 8.0, 1050.0, *attention),
@@ -138,7 +139,7 @@ def test_a_step_asks_for_its_operations(parallel: int, groups: int) -> None:
 
 def test_a_long_prompt_is_computed_in_several_steps() -> None:
     gpu = Recorder("gemm", "prefill_attention")
-    steps = steps_of(gpu, Layout(EIGHT, 1, 1, B, B, B), loads(3 * 8192, 100, 4, 99))
+    steps = steps_of(gpu, Deployment(EIGHT, 1, 1, B, B, B), loads(3 * 8192, 100, 4, 99))
     assert steps.chunks == 3
     assert steps.prompt[0, PARTS.index("attention")] == 32  # one for the whole prompt and layer
     assert steps.prompt[0, PARTS.index("products")] == 3 * 32 * 4
@@ -149,7 +150,7 @@ def test_a_long_prompt_is_computed_in_several_steps() -> None:
 def test_short_prompts_that_share_a_step() -> None:
     """Four of 100 tokens: each costs a quarter of the step, and its own attention."""
     gpu = Recorder("gemm", "prefill_attention")
-    steps = steps_of(gpu, Layout(EIGHT, 1, 1, B, B, B), loads(100, 50, 8, 99), 4.0)
+    steps = steps_of(gpu, Deployment(EIGHT, 1, 1, B, B, B), loads(100, 50, 8, 99), 4.0)
     assert {a[2] for a in gpu.asked if a[:2] == ("gemm", B)} == {8.0, 408.0, 400.0, 12.0, 4.0}
     assert {a[3] for a in gpu.asked if a[0] == "prefill_attention"} == {100.0}
     assert steps.prompt[0, PARTS.index("products")] == 32 * 4 / 4
@@ -169,75 +170,84 @@ def constant(step: float, prompt: float) -> Steps:
 
 @given(
     prompt=st.integers(1, 20_000), output=st.integers(2, 4000), concurrency=st.integers(1, 300),
-    together=st.floats(0, 1), mixed=st.floats(0, 1), decoder=st.sampled_from([EIGHT, SMALL, MIXED]),
+    burst_share=st.floats(0, 1), chunked_share=st.floats(0, 1),
+    decoder=st.sampled_from([EIGHT, SMALL, MIXED]),
 )  # fmt: skip
 def test_what_a_request_waits_is_its_cycle(
-    prompt: int, output: int, concurrency: int, together: float, mixed: float, decoder: Any
+    prompt: int,
+    output: int,
+    concurrency: int,
+    burst_share: float,
+    chunked_share: float,
+    decoder: Any,
 ) -> None:
-    some = msgspec.structs.replace(WAYS, together=together, mixed=mixed)
+    some = msgspec.structs.replace(OVERHEADS, burst_share=burst_share, chunked_share=chunked_share)
     asked = loads(prompt, output, concurrency, 1e9)
-    steps = steps_of(GPU(section()), Layout(decoder, 1, 1, B, B, B), asked)
+    steps = steps_of(GPU(section()), Deployment(decoder, 1, 1, B, B, B), asked)
     found = serve(some, steps, asked)
     assert (found.tpot_ms >= found.step_ms).all()
-    assert found.ttft_ms > some.front_ms + found.prompt_ms * 0.99
+    assert found.ttft_ms > some.api_ms + found.prompt_ms * 0.99
     if found.tpot_ms > found.step_ms:  # else the step is the least
         assert found.cycle_ms == pytest.approx(found.ttft_ms + (output - 1) * found.tpot_ms)
     # By hand: every request's prompt once, and a step for each of its tokens.
     decode, alone = steps.decode @ each_ms(some), steps.prompt @ each_ms(some)
-    if mixed == 0.0:
-        assert found.cycle_ms - some.front_ms == pytest.approx(
-            concurrency * alone + output * decode
-        )
+    if chunked_share == 0.0:
+        assert found.cycle_ms - some.api_ms == pytest.approx(concurrency * alone + output * decode)
 
 
 @pytest.mark.parametrize(
-    ("together", "mixed", "front_ms"), [(0, 0, 400.0), (0, 1, 400.0), (1, 0, 0.0)]
+    ("burst_share", "chunked_share", "api_ms"), [(0, 0, 400.0), (0, 1, 400.0), (1, 0, 0.0)]
 )
 @pytest.mark.parametrize(
-    ("users", "output", "prompt_ms"),
+    ("requests", "output", "prompt_ms"),
     [(1, 50, 60.0), (8, 200, 30.0), (32, 300, 40.0), (64, 400, 50.0), (64, 400, 90.0)],
 )
 def test_requests_see_what_a_simulation_of_a_server_shows(
-    together: int, mixed: int, front_ms: float, users: int, output: int, prompt_ms: float
+    burst_share: int,
+    chunked_share: int,
+    api_ms: float,
+    requests: int,
+    output: int,
+    prompt_ms: float,
 ) -> None:
     step_ms = 15.0
-    ttft, tpot, rate = simulated(users, output, step_ms, prompt_ms, front_ms, mixed == 1)
-    asked = loads(1000, output, users, 1e9)
-    known = ways(together=together, mixed=mixed, front_ms=front_ms)
+    ttft, tpot, rate = simulated(requests, output, step_ms, prompt_ms, api_ms, chunked_share == 1)
+    asked = loads(1000, output, requests, 1e9)
+    known = overheads(burst_share=burst_share, chunked_share=chunked_share, api_ms=api_ms)
     found = serve(known, constant(step_ms, prompt_ms), asked)
     assert found.tpot_ms == pytest.approx(tpot, rel=0.05)
-    assert users * output / found.cycle_ms == pytest.approx(rate, rel=0.05)
-    near = 0.01 if users == 1 else step_ms / 2  # a single user meets no step that runs
-    assert found.ttft_ms - front_ms == pytest.approx(ttft, rel=0.2 * (users > 1), abs=near)
+    assert requests * output / found.cycle_ms == pytest.approx(rate, rel=0.05)
+    near = 0.01 if requests == 1 else step_ms / 2  # a single request meets no step that runs
+    assert found.ttft_ms - api_ms == pytest.approx(ttft, rel=0.2 * (requests > 1), abs=near)
 
 
 def simulated(
-    users: int, output: int, step_ms: float, prompt_ms: float, front_ms: float, mixed: bool
+    requests: int, output: int, step_ms: float, prompt_ms: float, api_ms: float, chunked_share: bool
 ) -> tuple[float, float, float]:
     """(ttft, tpot, tokens a ms) of a server with so many requests always there, event by event.
 
-    One prompt at a time goes first: alone, or (`mixed`) with a step of all that are decoded. The next
-    request is there a random time after the last one, `front_ms` at the mean, and lengths differ; with 0
-    all begin together and stay so.
+    One prompt at a time goes first: alone, or (`chunked_share`) with a step of all that are decoded. The
+    next request is there a random time after the last one, `api_ms` at the mean, and lengths differ; with
+    0 all begin together and stay so.
     """
     random = np.random.default_rng(3)
     now, done = 0.0, list[tuple[float, float, int, float]]()
     waiting, running = list[tuple[float, int]](), list[list[float]]()
 
     def ask() -> None:
-        lengths = (output // 2, output * 3 // 2) if front_ms else (output, output + 1)
-        waiting.append((now + random.exponential(front_ms), int(random.integers(*lengths))))
+        lengths = (output // 2, output * 3 // 2) if api_ms else (output, output + 1)
+        waiting.append((now + random.exponential(api_ms), int(random.integers(*lengths))))
         waiting.sort()
 
-    for _ in range(users):
+    for _ in range(requests):
         ask()
-    number = max(100 * users, 3000)
+    number = max(100 * requests, 3000)
     while len(done) < number:
         if not running:
             now = max(now, waiting[0][0])
         first = waiting.pop(0) if waiting and waiting[0][0] <= now else None
-        decoded = running if mixed or not first else []
-        now += (prompt_ms if first else 0.0) + (step_ms if mixed or not first else 0.0)
+        decoded = running if chunked_share or not first else []
+        now += (prompt_ms if first else 0.0) + (step_ms if chunked_share or not first else 0.0)
         for one in decoded:
             one[3] += 1
         if first:
@@ -253,15 +263,15 @@ def simulated(
 
 
 @given(
-    prompt=st.integers(1, 8000), output=st.integers(2, 2000), users=st.integers(1, 512),
+    prompt=st.integers(1, 8000), output=st.integers(2, 2000), requests=st.integers(1, 512),
     gpus=st.sampled_from([1, 2, 4, 8]), fits=st.integers(1, 600),
 )  # fmt: skip
-def test_more_users_at_once_are_never_faster_each(
-    prompt: int, output: int, users: int, gpus: int, fits: int
+def test_more_requests_at_once_are_never_faster_each(
+    prompt: int, output: int, requests: int, gpus: int, fits: int
 ) -> None:
-    asked = loads(prompt, output, [users, 2 * users], fits)
-    made = Layout(EIGHT, gpus, 1, B, B, B)
-    found = serve(WAYS, steps_of(GPU(section()), made, asked), asked)
+    asked = loads(prompt, output, [requests, 2 * requests], fits)
+    made = Deployment(EIGHT, gpus, 1, B, B, B)
+    found = serve(OVERHEADS, steps_of(GPU(section()), made, asked), asked)
     cycle = found.cycle_ms
     assert cycle[1] >= 0.95 * cycle[0]
     assert found.tpot_ms[1] >= 0.95 * found.tpot_ms[0]
@@ -279,15 +289,15 @@ def test_who_does_not_fit_waits_for_those_that_end() -> None:
 # ---- Memory and data types
 
 
-def test_users_that_fit_by_hand() -> None:
-    made = Layout(EIGHT, 2, 1, F, F, B)
+def test_requests_that_fit_by_hand() -> None:
+    made = Deployment(EIGHT, 2, 1, F, F, B)
     free = (0.92 * 80 - 2) * GIB - EIGHT.weight_bytes(F) / 2
     a_token = 2 * 32 * 8 * 128 * 2 / 2
-    assert users_that_fit(section(), made, np.array([1.0, 3000.0])).tolist() == [
+    assert requests_that_fit(section(), made, np.array([1.0, 3000.0])).tolist() == [
         free // a_token, free // (3000 * a_token),
     ]  # fmt: skip
     tiny = section(sheet=msgspec.structs.replace(SHEET, memory_gib=5.0))
-    assert users_that_fit(tiny, made, np.array([1.0])) == 0
+    assert requests_that_fit(tiny, made, np.array([1.0])) == 0
 
 
 @pytest.mark.parametrize(
@@ -311,11 +321,11 @@ def test_each_framework_has_its_own_memory_and_limits(
 ) -> None:
     sheet = msgspec.structs.replace(SHEET, memory_gib=gib, fp8_tflops=2000 if fp8 else None)
     of = section(sheet=sheet, framework=framework)
-    assert limits_of(of)[1:] == (sequences, tokens)
-    made = Layout(EIGHT, 1, 1, B, B, B)
+    assert of.server.limits_on(of.sheet)[1:] == (sequences, tokens)
+    made = Deployment(EIGHT, 1, 1, B, B, B)
     more = (made.weight_bytes / GIB - 15) * (0.9 if framework == "trtllm" else 1.0)
     wanted = (caches - more) * GIB / made.cache_bytes(10)
-    assert users_that_fit(of, made, np.array([10.0])) == pytest.approx(wanted, abs=1)
+    assert requests_that_fit(of, made, np.array([10.0])) == pytest.approx(wanted, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -331,16 +341,16 @@ def test_each_framework_has_its_own_memory_and_limits(
 def test_data_types_as_asked_for_or_as_usual(
     asked: dict[str, Any], changes: dict[str, Any], wanted: tuple[str, str]
 ) -> None:
-    made = layout_of(section(**changes), SMALL, **asked)
+    made = deployment_of(section(**changes), SMALL, **asked)
     assert (made.dtype, made.kv_dtype) == wanted
 
 
 def test_a_model_in_blocks_of_fp8_stays_so() -> None:
     blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     decoder = read_decoder({**LLAMA, "quantization_config": blocks})
-    assert layout_of(section(), decoder).dtype == "fp8_block"
-    assert layout_of(section(), decoder, dtype="fp8").dtype == "fp8_block"
-    assert layout_of(section(), decoder, dtype=B).dtype == B
+    assert deployment_of(section(), decoder).dtype == "fp8_block"
+    assert deployment_of(section(), decoder, dtype="fp8").dtype == "fp8_block"
+    assert deployment_of(section(), decoder, dtype=B).dtype == B
 
 
 @pytest.mark.parametrize(
@@ -355,9 +365,9 @@ def test_a_model_in_blocks_of_fp8_stays_so() -> None:
         (MIXED, {"tensor_parallel": 2, "expert_parallel": 0}, "expert-parallel"),
     ],
 )
-def test_layouts_that_cannot_be(decoder: Any, asked: dict[str, Any], code: str) -> None:
+def test_deployments_that_cannot_be(decoder: Any, asked: dict[str, Any], code: str) -> None:
     with pytest.raises(InputError) as caught:
-        layout_of(section(), decoder, **asked)
+        deployment_of(section(), decoder, **asked)
     assert caught.value.code == code
 
 
@@ -365,6 +375,6 @@ def test_an_operation_that_was_not_timed_is_named() -> None:
     known = {n: d for n, d in section().operations.items() if n != "all_reduce"}
     gpu = GPU(section(operations=known))
     with pytest.raises(InputError) as caught:
-        steps_of(gpu, Layout(SMALL, 2, 1, B, B, B), loads(10, 10, 1, 1))
+        steps_of(gpu, Deployment(SMALL, 2, 1, B, B, B), loads(10, 10, 1, 1))
     assert caught.value.code == "not-timed"
     assert "all_reduce" in str(caught.value)

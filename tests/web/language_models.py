@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import to_builtins
 
 from lolat.device.file import made
-from lolat.llm.forms import FORMS
-from lolat.llm.gpu import Operation, Section, Sheet, Ways
+from lolat.llm.gpu import FrameworkOverheads, Operation, Section, Sheet
+from lolat.llm.kernels import KERNEL_MODELS
 
 DTYPES = {"gemm": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),
           "prefill_attention": ("bfloat16/bfloat16",),
@@ -22,8 +22,10 @@ CONFIG: dict[str, Any] = {
 
 
 def _operation(name: str, dtype: str) -> Operation:
-    variant = FORMS[name].variants(dtype)[0]
-    terms = {term: center for term, (center, _) in FORMS[name].terms(dtype, variant).items()}
+    variant = KERNEL_MODELS[name].variants(dtype)[0]
+    terms = {
+        term: center for term, (center, _) in KERNEL_MODELS[name].terms(dtype, variant).items()
+    }
     return Operation(terms=terms, variant=variant, rows=100, spread=0.05)
 
 
@@ -31,9 +33,11 @@ def document() -> dict[str, Any]:
     """A model file that knows nothing but language models."""
     sheet = Sheet(multiprocessors=100, bandwidth_gb_s=2000, memory_gib=80, bf16_tflops=1000,
                   fp8_tflops=2000, link_gb_s=400)  # fmt: skip
-    ways = Ways(kernel_ms=2e-3, fp8_ms=1e-3, block_ms=3e-3, fp4_ms=4e-3, experts_ms=0.01,
+    overheads = FrameworkOverheads(kernel_ms=2e-3, fp8_ms=1e-3, block_ms=3e-3, fp4_ms=4e-3, experts_ms=0.01,
                 exchange_ms=5e-3, step_ms=0.5, parallel_ms=0.25, small=2.0,
-                together=0.2, front_ms=20.0, mixed=0.3)  # fmt: skip
+                burst_share=0.2, api_ms=20.0, chunked_share=0.3)  # fmt: skip
     operations = {n: {d: _operation(n, d) for d in dtypes} for n, dtypes in DTYPES.items()}
-    section = Section(sheet=sheet, operations=operations, ways=ways, framework="vllm", served=20)
+    section = Section(
+        sheet=sheet, operations=operations, overheads=overheads, framework="vllm", served=20
+    )
     return {**made("gpu", "a gpu (vllm)", {}), "llm": to_builtins(section)}

@@ -102,8 +102,8 @@ def test_where_the_time_goes_is_a_bar(page: Site, gpu: Path) -> None:
     page.get(TAB + SMALL)
     row = lolat.load(gpu).llm("llama-3.1-8b", concurrency=32).chosen
     assert row.tpot_ms is not None
-    assert row.goes_to is not None
-    large = sorted((ms / row.tpot_ms for ms in row.goes_to.values()), reverse=True)
+    assert row.breakdown is not None
+    large = sorted((ms / row.tpot_ms for ms in row.breakdown.values()), reverse=True)
     widths = [float(w) for w in re.findall(r'<rect [^>]*width="([\d.]+)"', page.raw)]
     assert widths == pytest.approx([100 * share for share in large if share >= 0.02], abs=1e-3)
     ends = [float(x) for x in re.findall(r'<rect [^>]*x="([\d.]+)"', page.raw)]
@@ -146,9 +146,9 @@ def test_where_all_rows_wait_none_is_recommended(page: Site, gpu: Path) -> None:
     one, two = lolat.load(gpu).llm("llama-3.1-8b", 1024, 512, 5000, (1, 2)).served
     assert 0 < one.largest_concurrency < two.largest_concurrency < 5000
     assert "a gpu (vllm) none without waiting No row of the table has room" in page.answer()
-    nearest = f"The nearest is 5,000 users on 2 GPUs, with room for {two.largest_concurrency:,}."
-    assert nearest in page.answer()
-    assert "Where the time of a token goes, 5,000 users on 2 GPUs" in page.answer()
+    nearest = "The nearest is 5,000 concurrent requests on 2 GPUs, with room for "
+    assert f"{nearest}{two.largest_concurrency:,}." in page.answer()
+    assert "Where the time of a token goes, 5,000 concurrent requests on 2 GPUs" in page.answer()
 
 
 WRONG = [

@@ -47,8 +47,8 @@ window.drawCurves = () => {
       if (next < 0 || (next === 0 && points[0][0] > ms)) return "\u2013";
       const [to, from] = [points[next], points[Math.max(next - 1, 0)]];
       const part = to[0] === ms ? 1 : Math.log(ms / from[0]) / Math.log(to[0] / from[0]);
-      const [rate, users] = [1, 2].map((n) => Math.round(from[n] + part * (to[n] - from[n])));
-      return `${rate} tokens/s, ${users} user${users === 1 ? "" : "s"}`;
+      const [rate, requests] = [1, 2].map((n) => Math.round(from[n] + part * (to[n] - from[n])));
+      return `${rate} tokens/s, ${requests} request${requests === 1 ? "" : "s"}`;
     }
 
     /** The names of the lines at their ends; the rows of the answer as rings, the chosen one filled; the limit. */

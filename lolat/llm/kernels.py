@@ -1,10 +1,9 @@
 """Formulas of four operations of language models on a GPU: matrix product, attention, experts, all-reduce.
 
 Each takes `terms`, a handful of positive numbers with one meaning each (the tables below: center and width
-of the logarithm that a fit draws them to), `rows`, the sizes as (rows,) arrays, and the facts of a data
+of the logarithm that a fit draws them to), `rows`, the sizes as (rows,) arrays, and the specs of a data
 sheet. It answers (rows,) ms: of an operation timed `alone`, over and over, or as it runs in a served model:
-started by a CUDA graph, which costs what `Ways.kernel_ms` says, and with weights and caches that come from
-memory, as other layers ran since.
+started by a CUDA graph (`FrameworkOverheads.kernel_ms`), with weights and caches read from memory.
 
 Computing is tiles in waves over the multiprocessors, moving is bytes at a bandwidth, and the longer of the
 two counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
@@ -30,7 +29,7 @@ PEAKS = {
 """The rate of the data sheet at which products of a data type are computed."""
 
 
-class Facts(NamedTuple):
+class Specs(NamedTuple):
     """Of a GPU: FLOPs (a multiply-accumulate is two) and bytes a ms; `rates` by data type."""
 
     multiprocessors: float
@@ -45,13 +44,13 @@ def joined(a: Any, b: Any, sharp: float) -> Any:
     return longer * (1.0 + (np.minimum(a, b) / longer) ** sharp) ** (1.0 / sharp)
 
 
-def waves(busy: Any, whole: float) -> Any:
+def waves(busy: Any, wave_quantization: float) -> Any:
     """Rounds of `busy` tiles for each multiprocessor; `whole`: the share lost of what idles in the last."""
     busy = np.maximum(busy, 1.0)
-    return busy + whole * (np.ceil(busy) - busy)
+    return busy + wave_quantization * (np.ceil(busy) - busy)
 
 
-def kept(times: Any) -> Any:
+def cache_hit_share(times: Any) -> Any:
     """The share of bytes still in the cache when `times` its size passed since."""
     fourth = np.minimum(times, 99.0) ** 4
     return 1.0 / (1.0 + fourth * fourth)
@@ -117,23 +116,25 @@ def gemm_variants(dtype: str) -> tuple[str, ...]:
     return ("library", "hosted") if dtype == "fp8_block" else ("library",)
 
 
-def gemm_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone: bool) -> Any:
+def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """`rows`: m, n, k."""
     m, n, k = rows["m"], rows["n"], rows["k"]
     width = WEIGHT_BYTES[dtype]
     inputs = width if dtype in ("fp8", "fp8_block", "nvfp4") else HALF
-    bandwidth = facts.bandwidth * t["bandwidth"]
+    bandwidth = specs.bandwidth * t["bandwidth"]
     gain, cache = t["cache"] / (1.0 + t["cache"]), 1e-6 / t["cache_mb"]
     weights, others = n * k * width, m * k * inputs + HALF * m * n
-    warm = kept((COPIES * weights + others) * cache) if alone else 0.0
-    far = others * (1.0 - gain * kept((weights + others) * cache))
+    warm = cache_hit_share((COPIES * weights + others) * cache) if alone else 0.0
+    far = others * (1.0 - gain * cache_hit_share((weights + others) * cache))
     moving = (weights * (1.0 - gain * warm) + far) / bandwidth
     moving = moving + RAMP_MS * moving / (moving + 5 * RAMP_MS)
-    time = _gemm_kernel(t, m, n, k, facts, dtype, variant, bandwidth, moving)
+    time = _gemm_kernel(t, m, n, k, specs, dtype, variant, bandwidth, moving)
     if "row" in t:
         read = np.ceil(k / PASS) * PASS if variant in FIXED else k
         bytes_ = m * (HALF * read + k)
-        passing = bytes_ * (1.0 - gain * kept(bytes_ * cache)) / (bandwidth * t["quantizing"])
+        passing = (
+            bytes_ * (1.0 - gain * cache_hit_share(bytes_ * cache)) / (bandwidth * t["quantizing"])
+        )
         time = time + 1e-3 * t["row"] * m + passing
     if not alone:
         return time
@@ -146,11 +147,11 @@ def gemm_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone:
 
 
 def _gemm_kernel(
-    t: Terms, m: Any, n: Any, k: Any, facts: Facts, dtype: str, variant: str, bandwidth: float,
+    t: Terms, m: Any, n: Any, k: Any, specs: Specs, dtype: str, variant: str, bandwidth: float,
     moving: Any,
 ) -> Any:  # fmt: skip
     """(rows,) ms of the kernel: the fastest of its tiles, with or without splitting k."""
-    units, flops = facts.multiprocessors, facts.rates[dtype] * t["rate"] / facts.multiprocessors
+    units, flops = specs.multiprocessors, specs.rates[dtype] * t["rate"] / specs.multiprocessors
     if variant in FIXED:
         high = np.where(m <= 32, 32.0, np.where(m <= FIXED[variant], 64.0, 128.0))
         high = np.where(m <= 16, 16.0, high)
@@ -184,7 +185,7 @@ def _overlapped(computing: Any, moving: Any, t: Terms) -> Any:
     return np.cbrt(computing**3 + moving**3)
 
 
-def gemm_place(rows: Rows) -> Any:
+def gemm_log_sizes(rows: Rows) -> Any:
     """(rows, 3) where a product stands among others, for the correction."""
     return np.log2(np.stack([rows["m"], rows["n"], rows["k"]], 1)) / 2.0
 
@@ -199,7 +200,7 @@ PREFILL = {
     "tail": (0.3, 0.9),  # share of the longest tile that nothing hides
     "token": (8e-4, 1.5),  # us a token to write keys and values
     "append": (1.5, 0.6),  # times that keys and values move in kernels of their own
-    "queries": (0.4, 1.2),  # the same of queries: rotation, layout
+    "queries": (0.4, 1.2),  # the same of queries: rotation, deployment
     "cache": (0.2, 0.7),  # MB of cache a multiprocessor
     "wide": (1.0, 0.5),  # rate of head_dim 129 to 192 to that of 128
     "widest": (0.45, 0.6),  # above 256
@@ -238,17 +239,17 @@ def _missed(touched: Any, cache_mb: float, units: float) -> Any:
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
-def prefill_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone: bool) -> Any:
+def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """Causal attention of `length` tokens; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     queries, keys_dtype = dtype.split("/")
-    units, reach = facts.multiprocessors, np.where(w > 0, w, np.inf)
+    units, reach = specs.multiprocessors, np.where(w > 0, w, np.inf)
     one = n == 1
     pack = {"packed": True, "alone": False, "packed-one": one, "packed-one-whole": one & (w == 0)}
     lanes, group = np.where(pack[variant], k, h), np.where(pack[variant], h / k, 1.0)
     slower = np.where(d <= 192, t["wide"], np.where(d <= 256, 0.85, t["widest"]))
     slower = np.where(d <= 128, 1.0, slower) * np.where((w > 0) & (w < n), t["window"], 1.0)
-    cell = (4.0 * d * units / (facts.rates[queries] * t["rate"]) + t["soft"] * 1e-6) / slower
+    cell = (4.0 * d * units / (specs.rates[queries] * t["rate"]) + t["soft"] * 1e-6) / slower
     best: Any = np.inf
     for tile in TILES:
         step = np.maximum(tile / group, 1.0)
@@ -263,17 +264,17 @@ def prefill_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alo
     moved = n * h * 2 * HALF + n * k * 2.0 * CACHE_BYTES[keys_dtype]
     io = b * moved * d
     miss = _missed(io, t["cache"], units) if alone else 1.0
-    per_byte = (miss + (1.0 - miss) / 2.5) / (facts.bandwidth * 0.85)
+    per_byte = (miss + (1.0 - miss) / 2.5) / (specs.bandwidth * 0.85)
     writing = t["token"] * 1e-3 * np.minimum(k * d, 512.0) / 512.0
     own = b * n * (writing + (t["append"] * k + t["queries"] * h) * d * 2 * HALF * per_byte)
     return (t["launch"] if alone else 0.0) + joined(best, io * per_byte, 3.0) + own
 
 
-def decode_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone: bool) -> Any:
+def decode_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """One new token a sequence, `length` in its cache with itself; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
-    group, units = h / k, facts.multiprocessors
-    bandwidth = facts.bandwidth * t["bandwidth"]
+    group, units = h / k, specs.multiprocessors
+    bandwidth = specs.bandwidth * t["bandwidth"]
     seen = np.where(w > 0, np.minimum(n, w), n)
     cut = np.True_
     if variant.startswith("grouped"):
@@ -297,7 +298,7 @@ def decode_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alon
     moving = once * (miss + (1.0 - miss) / t["cached"]) + (read - once) / t["cached"]
     moving = moving / (bandwidth * rate)
     item_alone = seen / split * line / (bandwidth / units * t["lane"] * rate)
-    math = b * seen * h * d * 4.0 / (facts.rates["bfloat16"] * 0.17 * second["rate2"])
+    math = b * seen * h * d * 4.0 / (specs.rates["bfloat16"] * 0.17 * second["rate2"])
     item = t["item"] * second["item2"] * (1.0 + t["wide"] * d / 128.0) / (1.0 + t["wide"])
     begin = np.ceil(work * split / units) * item
     begin = begin + b * h * split * d / 128.0 * t["head"] * 1e-3 / units
@@ -309,7 +310,7 @@ def decode_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alon
     return launch + joined(joined(joined(moving, item_alone, 4.0), math, 4.0), begin, 1.8)
 
 
-def attention_place(rows: Rows) -> Any:
+def attention_log_sizes(rows: Rows) -> Any:
     """(rows, 5) for the correction."""
     n, w = rows["length"], rows["window"]
     hidden = np.where(w > 0, np.maximum(n / np.maximum(w, 1.0), 1.0), 1.0)
@@ -407,29 +408,29 @@ class Loads:
         return np.where(self.even, even, self.touched + more)
 
 
-def moe_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone: bool) -> Any:
+def moe_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """`variant`: of EXPECTED_BY; three matrices an expert."""
     tokens, hidden, width, experts, top_k, parts, groups, skew = (rows[c] for c in EXPERTS)
-    width, units = width / parts, facts.multiprocessors
+    width, units = width / parts, specs.multiprocessors
     load = Loads(tokens, top_k, experts, groups, skew, alone)
     weights = load.touched * 3.0 * width * hidden * WEIGHT_BYTES[dtype]
     if alone:
         weights = weights * (0.2 + 0.8 / (1.0 + (1e6 * t["cache_mb"] / weights) ** 4))
-    moving = weights / (facts.bandwidth * t["bandwidth"])
+    moving = weights / (specs.bandwidth * t["bandwidth"])
     expected = tokens * top_k / (load.here if variant == "own" else experts)
     tile = np.minimum(np.maximum(t["tile"] * expected, LEAST_TILE), MOST_TILE)
     tiles = np.maximum(load.tiles(tile), load.touched) / units
     steps = (tiles * np.ceil(2.0 * width / COLUMNS) + t["fill"]) * (hidden + t["depth"])
     steps = steps + (tiles * np.ceil(hidden / COLUMNS) + t["fill"]) * (width + t["depth"])
-    rate = t["rate"] * facts.rates[dtype] / units * (128.0 + t["loads"]) / 128.0
+    rate = t["rate"] * specs.rates[dtype] / units * (128.0 + t["loads"]) / 128.0
     products = steps * 2.0 * COLUMNS * (tile + t["loads"]) / rate
     passing = t["passing"] * tokens * top_k * (hidden + 3.0 * width)
     passing = passing + t["own"] * load.own * (hidden + width)
     start = t["start"] if alone else 0.0
-    return start + HALF * passing / facts.bandwidth + np.sqrt(moving**2 + products**2)
+    return start + HALF * passing / specs.bandwidth + np.sqrt(moving**2 + products**2)
 
 
-def moe_place(rows: Rows) -> Any:
+def moe_log_sizes(rows: Rows) -> Any:
     """(rows, 3) for the correction."""
     here = rows["experts"] / rows["expert_parallel"]
     width = rows["intermediate"] / rows["tensor_parallel"]
@@ -457,18 +458,18 @@ LIMITS = {"free": None, "to-8-mb": 8.0}
 """Up to where a framework uses its own kernels; "free": the faster."""
 
 
-def all_reduce_ms(t: Terms, rows: Rows, facts: Facts, dtype: str, variant: str, alone: bool) -> Any:
-    """`link` of the facts: bytes a ms, one direction of one GPU."""
+def all_reduce_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+    """`link` of the specs: bytes a ms, one direction of one GPU."""
     gpus, size = rows["gpus"], HALF * rows["elements"]
-    rounds = 2.0 * (gpus - 1.0) / gpus * size / facts.link
+    rounds = 2.0 * (gpus - 1.0) / gpus * size / specs.link
     start = (t["launch"] if alone else 0.0) + t["hop"] * (gpus - 2.0)
-    one = start + size * (gpus - 1.0) / (facts.link * t["one"])
-    two = start + t["two_start"] + rounds / t["two"]
+    one_shot = start + size * (gpus - 1.0) / (specs.link * t["one"])
+    two_shot = start + t["two_start"] + rounds / t["two"]
     library = t["ring_start"] + t["ring_hop"] * (gpus - 2.0)
     library = library + t["ramp"] * size / (size + 1e6 * t["ramp_mb"])
     library = library + rounds / (t["ring"] * t["growth"] ** np.log2(gpus / 4.0))
     limit = LIMITS[variant]
-    own = _sooner(one, two)
+    own = _sooner(one_shot, two_shot)
     return _sooner(own, library) if limit is None else np.where(size < 1e6 * limit, own, library)
 
 
@@ -479,24 +480,27 @@ def _sooner(a: Any, b: Any) -> Any:
 # ---- The table of forms.
 
 
-class Form(NamedTuple):
+class KernelModel(NamedTuple):
     """One operation: its columns, terms and variants by data type, ms, and where a row stands."""
 
     columns: tuple[str, ...]
     terms: Callable[[str, str], Mapping[str, Center]]
     variants: Callable[[str], tuple[str, ...]]
-    ms: Callable[[Terms, Rows, Facts, str, str, bool], Any]
-    place: Callable[[Rows], Any] | None
+    ms: Callable[[Terms, Rows, Specs, str, str, bool], Any]
+    log_sizes: Callable[[Rows], Any] | None
 
 
 def _same(value: Any) -> Callable[..., Any]:
     return lambda *_: value
 
 
-FORMS = {
-    "gemm": Form(("m", "n", "k"), gemm_terms, gemm_variants, gemm_ms, gemm_place),
-    "prefill_attention": Form(ATTENTION, _same(PREFILL), _same(PACKED), prefill_ms, attention_place),
-    "decode_attention": Form(ATTENTION, _same(DECODE), _same(GROUPED), decode_ms, attention_place),
-    "moe": Form(EXPERTS, _same(MOE), _same(EXPECTED_BY), moe_ms, moe_place),
-    "all_reduce": Form(("gpus", "elements"), _same(ALL_REDUCE), _same((*LIMITS,)), all_reduce_ms, None),
+KERNEL_MODELS = {
+    "gemm": KernelModel(("m", "n", "k"), gemm_terms, gemm_variants, gemm_ms, gemm_log_sizes),
+    "prefill_attention": KernelModel(
+        ATTENTION, _same(PREFILL), _same(PACKED), prefill_ms, attention_log_sizes),
+    "decode_attention": KernelModel(
+        ATTENTION, _same(DECODE), _same(GROUPED), decode_ms, attention_log_sizes),
+    "moe": KernelModel(EXPERTS, _same(MOE), _same(EXPECTED_BY), moe_ms, moe_log_sizes),
+    "all_reduce": KernelModel(
+        ("gpus", "elements"), _same(ALL_REDUCE), _same((*LIMITS,)), all_reduce_ms, None),
 }  # fmt: skip

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.llm.decoder import WEIGHT_BYTES
-from lolat.llm.forms import EVEN, FORMS, HALF, Loads
-from lolat.llm.gpu import facts_of, lacks
-from tests.llm.known_gpu import DTYPES, FACTS, SHEET, form_ms, random_rows, terms
+from lolat.llm.gpu import lacks, specs_of
+from lolat.llm.kernels import EVEN, HALF, KERNEL_MODELS, Loads
+from tests.llm.known_gpu import DTYPES, SHEET, SPECS, kernel_ms, random_rows, terms
 
 GROWS = {
     "gemm": ("m", "n", "k"), "prefill_attention": ("batch", "length"), "all_reduce": ("elements",),
@@ -22,7 +22,7 @@ FORMS_OF = [
     pytest.param(name, dtype, variant, id=f"{name} {dtype} {variant}")
     for name, dtypes in DTYPES.items()
     for dtype in dtypes
-    for variant in FORMS[name].variants(dtype)
+    for variant in KERNEL_MODELS[name].variants(dtype)
 ]
 
 
@@ -38,11 +38,11 @@ def test_more_work_is_never_faster(
     rows = random_rows(name, 200, seed)
     of = terms(name, dtype, variant)
     parts = of["merge"] + 5e-5 * 4 * SHEET.multiprocessors if "merge" in of else 0.0
-    before = form_ms(name, dtype, rows, variant)
+    before = kernel_ms(name, dtype, rows, variant)
     for column in GROWS[name]:
         step = 64 if column in ("n", "k") else 1
         more = {**rows, column: np.ceil(rows[column] * times / step) * step}
-        assert (form_ms(name, dtype, more, variant) >= 0.9 * before - parts).all(), column
+        assert (kernel_ms(name, dtype, more, variant) >= 0.9 * before - parts).all(), column
 
 
 @pytest.mark.parametrize(("name", "dtype", "variant"), FORMS_OF)
@@ -50,7 +50,7 @@ def test_alone_an_operation_is_started_too(name: str, dtype: str, variant: str) 
     """That costs more than what a cache spares it, if tokens fall on experts alike."""
     rows = random_rows(name, 2000, 1)
     rows |= {"skew": np.zeros(2000)} if name == "moe" else {}
-    alone, served = (form_ms(name, dtype, rows, variant, alone) for alone in (True, False))
+    alone, served = (kernel_ms(name, dtype, rows, variant, alone) for alone in (True, False))
     assert (served > 0).all()
     assert (alone >= served).all()
 
@@ -63,8 +63,8 @@ def test_alone_an_operation_is_started_too(name: str, dtype: str, variant: str) 
 def test_a_product_that_is_all_weights_takes_their_bytes(
     dtype: str, n: int, k: int, m: int
 ) -> None:
-    (ms,) = form_ms("gemm", dtype, {"m": m, "n": 64 * n, "k": 64 * k})
-    least = 64 * n * 64 * k * WEIGHT_BYTES[dtype] / FACTS.bandwidth
+    (ms,) = kernel_ms("gemm", dtype, {"m": m, "n": 64 * n, "k": 64 * k})
+    least = 64 * n * 64 * k * WEIGHT_BYTES[dtype] / SPECS.bandwidth
     assert ms >= least
     if least > 0.02:
         assert ms < 2.0 * least
@@ -72,19 +72,19 @@ def test_a_product_that_is_all_weights_takes_their_bytes(
 
 @pytest.mark.parametrize("dtype", DTYPES["gemm"])
 def test_a_large_product_takes_its_flops(dtype: str) -> None:
-    (ms,) = form_ms("gemm", dtype, {"m": 16384, "n": 16384, "k": 16384})
+    (ms,) = kernel_ms("gemm", dtype, {"m": 16384, "n": 16384, "k": 16384})
     of = terms("gemm", dtype)
-    least = 2.0 * 16384**3 / (of["rate"] * FACTS.rates[dtype])
-    quantized = 3.0 * 16384**2 / (of["bandwidth"] * of.get("quantizing", np.inf) * FACTS.bandwidth)
+    least = 2.0 * 16384**3 / (of["rate"] * SPECS.rates[dtype])
+    quantized = 3.0 * 16384**2 / (of["bandwidth"] * of.get("quantizing", np.inf) * SPECS.bandwidth)
     assert least <= ms <= 1.3 * least + quantized  # loads, storing, a last wave, power
 
 
 def test_a_data_type_that_a_gpu_lacks_is_computed_in_half_precision() -> None:
-    assert FACTS.rates["nvfp4"] == FACTS.rates["bfloat16"] == 1e12  # FLOPs a ms
-    assert FACTS.rates["fp8_block"] == 2e12
+    assert SPECS.rates["nvfp4"] == SPECS.rates["bfloat16"] == 1e12  # FLOPs a ms
+    assert SPECS.rates["fp8_block"] == 2e12
     assert lacks(SHEET, "nvfp4")
     assert not lacks(SHEET, "int4_wo")
-    assert facts_of(SHEET).link == 4e8
+    assert specs_of(SHEET).link == 4e8
 
 
 # ---- Attention
@@ -105,7 +105,7 @@ def test_prefill_takes_its_pairs_of_queries_and_keys(
     rows = {**many, "length": np.array([length, 8192]), "window": [window, 0]}
     nothing = dict.fromkeys(("append", "queries", "token", "item"), 1e-9)
     kind = "prefill_attention", "bfloat16/bfloat16"
-    one, whole = form_ms(*kind, rows, variant, window=1.0, **nothing)
+    one, whole = kernel_ms(*kind, rows, variant, window=1.0, **nothing)
     least, most = pairs(length, window), pairs(8192, 0)
     assert 0.95 * least <= one / whole * most <= 1.05 * least + 128 * 3 * length
 
@@ -115,10 +115,10 @@ def test_prefill_takes_its_pairs_of_queries_and_keys(
 def test_a_window_that_holds_all_is_none(name: str, dtype: str) -> None:
     rows = random_rows(name, 500, 3)
     wide, none = ({**rows, "window": np.full(500, w)} for w in (1e6, 0.0))
-    assert form_ms(name, dtype, wide) == pytest.approx(form_ms(name, dtype, none))
-    narrow = form_ms(name, dtype, {**rows, "window": np.full(500, 64.0)})
+    assert kernel_ms(name, dtype, wide) == pytest.approx(kernel_ms(name, dtype, none))
+    narrow = kernel_ms(name, dtype, {**rows, "window": np.full(500, 64.0)})
     assert (
-        narrow <= form_ms(name, dtype, none) / terms("prefill_attention", dtype)["window"]
+        narrow <= kernel_ms(name, dtype, none) / terms("prefill_attention", dtype)["window"]
     ).all()
 
 
@@ -134,8 +134,8 @@ def test_decoding_reads_the_cache_once(dtype: str) -> None:
         "window": [0, 2048],
     }
     bytes_ = 64 * np.array([16384, 2048]) * 8 * 128 * 2 * (1 if dtype.endswith("fp8") else 2)
-    least = bytes_ / (terms("decode_attention", dtype)["bandwidth"] * FACTS.bandwidth)
-    ms = form_ms("decode_attention", dtype, rows)
+    least = bytes_ / (terms("decode_attention", dtype)["bandwidth"] * SPECS.bandwidth)
+    ms = kernel_ms("decode_attention", dtype, rows)
     assert (ms >= least).all()
     assert ms == pytest.approx(least, rel=0.1)
 
@@ -205,20 +205,20 @@ def test_experts_take_the_bytes_of_those_touched(experts: int, tokens: int) -> N
         "tensor_parallel": 1, "expert_parallel": 1, "skew": 0,
     }  # fmt: skip
     touched = min(experts, 2 * tokens)
-    (ms,) = form_ms("moe", "bfloat16", rows)
-    assert ms >= touched * 3 * 4096 * 2048 * HALF / FACTS.bandwidth
-    assert ms >= 2.0 * tokens * 2 * 3 * 4096 * 2048 / FACTS.rates["bfloat16"]
+    (ms,) = kernel_ms("moe", "bfloat16", rows)
+    assert ms >= touched * 3 * 4096 * 2048 * HALF / SPECS.bandwidth
+    assert ms >= 2.0 * tokens * 2 * 3 * 4096 * 2048 / SPECS.rates["bfloat16"]
 
 
 # ---- All-reduce
 
 
 @given(gpus=st.sampled_from([2, 4, 8]), elements=st.integers(1, 2**28))
-@pytest.mark.parametrize("variant", FORMS["all_reduce"].variants("bfloat16"))
+@pytest.mark.parametrize("variant", KERNEL_MODELS["all_reduce"].variants("bfloat16"))
 def test_an_all_reduce_sends_each_part_twice(variant: str, gpus: int, elements: int) -> None:
     rows: dict[str, Any] = {"gpus": gpus, "elements": elements}
-    (ms,) = form_ms("all_reduce", "bfloat16", rows, variant)
-    least = 2.0 * (gpus - 1) / gpus * HALF * elements / FACTS.link
+    (ms,) = kernel_ms("all_reduce", "bfloat16", rows, variant)
+    least = 2.0 * (gpus - 1) / gpus * HALF * elements / SPECS.link
     assert ms >= least
     if least > 1.0:
         assert ms < 2.0 * least
