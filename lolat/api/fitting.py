@@ -205,10 +205,10 @@ def _language_models(
     tensor_parallel: int | None, tell: Warn,
 ) -> Model:  # fmt: skip
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
-    from lolat.llm.answer import section_of
     from lolat.llm.calibration import served_by, types_words
     from lolat.llm.fit import read_sheet, section_from
     from lolat.llm.frameworks import frameworks_in
+    from lolat.llm.gpu import section_of
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
 
@@ -288,7 +288,7 @@ def _section_of_sheet(name: str, facts: AnyPath | None, stem: str) -> dict[str, 
 
 def _shipped_sections() -> dict[str, Section]:
     """What shipped models know of language models, by name."""
-    from lolat.llm.answer import section_of
+    from lolat.llm.gpu import section_of
 
     found = {}
     for name, path, _ in list_models():

@@ -279,7 +279,7 @@ class Model(Device):
     def language_models(self) -> Section:
         """What the file knows of language models; ModelFileError that says what adds it where nothing."""
         from lolat.device.file import OF_LANGUAGE_MODELS, lacks
-        from lolat.llm.answer import section_of
+        from lolat.llm.gpu import section_of
 
         if "llm" not in self.document:
             raise lacks(self.document, self.source, OF_LANGUAGE_MODELS)

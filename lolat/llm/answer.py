@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
-from lolat.errors import AnswerIsNo, InputError, ModelFileError, arg
-from lolat.io.documents import converted
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.results import Result
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval
 from lolat.llm.frameworks import steady
-from lolat.llm.gpu import GPU, Section, is_valid
+from lolat.llm.gpu import GPU, Section
 from lolat.llm.remarks import Chosen
 from lolat.llm.serving import (
     GIB,
@@ -402,16 +401,3 @@ def _no(made: ServingAnswer, asked: Question) -> AnswerIsNo:
         f"{kept or 'all requests in memory'}; nearest is {near.words()}{room}",
         made.to_dict(),
     )
-
-
-def section_of(document: Mapping[str, Any], source: str) -> Section:
-    """The section of a model file; ModelFileError if it is damaged."""
-    section: Section = converted(document["llm"], Section, source, "$.llm")
-    for name, dtypes in section.operations.items():
-        for dtype, operation in dtypes.items():
-            if not is_valid(name, dtype, operation):
-                raise ModelFileError(
-                    f"{source}: {name} of {dtype} is damaged, or of another LoLat; expected the terms of "
-                    "its kernel model; fit the model again with `lolat fit`"
-                )
-    return section

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lolat.arrays import np
-from lolat.errors import InputError, arg
-from lolat.io.documents import NotNegative, Number, Positive
+from lolat.errors import InputError, ModelFileError, arg
+from lolat.io.documents import NotNegative, Number, Positive, converted
 from lolat.llm.decoder import DTYPES
 from lolat.llm.frameworks import FRAMEWORKS, USUAL, Framework, FrameworkOverheads
 from lolat.llm.kernels import KERNEL_MODELS, PEAKS, Rows, Specs
@@ -105,7 +105,20 @@ class Section(Calibration, frozen=True, kw_only=True, omit_defaults=True):
         return FRAMEWORKS.get(self.framework, FRAMEWORKS[USUAL])
 
 
-def is_valid(name: str, dtype: str, operation: Operation) -> bool:
+def section_of(document: Mapping[str, Any], source: str) -> Section:
+    """The section of a model file; ModelFileError if it is damaged."""
+    section: Section = converted(document["llm"], Section, source, "$.llm")
+    for name, dtypes in section.operations.items():
+        for dtype, operation in dtypes.items():
+            if not _is_valid(name, dtype, operation):
+                raise ModelFileError(
+                    f"{source}: {name} of {dtype} is damaged, or of another LoLat; expected the terms of "
+                    "its kernel model; fit the model again with `lolat fit`"
+                )
+    return section
+
+
+def _is_valid(name: str, dtype: str, operation: Operation) -> bool:
     """Whether an operation has the terms of its kernel model, and a correction of its width."""
     kernel = KERNEL_MODELS.get(name)
     if kernel is None or not {*dtype.split("/")} <= {*PEAKS}:
