@@ -17,9 +17,9 @@ import lolat
 from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.device.predictors.two_regime import FEATURES as THREE
 from lolat.fitting.blocks import predicted_ms
+from lolat.fitting.cross_validation import figures, leave_out
 from lolat.fitting.extended import fit_extended
-from lolat.fitting.figures import figures
-from lolat.fitting.least_squares import fit_relative, leave_out
+from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.points import Point, known_features, matrix, times
 from lolat.fitting.two_regime import fit_two_regime
 

@@ -23,7 +23,7 @@ from lolat.device.intervals import noise_floor
 from lolat.device.running import mode_of
 from lolat.device.state import limit_of, write_check
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
-from lolat.fitting.figures import IntervalsKept, figures, intervals
+from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Warn
 from lolat.io.results import Result, dict_of, plain_data

@@ -15,9 +15,9 @@ from lolat.device.predictors.extended import NUMBERS, TERMS, Extended
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import FEATURES as THREE
 from lolat.device.predictors.two_regime import TwoRegime
+from lolat.fitting.cross_validation import cross_validate, errors, leave_out, log_errors
 from lolat.fitting.extended import fit_extended
-from lolat.fitting.figures import errors
-from lolat.fitting.least_squares import leave_out, require_points
+from lolat.fitting.least_squares import require_points
 from lolat.fitting.points import Point, blocks_of, known_features, matrix, times
 from lolat.fitting.two_regime import fit_two_regime
 from lolat.graph.counts import FEATURES
@@ -135,7 +135,7 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
     entry = formula.to_dict() | {"error": _errors(formula, points, left_out)}
     if left_out is None:
         return entry
-    logarithms = np.log(times(points) / np.maximum(left_out, 1e-9))
+    logarithms = log_errors(times(points), left_out)
     entry["residuals"] = [round(float(r), 6) for r in logarithms]
     if "ops" not in known_features(points):
         return entry
@@ -154,10 +154,11 @@ def _left_out_ms(points: Sequence[Point], refit: Refit, numbers: int) -> np.ndar
     folds = list(leave_out(blocks_of(points)))
     if min(int(kept.sum()) for kept in folds) <= numbers:
         return None
-    left_out = np.empty(len(points))
-    for kept in folds:
-        left_out[~kept] = predicted_ms(refit(kept), list(compress(points, ~kept)))
-    return left_out
+    return cross_validate(
+        iter(folds),
+        len(points),
+        lambda kept, out: predicted_ms(refit(kept), [*compress(points, out)]),
+    )
 
 
 def _errors(

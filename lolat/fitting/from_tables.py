@@ -17,8 +17,14 @@ from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
 from lolat.device.predictors.kernels import NOTHING_MEASURED, Kernels, TrainingSteps
 from lolat.errors import InputError, arg
 from lolat.fitting.blocks import assembled
+from lolat.fitting.cross_validation import (
+    cross_validate,
+    draw_folds,
+    errors,
+    leave_folds_out,
+    log_errors,
+)
 from lolat.fitting.extended import fit_extended
-from lolat.fitting.figures import errors
 from lolat.fitting.kernels import LEAST_STEPS, fit_kernels, predicted
 from lolat.fitting.points import family_of
 from lolat.fitting.times import Times, check_sheet, seen_facts
@@ -97,9 +103,8 @@ class Timed:
             [n.network for n in networks],
         ]
         names = next((w for w in ways if number or len({*w}) > 1), [*range(len(networks))])
-        distinct = sorted({*names}, key=str)
-        of = dict(zip(distinct, draw.permutation(len(distinct)) % FOLDS, strict=True))
-        return np.array([*(draw.permutation(number) % FOLDS), *(of[name] for name in names)], int)
+        of_networks = draw_folds(names, FOLDS, draw)
+        return np.array([*(draw.permutation(number) % FOLDS), *of_networks], int)
 
 
 def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
@@ -242,12 +247,11 @@ def left_out_of_folds(
     times: Times, fold: np.ndarray, facts: Facts, mode: Mode, of: type[Kernels] = Kernels
 ) -> np.ndarray:
     """(times,) ms as predicted from the other folds; `fold`: (times,), at least two."""
-    ms = np.empty(len(times.whole))
-    for i in np.unique(fold):
-        left_out = fold == i
-        others = fit_kernels(times.take(~left_out), facts, mode, of)
-        ms[left_out] = predicted(others, times.take(left_out))
-    return ms
+
+    def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
+        return predicted(fit_kernels(times.take(kept), facts, mode, of), times.take(out))
+
+    return cross_validate(leave_folds_out(fold), len(times.whole), predict)
 
 
 def linear_entry(
@@ -260,15 +264,13 @@ def linear_entry(
         return None
     totals = [[*counts.total(n.batch_size).values()] for n, counts in timed.networks]
     counts, measured, whole = np.array(totals, float), times.latency_ms, times.whole
-    formula, off = (
-        fit_extended(counts, measured, COLUMNS, whole, with_six=True),
-        np.empty(len(counts)),
-    )
-    for i in np.unique(fold):
-        left_out = fold == i
-        other = fit_extended(counts[~left_out], measured[~left_out], COLUMNS, whole[~left_out])
-        ms = np.maximum(other.rows(counts[left_out][:, other.columns]), 1e-9)
-        off[left_out] = np.log(measured[left_out] / ms)
+
+    def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
+        other = fit_extended(counts[kept], measured[kept], COLUMNS, whole[kept])
+        return other.rows(counts[out][:, other.columns])
+
+    formula = fit_extended(counts, measured, COLUMNS, whole, with_six=True)
+    off = log_errors(measured, cross_validate(leave_folds_out(fold), len(counts), predict))
     fitted_ms = formula.rows(counts[:, formula.columns])
     return formula.to_dict() | _errors(fitted_ms, off, measured), off
 

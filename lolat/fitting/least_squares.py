@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from lolat.arrays import np
 from lolat.errors import InputError
@@ -118,19 +118,6 @@ def _middle_share(column: np.ndarray) -> float:
     """The logarithm of a coefficient that makes `column`, relative, START of a point in the middle."""
     positive = column[column > 0.0]
     return float(np.log(START / np.median(positive))) if len(positive) else -50.0
-
-
-def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:
-    """Masks of the points to keep, each leaving out one block with all its batch sizes.
-
-    With more than `most` blocks (a long table) several are left out at a time, so that the time to
-    fit stays bounded.
-    """
-    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    folds = min(len(number), most)
-    of = np.array([number[name] % folds for name in names])
-    for fold in range(folds):
-        yield of != fold
 
 
 def require_points(count: int, columns: int) -> None:

@@ -20,7 +20,13 @@ from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, Host
 from lolat.device.predictors.kernels import Kernels
 from lolat.device.running import mode_of, name_of
 from lolat.errors import InputError
-from lolat.fitting.figures import errors
+from lolat.fitting.cross_validation import (
+    cross_validate,
+    draw_folds,
+    errors,
+    leave_folds_out,
+    log_errors,
+)
 from lolat.fitting.from_tables import least_of
 from lolat.fitting.kernels import fit_kernels
 from lolat.fitting.least_squares import fit_relative
@@ -71,12 +77,13 @@ def with_operations(
     work = [work_of(graphs[p.name], p.batch_size, mode) for p in points]
     measured = Measured(work, times(points))
     facts = _facts(device, measured.of_device(0.0), mode)
-    formula, folds = fit_hosted(measured, facts, mode), _folds(points)
-    left_out_ms = np.empty(len(points))
-    for fold in range(FOLDS):
-        of_fold = folds == fold
-        other = fit_hosted(measured.take(~of_fold), facts, mode)
-        left_out_ms[of_fold] = hosted_ms(other, measured.take(of_fold))
+
+    def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
+        return hosted_ms(fit_hosted(measured.take(kept), facts, mode), measured.take(out))
+
+    formula = fit_hosted(measured, facts, mode)
+    folds = np.array(draw_folds(blocks_of(points), FOLDS, np.random.default_rng(0)))
+    left_out_ms = cross_validate(leave_folds_out(folds), len(points), predict)
     entry = formula.to_dict() | _evidence(points, hosted_ms(formula, measured), left_out_ms)
     predictors = {**document["predictors"], Kernels.name: entry}
     median = {name: _median(e["error"]) for name, e in predictors.items()}
@@ -98,7 +105,7 @@ def _evidence(
 ) -> dict[str, Any]:
     """The `error`, `residuals` and `networks` of the formula; both (points,)."""
     measured, is_network = times(points), np.array([p.whole for p in points])
-    residuals = np.log(measured / left_out_ms)
+    residuals = log_errors(measured, left_out_ms)
     entry: dict[str, Any] = {"residuals": [round(float(r), 6) for r in residuals]}
     error = {"fitted": errors(fitted_ms, measured), "left_out": errors(left_out_ms, measured)}
     families = len({*compress(blocks_of(points), is_network)})
@@ -123,14 +130,6 @@ def _facts(device: str, whole: Times, mode: Mode) -> Facts:
     if not rate:
         return seen_facts(whole, facts.gpu)
     return replace(facts, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, bound=False)
-
-
-def _folds(points: Sequence[Point]) -> np.ndarray:
-    """(points,) the fold that each is left out with."""
-    blocks = blocks_of(points)
-    names = sorted(set(blocks))
-    drawn = dict(zip(names, np.random.default_rng(0).permutation(len(names)).tolist(), strict=True))
-    return np.array([drawn[block] % FOLDS for block in blocks])
 
 
 def fit_hosted(measured: Measured, facts: Facts, mode: Mode) -> Kernels:

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat.device.predictors.kernels import Kernels, TrainingSteps
-from lolat.fitting.figures import errors
+from lolat.fitting.cross_validation import errors
 from lolat.fitting.kernels import level
 from lolat.tables.timed import Counted, TimedNetwork
 from lolat.units import plural

@@ -12,7 +12,8 @@ import numpy as np
 from lolat.device.file import made
 from lolat.device.intervals import conformal_quantile
 from lolat.errors import InputError
-from lolat.fitting.least_squares import fit_relative, leave_out, require_points
+from lolat.fitting.cross_validation import cross_validate, leave_out
+from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters, trained_whole
 from lolat.graph.counts import behaviors
@@ -166,10 +167,13 @@ def fit_terms(
     """
     rows, flops, moved = rows.copy(), TERMS.index("flops"), TERMS.index("elements")
     rows[:, moved] += rows[:, flops] / BALANCE  # if they cannot be separated, neither is free
-    predicted = np.zeros(len(times_ms))
-    for fitted in leave_out(networks):
-        if fitted.any():
-            predicted[~fitted] = rows[~fitted] @ fit_relative(rows[fitted], times_ms[fitted])
+
+    def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
+        if not kept.any():
+            return np.zeros(int(out.sum()))
+        return np.asarray(rows[out] @ fit_relative(rows[kept], times_ms[kept]))
+
+    predicted = cross_validate(leave_out(networks), len(times_ms), predict)
     coefficients = fit_relative(rows, times_ms)
     coefficients[flops] += coefficients[moved] / BALANCE
     residuals = np.log(times_ms / np.maximum(predicted, 1e-6 * times_ms))

@@ -14,7 +14,8 @@ from lolat.device.file import Noise
 from lolat.device.intervals import Evidence, interval_entry
 from lolat.device.predicting import other_framework
 from lolat.errors import InputError
-from lolat.fitting.least_squares import fit_relative, leave_out, require_points
+from lolat.fitting.cross_validation import cross_validate, leave_out, log_errors
+from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from lolat.graph.blocks import cut
@@ -154,10 +155,12 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     rows = np.hstack([terms, terms * both[:, None]])
     measured = np.array([p.latency_ms for p in points])
     sides = np.split(fit_relative(rows, measured), 2)
-    predicted = np.empty(len(points))
-    for fitted in leave_out([p.name for p in points]):
-        predicted[~fitted] = rows[~fitted] @ fit_relative(rows[fitted], measured[fitted])
-    residuals = np.log(measured / np.maximum(predicted, 1e-9))[both]
+    predicted = cross_validate(
+        leave_out([p.name for p in points]),
+        len(points),
+        lambda kept, out: rows[out] @ fit_relative(rows[kept], measured[kept]),
+    )
+    residuals = log_errors(measured, predicted)[both]
     error = np.abs(predicted / measured - 1.0)
     folds = leave_out([p.name for p in points if p.backward])
     interval = interval_entry(residuals, terms[both, PASS_TERMS.index("ops")], folds)

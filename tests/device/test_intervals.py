@@ -26,7 +26,7 @@ from lolat.device.intervals import (
     t_quantile,
 )
 from lolat.errors import InputError
-from lolat.fitting.least_squares import leave_out
+from lolat.fitting.cross_validation import leave_out
 
 RESIDUALS = tuple(i / 100 for i in range(-50, 50))  # the 91st smallest of their sizes is 0.45
 

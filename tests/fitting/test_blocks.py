@@ -15,7 +15,7 @@ from lolat.errors import InputError
 from lolat.fitting.blocks import (
     fit_document,
 )
-from lolat.fitting.figures import errors
+from lolat.fitting.cross_validation import errors
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.points import Point, matrix, times
 from lolat.graph.counts import FEATURES, KINDS

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear, minimize
 
 from lolat.errors import InputError
+from lolat.fitting.cross_validation import leave_out
 from lolat.fitting.least_squares import (
     FAMILY,
     NETWORK_WEIGHT,
@@ -17,7 +18,6 @@ from lolat.fitting.least_squares import (
     START,
     fit_families,
     fit_relative,
-    leave_out,
     point_weights,
     require_points,
 )

@@ -15,7 +15,7 @@ from scipy import stats
 from lolat.api.measuring import Evaluation, cause_of, compared
 from lolat.api.model import Model
 from lolat.errors import MeasuringError
-from lolat.fitting.figures import figures
+from lolat.fitting.cross_validation import figures
 from lolat.graph import Graph
 from lolat.report.evaluation import evaluation_lines, verdict
 from microbench.check import Case, Measured, MeasuredNetwork
