@@ -4,57 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from lolat.api.model import Model
 from lolat.device.file import SECTIONS, UNKNOWN, made, merged, read, write
 from lolat.device.predictors.kernels import Kernels
-from lolat.device.running import held_words, mode_of
+from lolat.device.running import held_words
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import model_document
-from lolat.fitting.from_tables import (
-    Timed,
-    facts_document,
-    odd_time,
-    tables_document,
-    usual_mode,
-)
 from lolat.fitting.measured import with_operations
-from lolat.fitting.odd_times import tell_other_units, warn_of_contradictions
-from lolat.fitting.points import Point, lacking_counts, read_points
-from lolat.fitting.refined import refined
-from lolat.graph import Graph
-from lolat.graph.counts import behaviors, count
-from lolat.graph.modes import Mode
-from lolat.hardware.sheets import NEEDED_FACTS, Facts, given_sheet, listed_facts, read_facts
+from lolat.fitting.points import Point
+from lolat.fitting.reading import (
+    Contents,
+    blocks_document,
+    device_document,
+    points_of_networks,
+    refined_document,
+)
+from lolat.hardware.sheets import NEEDED_FACTS, given_sheet, listed_facts, read_facts
 from lolat.io.paths import find_model, list_models
-from lolat.io.progress import Warn
-from lolat.io.tables import Row, is_table, read_table
+from lolat.io.progress import Warn, nobody
+from lolat.io.tables import is_table, read_table
 from lolat.io.writing import AnyPath
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
 from lolat.tables.timed import (
     BLOCKS,
     KERNELS,
-    MULTIPLYING,
     NETWORKS,
     OPERATIONS,
     SERVED,
-    Counted,
-    Table,
-    TimedNetwork,
-    TimedOperation,
     content_of,
-    counts_of,
-    read_networks,
-    read_operations,
-    version_of,
 )
 from lolat.training.epochs import epochs_document
 from lolat.training.learning import refitted
@@ -68,13 +53,8 @@ if TYPE_CHECKING:
 
 NOT_TOGETHER = "not-together"
 """The code of the error for files that cannot be fitted together."""
-COPIES = "{} of {} rows are copies of others, and count once"
-CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
-"""In a device's or a table's name: no host starts its operations, and waits for it."""
 MODELS, EPOCHS = "models", "epochs"
 LANGUAGE = "language models"
-Contents = Sequence[tuple[str, str]]  # files, each with its content
-MOST_JUDGING_UNITS = 500  # operations of a table
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
     "these two alone; or a model file, alone or with tables of networks or of served models; or one table "
@@ -107,41 +87,91 @@ def fit(
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
-    contents = [(path, _content(path)) for path in paths]
-    kinds, stem = [content for _, content in contents], Path(output or "model").stem
-    tell = warn or _nobody
-    answers = () if kinds or facts is None else _answered_by(os.fspath(facts), tell)
-    if {KERNELS, SERVED} & {*kinds} or answers == (LANGUAGE,) or tensor_parallel is not None:
-        return _language_models(contents, output, name, facts, tensor_parallel, tell)
-    sheet = None if facts is None or name is None else read_facts(os.fspath(facts), name)
-    if not paths and facts is None and name is not None:
-        sheet = listed_facts(name)
-    if (kinds or sheet) and {OPERATIONS, NETWORKS}.issuperset(kinds) and (sheet or facts is None):
-        document = _of_tables(contents, stem, name, sheet, on_progress, tell)
-        if facts is not None and name is not None:
-            document["environment"]["sheet"] = given_sheet(os.fspath(facts), name)
-        if not kinds and (facts is None or LANGUAGE in answers):
-            document |= _section_of_sheet(name or "", facts, stem)
-    elif facts is not None and name is None:
+    asked = Asked(
+        tuple((path, _content(path)) for path in paths), output, name,
+        None if facts is None else os.fspath(facts), on_progress, warn or nobody,
+    )  # fmt: skip
+    answers = () if paths or facts is None else _answered_by(os.fspath(facts), asked.warn)
+    if {KERNELS, SERVED} & {*asked.kinds} or answers == (LANGUAGE,) or tensor_parallel is not None:
+        return _language_models(asked.contents, output, name, facts, tensor_parallel, asked.warn)
+    document = _way(asked)(asked)
+    if not paths and (facts is None or LANGUAGE in answers):
+        document |= _section_of_sheet(name or "", facts, asked.stem)
+    if output is not None and MODELS not in asked.kinds:
+        _say_replaced(output, document, asked.warn)
+    return _written(document, output)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question of `fit`: files, each with its content, and the arguments beside them."""
+
+    contents: Contents
+    output: AnyPath | None
+    name: str | None
+    facts: str | None
+    on_progress: OnProgress | None
+    warn: Warn
+
+    @property
+    def kinds(self) -> list[str]:
+        """The contents of the files."""
+        return [content for _, content in self.contents]
+
+    @property
+    def stem(self) -> str:
+        """The name of the model."""
+        return Path(self.output or "model").stem
+
+
+def _way(asked: Asked) -> Callable[[Asked], dict[str, Any]]:
+    """The fit to such files; InputError for files that cannot be fitted together."""
+    kinds = {*asked.kinds}
+    is_known = asked.name is not None or (bool(kinds) and asked.facts is None)
+    if kinds <= {OPERATIONS, NETWORKS} and is_known:
+        return _of_tables
+    if asked.facts is not None and asked.name is None:
         raise InputError(
             f"{arg('facts')} without {arg('name')}; expected the device's name in its column device too",
             code=NOT_TOGETHER,
         )
-    elif facts is not None:
-        raise _not_together(contents)
-    elif kinds == [EPOCHS]:
-        document = epochs_document(paths[0], stem, name, read_network, tell)
-        if name is None and Path(output or "").is_file():
-            document["device"] = UNKNOWN  # it is the file's
-    elif kinds == [BLOCKS]:
-        document = _of_blocks(paths[0], stem, name, tell)
-    elif kinds.count(MODELS) == 1 and {MODELS, NETWORKS}.issuperset(kinds):
-        document = _of_model(contents, stem, name, on_progress, tell)
-    else:
-        raise _not_together(contents)
-    if output is not None and MODELS not in kinds:
-        _say_replaced(output, document, tell)
-    return _written(document, output)
+    if asked.facts is None:
+        for content, way in ((EPOCHS, _of_epochs), (BLOCKS, _of_blocks)):
+            if asked.kinds == [content]:
+                return way
+        if asked.kinds.count(MODELS) == 1 and kinds <= {MODELS, NETWORKS}:
+            return _of_model
+    raise _not_together(asked.contents)
+
+
+def _of_tables(asked: Asked) -> dict[str, Any]:
+    """Operations and networks of a device, whose data sheet may be known; or that alone."""
+    sheet = None
+    if asked.name is not None and asked.facts is not None:
+        sheet = read_facts(asked.facts, asked.name)
+    elif asked.name is not None and not asked.contents:
+        sheet = listed_facts(asked.name)
+    document = device_document(
+        asked.contents, asked.stem, asked.name, sheet, asked.on_progress, asked.warn
+    )
+    if asked.facts is not None and asked.name is not None:
+        document["environment"]["sheet"] = given_sheet(asked.facts, asked.name)
+    return document
+
+
+def _of_epochs(asked: Asked) -> dict[str, Any]:
+    """Timed epochs of a device."""
+    ((path, _),) = asked.contents
+    document = epochs_document(path, asked.stem, asked.name, read_network, asked.warn)
+    if asked.name is None and Path(asked.output or "").is_file():
+        document["device"] = UNKNOWN  # it is the file's
+    return document
+
+
+def _of_blocks(asked: Asked) -> dict[str, Any]:
+    """Timed blocks of a device."""
+    ((path, _),) = asked.contents
+    return blocks_document(path, asked.stem, asked.name, asked.warn)
 
 
 def _written(document: dict[str, Any], output: AnyPath | None) -> Model:
@@ -303,134 +333,19 @@ def _not_together(contents: Contents) -> InputError:
     return InputError(f"{files} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER)
 
 
-def _of_blocks(path: str, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
-    """The document of a table of blocks; `warn` is told of counts that lack, and of times far off."""
-    of_rows = read_points(path, [device] if device else ())
-    lacking = lacking_counts([point for point, _ in of_rows], of_rows[0][1])
-    if lacking:
-        warn(f"{path}: {lacking}")
-    times = {((*p.counts.items(), p.batch_size), p.latency_ms): (p, row) for p, row in of_rows}
-    if copies := len(of_rows) - len(times):
-        warn(COPIES.format(copies, len(of_rows)))
-    warn_of_contradictions(((of, p.name, ms, row) for (of, ms), (p, row) in times.items()), warn)
-    in_other_units = tell_other_units(((p.counts, p.latency_ms, row) for p, row in of_rows), warn)
-    source = {"device": "unknown", "source": Path(path).name}
-    shown = device or "unknown (from a table)"
-    document = model_document(stem, shown, [p for p, _ in times.values()], source, {})
-    off = document["predictors"][document["default"]].get("residuals")
-    if off and not in_other_units:
-        timed = [(row, p.name, p.latency_ms) for p, row in times.values()]
-        odd_time(timed, np.array(off), warn)
-    return document
-
-
-def _nobody(text: str) -> None:
-    """Is told what nobody is to hear."""
-
-
-def _of_tables(
-    contents: Contents,
-    stem: str,
-    device: str | None,
-    sheet: Facts | None,
-    on_progress: OnProgress | None,
-    warn: Warn,
-) -> dict[str, Any]:
-    """The model file of a device from tables of operations and networks, or from its data sheet alone."""
-    source: dict[str, Any] = {"device": "unknown", "framework": "torch"}
-    if not contents and sheet is not None:
-        return facts_document(stem, f"{device} (data sheet)", sheet, source)
-    devices = () if device is None else (device,)
-    operations = [r for p, c in contents if c == OPERATIONS for r in read_operations(p, devices)]
-    for path, _ in contents if device is None else ():
-        read_table(path).of_devices()  # InputError for times of several
-    tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
-    mode = usual_mode([row for table in tables for row in table.rows])
-    networks = _once(
-        [row for table in tables for row in _counted(table, mode, on_progress, warn)], warn
-    )
-    rows: list[TimedOperation | TimedNetwork] = [*operations]
-    rows += [network for network, _ in networks]
-    warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
-    counted = [(counts.total(n.batch_size), n.latency_ms, n.row) for n, counts in networks]
-    # Of a longer table some operations tell its unit as well.
-    for operation in operations[:: 1 + len(operations) // MOST_JUDGING_UNITS]:
-        counts = count(operation.graph).total(operation.batch_size)._asdict()
-        counted.append((counts, operation.latency_ms, operation.row))
-    if tell_other_units(counted, warn):
-        warn = _nobody  # which times are odd cannot be told where all are
-    numbers = [f"{len(operations)} operations"] * bool(operations)
-    numbers += [f"{len(networks)} networks"] * bool(networks)
-    source["source"] = ", ".join(Path(path).name for path, _ in contents)
-    if networks and all(row.network[0].startswith("keras:") for row, _ in networks):
-        del source["framework"]  # PyTorch did not run these; what did, the table does not say
-    sizes = [row.batch_size for row, _ in networks]
-    sizes += [row.batch_size for row in operations if row.name in MULTIPLYING and not networks]
-    held: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
-    held |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
-    source |= {"half": mode.half, "mode": str(mode), "held": held, "compile": mode.fused}
-    if version := next(filter(None, (version_of(path) for path, _ in contents)), None):
-        source["framework_version"] = version
-    shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
-    named = " ".join([device or "", *(Path(path).name for path, _ in contents)]).lower()
-    is_cpu = sheet is None and CPU_WORDS.search(named) is not None
-    timed = Timed(operations, networks, mode, is_cpu)
-    return tables_document(stem, shown, timed, sheet, source, warn)
-
-
-def _counted(
-    table: Table, mode: Mode, on_progress: OnProgress | None, warn: Warn
-) -> list[tuple[TimedNetwork, Counted]]:
-    """The rows of a table that were run in `mode`, each with its counts; `warn`: of others."""
-    table.say_assumed(warn)
-    rows = [row for row in table.rows if row.mode.inference == mode]
-    for row in table.rows:
-        if row.mode.inference != mode:
-            table.left_out.add(f"run in another way than most ({row.mode}; most: {mode})", "mode")
-    if not rows:
-        raise table.nothing()
-    networks = []
-    for row, counts in zip(rows, counts_of(rows, on_progress), strict=True):
-        if isinstance(counts, LolatError):
-            table.left_out.network(row.name, row.network[0], counts)
-        else:
-            networks.append((row, counts))
-    table.say_left_out(warn)
-    return networks
-
-
-def _once(
-    networks: list[tuple[TimedNetwork, Counted]], warn: Warn
-) -> list[tuple[TimedNetwork, Counted]]:
-    """Rows that are copies of others count once."""
-    once = {(row.same, row.latency_ms): (row, counts) for row, counts in networks}
-    if copies := len(networks) - len(once):
-        warn(COPIES.format(copies, len(networks)))
-    return [*once.values()]
-
-
-def _of_model(
-    contents: Contents, stem: str, device: str | None, on_progress: OnProgress | None, warn: Warn
-) -> dict[str, Any]:
+def _of_model(asked: Asked) -> dict[str, Any]:
     """A model file fitted again, with its other sections, to its points and networks of its device.
 
     What the file knows of training is fitted again on its own points. A file made from tables has the
     level of the networks.
     """
-    file = find_model(next(path for path, content in contents if content == MODELS))
+    file = find_model(next(path for path, content in asked.contents if content == MODELS))
     document = read(file)
     points = [Point.from_dict(p) for p in document.get("points", ())]
-    paths = [path for path, content in contents if content == NETWORKS]
+    paths = [path for path, content in asked.contents if content == NETWORKS]
     if paths and not points and document.get("default") == Kernels.name:
-        mode, devices = mode_of(document), _names_of(document, device)
-        tables = [read_networks(path, devices, mode) for path in paths]
-        rows = _once([row for t in tables for row in _counted(t, mode, on_progress, warn)], warn)
-        warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r, _ in rows), warn)
-        tell_other_units([(c.total(r.batch_size), r.latency_ms, r.row) for r, c in rows], warn)
-        made = refined(document, rows, ", ".join(map(_name, paths)))
-        if made == document:
-            warn(f"{', '.join(map(_name, paths))}: {file} has been fitted to all its rows before")
-        return {**made, "name": stem, "device": device or document["device"]}
+        made = refined_document(document, paths, asked.name, asked.on_progress, asked.warn)
+        return {**made, "name": asked.stem, "device": asked.name or document["device"]}
     if not points and "training" not in document:
         raise InputError(
             f"{file} holds no measured points to fit again: it was made from tables; expected tables of "
@@ -439,13 +354,13 @@ def _of_model(
             code="no-points",
         )
     remarks = list(document.get("warnings", ()))
-    shown = device or document["device"]
+    shown = asked.name or document["device"]
     where, noise = document["environment"], document["noise"]
     graphs = (
         known_graphs(str(where.get("framework"))) if Kernels.name in document["predictors"] else {}
     )
     for path in paths:
-        more, graphs_of_more = _points_of_networks(path, document, device, warn)
+        more, graphs_of_more = points_of_networks(path, document, asked.name, asked.warn)
         points += more
         graphs |= graphs_of_more
         remarks.append(
@@ -455,47 +370,5 @@ def _of_model(
     sections = {section: document[section] for section in SECTIONS if section in document}
     if "training" in document:
         sections["training"] = refitted(document["training"], str(file))
-    fitted = model_document(stem, shown, points, where, noise, remarks)
+    fitted = model_document(asked.stem, shown, points, where, noise, remarks)
     return with_operations(fitted, points, graphs) | sections
-
-
-def _names_of(document: Mapping[str, Any], device: str | None) -> tuple[str, ...]:
-    """What tables call the device of a model file."""
-    return (device,) if device else (document["device"], document["name"])
-
-
-def _points_of_networks(
-    path: str, document: Mapping[str, Any], device: str | None, warn: Warn
-) -> tuple[list[Point], dict[str, Graph]]:
-    """The rows of a table of networks as points for the model `document`, and their graphs by name.
-
-    Left out are rows that name another device, that were run in another way than the model's points, and
-    networks that cannot be read.
-    """
-    mode = mode_of(document)
-    table, points, timed = read_networks(path, _names_of(document, device), mode), [], []
-    graphs: dict[str, Graph] = {}
-    counted: list[tuple[Mapping[str, int], float, Row]] = []
-    table.say_assumed(warn)
-    for row in table.rows:
-        spec, size, _ = row.network
-        try:
-            if row.mode != mode:
-                raise InputError(f"run in another way ({row.mode}; the model: {mode})")
-            graph = read_network(spec, size)
-        except LolatError as error:
-            table.left_out.network(row.name, spec, error)
-            continue
-        counts = count(graph).total(row.batch_size)._asdict()
-        kinds = tuple(sorted(behaviors(graph.operations)))
-        point = Point(row.name, row.batch_size, counts, row.latency_ms, kinds=kinds, whole=True)
-        points.append(point)
-        graphs[row.name] = graph
-        timed.append((row.same, row.name, row.latency_ms, row.row))
-        counted.append((counts, row.latency_ms, row.row))
-    if not points:
-        raise table.nothing()
-    table.say_left_out(warn)
-    warn_of_contradictions(timed, warn)
-    tell_other_units(counted, warn)
-    return points, graphs

@@ -10,6 +10,10 @@ Warn = Callable[[str], object]
 """Called at once with a remark for the user."""
 
 
+def nobody(text: str) -> None:
+    """A `Warn` that says nothing."""
+
+
 class Progress:
     """Receives stages, their steps, and remarks for the user; this one shows nothing."""
 

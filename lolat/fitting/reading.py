@@ -1,0 +1,215 @@
+"""Tables of operations, networks and blocks, read and checked for a fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lolat.device.running import mode_of
+from lolat.errors import InputError, LolatError
+from lolat.fitting.blocks import model_document
+from lolat.fitting.from_tables import (
+    Timed,
+    facts_document,
+    odd_time,
+    tables_document,
+    usual_mode,
+)
+from lolat.fitting.odd_times import tell_other_units, warn_of_contradictions
+from lolat.fitting.points import Point, lacking_counts, read_points
+from lolat.fitting.refined import refined
+from lolat.graph import Graph
+from lolat.graph.counts import behaviors, count
+from lolat.graph.modes import Mode
+from lolat.hardware.sheets import Facts
+from lolat.io.progress import Warn, nobody
+from lolat.io.tables import Row, read_table
+from lolat.readers import read as read_network
+from lolat.readers.children import OnProgress
+from lolat.tables.timed import (
+    MULTIPLYING,
+    NETWORKS,
+    OPERATIONS,
+    Counted,
+    Table,
+    TimedNetwork,
+    TimedOperation,
+    counts_of,
+    read_networks,
+    read_operations,
+    version_of,
+)
+
+COPIES = "{} of {} rows are copies of others, and count once"
+CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
+"""In a device's or a table's name: no host starts its operations, and waits for it."""
+MOST_JUDGING_UNITS = 500  # operations of a table
+Contents = Sequence[tuple[str, str]]  # files, each with its content
+
+
+def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
+    """The document of a table of blocks; `warn` is told of counts that lack, and of times far off."""
+    of_rows = read_points(path, [device] if device else ())
+    lacking = lacking_counts([point for point, _ in of_rows], of_rows[0][1])
+    if lacking:
+        warn(f"{path}: {lacking}")
+    times = {((*p.counts.items(), p.batch_size), p.latency_ms): (p, row) for p, row in of_rows}
+    if copies := len(of_rows) - len(times):
+        warn(COPIES.format(copies, len(of_rows)))
+    warn_of_contradictions(((of, p.name, ms, row) for (of, ms), (p, row) in times.items()), warn)
+    in_other_units = tell_other_units(((p.counts, p.latency_ms, row) for p, row in of_rows), warn)
+    source = {"device": "unknown", "source": Path(path).name}
+    shown = device or "unknown (from a table)"
+    document = model_document(stem, shown, [p for p, _ in times.values()], source, {})
+    off = document["predictors"][document["default"]].get("residuals")
+    if off and not in_other_units:
+        timed = [(row, p.name, p.latency_ms) for p, row in times.values()]
+        odd_time(timed, np.array(off), warn)
+    return document
+
+
+def device_document(
+    contents: Contents,
+    stem: str,
+    device: str | None,
+    sheet: Facts | None,
+    on_progress: OnProgress | None,
+    warn: Warn,
+) -> dict[str, Any]:
+    """The model file of a device from tables of operations and networks, or from its data sheet alone."""
+    source: dict[str, Any] = {"device": "unknown", "framework": "torch"}
+    if not contents and sheet is not None:
+        return facts_document(stem, f"{device} (data sheet)", sheet, source)
+    devices = () if device is None else (device,)
+    operations = [r for p, c in contents if c == OPERATIONS for r in read_operations(p, devices)]
+    for path, _ in contents if device is None else ():
+        read_table(path).of_devices()  # InputError for times of several
+    tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
+    mode = usual_mode([row for table in tables for row in table.rows])
+    networks = _once(
+        [row for table in tables for row in _counted(table, mode, on_progress, warn)], warn
+    )
+    rows: list[TimedOperation | TimedNetwork] = [*operations]
+    rows += [network for network, _ in networks]
+    warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
+    counted = [(counts.total(n.batch_size), n.latency_ms, n.row) for n, counts in networks]
+    # Of a longer table some operations tell its unit as well.
+    for operation in operations[:: 1 + len(operations) // MOST_JUDGING_UNITS]:
+        counts = count(operation.graph).total(operation.batch_size)._asdict()
+        counted.append((counts, operation.latency_ms, operation.row))
+    if tell_other_units(counted, warn):
+        warn = nobody  # which times are odd cannot be told where all are
+    numbers = [f"{len(operations)} operations"] * bool(operations)
+    numbers += [f"{len(networks)} networks"] * bool(networks)
+    source["source"] = ", ".join(Path(path).name for path, _ in contents)
+    if networks and all(row.network[0].startswith("keras:") for row, _ in networks):
+        del source["framework"]  # PyTorch did not run these; what did, the table does not say
+    sizes = [row.batch_size for row, _ in networks]
+    sizes += [row.batch_size for row in operations if row.name in MULTIPLYING and not networks]
+    held: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
+    held |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
+    source |= {"half": mode.half, "mode": str(mode), "held": held, "compile": mode.fused}
+    if version := next(filter(None, (version_of(path) for path, _ in contents)), None):
+        source["framework_version"] = version
+    shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
+    named = " ".join([device or "", *(Path(path).name for path, _ in contents)]).lower()
+    is_cpu = sheet is None and CPU_WORDS.search(named) is not None
+    timed = Timed(operations, networks, mode, is_cpu)
+    return tables_document(stem, shown, timed, sheet, source, warn)
+
+
+def _counted(
+    table: Table, mode: Mode, on_progress: OnProgress | None, warn: Warn
+) -> list[tuple[TimedNetwork, Counted]]:
+    """The rows of a table that were run in `mode`, each with its counts; `warn`: of others."""
+    table.say_assumed(warn)
+    rows = [row for row in table.rows if row.mode.inference == mode]
+    for row in table.rows:
+        if row.mode.inference != mode:
+            table.left_out.add(f"run in another way than most ({row.mode}; most: {mode})", "mode")
+    if not rows:
+        raise table.nothing()
+    networks = []
+    for row, counts in zip(rows, counts_of(rows, on_progress), strict=True):
+        if isinstance(counts, LolatError):
+            table.left_out.network(row.name, row.network[0], counts)
+        else:
+            networks.append((row, counts))
+    table.say_left_out(warn)
+    return networks
+
+
+def _once(
+    networks: list[tuple[TimedNetwork, Counted]], warn: Warn
+) -> list[tuple[TimedNetwork, Counted]]:
+    """Rows that are copies of others count once."""
+    once = {(row.same, row.latency_ms): (row, counts) for row, counts in networks}
+    if copies := len(networks) - len(once):
+        warn(COPIES.format(copies, len(networks)))
+    return [*once.values()]
+
+
+def refined_document(
+    document: Mapping[str, Any],
+    paths: Sequence[str],
+    device: str | None,
+    on_progress: OnProgress | None,
+    warn: Warn,
+) -> dict[str, Any]:
+    """The model file of a GPU that was made from tables, with the level of the networks in more tables."""
+    mode, devices = mode_of(document), _names_of(document, device)
+    tables = [read_networks(path, devices, mode) for path in paths]
+    rows = _once([row for t in tables for row in _counted(t, mode, on_progress, warn)], warn)
+    warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r, _ in rows), warn)
+    tell_other_units([(c.total(r.batch_size), r.latency_ms, r.row) for r, c in rows], warn)
+    names = ", ".join(Path(path).name for path in paths)
+    made = refined(document, rows, names)
+    if made == document:
+        warn(f"{names}: {document['name']} has been fitted to all its rows before")
+    return made
+
+
+def _names_of(document: Mapping[str, Any], device: str | None) -> tuple[str, ...]:
+    """What tables call the device of a model file."""
+    return (device,) if device else (document["device"], document["name"])
+
+
+def points_of_networks(
+    path: str, document: Mapping[str, Any], device: str | None, warn: Warn
+) -> tuple[list[Point], dict[str, Graph]]:
+    """The rows of a table of networks as points for the model `document`, and their graphs by name.
+
+    Left out are rows that name another device, that were run in another way than the model's points, and
+    networks that cannot be read.
+    """
+    mode = mode_of(document)
+    table, points, timed = read_networks(path, _names_of(document, device), mode), [], []
+    graphs: dict[str, Graph] = {}
+    counted: list[tuple[Mapping[str, int], float, Row]] = []
+    table.say_assumed(warn)
+    for row in table.rows:
+        spec, size, _ = row.network
+        try:
+            if row.mode != mode:
+                raise InputError(f"run in another way ({row.mode}; the model: {mode})")
+            graph = read_network(spec, size)
+        except LolatError as error:
+            table.left_out.network(row.name, spec, error)
+            continue
+        counts = count(graph).total(row.batch_size)._asdict()
+        kinds = tuple(sorted(behaviors(graph.operations)))
+        point = Point(row.name, row.batch_size, counts, row.latency_ms, kinds=kinds, whole=True)
+        points.append(point)
+        graphs[row.name] = graph
+        timed.append((row.same, row.name, row.latency_ms, row.row))
+        counted.append((counts, row.latency_ms, row.row))
+    if not points:
+        raise table.nothing()
+    table.say_left_out(warn)
+    warn_of_contradictions(timed, warn)
+    tell_other_units(counted, warn)
+    return points, graphs
