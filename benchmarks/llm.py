@@ -104,7 +104,7 @@ def served(data: Path, section: Section, device: str) -> calibration.Timed:
 
 class Off(NamedTuple):
     """(rows,) relative errors of time per output token, of time to the first token (nan: unknown, or more
-    than 8 users), whether the interval holds the former, and its width.
+    than 8 requests at once), whether the interval holds the former, and its width.
     """
 
     tpot: np.ndarray
@@ -150,7 +150,7 @@ def groups(timed: calibration.Timed) -> Iterator[tuple[str, np.ndarray]]:
         yield str(group).strip(), timed.group == group
 
 
-KNOWN = ("as shipped", "left out", "ten rows")
+KNOWN = ("bundled", "left out", "ten rows")
 """The rows that the overheads are fitted to: all models'; other models'; those and ten of its own."""
 DRAWS = 5
 """Ten of its own rows are drawn so often; one draw is off by two percent from another."""
@@ -158,7 +158,7 @@ DRAWS = 5
 
 @benchmark("llm-served", "llm", "language-models", FILES)
 def served_models(data: Path) -> Tables:
-    """Time per output token of served models: as shipped, the model left out, ten of its rows given."""
+    """Time per output token of served models: bundled, the model left out, ten of its rows given."""
     lines: list[list[str]] = []
     pooled: dict[str, list[list[Off]]] = {}
     for device, framework in GPUS:

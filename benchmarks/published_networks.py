@@ -29,7 +29,7 @@ DETECTED, MASKED, PANOPTIC = (800, 1066), (640, 864), (384, 384)
 that of Mask2Former's COCO networks makes 384 x 384 (transformers, test_modeling_mask2former.py)."""
 DEVICES = {"A100": "a100-fp32", "V100": "v100-fp32", "T4": "t4-fp32"}
 HEADER = (
-    "half", "launch", "times", "median", "bias", "worst", "inside the 90 % interval", "its width",
+    "split", "launch", "times", "median", "bias", "worst", "inside the 90 % interval", "its width",
     "host-bound",
 )  # fmt: skip
 
@@ -187,7 +187,7 @@ def published(data: Path, models: str = "") -> Tables:
     graphs = {name: NETWORKS[name].graph() for name in sorted({r["model"] for r in table})}
     judged: dict[tuple[str, str], list[Judged]] = {}
     for row in table:
-        half = "chosen on" if row["model"] in CHOSEN_ON else "judged by"
+        half = "development" if row["model"] in CHOSEN_ON else "test"
         for launch in (EAGER, COMPILED):
             if row[f"{launch}_ms"]:
                 model = known[row["device"]].run_as(launch=launch)

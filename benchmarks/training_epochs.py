@@ -136,8 +136,8 @@ def training_epochs(data: Path, draws: str = "20") -> Tables:
     half = np.random.default_rng(7).permutation(len(rows))
     parts = {
         "all rows": every,
-        "half that the terms were chosen on": every.some(half[:120]),
-        "other half": every.some(half[120:]),
+        "development split": every.some(half[:120]),
+        "test split": every.some(half[120:]),
     }
     names = sorted(set(families))
     lines = [

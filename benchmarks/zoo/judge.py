@@ -2,7 +2,7 @@
 
 For each device: a model is fitted to its blocks and to the thirteen predefined networks, as learning does;
 then it predicts the other networks, which were measured in the same random rounds. Formula, blocks and
-thresholds were chosen on the first half of the families alone.
+thresholds were chosen on the development split of the families alone.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ HEADS = (
 SUMMARY = (
     "what", "devices", "networks", "middle device", "worst device", "inside the 90 % interval", "its width",
 )  # fmt: skip
-HALVES = {CHOSEN: "first half", REPORTED: "second half"}
+PROCESSORS = {"epyc-25-17": "Zen 4", "epyc-26-2": "Zen 5"}
+HALVES = {CHOSEN: "development split", REPORTED: "test split"}
 
 
 def row(device: Device, half: str) -> tuple[list[str], Errors]:
@@ -141,7 +142,7 @@ def tables(processor: Path) -> tuple[dict[str, Table], list[list[str]]]:
         every = joined(errors for _, errors in rows)
         made[f"{processor.name}-{half}"] = (HEADS, [cells for cells, _ in rows])
         lines.append([
-            f"family {processor.name.split('-')[1]}, {words}", str(len(devices)), str(len(every.off)),
+            f"{PROCESSORS[processor.name]}, {words}", str(len(devices)), str(len(every.off)),
             percent(float(np.median(medians))), percent(max(medians)),
             percent(float(np.mean(every.inside)), 0), every.width,
         ])  # fmt: skip
