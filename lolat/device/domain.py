@@ -13,7 +13,7 @@ from lolat.arrays import np
 from lolat.device.intervals import LARGEST
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS, behavior
-from lolat.graph.kinds import FREE
+from lolat.graph.kinds import VIEWS
 from lolat.io.documents import NotNegative, Positive, Range
 from lolat.units import percent
 
@@ -127,7 +127,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         kinds: dict[int, str] = {}
         dtypes: dict[int, str] = {}
         for position, operation in enumerate(graph.operations):
-            if operation.kind in FREE:
+            if operation.kind in VIEWS:
                 continue
             # A table of single layers names a kind that moves memory by itself: `relu`.
             if self.kinds and self.kinds.isdisjoint((kind := behavior(operation), operation.kind)):

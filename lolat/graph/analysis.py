@@ -16,21 +16,13 @@ from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import FREE
-from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, SIZES, Mode, Plan, multiplies
+from lolat.graph.kinds import PRODUCTS, VIEWS, kind_of
+from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, SIZES, Mode, Plan
 from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
 
 FLOAT_BYTES = 4
-
-NORM_VECTORS = {
-    "batch_norm": 2,
-    "layer_norm": 2,
-    "group_norm": 2,
-    "instance_norm": 2,
-    "rms_norm": 1,
-}
 
 
 def parameters(graph: Graph) -> int:
@@ -61,7 +53,7 @@ def operation_parameters(graph: Graph, operation: Operation, weights: int) -> in
         return 0
     if operation.kind == "embedding" and "rows" in a and "out_features" in a:
         return int(a["rows"] * a["out_features"])
-    vectors = NORM_VECTORS.get(operation.kind, 0)
+    vectors = kind_of(operation.kind).vectors
     return vectors * channels(graph, operation) if vectors and operation.inputs else weights
 
 
@@ -88,7 +80,7 @@ def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
 
 def own_dtype(graph: Graph) -> str | None:
     """The data type in which all products of a network are written; None of several or no products."""
-    products = (o for o in graph.operations if multiplies(o.kind))
+    products = (o for o in graph.operations if o.kind in PRODUCTS)
     written = {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}
     return written.pop() if len(written) == 1 else None
 
@@ -123,7 +115,7 @@ def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
     first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     last: dict[int, int] = {}
     for position, operation in enumerate(graph.operations):
-        if operation.kind in FREE and operation.inputs:
+        if operation.kind in VIEWS and operation.inputs:
             root = of_view.get(operation.inputs[0], operation.inputs[0])
             of_view.update(dict.fromkeys(operation.outputs, root))
         for t in (*operation.inputs, *operation.outputs):

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from msgspec.structs import replace
 
 from lolat.graph import Graph
-from lolat.graph.kinds import FREE, HEAVY
+from lolat.graph.kinds import COMPUTE, VIEWS
 from lolat.graph.naming import Names, is_flat, is_gate, is_generic, layer_label, summarize, unique
 
 CROWDED = 12
@@ -59,7 +59,7 @@ class Flow:
         for operation in operations:
             sources = [root[t] for t in operation.inputs if t in root]
             if sources:
-                is_view = operation.kind in FREE and len(sources) == 1
+                is_view = operation.kind in VIEWS and len(sources) == 1
                 root.update((t, sources[0] if is_view else t) for t in operation.outputs)
         self.reads: list[tuple[int, ...]] = [()] * self.size  # roots
         self.writes: list[tuple[int, ...]] = [()] * self.size
@@ -72,9 +72,9 @@ class Flow:
             self.reads[p] = tuple(root[t] for t in operation.inputs if t in root)
             if self.reads[p]:
                 self.writes[p] = tuple(root[t] for t in operation.outputs)
-        self.heavy = [o.kind in HEAVY for o in operations]
+        self.heavy = [o.kind in COMPUTE for o in operations]
         # A separable convolution counts once.
-        self.units = [o.kind in HEAVY - {"depthwise_conv"} for o in operations]
+        self.units = [o.kind in COMPUTE - {"depthwise_conv"} for o in operations]
 
     def crossing(self, start: int, end: int) -> list[int]:
         """For each boundary inside operations start..end-1: how many tensors cross it.

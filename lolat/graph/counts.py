@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple
 
 from lolat.arrays import np
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation
-from lolat.graph.kinds import FREE, GATES, KIND_OF, MOVING, OTHER
+from lolat.graph import Graph, Operation, kinds
+from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.units import percent
 
 # ---- The table of counts
@@ -184,7 +184,7 @@ Formula = Callable[[Work], Count]
 
 def _of_kind(w: Work, traffic: int, ops: int = 1, **more: int) -> Count:
     """Traffic and operations, as the kind of operation has them, and other counts."""
-    kind = KIND_OF.get(w.kind, OTHER)
+    kind = kind_of(w.kind)
     return Count(traffic=traffic, ops=ops, **{kind.elements: traffic, kind.ops: ops}, **more)
 
 
@@ -311,10 +311,10 @@ _OF_GROUP: dict[str, Formula] = {
     "embedding": lambda w: _of_kind(
         w, w.ins[0] + w.outs[0], weights=w.outs[0], dense_weights=w.outs[0]
     ),
-    "free": lambda w: Count(),
+    "view": lambda w: Count(),
 }
 FORMULAS: dict[str, Formula] = {
-    **{name: _OF_GROUP.get(kind.group, _traffic) for name, kind in KIND_OF.items()},
+    **{name: _OF_GROUP.get(kind.group, _traffic) for name, kind in kinds.KINDS.items()},
     "max_pool": _pool("maxima"),
     "average_pool": _pool("means"),
     "dense": _dense,
@@ -335,7 +335,7 @@ def behavior(operation: Operation) -> str:
     What only reads and writes memory once is one kind, whatever it is called. Attention is the products
     that it is made of. Convolutions and pools of one or three dimensions are apart from those of two.
     """
-    if operation.kind in MOVING:
+    if kind_of(operation.kind).like_memory:
         return "memory traffic"
     dimensions = len(operation.attributes.get("kernel", ()))
     kind = "matmul" if operation.kind == "attention" else operation.kind
@@ -344,7 +344,7 @@ def behavior(operation: Operation) -> str:
 
 def behaviors(operations: Iterable[Operation]) -> set[str]:
     """The kinds of work of operations; what is free is none."""
-    return {behavior(o) for o in operations if o.kind not in FREE}
+    return {behavior(o) for o in operations if o.kind not in VIEWS}
 
 
 # ---- Whole graphs
@@ -424,7 +424,7 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
     work = Work(operation.kind, operation.attributes, ins, outs, single)
     try:
         counts = FORMULAS.get(operation.kind, _traffic)(work)
-        if min(counts) < 0 or (operation.kind not in FREE and 0 in outs):
+        if min(counts) < 0 or (operation.kind not in VIEWS and 0 in outs):
             raise ValueError("sizes from 1")
     except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
         raise InputError(

@@ -1,72 +1,119 @@
-"""The kinds of operations: what each does with its data, and the counts that its work is of."""
+"""The kinds of operations, a row for those that are alike: the counts, class and bytes of their work.
+
+A new kind is a name in this table, a formula in `lolat.graph.counts` if it multiplies, and its names in the
+frameworks in `lolat.readers.ops`.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
+
+HALF, FLOAT32 = "half", "float32"
 
 
 class Kind(NamedTuple):
-    """`elements`, `ops`: the counts (`lolat.graph.counts.Count`) of its elements and of its operations."""
+    """What operations have in common.
+
+    `elements`, `ops`: the counts (`lolat.graph.counts.Count`) of their elements and of their number.
+    `work`: the class of a step that only moves (`lolat.graph.work.MOVING`). `backward`: bytes that the
+    backward pass of such a step reads and writes, relative to the forward pass. `autocast`: HALF or FLOAT32
+    if PyTorch's autocast computes in it (torch.amp), else "" for the widest type of the inputs.
+    `like_memory`: elements are read and written once: where one such kind was measured, all were. `vectors`: parameters of a channel of a normalization.
+    """
 
     group: str
     elements: str = "moved_elements"
     ops: str = "move_ops"
+    work: str = "elements"
+    backward: float = 1.0
+    autocast: str = ""
+    like_memory: bool = False
+    vectors: int = 0
 
+
+_heavy = partial(Kind, elements="dense_elements", ops="dense_ops", autocast=HALF)
+_clip = partial(Kind, "clip", "clip_elements", "curve_ops")
+_curve = partial(Kind, elements="curve_elements", ops="curve_ops")
+_exponential = partial(_curve, "exponential", backward=1.5)
+_norm = partial(Kind, "normalization", "layer_norm_elements", "norm_ops", work="norm", backward=2.0)
 
 OTHER = Kind("other")
 """A kind that the table does not have: it is counted as memory traffic."""
-
 _TABLE = {
-    Kind("convolution", "", ""): "conv grouped_conv depthwise_conv transposed_conv",
-    Kind("product", "dense_elements", "dense_ops"): "dense matmul attention",
-    Kind("recurrent", "dense_elements", "dense_ops"): "lstm gru simple_rnn",
+    Kind("convolution", "", "", autocast=HALF): """
+        conv grouped_conv depthwise_conv transposed_conv""",
+    _heavy("product"): "dense matmul attention",
+    _heavy("recurrent"): "lstm gru simple_rnn",
     Kind("embedding"): "embedding",
-    Kind("clip", "clip_elements", "curve_ops"): """
-        relu relu6 leaky_relu prelu hard_sigmoid hard_silu softsign glu squareplus hard_tanh threshold
-        reciprocal clip round sign cast bitwise one_hot hard_shrink soft_shrink tanh_shrink sparse_plus
-        sparse_sigmoid sparsemax""",
+    _clip(like_memory=True): """
+        relu relu6 leaky_relu prelu softsign glu squareplus hard_tanh threshold clip round sign cast bitwise
+        one_hot hard_shrink soft_shrink tanh_shrink sparse_plus sparse_sigmoid sparsemax""",
+    _clip(like_memory=True, autocast=FLOAT32): "reciprocal",
+    _clip(): "hard_sigmoid hard_silu",
     # an exponential, a logarithm or an error function of every element
-    Kind("exponential", "curve_elements", "curve_ops"): """
-        silu sigmoid tanh elu selu celu gelu erf mish softplus softmax log_softmax log_sigmoid exp log""",
-    Kind("power", "curve_elements", "curve_ops"): "trigonometric power sqrt rsqrt",
-    Kind("pair", "pair_elements", "pair_ops"): """
+    _exponential(): "silu sigmoid tanh elu selu celu gelu erf mish log_sigmoid",
+    _exponential(autocast=FLOAT32): "softplus exp log",
+    _exponential(autocast=FLOAT32, work="norm"): "softmax log_softmax",
+    _curve("power"): "trigonometric",
+    _curve("power", autocast=FLOAT32): "power",
+    _curve("power", like_memory=True): "sqrt",
+    _curve("power", like_memory=True, autocast=FLOAT32): "rsqrt",
+    Kind("binary", "pair_elements", "pair_ops", like_memory=True): """
         add subtract multiply divide scale rescale maximum minimum average square absolute negative where
         compare""",
-    Kind("normalization", "norm_elements", "norm_ops"): "batch_norm",
-    Kind("normalization", "layer_norm_elements", "norm_ops"): """
-        layer_norm group_norm instance_norm rms_norm unit_norm""",
-    Kind("pool", "pool_elements", "pool_ops"): """
+    Kind(
+        "normalization", "norm_elements", "norm_ops", "batch_norm", 2.0, "", True, 2
+    ): "batch_norm",
+    _norm(autocast=FLOAT32, vectors=2): "layer_norm",
+    _norm(autocast=FLOAT32, vectors=1): "rms_norm",
+    _norm(autocast=FLOAT32, like_memory=True): "unit_norm",
+    # in float32 by PyTorch's documentation, in half as timm runs them, and those times are what is known
+    _norm(work="group_norm", vectors=2): "group_norm instance_norm",
+    Kind("pool", "pool_elements", "pool_ops", "pools", like_memory=True): """
         max_pool average_pool global_average_pool global_max_pool adaptive_pool""",
     # whole tensors, in another order or size
-    Kind("move"): "pad transpose reduce repeat",
-    Kind("rearrange"): "resize cumulative roll sort scatter unfold",  # each by code of its own
-    Kind("move", "joined_elements"): "concatenate stack",
+    Kind("move", work="moves", like_memory=True): "pad transpose repeat",
+    Kind("move", work="sums", like_memory=True): "reduce",
+    Kind("move", "joined_elements", work="joined", like_memory=True): "concatenate stack",
+    # each by code of its own
+    Kind("rearrange", work="resized"): "resize",
+    Kind("rearrange", work="moves"): "roll sort scatter unfold",
+    Kind("rearrange", work="moves", autocast=FLOAT32): "cumulative",
     # only the part of the input that is written is read
-    Kind("selection"): "slice crop split gather",
-    Kind("fill"): "fill",  # a constant; of its input it needs the shape alone
+    Kind("selection", work="parts", like_memory=True): "slice crop split",
+    Kind("selection", like_memory=True): "gather",
+    # a constant; of its input it needs the shape alone
+    Kind("fill", work="moves"): "fill",
     # another view of the same data: nothing moves
-    Kind("free", "", ""): "reshape flatten squeeze expand_dims identity dropout",
+    Kind("view", "", ""): "reshape flatten squeeze expand_dims identity dropout",
 }
+KINDS: dict[str, Kind] = {name: kind for kind, names in _TABLE.items() for name in names.split()}
 
-KIND_OF = {name: kind for kind, names in _TABLE.items() for name in names.split()}
+
+def kind_of(name: str) -> Kind:
+    """The row of a kind of operation; OTHER if it has none."""
+    return KINDS.get(name, OTHER)
 
 
 def _of(*groups: str) -> frozenset[str]:
-    return frozenset(name for name, kind in KIND_OF.items() if kind.group in groups)
+    return frozenset(name for name, kind in KINDS.items() if kind.group in groups)
 
 
 CONVOLUTIONS = _of("convolution")
-HEAVY = _of("convolution", "product", "recurrent", "embedding")
-"""Kinds that a block is about; the rest goes along with them."""
+PRODUCTS = _of("convolution", "product", "recurrent")
+"""Kinds that multiply matrices, in one way or another."""
+COMPUTE = PRODUCTS | {"embedding"}
+"""Kinds that a block is about; the others go along with them."""
+KERNELS = PRODUCTS - {"matmul", "attention"}
+"""Kinds that multiply with weights of their own."""
 EXPONENTIALS = _of("exponential")
-ELEMENTWISE = _of("clip", "exponential", "power", "pair")
+ELEMENTWISE = _of("clip", "exponential", "power", "binary")
 NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
-FREE = _of("free")
+VIEWS = _of("view")
+SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
+PARTS = _of("selection", "embedding")
+"""Kinds that read of their input only what they write."""
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 """Recurrent layers: the matrices that a step multiplies its input with, and its state."""
-KERNELS = CONVOLUTIONS | {"dense", *GATES}
-"""Kinds that multiply with weights of their own."""
-_COMPUTING = EXPONENTIALS | {"hard_sigmoid", "hard_silu", "trigonometric", "power"}
-MOVING = (ELEMENTWISE - _COMPUTING) | {"batch_norm", "unit_norm"} | _of("pool", "selection", "move")
-"""Kinds that only read and write memory, once: where one was measured, all were."""

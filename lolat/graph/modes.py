@@ -12,7 +12,10 @@ from typing import Any, Literal
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, POOLINGS
+from lolat.graph.kinds import (
+    FLOAT32 as IN_FLOAT32,
+)
+from lolat.graph.kinds import PARTS, POOLINGS, PRODUCTS, SLICES, VIEWS, kind_of
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
 DTYPES = {
@@ -107,14 +110,6 @@ class Mode:
 # What torch.compile runs as one follows its Inductor: element-wise operations, and sums over the same
 # elements, one after the other, read what comes from outside once and write what is needed outside.
 
-SLICES = frozenset(["slice", "split", "crop"])
-PARTS = SLICES | {"embedding", "gather"}
-"""What reads of its input only what it writes."""
-IN_FLOAT32 = frozenset(
-    ["layer_norm", "rms_norm", "unit_norm", "softmax", "log_softmax", "cumulative", "power", "rsqrt",
-     "exp", "log", "softplus", "reciprocal"]
-)  # fmt: skip
-"""What autocast computes in float32. Not group norms: timm's run in half, and those are what is known."""
 _OF_SIZE = {
     16.0: "complex128", 8.0: "float64 int64 uint64 complex64", 2.0: "float16 bfloat16 int16 uint16",
     1.0: "float8_e4m3fn float8_e5m2 int8 uint8 bool",
@@ -122,11 +117,6 @@ _OF_SIZE = {
 SIZES = {dtype: size for size, dtypes in _OF_SIZE.items() for dtype in dtypes.split()}
 """Bytes of an element as a network has it; of all other data types 4."""
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
-
-
-def multiplies(kind: str) -> bool:
-    """Whether operations of a kind multiply matrices, in one way or another."""
-    return kind in ("dense", "matmul", "attention") or kind in GATES or kind in CONVOLUTIONS
 
 
 @dataclass
@@ -147,7 +137,7 @@ class Plan:
         self.origin = list(range(len(self.graph.tensors)))
         for i, o in enumerate(self.graph.operations):
             self.written.update(dict.fromkeys(o.outputs, i))
-            if o.kind in FREE and o.inputs:
+            if o.kind in VIEWS and o.inputs:
                 for t in o.outputs:
                     self.origin[t] = self.origin[o.inputs[0]]
                 continue
@@ -170,8 +160,10 @@ class Plan:
 
         No parameters, which are converted once.
         """
-        want = 2.0 if multiplies(operation.kind) else 4.0
-        if self.mode.dtype != AMP or not (want == 2.0 or operation.kind in IN_FLOAT32):
+        want = 2.0 if operation.kind in PRODUCTS else 4.0
+        if self.mode.dtype != AMP or not (
+            want == 2.0 or kind_of(operation.kind).autocast == IN_FLOAT32
+        ):
             return []
         other = [t for t in operation.inputs if self.floats[t] and self.sizes[t] == 6.0 - want]
         computed = (self.origin[t] in self.written or self.graph.tensors[t].batched for t in other)
@@ -188,7 +180,7 @@ class Plan:
             after = self._kinds_behind(self.origin[operation.outputs[0]])
             if after and SLICES.union(["matmul", "attention"]).issuperset(after):
                 return [], []  # what reads it takes any order
-        wide = self.mode.dtype == AMP and operation.kind in IN_FLOAT32
+        wide = self.mode.dtype == AMP and kind_of(operation.kind).autocast == IN_FLOAT32
         reads = operation.inputs
         return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
 
@@ -219,7 +211,7 @@ class Plan:
     def _stored(self, tensor: int) -> float:
         """Bytes of an element in memory: what only products read is written as they read it."""
         kinds = self._kinds_behind(tensor)
-        only_products = self.mode.dtype == AMP and kinds and all(map(multiplies, kinds))
+        only_products = self.mode.dtype == AMP and kinds and PRODUCTS.issuperset(kinds)
         return 2.0 if only_products else self.sizes[tensor]
 
     def _grouped(self) -> list[list[int]]:
@@ -229,7 +221,7 @@ class Plan:
         elements: list[int] = []  # of each group; -1: nothing joins it
         tensors = self.graph.tensors
         for i, o in enumerate(self.graph.operations):
-            if o.kind in FREE or multiplies(o.kind):
+            if o.kind in VIEWS or o.kind in PRODUCTS:
                 continue
             seen = o.outputs if o.kind in PARTS else (*o.inputs, *o.outputs)
             size = max((tensors[t].elements() for t in seen), default=0)
@@ -255,11 +247,11 @@ class Plan:
                 sizes[t] = of_float
         for o in self.graph.operations if amp else ():
             floats = [sizes[t] for t in o.inputs if self.floats[t]]
-            if multiplies(o.kind):
+            if o.kind in PRODUCTS:
                 floats = [2.0]
-            elif o.kind in IN_FLOAT32:
+            elif kind_of(o.kind).autocast == IN_FLOAT32:
                 floats = [4.0]
-            elif o.kind in FREE or o.kind in SLICES:
+            elif o.kind in VIEWS or o.kind in SLICES:
                 floats = floats[:1]
             elif o.kind == "cast":  # to a data type that the network names
                 floats = []

@@ -13,8 +13,7 @@ from functools import cache
 from itertools import pairwise
 
 from lolat.graph import Graph, Operation
-from lolat.graph.counts import FORMULAS
-from lolat.graph.kinds import FREE, HEAVY, POOLINGS
+from lolat.graph.kinds import COMPUTE, KINDS, POOLINGS, VIEWS
 
 SPAN = " to "
 LARGEST = 24
@@ -30,7 +29,7 @@ _KIND = "|".join(
         r"(?:global_?|adaptive_?)*(?:max_?|average_?|avg_?)?pool(?:ing)?(?:[123]d)?",
         r"(?:zero_?)?pad(?:ding)?(?:[123]d)?|crop(?:ping)?(?:[123]d)?|up_?sampl(?:e|ing)(?:[123]d)?",
         r"resizing|rescaling|concat|mul|div|sub|mean|(?:spatial_?|alpha_?|gaussian_?)?dropout(?:[123]d)?",
-        *(kind.replace("_", "_?") for kind in FORMULAS),
+        *(kind.replace("_", "_?") for kind in KINDS),
     ]
 )
 _AUTOMATIC = r"(?:(?:KIND)(?:_\d+)?(?:_(?!$)|$))++"
@@ -59,7 +58,10 @@ class Names:
         split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
         self.beginnings = [[beginning for beginning, _ in tokens] for tokens in split]
         self.below = Counter(  # heavy operations below each beginning of a name
-            b for p, o in enumerate(graph.operations) if o.kind in HEAVY for b in self.beginnings[p]
+            b
+            for p, o in enumerate(graph.operations)
+            if o.kind in COMPUTE
+            for b in self.beginnings[p]
         )
         self.numbered = [  # what ends in a number, or is the first of "block", "block_1" ...
             [
@@ -86,7 +88,7 @@ class Names:
 
     def of_segment(self, positions: Sequence[int]) -> str | None:
         """The label on which most names of a branching segment agree; None when they do not."""
-        weights = {p: 3 if self.operations[p].kind in HEAVY else 1 for p in positions}
+        weights = {p: 3 if self.operations[p].kind in COMPUTE else 1 for p in positions}
         weights[positions[-1]] += 1  # a branch is often named where it ends
         weights = {p: weight for p, weight in weights.items() if self.texts[p]}
         total = sum(weights.values())
@@ -98,7 +100,7 @@ class Names:
 
     def of_span(self, positions: Sequence[int]) -> str | None:
         """The label of a segment whose names do not agree: of its first and its last heavy operation."""
-        heavy = [p for p in positions if self.operations[p].kind in HEAVY]
+        heavy = [p for p in positions if self.operations[p].kind in COMPUTE]
         ends = [self.of_operation(p) for p in (heavy[:1] + heavy[-1:])]
         first, last = ends if len(ends) == 2 else (None, None)
         if first is None or last is None or is_generic(first) or is_generic(last):
@@ -136,7 +138,7 @@ def is_generic(label: str | None) -> bool:
 
 def layer_label(operations: Sequence[Operation]) -> str:
     """A label for a block that nobody named: its first heavy layer as the framework numbered it."""
-    heavy = next((o for o in operations if o.kind in HEAVY), operations[0])
+    heavy = next((o for o in operations if o.kind in COMPUTE), operations[0])
     layer = heavy.path.rpartition("/")[2]
     if _kinds(_AUTOMATIC).fullmatch(layer):
         return layer  # it consists of several operations, such as attention
@@ -160,7 +162,7 @@ _NOUNS = {
     "global_average_pool": "average pool", "global_max_pool": "max pool",
     "adaptive_pool": "average pool", "resize": "upsample",
 }  # fmt: skip
-_SHOWN = HEAVY | POOLINGS | {"add", "concatenate", "resize"}
+_SHOWN = COMPUTE | POOLINGS | {"add", "concatenate", "resize"}
 LONGEST = 48  # characters, which fit into a table
 
 
@@ -169,10 +171,10 @@ def summarize(operations: Sequence[Operation]) -> str:
 
     Where several are heavy, these come first, and what is neither heavy nor joins tensors is left out.
     """
-    shown = [o for o in operations if o.kind not in FREE | {"pad"}]
-    if sum(o.kind in HEAVY for o in operations) > 1:
+    shown = [o for o in operations if o.kind not in VIEWS | {"pad"}]
+    if sum(o.kind in COMPUTE for o in operations) > 1:
         shown = [o for o in shown if o.kind in _SHOWN]
-        shown.sort(key=lambda o: o.kind not in HEAVY)
+        shown.sort(key=lambda o: o.kind not in COMPUTE)
     of_noun: dict[str, list[Operation]] = {}
     for o in shown:
         of_noun.setdefault(_NOUNS.get(o.kind, o.kind.replace("_", " ")), []).append(o)
@@ -190,7 +192,7 @@ def _counted(noun: str, operations: Sequence[Operation]) -> str:
 
 def _size(operation: Operation) -> str:
     a = operation.attributes
-    if operation.kind not in HEAVY or "kernel" not in a:
+    if operation.kind not in COMPUTE or "kernel" not in a:
         return str(a.get("units") or a.get("out_features") or "")
     stride = max(a.get("strides", (1,)))
     return "x".join(map(str, a["kernel"])) + (f"/{stride}" if stride > 1 else "")

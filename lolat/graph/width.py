@@ -17,12 +17,11 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES
+from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, VIEWS
 
 STEP = 8  # channel counts are multiples of this, as vector instructions like them
 NOTE = "counts at another width are scaled, within about 2 %"
-LAYERS = CONVOLUTIONS | {*GATES, "dense", "embedding"}
-VIEWS = frozenset(["reshape", "flatten", "squeeze", "expand_dims"])
+LAYERS = KERNELS | {"embedding"}
 JOINS = ELEMENTWISE | {"concatenate", "stack"}
 
 Place = tuple[int, int]  # (tensor, axis)
@@ -176,7 +175,7 @@ class Widths:
         for out in o.outputs:
             if o.kind in LAYERS:
                 self._layer(position, o, out)
-            elif o.kind in VIEWS:
+            elif o.kind in VIEWS - {"identity", "dropout"}:
                 self._view(o.inputs[0], out)
             elif o.kind == "matmul":
                 self._product(position, o, out)

@@ -12,9 +12,9 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from lolat.arrays import np
-from lolat.graph import Graph, Operation
-from lolat.graph.kinds import EXPONENTIALS, FREE, GATES, NORMALIZATIONS, POOLINGS
-from lolat.graph.modes import SLICES, Mode, Pairs, Plan, multiplies
+from lolat.graph import Graph, Operation, kinds
+from lolat.graph.kinds import GATES, VIEWS, kind_of
+from lolat.graph.modes import Mode, Pairs, Plan
 
 # ---- The classes of operations that `predictors.kernels` tells apart, and the terms of each; no more.
 
@@ -66,9 +66,6 @@ COLUMNS = Step._fields
 GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
 Product = tuple[float, float, float, float]  # number, rows, columns, depth
 NO_PRODUCT = (0.0, 0.0, 0.0, 0.0)
-BACKWARD = {**dict.fromkeys(EXPONENTIALS, 1.5), **dict.fromkeys(NORMALIZATIONS, 2.0)}
-"""What the backward pass of an operation that only moves reads and writes, relative to the forward pass:
-the gradient of what came out, what was kept, the gradient of what went in; of norms twice. Others: once."""
 ATTENTION_BACKWARD = 2.5  # as many multiply-accumulates: the scores are computed once more
 DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a byte of mask
 
@@ -141,52 +138,35 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
         if operation.kind == "attention":
             steps.attention(operation)
             continue
-        if operation.kind in FREE:
+        if operation.kind in VIEWS:
             if mode.training and operation.attributes.get("rate"):
                 steps.dropout(operation)
-            elif not mode.fused and operation.kind in VIEWS:
+            elif not mode.fused and operation.kind not in ("dropout", "identity"):
                 steps.view()
             continue
         if not mode.fused:  # what autocast converts before an operation, a step each
             for tensor, have, want in plan.conversions(operation):
                 steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
-        if multiplies(operation.kind):
+        if operation.kind in kinds.PRODUCTS:
             steps.product(operation)
         elif not mode.fused:
-            back = BACKWARD.get(operation.kind, 1.0)
-            steps.moves(moving_class(operation.kind), *plan.eager(operation), back)
+            kind = kind_of(operation.kind)
+            steps.moves(kind.work, *plan.eager(operation), kind.backward)
     for group in plan.groups:
         steps.operation = group[-1]
-        names = {moving_class(graph.operations[i].kind) for i in group}
+        names = {kind_of(graph.operations[i].kind).work for i in group}
         slowest = next((x for x in SLOWEST if x in names), ELEMENTS)
         back = 2.0 if slowest in (NORM, GROUP_NORM) else 1.0
         steps.moves(slowest, *plan.together(group), back)
     if mode.training:
         for tensor in graph.outputs:  # the loss: a cross-entropy, softmax and its gradient
-            steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], BACKWARD["softmax"])
+            steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], kind_of("softmax").backward)
         steps.back()
     return np.array(steps.rows, float).reshape(-1, len(COLUMNS))
 
 
-VIEWS = FREE - {"dropout", "identity"}
-"""What PyTorch starts as an operation, for which the device does nothing."""
 SLOWEST = (NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
 """Of operations that run as one, the class that the whole is of: the first that is there."""
-_COPIES = ("pad", "transpose", "repeat", "roll", "sort", "scatter", "unfold", "cumulative", "fill")
-_CLASS_OF = {
-    **dict.fromkeys(_COPIES, MOVES),
-    **dict.fromkeys(POOLINGS, POOLS),
-    **dict.fromkeys(NORMALIZATIONS, NORM),
-    **dict.fromkeys(SLICES, PARTS),
-    "group_norm": GROUP_NORM, "instance_norm": GROUP_NORM, "batch_norm": BATCH_NORM,
-    "softmax": NORM, "log_softmax": NORM, "reduce": SUMS, "concatenate": JOINED, "stack": JOINED,
-    "resize": RESIZED,
-}  # fmt: skip
-
-
-def moving_class(kind: str) -> str:
-    """The class of what is no product."""
-    return _CLASS_OF.get(kind, ELEMENTS)
 
 
 class _Steps:

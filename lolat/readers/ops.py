@@ -9,7 +9,7 @@ operations to the graph and returns the tensors that the call yields:
     (y,) = writer.write(Call("Relu", [image], [(1, 3, 32, 32)], "act", "block1"))
 
 A tensor is its index in the builder. A name of an operation is looked up in lower case and without
-underscores, so that `leaky_relu`, `LeakyReLU` and `LeakyRelu` are one row of `KINDS`. Where one name means
+underscores, so that `leaky_relu`, `LeakyReLU` and `LeakyRelu` are one row of `NAMES`. Where one name means
 two things in two frameworks (ONNX' Sum adds operands, PyTorch's sum reduces one), the reader gives the name
 that this table means. `Call.parameters` are the attributes that the Graph has for the kind; the operations
 of `RULES` say in their rule which parameters they expect. A layer that is several operations is several
@@ -27,15 +27,9 @@ from typing import Any
 from msgspec import structs
 
 from lolat.graph import GraphBuilder
-from lolat.graph.kinds import CONVOLUTIONS, HEAVY, NORMALIZATIONS
+from lolat.graph.kinds import COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS
 
-_OF_ONE_NAME = """
-relu relu6 elu selu celu sigmoid hard_sigmoid gelu tanh hard_tanh softplus mish log_softmax softsign glu
-hard_shrink tanh_shrink squareplus sparse_plus sparse_sigmoid sparsemax average rsqrt square reciprocal
-global_max_pool stack roll dense embedding lstm gru simple_rnn dropout max_pool
-"""
-"""Kinds of operation that have one name in all frameworks."""
-KINDS = {
+NAMES = {
     # activations
     "leaky_relu": "rrelu", "prelu": "_prelu_kernel", "silu": "swish", "hard_silu": "hard_swish",
     "softmax": "special_softmax _safe_softmax hardmax", "log_sigmoid": "log_sigmoid_forward",
@@ -87,7 +81,7 @@ KINDS = {
     "reshape": "flatten squeeze unsqueeze expand_dims ravel",
     "identity": "stop_gradient copy convert_to_tensor activity_regularization",
 }  # fmt: skip
-"""Kind of operation -> its other names in the three frameworks."""
+"""Kind of operation -> its other names in the three frameworks; a kind is a name of itself."""
 
 OPERANDS = frozenset(
     ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "average", "where", "compare",
@@ -183,7 +177,7 @@ class Writer:
         more |= {"bits": bits} if bits else {}
         operations, has_one = self.builder.operations, False
         for position, o in enumerate(operations[start:], start):
-            if o.kind in HEAVY or o.kind in NORMALIZATIONS:
+            if o.kind in COMPUTE or o.kind in NORMALIZATIONS:
                 has_one = True
                 operations[position] = structs.replace(o, attributes={**o.attributes, **more})
                 self._owned.update({parameter} - {None})
@@ -232,10 +226,10 @@ def normalized(name: str) -> str:
 
 
 KIND_OF = {
-    **{normalized(kind): kind for kind in _OF_ONE_NAME.split()},
-    **{normalized(name): kind for kind, names in KINDS.items() for name in [kind, *names.split()]},
+    **{normalized(kind): kind for kind in KINDS},
+    **{normalized(name): kind for kind, names in NAMES.items() for name in names.split()},
 }
-"""Normalized name -> kind; a kind is a name of itself."""
+"""Normalized name -> kind."""
 
 
 # ---- Rules of what multiplies.

@@ -10,13 +10,12 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import (
     FLOAT_BYTES,
-    NORM_VECTORS,
     element_bytes,
     parameter_bytes,
     parameters,
 )
 from lolat.graph.counts import COLUMNS, count
-from lolat.graph.kinds import FREE, NORMALIZATIONS
+from lolat.graph.kinds import NORMALIZATIONS, VIEWS, kind_of
 from lolat.graph.modes import AMP, Mode
 from lolat.units import byte_size
 
@@ -123,8 +122,8 @@ def variables(graph: Graph) -> int:
 
 
 def _variables(operation: Operation, weights: int) -> int:
-    if operation.kind in NORM_VECTORS:
-        return NORM_VECTORS[operation.kind]
+    if vectors := kind_of(operation.kind).vectors:
+        return vectors
     if not weights:
         return 0
     a = operation.attributes
@@ -137,7 +136,7 @@ def _variables(operation: Operation, weights: int) -> int:
 
 def started(graph: Graph) -> int:
     """Operations that a framework traces before the first step, without reshapes and their like."""
-    return sum(o.kind not in FREE or o.kind == "dropout" for o in graph.operations)
+    return sum(o.kind not in VIEWS or o.kind == "dropout" for o in graph.operations)
 
 
 # ---- Memory: activations saved for the backward pass, weights, gradients, slots.
@@ -165,7 +164,7 @@ def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
     viewed: dict[int, int] = {}
     saved: set[int] = set()
     for operation in graph.operations:
-        if operation.kind in FREE and operation.kind != "dropout" and operation.inputs:
+        if operation.kind in VIEWS and operation.kind != "dropout" and operation.inputs:
             root = viewed.get(operation.inputs[0], operation.inputs[0])
             viewed.update((t, root) for t in operation.outputs)
         if operation.kind in SAVES_INPUT:
@@ -209,7 +208,7 @@ def memory_bytes(
     float32. `several`: devices exchange gradients, of which DistributedDataParallel's buckets are a copy.
     """
     of_element = element_bytes(graph, mode)
-    tensors = [{*o.inputs, *o.outputs} for o in graph.operations if o.kind not in FREE]
+    tensors = [{*o.inputs, *o.outputs} for o in graph.operations if o.kind not in VIEWS]
     sizes = [
         sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in each) for each in tensors
     ]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import Flow, branch_by_branch, cut, segments
-from lolat.graph.kinds import FREE
+from lolat.graph.kinds import VIEWS
 from tests.strategies import chains, graphs
 
 
@@ -79,7 +79,7 @@ def separators(graph: Graph) -> list[set[int]]:
     same_data: dict[int, int] = {}
     for operation in graph.operations:
         sources = [t for t in operation.inputs if t in reached(graph, None) | set(graph.inputs)]
-        if operation.kind in FREE and len(sources) == 1:
+        if operation.kind in VIEWS and len(sources) == 1:
             same_data[operation.outputs[0]] = sources[0]
 
     def data(t: int) -> int:
@@ -126,7 +126,7 @@ def test_boundaries_are_where_one_tensor_holds_the_network_together(graph: Graph
     found = segments(Flow(graph))
     cuts = {segment[-1] for segment in found[:-1]}
     sides = [near & alive for near in separators(graph)]
-    views = {p for p in alive if graph.operations[p].kind in FREE}
+    views = {p for p in alive if graph.operations[p].kind in VIEWS}
     for p in range(len(graph.operations) - 1):
         before = {q for q in alive if q <= p}
         # views of the tensor may stand on either side of it

@@ -9,6 +9,7 @@ import pytest
 
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph import work as c
+from lolat.graph.kinds import KINDS
 from lolat.graph.modes import SIZES, Mode
 from lolat.graph.work import Work, at, work_of, works
 from tests.synthetic import one
@@ -310,9 +311,8 @@ def test_what_runs_together_is_read_twice_on_the_way_back_where_a_norm_is_in_it(
         assert back[-1] == factor * step.bytes[0]
 
 
-def test_classes_of_what_moves() -> None:
-    found = [c.moving_class(kind) for kind in ("slice", "split", "pad", "softmax", "relu")]
-    assert found == [c.PARTS, c.PARTS, c.MOVES, c.NORM, c.ELEMENTS]
+def test_each_kind_has_a_class_of_what_moves() -> None:
+    assert {kind.work for kind in KINDS.values()} == c.MOVING.keys()
 
 
 def test_what_does_not_grow_with_the_batch() -> None:

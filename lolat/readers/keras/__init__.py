@@ -23,7 +23,7 @@ from unittest import mock
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.kinds import HEAVY, KERNELS
+from lolat.graph.kinds import COMPUTE, KERNELS
 from lolat.readers.cache import unknown_network
 from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms
@@ -70,7 +70,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         needed, reached = reader.writer.reached(found)
         stopped = [
             o for o in reader.builder.operations
-            if o.kind in HEAVY and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
+            if o.kind in COMPUTE and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
         ]  # fmt: skip
         reader.builder.training += _otherwise(model, reader.fixed, len(stopped))
         return reader.builder.build(found)

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from lolat.graph import GraphBuilder
 from lolat.graph import Operation as Step
-from lolat.graph.kinds import CONVOLUTIONS, FREE, GATES, NORMALIZATIONS, POOLINGS
+from lolat.graph.kinds import CONVOLUTIONS, GATES, NORMALIZATIONS, POOLINGS, VIEWS
 from lolat.readers.ops import KIND_OF, Call, Writer, normalized
 
 
@@ -440,7 +440,7 @@ def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) ->
     turned = []
     for operation in reversed(operations):
         is_image = operation.kind in CONVOLUTIONS | {"batch_norm"}
-        seen_anew = operation.kind in FREE and "permutation" not in operation.attributes
+        seen_anew = operation.kind in VIEWS and "permutation" not in operation.attributes
         is_image |= seen_anew and not images.isdisjoint(operation.outputs)
         if is_image or any(len(shapes[i]) > 3 for i in operation.outputs):
             images.update(operation.inputs)
