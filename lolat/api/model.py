@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lolat.io.progress import Progress
     from lolat.llm.answer import ServingAnswer
     from lolat.llm.gpu import Section
+    from lolat.training.compare import Costs
     from lolat.training.cost import Cost
 
 MOST_KEPT = 1000  # answers of `llm`
@@ -174,10 +175,18 @@ class Model(Device):
 
     # ---- Training
 
+    @overload
+    def cost(self, network: Any, batch_size: int | str, *args: Any, **more: Any) -> Cost: ...
+
+    @overload
+    def cost(
+        self, network: Any, batch_size: Sequence[int | str], *args: Any, **more: Any
+    ) -> Costs: ...
+
     def cost(
         self,
         network: Any,
-        batch_size: int | str,
+        batch_size: int | str | Sequence[int | str],
         samples: int | None = None,
         epochs: int = 1,
         optimizer: str = "sgd",
@@ -192,26 +201,29 @@ class Model(Device):
         price_per_hour: float | None = None,
         prices: str | None = None,
         input_size: InputSize = None,
-    ) -> Cost:
+    ) -> Cost | Costs:
         """How long training takes on each number of devices in `replicas`, its memory and its dollars.
 
-        `batch_size`: samples of an iteration on each device; "auto": the most that fit. `samples`: in the
-        data set; None: iterations alone. `replicas`: how many devices; none: as many as one instance of the
-        price list has, within the data set. `optimizer`: sgd, momentum, rmsprop, adagrad, adam, adamw (as
-        adam) or adadelta. Several devices exchange gradients over links of `link_gbps` Gbit/s, if None as
-        such devices usually are linked. `validation_samples`: evaluated after each epoch. `memory_gib`: of
-        each device, of which 6 % and half a GiB stay free. `max_hours`, `max_dollars`: the cheapest is
-        within both, and the fastest within so many dollars. `price_per_hour`: US$ for one device; else that
-        of the model's device in `prices` (a CSV file in the layout of SkyPilot's catalog; None: the list of
-        `lolat prices`).
+        `batch_size`: samples of an iteration on each device, "auto": the most that fit; a list gives
+        `Costs`, an answer for each. `samples`: in the data set; None: iterations alone. `replicas`: how
+        many devices; none: as many as one instance of the price list has, within the data set. `optimizer`:
+        sgd, momentum, rmsprop, adagrad, adam, adamw (as adam) or adadelta. Several devices exchange
+        gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
+        `validation_samples`: evaluated after each epoch. `memory_gib`: of each device, of which 6 % and
+        half a GiB stay free. `max_hours`, `max_dollars`: the cheapest is within both, and the fastest
+        within so many dollars. `price_per_hour`: US$ for one device; else that of the model's device in
+        `prices` (a CSV file in the layout of SkyPilot's catalog; None: the list of `lolat prices`).
 
         Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
         model knows neither, and InputError for what cannot be.
         """
+        from lolat.training.compare import costs_on
         from lolat.training.cost import cost_on
 
-        return cost_on(
+        is_one = isinstance(batch_size, str) or not isinstance(batch_size, Sequence)
+        ask: Callable[..., Cost | Costs] = cost_on if is_one else costs_on
+        return ask(
             self, network, batch_size, samples, epochs, optimizer, coverage, replicas=replicas,
             link_gbps=link_gbps, validation_samples=validation_samples, memory_gib=memory_gib,
             max_hours=max_hours, max_dollars=max_dollars, price_per_hour=price_per_hour, prices=prices,
@@ -251,12 +263,10 @@ class Model(Device):
         impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a model without
         language models.
         """
+        from lolat.device.predicting import several
         from lolat.hardware.prices import no_price, rental_of
         from lolat.llm.answer import Question, answer
         from lolat.llm.names import find_decoder
-
-        def several(value: int | Sequence[int]) -> tuple[int, ...]:
-            return (value,) if isinstance(value, int) else tuple(value)
 
         asked = Question(
             input_tokens, output_tokens, several(concurrency), several(tensor_parallel), expert_parallel,

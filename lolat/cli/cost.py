@@ -105,12 +105,9 @@ def cost(
     from lolat.cli.predict import opened
 
     loaded, question = opened(model, precision, launch), {**question, "replicas": replicas or 1}
-    answers = [loaded.cost(network, size, **question) for size in dict.fromkeys(batch_sizes)]
-    if answers[1:]:
-        from lolat.training.compare import joined
-
-        return _answer_several(joined(answers, {}), as_json)
-    (answer,) = answers
+    if len({*batch_sizes}) > 1:
+        return _answer_several(loaded.cost(network, batch_sizes, **question), as_json)
+    answer = loaded.cost(network, batch_sizes[0], **question)
     if answer.fits is False:
         common.answer("cost", answer, as_json, [])
         raise AnswerIsNo(no_room(answer), code="no-room")

@@ -53,8 +53,8 @@ def fit(
     batch, in_channels, out_channels, kernel, input_size, stride, padding, all others rows, width.
 
     Whole networks: network, batch_size, latency_ms, and where known input_size or sequence_length,
-    precision, launch, channels_last; also as timm's benchmark.py writes them. Several tables make one
-    device.
+    precision, launch, channels_last, pass (inference or training), and of a training step optimizer, whose
+    update it contains (or none); also as timm's benchmark.py writes them. Several tables make one device.
 
     Epochs of training: network, batch_size, samples, optimizer, epoch_s, and where known precision; `lolat
     cost` answers by them.

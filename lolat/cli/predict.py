@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lolat.api.model import Model
     from lolat.api.predicting import Prediction, Predictions
     from lolat.device.budget import Before
+    from lolat.device.prediction import Prediction as OfDevice
 
 
 def opened(model: str, precision: str | None = None, launch: str | None = None) -> Model:
@@ -51,6 +52,14 @@ def fail(errors: Mapping[str, LolatError]) -> None:
         common.say(common.words_of(error))
     if every:
         raise every[-1]
+
+
+def check_room(prediction: OfDevice) -> None:
+    """AnswerIsNo if the network does not fit into the device's memory."""
+    from lolat.device.budget import exceeded
+
+    for line in exceeded([prediction]):
+        raise AnswerIsNo(line, code="no-room")
 
 
 # ---- `lolat predict`
@@ -181,7 +190,10 @@ def report(
     precision: str | None, launch: str | None, as_json: bool, csv_file: Path | None,
     html_file: str | None, depth: int | None,
 ) -> None:  # fmt: skip
-    """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks."""
+    """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks.
+
+    Exit code 3 if it does not fit into the device's memory.
+    """
     from lolat.report.prediction import report_lines
 
     if html_file is not None:
@@ -198,6 +210,7 @@ def report(
     for file in (csv_file, html_file):
         if file is not None:
             common.say(f"written: {file}")
+    check_room(prediction)
 
 
 # ---- `lolat explain`: where a prediction comes from, and what a change would save
@@ -213,13 +226,17 @@ def explain(
     model: str, network: str, batch_size: int, input_size: tuple[int, ...],
     precision: str | None, launch: str | None, as_json: bool, block: str | None,
 ) -> None:  # fmt: skip
-    """Which milliseconds of NETWORK come from what, and what a change would save."""
+    """Which milliseconds of NETWORK come from what, and what a change would save.
+
+    Exit code 3 if it does not fit into the device's memory.
+    """
     from lolat.report.explanation import explanation_lines
 
     answer = opened(model, precision, launch).explain(
         network, batch_size, input_size=input_size, block=block
     )
     common.answer("explanation", answer, as_json, explanation_lines(answer))
+    check_room(answer.prediction)
 
 
 # ---- `lolat budget`: the widest network, the largest input or batch that stays within a time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -382,6 +382,12 @@ def _outside(
 def within(latency: float, half: float) -> tuple[float, float]:
     """The interval around a latency, ms, of half the width `half`, a logarithm."""
     return latency * math.exp(-half), latency * math.exp(half)
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """The values of an argument that takes one of them or a sequence."""
+    alone = isinstance(value, str) or not isinstance(value, Iterable)
+    return (value,) if alone else tuple(value)
 
 
 def as_whole(number: Any, argument: str = "batch_size") -> int:

@@ -169,6 +169,8 @@ def tables_document(
         predictors[TrainingSteps.name] = _entry(steps, own, of_steps, np.zeros(len(of_steps), bool))
     if len(of_steps):
         entry["training_residuals"] = _rounded(of_steps)
+        optimizers = {network.optimizer for network, _ in timed.networks if network.mode.training}
+        entry["training_optimizer"] = optimizers.pop() if len(optimizers) == 1 else ""
     domain = {"least": as_dict(least_of(inference, np.array(batch_sizes)[of_inference]))}
     domain |= _shares(timed)
     fitted = {"predictors": predictors, "default": Kernels.name, "domain": domain}

@@ -186,7 +186,9 @@ class Question:
         ):
             if not values or not all(type(v) is int and 1 <= v <= most for v in values):
                 raise InputError(
-                    f"{arg(name)} {', '.join(map(str, values))}: expected whole numbers from 1 to {most:,}"
+                    f"{arg(name)} {', '.join(map(str, values))}: expected whole numbers from 1 to {most:,}",
+                    given=[*values],
+                    most=most,
                 )
         for name, ms in (("max_tpot_ms", self.max_tpot_ms), ("max_ttft_ms", self.max_ttft_ms)):
             if ms is not None and not 0 < ms < math.inf:

@@ -8,7 +8,7 @@ from shlex import quote
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
 from lolat.device.budget import BudgetAnswer, value_words
 from lolat.graph.counts import KINDS, MEANINGS
-from lolat.report.prediction import latency, note_lines, totals
+from lolat.report.prediction import latency, note_lines, room_lines, totals
 from lolat.report.rows import TERMS, named_parts, short_name
 from lolat.report.tables import table_lines
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
@@ -28,6 +28,7 @@ MOST_COUNTS = 6
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
     """Where the time of a network or of a block goes, what it is made of, what would change it."""
     prediction = explanation.prediction
+    yield from room_lines(prediction)
     yield prediction.title
     yield latency(prediction)
     yield totals(prediction)

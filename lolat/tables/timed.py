@@ -57,6 +57,10 @@ RATES = (
     "infer_samples_per_sec",
 )
 """Columns of samples a second, where a table has no times."""
+OPTIMIZERS = ("none", "sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta")
+"""Values of the column `optimizer`: whose update is part of a training step."""
+OF_TIMM = "momentum"
+"""The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
 MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
 MOST_BATCH = 2**20
 EXPECTED_NETWORKS = (
@@ -66,7 +70,7 @@ EXPECTED_NETWORKS = (
 )
 READ_COLUMNS = (
     *NETWORK_COLUMNS, *SIZES, *BATCHES, *TIMES, *IN_MS, *RATES, *MILLIONS, *MODE_COLUMNS, "device",
-    "parallel",
+    "parallel", "optimizer",
 )  # fmt: skip
 NEAR = 0.8  # of the letters, by which a column is meant that is written otherwise
 CELLS = "cells"
@@ -111,6 +115,11 @@ class TimedNetwork:
     def mode(self) -> Mode:
         """How it was run."""
         return self.network[2]
+
+    @property
+    def optimizer(self) -> str:
+        """The optimizer whose update is part of the training step; "none", or "" if the table is silent."""
+        return self.row.get("optimizer") or (OF_TIMM if "train_step_time" in self.row else "")
 
 
 @dataclass
@@ -201,6 +210,8 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     if not (name and time):
         raise row.refused("no time" if name else "no network")
     samples = row.whole(batch, 1, MOST_BATCH, default=1)
+    if row.get("optimizer") and row["optimizer"] not in OPTIMIZERS:
+        raise row.wrong("optimizer", f"one of {', '.join(OPTIMIZERS)}")
     mode = usual.of_row(row, row.where)
     spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(

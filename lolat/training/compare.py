@@ -10,7 +10,7 @@ from lolat import readers
 from lolat.device import Device
 from lolat.device.predicting import why_left_out
 from lolat.device.running import mode_of, name_of
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import trained_whole
 from lolat.hardware.gpus import gpu_of
@@ -129,6 +129,17 @@ def compare(
         why = "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
         raise InputError(f"no device can answer: {why or 'there is none'}", code="no-device")
     return joined(answers, left_out)
+
+
+def costs_on(
+    device: Device, network: Any, batch_sizes: Sequence[int | str], *args: Any, **asked: Any
+) -> Costs:
+    """The cost of training on `device` with each batch size; the network is read once."""
+    if not batch_sizes:
+        raise InputError(f"{arg('batch_size')} of none; expected one or more")
+    graph = trained_whole(readers.read(network, asked.pop("input_size", None)))
+    sizes = dict.fromkeys(batch_sizes)
+    return joined([cost_on(device, graph, size, *args, **asked) for size in sizes], {})
 
 
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:

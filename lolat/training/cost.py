@@ -11,7 +11,7 @@ from lolat import readers
 from lolat.device.file import OF_TRAINING, lacks
 from lolat.device.intervals import COVERAGE
 from lolat.device.predicting import AUTO as AUTO
-from lolat.device.predicting import no_memory
+from lolat.device.predicting import no_memory, several
 from lolat.device.prediction import no_room_words
 from lolat.device.predictors.kernels import Kernels
 from lolat.device.running import as_written
@@ -179,7 +179,7 @@ def cost_on(
     )  # fmt: skip
     return cost(
         training_of(device.document, device.source), network, run,
-        [replicas] if isinstance(replicas, int) else replicas, limits=Limits(max_hours, max_dollars),
+        several(replicas), limits=Limits(max_hours, max_dollars),
         largest=largest, device=device.label,
         written=lambda graph: training_of(as_written(device, graph).document, device.source), **asked,
     )  # fmt: skip

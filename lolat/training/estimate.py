@@ -39,7 +39,13 @@ from lolat.graph import Graph
 from lolat.graph.analysis import analyze, parameters
 from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
-from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, state_bytes
+from lolat.training.iteration import (
+    PASS_TERMS,
+    Optimizer,
+    optimizer_named,
+    pass_rows,
+    state_bytes,
+)
 from lolat.training.model import Iteration, Training
 from lolat.units import milliseconds
 
@@ -144,8 +150,10 @@ UNMEASURED = 1.5  # widening (log) of the interval of latencies if there are few
 
 
 class EstimatedTraining(Training):
-    """By the formula of a device that is made from tables, for every optimizer; an iteration has no loop of
-    its own, and an update is one step that moves what the optimizer reads and writes.
+    """By the formula of a device that is made from tables, for every optimizer.
+
+    An iteration has no loop of its own. An update is one step that moves what the optimizer reads and
+    writes, less what the update moved that was timed within the measured training steps.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -159,6 +167,8 @@ class EstimatedTraining(Training):
         residuals = self.formula.training_residuals
         self.measured_steps = len(residuals)
         self.estimated = self.measured_steps < LEAST_STEPS
+        optimizer = "" if self.estimated else self.formula.training_optimizer
+        self.within = optimizer_named(optimizer) if optimizer not in ("", "none") else None
         self.evidence: Evidence = self.formula
         if not self.estimated:
             self.evidence = Evidence(residuals=residuals, elsewhere=self.formula.elsewhere)
@@ -169,7 +179,8 @@ class EstimatedTraining(Training):
         number, back = len(graph.operations), steps.backward
         forward = np.bincount(steps.operation, steps.ms * ~back, number)
         backward = np.bincount(steps.operation, steps.ms * back, number)
-        moved = parameters(graph) * state_bytes(graph, self.mode) * optimizer.accesses
+        accesses = optimizer.accesses - (self.within.accesses if self.within else 0)
+        moved = parameters(graph) * state_bytes(graph, self.mode) * max(accesses, 0)
         return Iteration(
             forward, backward, self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
         )
@@ -193,6 +204,14 @@ class EstimatedTraining(Training):
             measured = f"only {number} training steps were" if number else "no training step was"
             remarks.append(
                 f"{measured} measured on this device: {how}{', at their level' * bool(number)}"
+            )
+        elif self.within is not None:
+            remarks.append(
+                f"the update of {self.within.name} is part of the measured training steps"
+            )
+        elif not self.formula.training_optimizer:
+            remarks.append(
+                "the tables do not say whether their training steps contain an update; one is added"
             )
         remarks += other_framework(self.document["environment"], graph.framework)
         return *remarks, *of_its_source(self.document), *count(graph).warnings

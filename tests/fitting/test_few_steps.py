@@ -131,3 +131,26 @@ def test_a_network_trained_in_part_is_left_out_by_name(tmp_path: Path) -> None:
     model = lolat.fit(path, warn=told.append)
     assert model.document["environment"]["held"]["networks"] == 7
     assert any("frozen.json: " in t and "1 of its 4 parameters are frozen" in t for t in told)
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "within"),
+    [(["adam"], "adam"), (["none"], "none"), ([""], ""), (["sgd", "adam"], "")],
+)
+def test_a_table_says_whose_update_its_steps_contain(
+    tmp_path: Path, optimizers: list[str], within: str
+) -> None:
+    head, *lines = table(tmp_path, sizes(12, 1), 1.8, "steps.csv").read_text().splitlines()
+    rows = [f"{line},{optimizers[n % len(optimizers)]}" for n, line in enumerate(lines)]
+    (tmp_path / "with.csv").write_text("\n".join([f"{head},optimizer", *rows]))
+    entry = lolat.fit(tmp_path / "with.csv").document["predictors"]["kernels"]
+    assert entry.get("training_optimizer", "") == within
+
+
+def test_an_optimizer_that_is_not_known_leaves_its_row_out(tmp_path: Path) -> None:
+    path = table(tmp_path, sizes(12, 1), 1.8, "steps.csv")
+    head, first, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([f"{head},optimizer", f"{first},lion", *(f"{n},sgd" for n in lines)]))
+    said: list[str] = []
+    lolat.fit(path, warn=said.append)
+    assert any("optimizer is 'lion'" in line for line in said)

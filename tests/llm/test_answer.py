@@ -277,6 +277,8 @@ def test_known_names() -> None:
         (None, {}, "decoder"),
         (3, {}, "decoder"),
         (LARGE, {"concurrency": ()}, "concurrency"),
+        (LARGE, {"concurrency": 8.0}, "concurrency"),
+        (LARGE, {"tensor_parallel": (1, 2.0)}, "tensor-parallel"),
         (LARGE, {"concurrency": (1, -1)}, "concurrency"),
         (LARGE, {"tensor_parallel": 3}, "tensor-parallel"),
         (LARGE, {"expert_parallel": 0}, "expert-parallel"),

@@ -30,6 +30,8 @@ def test_batch_sizes_beside_each_other(lolat: Command, prices: str, net: str) ->
     found = lolat.answer("cost", "v100-fp32", net, "--batch-size", "64,128", *ask)
     alone = [lolat.answer("cost", "v100-fp32", net, "--batch-size", n, *ask) for n in (64, 128)]
     assert found["answers"] == alone
+    several = package.load("v100-fp32").cost(net, [64, 128], 10_000, prices=prices)
+    assert found == json.loads(json.dumps(several.to_dict()))
     lines = lolat.done("cost", "v100-fp32", net, "--batch-size", "64,128", *ask).out.splitlines()
     assert any(re.match(r"Fastest: 1 x v100-fp32 .*, batch (64|128), ", line) for line in lines)
 
@@ -45,9 +47,11 @@ def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
         None,
         None,
     )
-    done = lolat("predict", "p4-fp32", net, "--batch-size", 10**6)
-    assert done.code == 3
-    assert done.out.startswith("DOES NOT FIT: it takes ")
+    for command in ("predict", "report", "explain"):
+        done = lolat(command, "p4-fp32", net, "--batch-size", 10**6)
+        assert done.code == 3
+        assert done.out.startswith("DOES NOT FIT: it takes ")
+        assert "does not fit into its memory" in done.err
     assert lolat("predict", "p4-fp32", net, "--batch-size", f"1,{10**6}").code == 0  # one does
 
 

@@ -33,6 +33,7 @@ from tests.training.epoch_tables import by_hand
 
 SAID = "no training step was measured on this device: the backward pass is estimated from the forward one"
 TRAINED = [0.02 * n for n in range(1, 21)]  # the 19th of 20 is what 90 % stay below
+MANY = {"training_residuals": TRAINED, "training_optimizer": "none"}
 MEASURED = ["dense", "elements"]
 
 
@@ -100,11 +101,28 @@ def test_what_each_operation_takes() -> None:
 
 
 def test_the_interval_is_of_training_steps_left_out() -> None:
-    found = asked(model(training_residuals=TRAINED), known.network(), 8, samples=80)
+    found = asked(model(**MANY), known.network(), 8, samples=80)
     assert found.warnings == ()
     assert found.interval_s == ends(found, TRAINED[18])
-    half = asked(model(training_residuals=TRAINED), known.network(), 8, samples=80, coverage=0.5)
+    half = asked(model(**MANY), known.network(), 8, samples=80, coverage=0.5)
     assert half.interval_s == ends(half, TRAINED[10])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize(("within", "said"), [
+    ("momentum", "the update of momentum is part of the measured training steps"),
+    ("", "the tables do not say whether their training steps contain an update; one is added"),
+])  # fmt: skip
+def test_an_update_that_was_timed_with_the_steps_is_not_added(
+    within: str, said: str, optimizer: str
+) -> None:
+    """Only what an optimizer moves beyond it: with two numbers for each parameter, not one."""
+    trained = model(**MANY | {"training_optimizer": within})
+    found = asked(trained, known.network(), 8, optimizer=optimizer)
+    updates = {name: known.by_hand(8, name)["update"] for name in (optimizer, "momentum")}
+    less = updates["momentum"] if within else 0.0
+    assert found.parts_ms["update"] == pytest.approx(max(updates[optimizer] - less, 0.0))
+    assert found.warnings == (said,)
 
 
 ONLY_19 = SAID.replace("no training step was", "only 19 training steps were") + ", at their level"
@@ -129,23 +147,22 @@ def test_what_nothing_measured_is_like_widens_it() -> None:
     loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS
     share = 100 * loss / (parts["forward"] + parts["backward"])
     assert share > 5
-    found = asked(
-        model(measured=MEASURED, training_residuals=TRAINED), known.network(), 8, samples=80
-    )
+    found = asked(model(measured=MEASURED, **MANY), known.network(), 8, samples=80)
     assert found.warnings == (
         f"of these kinds little or nothing was timed on this device: layer norms ({share:.0f} %) of its "
         "time; they are taken to be as the GPUs that LoLat knows have them",
     )
     assert found.interval_s == ends(found, wider(TRAINED[18], share / 100))
     every = [*MEASURED, "norm"]
-    alike = asked(model(measured=every, training_residuals=TRAINED), known.network(), 8)
+    alike = asked(model(measured=every, **MANY), known.network(), 8)
     assert alike.warnings == ()
 
 
 @pytest.mark.parametrize("trained", [[], TRAINED])
 def test_what_is_smaller_than_the_measured_passes_widens_an_estimate(trained: list[float]) -> None:
     """Not of one whose training steps were measured: those were timed with smaller batches."""
-    made = known.document(measured=[*MEASURED, "norm"], training_residuals=trained)
+    steps = {"training_residuals": trained, "training_optimizer": "none"}
+    made = known.document(measured=[*MEASURED, "norm"], **steps)
     made["domain"] = {"least": {"batch_size": 17.0}}
     of_table = training_of(made, "m.json")
     small, large = (asked(of_table, known.network(), size, samples=80) for size in (8, 16))

@@ -77,7 +77,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     the data sheet, which nothing goes beyond, None without one; `host`: starts the operations, None where
     that takes no time of its own; `tf32`: at how many times the rate convolutions of float32 are computed
     in TF32, 1 of a device without. `training`: how many times as long training steps take as the terms
-    say; `training_residuals`: as `residuals`, of these.
+    say; `training_residuals`: as `residuals`, of these; `training_optimizer`: whose update was timed with
+    them, "none" without one, "" if the tables do not say it.
     """
 
     name: ClassVar[str] = "kernels"
@@ -98,6 +99,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     tile: Positive = TILE
     training: Positive = 1.0
     training_residuals: tuple[Number, ...] = ()
+    training_optimizer: str = ""
 
     @classmethod
     def of(
