@@ -19,7 +19,7 @@ from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.fitting.from_tables import Timed, tables_document
 from lolat.graph.modes import Mode
-from lolat.hardware.sheets import read_facts
+from lolat.hardware.sheets import read_specs
 from lolat.tables.timed import TimedOperation, read_networks, read_operations
 
 PUBLISHED = {
@@ -50,7 +50,7 @@ def judged(folder: Path, device: str, number: int, seeds: int) -> list[str]:
     off, inside, widths, draws, trained = [], [], [], [], []
     for seed in range(seeds):
         timed = Timed(drawn(rows, number, seed), [], Mode())
-        facts = read_facts(folder / "devices.csv", device)
+        facts = read_specs(folder / "devices.csv", device)
         model = Model(tables_document(device, device, timed, facts, {}, print))
         networks = read_networks(folder / "networks.csv", [device])
         try:

@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.device.intervals import conformal_quantile
-from lolat.fitting.from_tables import FOLDS, Timed, left_out_of_folds, linear_entry, seen_facts
+from lolat.fitting.from_tables import FOLDS, Timed, left_out_of_folds, linear_entry, seen_specs
 from lolat.fitting.kernels import fit_kernels, predicted
 from lolat.fitting.times import Times
 from lolat.hardware.gpus import Gpu, find_gpu
@@ -42,7 +42,7 @@ def few(times: Times, number: int, timed: Timed, gpu: Gpu | None) -> float:
         drawn = np.zeros(len(times.whole), bool)
         drawn[np.random.default_rng(seed).permutation(len(drawn))[:number]] = True
         part = times.take(drawn)
-        formula = fit_kernels(part, seen_facts(part, gpu), timed.mode)
+        formula = fit_kernels(part, seen_specs(part, gpu), timed.mode)
         rest = times.take(~drawn)
         found.append(np.median(np.abs(predicted(formula, rest) / rest.latency_ms - 1)))
     return float(np.mean(found))
@@ -63,7 +63,7 @@ def row(path: Path) -> list[str]:
     timed, number = read_timed(path)
     times, fold = timed.times, timed.folds()
     gpu = find_gpu(path.name.replace("pro6000maxq", "rtx pro 6000 max-q"))
-    facts = seen_facts(times, gpu)
+    facts = seen_specs(times, gpu)
     off = left_out_of_folds(times, fold, facts, timed.mode) / times.latency_ms
     linear = linear_entry(timed, times, fold)
     errors = Errors(off - 1)

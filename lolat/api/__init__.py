@@ -1,1 +1,1 @@
-"""What LoLat does for a user that takes several rooms: learn, fit, measure; a module each."""
+"""The library's face: Model, and what joins several rooms: learn, fit, measure, compare."""

@@ -122,7 +122,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _begins(model: str, name: str) -> bool:
-    """Whether the first words of a model's name are `name`; a GPU's has no need of hyphens: "rtx4090"."""
+    """Return whether the first words of a model's name are `name`; a GPU's needs no hyphens: "rtx4090"."""
     words, mark = model.split("-"), "" if find_gpu(name) else "-"
     parts = [mark.join(words[:n]) for n in range(1, len(words))]
     return any(_same(part, name.replace("-", mark)) for part in parts)
@@ -134,7 +134,7 @@ def _gpu_named(name: str) -> Gpu | None:
 
 
 def _is_same_chip(one: Gpu, other: Gpu | None, model: str) -> bool:
-    """Whether a GPU of another name, whose model of networks this is, computes just as one does."""
+    """Return whether `other`, the GPU of a model of networks, has the same chip as `one`."""
     if other is None or (one.multiprocessors, one.half_tflops) != (
         other.multiprocessors,
         other.half_tflops,

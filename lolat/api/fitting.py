@@ -17,7 +17,7 @@ from lolat.device.predictors.kernels import Kernels
 from lolat.device.running import held_words
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import model_document
-from lolat.fitting.measured import with_operations
+from lolat.fitting.measured_gpu import with_operations
 from lolat.fitting.points import Point
 from lolat.fitting.reading import (
     Contents,
@@ -26,7 +26,7 @@ from lolat.fitting.reading import (
     points_of_networks,
     refined_document,
 )
-from lolat.hardware.sheets import NEEDED_FACTS, given_sheet, listed_facts, read_facts
+from lolat.hardware.sheets import NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
 from lolat.io.paths import find_model, list_models
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import is_table, read_table
@@ -148,9 +148,9 @@ def _of_tables(asked: Asked) -> dict[str, Any]:
     """Operations and networks of a device, whose data sheet may be known; or that alone."""
     sheet = None
     if asked.name is not None and asked.facts is not None:
-        sheet = read_facts(asked.facts, asked.name)
+        sheet = read_specs(asked.facts, asked.name)
     elif asked.name is not None and not asked.contents:
-        sheet = listed_facts(asked.name)
+        sheet = listed_specs(asked.name)
     document = device_document(
         asked.contents, asked.stem, asked.name, sheet, asked.on_progress, asked.warn
     )
@@ -204,7 +204,7 @@ def _content(path: str) -> str:
 
 
 def _is_benchmark(path: str) -> bool:
-    """Whether a file is what a benchmark of a server writes."""
+    """Return whether a file is the output of a server's benchmark."""
     try:
         with open(path, encoding="utf-8") as file:
             return '"total_output_tokens"' in file.read(100_000)
@@ -213,12 +213,14 @@ def _is_benchmark(path: str) -> bool:
 
 
 def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
-    """What the data sheets of a table answer for: networks, language models, or both; `tell` is told of
-    the columns that the other needs. Both where either lacks some: whoever reads the table says which.
+    """The questions that the data sheets of a table can answer: networks, language models or both.
+
+    `tell`: warns of the columns that the other question needs. Both if columns of both are missing: the
+    reader of the table then names them.
     """
     from lolat.llm.fit import SHEET
 
-    columns, needed = read_table(facts).names, {NETWORKS: NEEDED_FACTS, LANGUAGE: SHEET}
+    columns, needed = read_table(facts).names, {NETWORKS: NEEDED_COLUMNS, LANGUAGE: SHEET}
     lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
     answers = tuple(what for what, names in lacks.items() if not names)
     if len(answers) == 1:
@@ -297,8 +299,9 @@ def _name(path: str) -> str:
 
 
 def _section_of_sheet(name: str, facts: AnyPath | None, stem: str) -> dict[str, Any]:
-    """What a data sheet says of language models: the section, or nothing where it says too little. That of
-    `name` in the table `facts`, or the one that comes along.
+    """The language-model section of a data sheet: of `name` in the table `facts`, or the bundled one.
+
+    {} if the sheet has too few columns.
     """
     from lolat.hardware.gpus import find_gpu
     from lolat.hardware.links import PEAKS
@@ -317,7 +320,7 @@ def _section_of_sheet(name: str, facts: AnyPath | None, stem: str) -> dict[str, 
 
 
 def _shipped_sections() -> dict[str, Section]:
-    """What shipped models know of language models, by name."""
+    """The language-model sections of the bundled models, by name."""
     from lolat.llm.gpu import section_of
 
     found = {}

@@ -17,7 +17,7 @@ from lolat.device.file import SECTIONS, read, write
 from lolat.device.state import LIMIT
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
-from lolat.fitting.measured import with_operations
+from lolat.fitting.measured_gpu import with_operations
 from lolat.fitting.points import Point
 from lolat.io import paths
 from lolat.io.progress import Progress
@@ -72,7 +72,7 @@ def learn_device(
     restart: bool,
     progress: Progress,
 ) -> tuple[Model, bool]:
-    """As `learn`; with the model, whether its latencies are new (else only training was added)."""
+    """Learn a device; see `learn`. Returns the model, and whether its latencies are new."""
     joined, target, here = _backend_and_output(device, output, backend, options, progress)
     if training:
         backends.check_trains(joined)

@@ -1,4 +1,4 @@
-"""Which models there are."""
+"""The models that can be loaded by name."""
 
 from __future__ import annotations
 

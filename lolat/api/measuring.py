@@ -116,7 +116,7 @@ class Evaluation(Result):
         return float(self.summary["median"] or 0.0)
 
     def words(self) -> str:
-        """How far off the predictions are at the median, and what that is from."""
+        """The median error of the predictions, and its cause."""
         from lolat.report.evaluation import verdict
 
         networks = plural(len(self.networks), "network")
@@ -156,7 +156,7 @@ class TableEvaluation(Result):
 
     @property
     def summary(self) -> dict[str, float]:
-        """Of all rows: errors, and how many are inside their intervals."""
+        """Errors over all rows, and the number inside their intervals."""
         figures: dict[str, float] = summary(self.compared, self.content)
         return figures
 
@@ -181,7 +181,7 @@ class TableEvaluation(Result):
         return self.rows() if self.content == "served" else UNSET
 
     def words(self) -> str:
-        """How far off the predictions are at the median."""
+        """The median error of the predictions."""
         return (
             f"{len(self.compared)} {self.content}: median error {percent(self.summary['median'])}"
         )
@@ -201,7 +201,7 @@ class TableEvaluation(Result):
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(Result):
-    """Whether a model still holds: `verdict` is ok, drifted, another machine or unsettled.
+    """A model checked on this machine: `verdict` is ok, drifted, another machine or unsettled.
 
     `ratio`: new over learned time, the median over the networks; the model holds where it is within `limit`
     of 1: 10 %, or what the model's own repeated measurements differ by where that is more; `spread`: the
@@ -221,7 +221,7 @@ class Diagnosis(Result):
 
     @property
     def holds(self) -> bool:
-        """Whether it does."""
+        """True if the verdict is ok."""
         return self.verdict == OK
 
     def words(self) -> str:

@@ -1,4 +1,4 @@
-"""What a user asks of a device: latencies, explanations, training, language models, measuring."""
+"""The face of a device: latencies, explanations, training, language models, measuring."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Model(Device):
         sure: bool = False,
         prices: str | None = None,
     ) -> Prediction | Predictions:
-        """How long one forward pass of a network takes, block by block.
+        """Predict the latency of one forward pass of a network, block by block.
 
         `network`: see the class. `batch_size`: samples in one pass, "auto": the most that fit in memory. A
         list of networks or of batch sizes gives `Predictions`, one for each, for which a network is read
@@ -131,7 +131,7 @@ class Model(Device):
         input_size: InputSize = None,
         block: str | None = None,
     ) -> Explanation:
-        """Which milliseconds come from what, and what a change of the network would save.
+        """Break a latency down into its causes, and predict what changes of the network would save.
 
         `block`: the label of one block, which is then explained operation by operation. The rest is as
         for `predict`. Returns an `Explanation`. Raises InputError where there is no such block.
@@ -202,7 +202,7 @@ class Model(Device):
         prices: str | None = None,
         input_size: InputSize = None,
     ) -> Cost | Costs:
-        """How long training takes on each number of devices in `replicas`, its memory and its dollars.
+        """Predict time, memory and dollars of training on each number of devices in `replicas`.
 
         `batch_size`: samples of an iteration on each device, "auto": the most that fit; a list gives
         `Costs`, an answer for each. `samples`: in the data set; None: iterations alone. `replicas`: how
@@ -287,7 +287,7 @@ class Model(Device):
 
     @cached_property
     def language_models(self) -> Section:
-        """What the file knows of language models; ModelFileError that says what adds it where nothing."""
+        """The file's section on language models. ModelFileError, which names the command that adds it."""
         from lolat.device.file import OF_LANGUAGE_MODELS, lacks
         from lolat.llm.gpu import section_of
 

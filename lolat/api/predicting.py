@@ -106,11 +106,11 @@ class Predictions(Result):
 
     @property
     def is_one(self) -> bool:
-        """Whether one prediction is the whole answer."""
+        """True if one prediction is the whole answer."""
         return len(self.answers) == 1 and not self.errors
 
     def words(self) -> str:
-        """How many there are, and the shortest and the longest time."""
+        """The number of predictions, with the shortest and the longest time."""
         times = sorted(p.latency_ms for p in self.answers)
         ends = f": {milliseconds(times[0])} to {milliseconds(times[-1])}" if times else ""
         lost = "".join(f"; {name} could not be read: {why}" for name, why in self.failures.items())

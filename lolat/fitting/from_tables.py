@@ -27,19 +27,19 @@ from lolat.fitting.cross_validation import (
 from lolat.fitting.extended import fit_extended
 from lolat.fitting.kernels import LEAST_STEPS, fit_kernels, predicted
 from lolat.fitting.points import family_of
-from lolat.fitting.times import Times, check_sheet, seen_facts
+from lolat.fitting.times import Times, check_sheet, seen_specs
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, work_of
 from lolat.hardware.gpus import find_gpu
-from lolat.hardware.sheets import OFF_OF_NOTHING, Facts
+from lolat.hardware.sheets import OFF_OF_NOTHING, Specs
 from lolat.io.progress import Warn
 from lolat.io.tables import Row
 from lolat.tables.timed import MULTIPLYING, Counted, TimedNetwork, TimedOperation
 
 FOLDS = 5
 DRAWN = 1000  # networks of a few products each, for the errors of networks where none were timed
-LEAST_ROWS, LEAST_WITH_FACTS, LEAST_NETWORKS = 20, 5, 5
+LEAST_ROWS, LEAST_WITH_SPECS, LEAST_NETWORKS = 20, 5, 5
 LEAST_JUDGING_NETWORKS = 30  # to say from them alone how far off networks are, and how small
 MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation: it is known long before
 MOST_RESIDUALS = 1000  # of a model file
@@ -61,8 +61,8 @@ PASSED_OVER = 0.01  # of a table's rows: the smallest, which are few
 
 @dataclass(frozen=True)
 class Timed:
-    """What was timed on a device: operations; networks, each with its counts; how it runs networks;
-    whether it is a CPU, which no host waits for.
+    """Times of one device: of operations, and of networks with their counts; the execution mode of its
+    networks; whether it is a CPU, which has no host to wait for.
     """
 
     operations: Sequence[TimedOperation]
@@ -79,7 +79,7 @@ class Timed:
         return Times.of(parts, np.array(ms), np.arange(len(ms)) >= len(self.operations))
 
     def without(self, position: int) -> Timed:
-        """What is left without the time at this position of `times`."""
+        """The times without the one at this position of `times`."""
         operations, networks = [*self.operations], [*self.networks]
         if position < len(operations):
             del operations[position]
@@ -108,13 +108,13 @@ class Timed:
 
 
 def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
-    """How most networks of tables were run; of operations alone, in float32 one after the other."""
+    """The execution mode of most networks in tables; eager float32 for operations alone."""
     modes = Counter(n.mode.inference for n in networks)
     return modes.most_common(1)[0][0] if networks else Mode()
 
 
 def tables_document(
-    name: str, device: str, timed: Timed, facts: Facts | None, source: Mapping[str, Any], warn: Warn,
+    name: str, device: str, timed: Timed, specs: Specs | None, source: Mapping[str, Any], warn: Warn,
     left_out: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """A model file from what was timed, with one formula.
@@ -124,20 +124,20 @@ def tables_document(
     `environment`; `warn`: is told of times that the others contradict; `left_out`: how many of those were.
     InputError for too few times.
     """
-    _check_enough(timed, facts)
+    _check_enough(timed, specs)
     timed = replace(timed, operations=_thinned(timed.operations))
     times = timed.times
     trained = times.trained
-    known = facts or seen_facts(times, None if timed.is_cpu else find_gpu(device))
-    if facts is not None:
-        check_sheet(facts, times)
+    known = specs or seen_specs(times, None if timed.is_cpu else find_gpu(device))
+    if specs is not None:
+        check_sheet(specs, times)
     if timed.mode.half:  # a data sheet's rate is of float32
         known = replace(known, width=OFF_OF_NOTHING)
     # Inference and training that are both known well have a formula each; else one helps the other.
     is_inference = times.whole & ~trained
     has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
     main = ~trained if has_two_formulas else np.ones_like(trained)
-    is_open, fold = facts is None and bool(timed.operations), timed.folds(main)
+    is_open, fold = specs is None and bool(timed.operations), timed.folds(main)
     formula, off, known = _judged_best(times.take(main), fold, known, timed.mode, is_open)
     rows: list[TimedOperation | TimedNetwork] = [*timed.operations]
     rows += [network for network, _ in timed.networks]
@@ -146,14 +146,14 @@ def tables_document(
     odd = odd_time([(r.row, r.name, r.latency_ms) for r in of_main], off, warn, few)
     if odd is not None:
         rest = timed.without(int(np.flatnonzero(main)[odd]))
-        return tables_document(name, device, rest, facts, source, warn, left_out + 1)
+        return tables_document(name, device, rest, specs, source, warn, left_out + 1)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
     formula = formula if timed.is_cpu else started_by_a_host(formula, inference)
-    remarks = [WITHOUT_FACTS] * is_open
+    remarks = [WITHOUT_SPECS] * is_open
     batch_sizes = [row.batch_size for row in timed.operations]
     batch_sizes += [row.batch_size for row, _ in timed.networks]
-    if facts is None and timed.mode.dtype == FLOAT32 and is_inference.all():
+    if specs is None and timed.mode.dtype == FLOAT32 and is_inference.all():
         linear = linear_entry(timed, times, fold)
         if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
             predictors = {Extended.name: linear[0]}
@@ -177,15 +177,15 @@ def tables_document(
     return assembled(name, device, source, remarks, fitted)
 
 
-def _check_enough(timed: Timed, facts: Facts | None) -> None:
-    """InputError for fewer than LEAST_ROWS operations (LEAST_WITH_FACTS where there is a data sheet) and
+def _check_enough(timed: Timed, specs: Specs | None) -> None:
+    """InputError for fewer than LEAST_ROWS operations (LEAST_WITH_SPECS where there is a data sheet) and
     fewer than LEAST_NETWORKS networks.
     """
-    least = LEAST_ROWS if facts is None else LEAST_WITH_FACTS
+    least = LEAST_ROWS if specs is None else LEAST_WITH_SPECS
     if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
         raise InputError(
             f"{len(timed.operations)} operations and {len(timed.networks)} networks are too few to fit a "
-            f"device; expected at least {LEAST_ROWS} operations ({LEAST_WITH_FACTS} with {arg('facts')}), "
+            f"device; expected at least {LEAST_ROWS} operations ({LEAST_WITH_SPECS} with {arg('facts')}), "
             f"or {LEAST_NETWORKS} networks",
             code="too-few-points",
         )
@@ -195,27 +195,27 @@ def _check_enough(timed: Timed, facts: Facts | None) -> None:
 
 
 def _judged(
-    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, of: type[Kernels] = Kernels
+    times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Kernels] = Kernels
 ) -> tuple[Kernels, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
-    formula = fit_kernels(times, facts, mode, of)
-    ms = left_out_of_folds(times, fold, facts, mode, of)
+    formula = fit_kernels(times, specs, mode, of)
+    ms = left_out_of_folds(times, fold, specs, mode, of)
     return formula, np.log(times.latency_ms / ms)
 
 
 def _judged_best(
-    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, is_open: bool
-) -> tuple[Kernels, np.ndarray, Facts]:
-    """`_judged`, and the facts; where it `is_open` whether a device cuts products into tiles, as GPUs do,
+    times: Times, fold: np.ndarray, specs: Specs, mode: Mode, is_open: bool
+) -> tuple[Kernels, np.ndarray, Specs]:
+    """`_judged`, and the specs; where it `is_open` whether a device cuts products into tiles, as GPUs do,
     the way that left-out times tell to be the better one.
     """
-    formula, off = _judged(times, fold, facts, mode)
+    formula, off = _judged(times, fold, specs, mode)
     if is_open:
-        whole = replace(facts, tile=1.0)
+        whole = replace(specs, tile=1.0)
         other, other_off = _judged(times, fold, whole, mode)
         if np.abs(other_off).mean() < np.abs(off).mean():
             return other, other_off, whole
-    return formula, off, facts
+    return formula, off, specs
 
 
 def odd_time(
@@ -246,12 +246,12 @@ def odd_time(
 
 
 def left_out_of_folds(
-    times: Times, fold: np.ndarray, facts: Facts, mode: Mode, of: type[Kernels] = Kernels
+    times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Kernels] = Kernels
 ) -> np.ndarray:
     """(times,) ms as predicted from the other folds; `fold`: (times,), at least two."""
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
-        return predicted(fit_kernels(times.take(kept), facts, mode, of), times.take(out))
+        return predicted(fit_kernels(times.take(kept), specs, mode, of), times.take(out))
 
     return cross_validate(leave_folds_out(fold), len(times.whole), predict)
 
@@ -383,9 +383,9 @@ def _smallest(values: np.ndarray) -> float:
 
 # ---- A data sheet alone.
 
-WITHOUT_FACTS = (
-    "no facts of the device were given (`facts`, `name`): how many multiprocessors it has, and so what "
-    "small operations cost, is not known"
+WITHOUT_SPECS = (
+    "no data sheet of the device was given (`facts`, `name`): the number of its multiprocessors, and so "
+    "the cost of small operations, is not known"
 )
 
 SHEET_ALONE = (
@@ -397,12 +397,12 @@ SHEET_ALONE = (
 H100, P100, MI100, MI210, T4, P4 (docs/results/index.md)."""
 
 
-def facts_document(
-    name: str, device: str, facts: Facts, source: Mapping[str, Any]
+def specs_document(
+    name: str, device: str, specs: Specs, source: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A model file from a data sheet alone; its interval is as wide as SHEET_ALONE on known devices."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
-    formula = started_by_a_host(fit_kernels(nothing, facts), nothing)
+    formula = started_by_a_host(fit_kernels(nothing, specs), nothing)
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
     fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
     return assembled(name, device, source, [NOTHING_MEASURED], fitted)

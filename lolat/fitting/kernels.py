@@ -27,7 +27,7 @@ from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, PRODUCTS
 from lolat.hardware.gpus import OF_PEAK
-from lolat.hardware.sheets import OFF_OF_NOTHING, Facts
+from lolat.hardware.sheets import OFF_OF_NOTHING, Specs
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as
@@ -70,7 +70,7 @@ OTHERS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
 
 
 def fit_kernels(
-    times: Times, facts: Facts, mode: Mode | None = None, of: type[Kernels] = Kernels
+    times: Times, specs: Specs, mode: Mode | None = None, of: type[Kernels] = Kernels
 ) -> Kernels:
     """The formula of a device. Classes of which there are no times are as usual on such a device.
 
@@ -79,7 +79,7 @@ def fit_kernels(
     from scipy.optimize import least_squares
 
     mode = mode or Mode()
-    problem = _Problem(times, facts, mode, of)
+    problem = _Problem(times, specs, mode, of)
     optimum = least_squares(
         problem.errors, problem.start, problem.slopes, bounds=(-np.inf, problem.most),
         loss=problem.loss, f_scale=OUTLIER, max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION,
@@ -93,14 +93,14 @@ def fit_kernels(
     steps = np.bincount(times.work.kind[times.work.bytes > 0], minlength=len(CLASSES))
     measured = [name for name, n in zip(CLASSES, steps, strict=True) if n >= LEAST_STEPS]
     formula = of.of(
-        facts.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, facts.tile or TILE
+        specs.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, specs.tile or TILE
     )
-    most = facts.most(mode.dtype)
-    formula = replace(formula, tf32=facts.tf32, most=most if np.isfinite(most).all() else None)
+    most = specs.most(mode.dtype)
+    formula = replace(formula, tf32=specs.tf32, most=most if np.isfinite(most).all() else None)
     formula = replace(formula, nearby=_nearby(formula, times))
-    if facts.bound and not times.whole.any():
+    if specs.bound and not times.whole.any():
         # An operation alone is over before the power is missed.
-        formula = replace(formula, sustained=OF_PEAK * facts.rate)
+        formula = replace(formula, sustained=OF_PEAK * specs.rate)
     if of is Kernels and (trained := times.trained).any():
         off = np.log(times.latency_ms / predicted(formula, times))
         formula = replace(formula, training=level(off[trained]))
@@ -108,7 +108,7 @@ def fit_kernels(
 
 
 def level(residuals: np.ndarray) -> float:
-    """How many times as long as predicted all of some times are: of a few of them, nearer to 1.
+    """The ratio of measured to predicted time that some times share; few times pull it toward 1.
 
     `residuals`: (times,) log(measured / predicted).
     """
@@ -135,7 +135,7 @@ class _Problem:
     are computed once.
     """
 
-    def __init__(self, times: Times, facts: Facts, mode: Mode, of: type[Kernels]) -> None:
+    def __init__(self, times: Times, specs: Specs, mode: Mode, of: type[Kernels]) -> None:
         self.log_ms = np.log(times.latency_ms)
         moving = times.work.bytes > 0
         self.owner, self.often = times.owner[moving], times.often[moving]
@@ -144,15 +144,15 @@ class _Problem:
         _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
         steps, self.alone, self.back = steps.take(first), alone[first], back.reshape(-1)
         self.kind, self.bytes = steps.kind, steps.bytes
-        self.volume = volumes(steps, facts.multiprocessors, mode, facts.tile or TILE)
-        self.volume = self.volume / of.faster(steps, mode.dtype, facts.tf32)
+        self.volume = volumes(steps, specs.multiprocessors, mode, specs.tile or TILE)
+        self.volume = self.volume / of.faster(steps, mode.dtype, specs.tf32)
         self.slower = of.slower(steps)
         # Products timed alone have their launch on top; others start while they move.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
-        wide = OFF_OF_NOTHING if facts.width >= OFF_OF_NOTHING else 0.0
+        wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0
         usual = [
-            (OF_PEAK * facts.rate, facts.width),
-            (OF_BANDWIDTH[0] * facts.bandwidth, max(OF_BANDWIDTH[1], wide)),
+            (OF_PEAK * specs.rate, specs.width),
+            (OF_BANDWIDTH[0] * specs.bandwidth, max(OF_BANDWIDTH[1], wide)),
             (LAUNCH_MS, 1.0),
         ]
         self.class_terms: list[tuple[int, int]] = []  # (class, RATE or BANDWIDTH)
@@ -166,8 +166,8 @@ class _Problem:
         centers, self.widths = np.array(usual).T
         self.centers = np.log(centers)
         of_device = [part for _, part in self.class_terms]
-        self.most = np.log([*facts.most(mode.dtype), np.inf])[[0, 1, 2, *of_device]]
-        if has_winograd(mode.dtype, facts.tf32):
+        self.most = np.log([*specs.most(mode.dtype), np.inf])[[0, 1, 2, *of_device]]
+        if has_winograd(mode.dtype, specs.tf32):
             of_convolutions = self.class_terms.index((CLASSES.index(c.CONVOLUTION), 0))
             self.most[LAUNCH + 1 + of_convolutions] += np.log(WINOGRAD)
         # Of a class the center is relative to the unknown of the device.

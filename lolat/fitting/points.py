@@ -108,7 +108,7 @@ def blocks_of(points: Sequence[Point]) -> list[str]:
 
 
 def lacking_counts(points: Sequence[Point], columns: Collection[str]) -> str:
-    """What is said of a table of blocks, with these columns, that lacks one of the six counts or more.
+    """The warning about a table of blocks, with these columns, that lacks some of the six counts.
 
     "" where every point has all of them.
     """

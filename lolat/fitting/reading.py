@@ -14,18 +14,18 @@ from lolat.errors import InputError, LolatError
 from lolat.fitting.blocks import model_document
 from lolat.fitting.from_tables import (
     Timed,
-    facts_document,
     odd_time,
+    specs_document,
     tables_document,
     usual_mode,
 )
-from lolat.fitting.odd_times import tell_other_units, warn_of_contradictions
+from lolat.fitting.outliers import tell_other_units, warn_of_contradictions
 from lolat.fitting.points import Point, lacking_counts, read_points
 from lolat.fitting.refined import refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
-from lolat.hardware.sheets import Facts
+from lolat.hardware.sheets import Specs
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Row, read_table
 from lolat.readers import read as read_network
@@ -76,14 +76,14 @@ def device_document(
     contents: Contents,
     stem: str,
     device: str | None,
-    sheet: Facts | None,
+    sheet: Specs | None,
     on_progress: OnProgress | None,
     warn: Warn,
 ) -> dict[str, Any]:
     """The model file of a device from tables of operations and networks, or from its data sheet alone."""
     source: dict[str, Any] = {"device": "unknown", "framework": "torch"}
     if not contents and sheet is not None:
-        return facts_document(stem, f"{device} (data sheet)", sheet, source)
+        return specs_document(stem, f"{device} (data sheet)", sheet, source)
     devices = () if device is None else (device,)
     operations = [r for p, c in contents if c == OPERATIONS for r in read_operations(p, devices)]
     for path, _ in contents if device is None else ():
@@ -174,7 +174,7 @@ def refined_document(
 
 
 def _names_of(document: Mapping[str, Any], device: str | None) -> tuple[str, ...]:
-    """What tables call the device of a model file."""
+    """The names that tables may have for the device of a model file."""
     return (device,) if device else (document["device"], document["name"])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from lolat.errors import InputError, arg
 from lolat.graph.work import Work
 from lolat.hardware.gpus import Gpu
-from lolat.hardware.sheets import OFF_OF_FASTEST, OFF_OF_NOTHING, Facts
+from lolat.hardware.sheets import OFF_OF_FASTEST, OFF_OF_NOTHING, Specs
 
 SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "backward")
 """Fields of steps that take as long as each other."""
@@ -84,12 +84,12 @@ TOO_FAST, TOO_SLOW = 3.0, 30.0
 matrices), and slower: more is another unit."""
 
 
-def check_sheet(facts: Facts, times: Times) -> None:
+def check_sheet(specs: Specs, times: Times) -> None:
     """InputError where a data sheet cannot be that of the device of a table, as of other units."""
     reached = times.latency_ms
     for what, unit, sheet, work in (
-        ("computes", "multiply-accumulates a ms", facts.rate * facts.tf32, times.work.macs),
-        ("moves", "bytes a ms", facts.bandwidth, times.work.bytes),
+        ("computes", "multiply-accumulates a ms", specs.rate * specs.tf32, times.work.macs),
+        ("moves", "bytes a ms", specs.bandwidth, times.work.bytes),
     ):
         fastest = float(np.sort(times.total(work) / reached)[-1 - len(reached) // PASSED_OVER])
         units = "fp32_matrix_gflops is in GFLOPS, bandwidth_gb_s in GB/s, times in ms"
@@ -102,12 +102,13 @@ def check_sheet(facts: Facts, times: Times) -> None:
             )
 
 
-def seen_facts(times: Times, gpu: Gpu | None = None) -> Facts:
-    """What the fastest of a table reached, where no facts were given; without multiprocessors. `gpu`: the
-    sheet that comes along of the device.
+def seen_specs(times: Times, gpu: Gpu | None = None) -> Specs:
+    """Specs from the fastest times of a table, for a device without a data sheet; one multiprocessor.
+
+    `gpu`: the bundled data sheet of the device, if there is one.
     """
     reached = np.where(times.whole, REACHED_WHOLE, REACHED) * times.latency_ms
     macs = float((times.total(times.work.macs) / reached).max())
     moved = float((times.total(times.work.bytes) / reached).max())
     width = OFF_OF_NOTHING if times.whole.any() else OFF_OF_FASTEST
-    return Facts(1.0, macs or moved, moved, width, gpu=gpu)
+    return Specs(1.0, macs or moved, moved, width, gpu=gpu)

@@ -69,7 +69,7 @@ def _crossing(formula: TwoRegime, features: np.ndarray, times: np.ndarray) -> fl
 
 
 def _enough(times: np.ndarray, breakpoint_ms: float) -> bool:
-    """Whether enough points (a third, and 5) lie above a breakpoint to fit the upper line."""
+    """Return whether enough points (a third, and 5) lie above a breakpoint to fit the upper line."""
     return int((times >= breakpoint_ms).sum()) >= max(5, len(times) // 3)
 
 

@@ -19,7 +19,8 @@ class Kind(NamedTuple):
     `work`: the class of a step that only moves (`lolat.graph.work.MOVING`). `backward`: bytes that the
     backward pass of such a step reads and writes, relative to the forward pass. `autocast`: HALF or FLOAT32
     if PyTorch's autocast computes in it (torch.amp), else "" for the widest type of the inputs.
-    `like_memory`: elements are read and written once: where one such kind was measured, all were. `vectors`: parameters of a channel of a normalization.
+    `like_memory`: elements are read and written once: where one such kind was measured, all were.
+    `vectors`: parameters of a channel of a normalization.
     """
 
     group: str

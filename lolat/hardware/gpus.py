@@ -60,14 +60,14 @@ class Gpu:
 
     @property
     def usable_bytes(self) -> int | None:
-        """Of its memory what a network may take; None where nobody said how much it has."""
+        """The part of its memory, in bytes, that a network may take; None if its memory is unknown."""
         if self.memory_gib is None:
             return None
         return int(self.memory_gib * GIB * (1.0 - UNUSABLE_SHARE)) - UNUSABLE_BYTES
 
     @property
     def tf32(self) -> float:
-        """How many times the rate of float32 convolutions are computed at in TF32; 1 without its units."""
+        """The speedup of convolutions in TF32 over float32; 1 without TF32 units."""
         ours, float32 = self.rate(TF32), self.rate(FLOAT32)
         if ours is None or float32 is None:
             return 1.0
@@ -79,7 +79,7 @@ class Gpu:
         return {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops}.get(dtype, half)
 
     def rate(self, dtype: str) -> float | None:
-        """Of `peak` what it sustains on its power, TFLOPS."""
+        """The part of `peak` that its power sustains, in TFLOPS."""
         peak = self.peak(dtype)
         if peak is None or None in (self.power_w, self.l2_mib, self.vector_tflops):
             return peak
@@ -140,7 +140,7 @@ def find_gpu(device: str) -> Gpu | None:
 
 
 def _is_of(name: str, pattern: re.Pattern[str], gpu: Gpu) -> bool:
-    """Whether a sheet is that of exactly this name, in small letters and single spaces."""
+    """Return whether a sheet has exactly this name, in small letters and single spaces."""
     found, gib = pattern.search(name), gpu.memory_gib or 0.0
     if found is None:
         return False

@@ -123,8 +123,9 @@ def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
 
 
 def is_named(accelerator: str, device: str) -> bool:
-    """Whether a device's name says an accelerator: its words in a row, however they are separated ("RTX
-    4090" and "rtx4090"), or all of them somewhere ("v100-pcie-32gb" is a V100-32GB). "cpu" is only itself.
+    """Return whether a device's name contains an accelerator's: its words in a row, however they are
+    separated ("RTX 4090" and "rtx4090"), or all of them somewhere ("v100-pcie-32gb" is a V100-32GB).
+    "cpu" is only itself.
     """
     wanted, words = _words(accelerator), _words(device)
     if [CPU] in (wanted, words):
@@ -147,7 +148,7 @@ GIVEN = "the price given"
 
 @dataclass(frozen=True)
 class Rented:
-    """What is rented: `instances` of one type; `accelerator`: what they hold, as the list calls it;
+    """A rental: `instances` of one type; `accelerator`: their accelerator, as the list calls it;
     `memory_gib`: of each, where it is another than that of the model's device; `price_per_hour`: US$ of all
     of them; `idle_devices`: paid for and not used; `source`, `date`: where the price is from.
     """
@@ -190,7 +191,7 @@ class Rental:
         return sorted(by_link.values(), key=price)
 
     def rented(self, devices: int, offer: Offer | None = None) -> Rented:
-        """What is rented for `devices` devices: of an offer, or of the cheapest."""
+        """The rental of `devices` devices: of an offer, or of the cheapest."""
         offer = offer or self.offers_for(devices)[0]
         instances = -(-devices // offer.devices)
         its, own = _memory_gib(offer.accelerator), self.memory_gib
@@ -208,8 +209,10 @@ class Rental:
     def cheaper_than(
         self, other: Rental, replicas: Sequence[int], batch_for: Callable[[float], int]
     ) -> str | None:
-        """What of cards with less memory is cheaper than anything of `other`, for each device of one of
-        `replicas`, in words with the batch for it; None where nothing is. `batch_for`: bytes -> batch.
+        """The cards with less memory that are cheaper per device than all of `other`, in words with the
+        batch that fits them; None if there are none.
+
+        `replicas`: numbers of devices; `batch_for`: bytes -> batch.
         """
 
         def each(rental: Rental, devices: int) -> float:
@@ -243,7 +246,7 @@ class Rental:
 
 
 def instances_of(rental: Rental | None) -> tuple[int, ...]:
-    """How many devices the instances of a rental hold, up to MACHINE; one where nothing says it."""
+    """The number of devices in an instance of a rental, up to MACHINE; one if unknown."""
     held = {o.devices for o in rental.offers} if rental else set()
     return tuple(sorted(n for n in held if n <= MACHINE)) or (1,)
 
@@ -270,7 +273,7 @@ def rental_of(
     memory_gib: float | None = None,
     step_bytes: float | None = None,
 ) -> Rental | None:
-    """What is rented for a model's device: at the price given for one, or by a price list (see
+    """The rental of a model's device: at the price given for one, or by a price list (see
     `read_prices`); None where neither has one. `memory_gib`, `step_bytes`: see `find_rental`. InputError
     where both are given.
     """
@@ -293,7 +296,7 @@ def find_rental(
     memory_gib: float | None = None,
     step_bytes: float | None = None,
 ) -> Rental | None:
-    """What a price list has for a model's device; None if it has nothing.
+    """The rental that a price list offers for a model's device; None if it has none.
 
     `memory_gib`: that a device must have; `step_bytes`: that a network takes of it. Of GPUs: those of its
     name, with as much memory (`memory_gib`, or that of its data sheet) or more; without `memory_gib` also
@@ -330,7 +333,7 @@ def find_rental(
 
 
 def _as_many(accelerator: str, gpu: Gpu | None) -> bool:
-    """Whether a GPU of that name has as many multiprocessors: a H100 PCIe has fewer than a H100 SXM."""
+    """Return whether a GPU of that name has as many multiprocessors: an H100 PCIe has fewer than an SXM."""
     other = find_gpu(accelerator)
     return other is not None and gpu is not None and other.multiprocessors == gpu.multiprocessors
 
@@ -341,7 +344,7 @@ def _memory_gib(accelerator: str) -> float | None:
 
 
 def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:
-    """Whether a machine without an accelerator has that memory, and holds that much; True if not known."""
+    """Return whether a machine without an accelerator has so much memory; True if unknown."""
     has = Gpu("", machine.memory_gib)  # its system keeps as much as a GPU's libraries
     if has.memory_gib is None or has.usable_bytes is None:
         return True
@@ -349,6 +352,6 @@ def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:
 
 
 def _holds(accelerator: str, step_bytes: float) -> bool:
-    """Whether so much fits into the memory of a GPU of that name, by its data sheet."""
+    """Return whether so many bytes fit into the memory of a GPU of that name, by its data sheet."""
     gpu = find_gpu(accelerator)
     return gpu is not None and gpu.usable_bytes is not None and step_bytes <= gpu.usable_bytes

@@ -1,4 +1,4 @@
-"""What a device can do at most: from its data sheet, or from the fastest of what was timed on it."""
+"""Data sheets that a user gives, and the rates of a device that a fit begins with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lolat.units import shortened
 
 OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
 """How far off a device's rate is, as a logarithm: of a data sheet, a table's fastest, of nothing."""
-NEEDED_FACTS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
+NEEDED_COLUMNS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 PLAUSIBLE = {
     "multiprocessors": (1, 2000), "fp32_matrix_gflops": (20, 2e6), "bandwidth_gb_s": (2, 5e4)
 }  # fmt: skip
@@ -36,8 +36,8 @@ of its units. A GPU's GB of memory are GiB, whatever its maker calls them."""
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Of a device: multiprocessors, macs per ms and bytes per ms.
+class Specs:
+    """A device's multiprocessors, its rate in MACs per ms and its bandwidth in bytes per ms.
 
     `width`: how far off the rate may be, as a logarithm; `bound`: whether its power keeps down what runs
     for long; `tile`: outputs, high and wide, that products are cut into, None for the usual, 1 for none;
@@ -54,7 +54,7 @@ class Facts:
 
     @property
     def tf32(self) -> float:
-        """How many times the rate convolutions of float32 are computed at in TF32; 1 without it."""
+        """The speedup of convolutions in TF32 over float32; 1 without TF32."""
         return 1.0 if self.gpu is None else self.gpu.tf32
 
     def most(self, dtype: str) -> tuple[float, float]:
@@ -66,20 +66,21 @@ class Facts:
         return peak * 1e9 / 2 if peak else np.inf, moved * 1e6 if moved else np.inf
 
 
-def read_facts(path: str | Path, device: str) -> Facts:
-    """The facts of `device` from a table with the columns device and NEEDED_FACTS, and where known more of
-    KEPT; what it lacks is that of the sheet that comes along. InputError.
+def read_specs(path: str | Path, device: str) -> Specs:
+    """The specs of `device` from a table with the columns device, NEEDED_COLUMNS and any of KEPT.
+
+    The bundled sheet of the device fills missing columns. InputError for no row or an implausible value.
     """
-    row, sheet = _row(path, device, NEEDED_FACTS), given_sheet(path, device)
-    for name in NEEDED_FACTS:
+    row, sheet = _row(path, device, NEEDED_COLUMNS), given_sheet(path, device)
+    for name in NEEDED_COLUMNS:
         low, high = PLAUSIBLE[name]
         if not low <= row.number(name) <= high:
             raise row.wrong(name, f"{low:,g} to {high:,g}, as of any device, in {UNITS[name]}")
-    return _facts_of(replace(find_gpu(device) or Gpu(device), **sheet))
+    return _specs_of(replace(find_gpu(device) or Gpu(device), **sheet))
 
 
-def listed_facts(device: str) -> Facts:
-    """The facts of a GPU by its name, from the data sheets that come along; InputError."""
+def listed_specs(device: str) -> Specs:
+    """The specs of a GPU by its name, from the bundled data sheets. InputError if there is none."""
     gpu = find_gpu(device)
     if gpu is None or None in (gpu.fp32_tflops, gpu.multiprocessors, gpu.bandwidth_gb_s):
         raise InputError(
@@ -87,20 +88,20 @@ def listed_facts(device: str) -> Facts:
             f"times, or its sheet as {arg('facts')}",
             code="name",
         )
-    return _facts_of(gpu)
+    return _specs_of(gpu)
 
 
-def _facts_of(gpu: Gpu) -> Facts:
-    """The facts of a sheet that has NEEDED_FACTS."""
+def _specs_of(gpu: Gpu) -> Specs:
+    """The specs of a sheet that has NEEDED_COLUMNS."""
     rate, peak = gpu.rate(FLOAT32) or 0.0, gpu.peak(FLOAT32) or 0.0
-    return Facts(
+    return Specs(
         gpu.multiprocessors or 1.0, rate * 1e9 / 2, (gpu.bandwidth_gb_s or 0.0) * 1e6,
         bound=rate < OF_PEAK * peak, gpu=gpu,
     )  # fmt: skip
 
 
 def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
-    """What a table of data sheets says of `device` that a model file keeps (`lolat.hardware.gpus.Gpu`)."""
+    """The columns of a table of data sheets that the model file of `device` keeps, as fields of `Gpu`."""
     row, above_zero = _row(path, device), f"a number above 0 for {device}"
     return {
         name: row.number(column, ABOVE_ZERO, expected=above_zero) / unit

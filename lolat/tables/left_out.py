@@ -83,7 +83,7 @@ class LeftOut:
 
 
 def _of_bare_name(name: str) -> str:
-    """What is said of a name without its package: where such networks are."""
+    """The reason for a name without its package, with networks of a similar name."""
     shown, near = shortened(name), near_names(name)
     if near:
         return f"no network {shown!r}; did you mean {' or '.join(near)}?"

@@ -113,7 +113,7 @@ class TimedNetwork:
 
     @property
     def mode(self) -> Mode:
-        """How it was run."""
+        """The execution mode."""
         return self.network[2]
 
     @property
@@ -392,7 +392,7 @@ def counts_of(
 
 
 def _excess(counts: Counted | LolatError, row: TimedNetwork) -> float:
-    """How many more parameters a network has than its row says, relative; infinite of one not counted."""
+    """The relative excess of a network's parameters over its row's; infinite for a network not counted."""
     if isinstance(counts, LolatError):
         return math.inf
     return 0.0 if row.parameters is None else counts.parameters / row.parameters - 1.0

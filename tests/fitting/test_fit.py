@@ -18,10 +18,10 @@ from lolat.device.file import validate
 from lolat.device.predictors.kernels import Kernels
 from lolat.fitting.from_tables import Timed, _of_operations, tables_document
 from lolat.fitting.kernels import fit_kernels, predicted
-from lolat.fitting.times import seen_facts
+from lolat.fitting.times import seen_specs
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
-from lolat.hardware.sheets import read_facts
+from lolat.hardware.sheets import read_specs
 from lolat.tables.timed import TimedNetwork, TimedOperation, read_operations
 from tests.fitting import made_up
 
@@ -69,7 +69,7 @@ def by_hand(batch: int, tokens: int, width: int, heads: int) -> float:
 
 def test_networks_of_a_known_device(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, facts = timed
-    document = tables_document("desk", "desk", of(rows), read_facts(facts, "desk"), {}, print)
+    document = tables_document("desk", "desk", of(rows), read_specs(facts, "desk"), {}, print)
     validate(document, "desk")
     model = Model(document)
     assert model.default == Kernels.name
@@ -86,7 +86,7 @@ def test_networks_of_a_known_device(timed: tuple[list[TimedOperation], Path]) ->
 def test_what_a_launch_costs_is_not_in_a_network(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, facts = timed
     times = of(rows).times
-    found = fit_kernels(times, read_facts(facts, "desk"))
+    found = fit_kernels(times, read_specs(facts, "desk"))
     products = times.total(times.work.macs) > 0
     inside = times.total(found.times(times.work)[0])
     assert np.median(np.abs(predicted(found, times) / times.latency_ms - 1)) < 0.05
@@ -99,7 +99,7 @@ def test_it_is_the_same_from_its_file(timed: tuple[list[TimedOperation], Path]) 
     document = tables_document("desk", "desk", of(rows), None, {}, print)
     found = msgspec.convert(document["predictors"]["kernels"], Kernels)
     assert found.to_dict() == document["predictors"]["kernels"]
-    assert "no facts of the device were given" in document["warnings"][-1]
+    assert "no data sheet of the device" in document["warnings"][-1]
 
 
 def test_the_errors_of_a_class_go_together() -> None:
@@ -135,7 +135,7 @@ def test_what_is_left_out_together() -> None:
 
 def test_facts_that_the_operations_tell(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, _ = timed
-    seen = seen_facts(of(rows).times)
+    seen = seen_specs(of(rows).times)
     assert seen.rate == pytest.approx(made_up.MACS_PER_MS / 0.9, rel=0.1)
     assert seen.bandwidth == pytest.approx(made_up.BYTES_PER_MS / 0.9, rel=0.1)
 
@@ -147,7 +147,7 @@ def test_a_data_sheet(tmp_path: Path) -> None:
         "device,multiprocessors,fp32_matrix_gflops,fp32_vector_gflops,bandwidth_gb_s,l2_mb,power_w,tf32_gflops\n"
         "plain,40,9400,,500,,,\nshort,40,9400,9400,500,3,50,\ntensor,40,9400,,500,,,75200\n"
     )
-    plain, short, tensor = (read_facts(path, name) for name in ("plain", "short", "tensor"))
+    plain, short, tensor = (read_specs(path, name) for name in ("plain", "short", "tensor"))
     assert (plain.multiprocessors, plain.rate, plain.bandwidth) == (40, 4.7e9, 5e8)
     # 44 GFLOPS a watt at 3 MiB of L2; the rate goes down less than the power.
     assert short.rate == pytest.approx((44 * 50 / 9400) ** 0.65 * 4.7e9)
@@ -176,7 +176,7 @@ def test_convolutions_that_a_library_computes_by_winograd(tmp_path: Path) -> Non
     facts = tmp_path / "devices.csv"
     facts.write_text(made_up.FACTS)
     rows = read_operations(path)
-    found = fit_kernels(of(rows[:200]).times, read_facts(facts, "desk"))
+    found = fit_kernels(of(rows[:200]).times, read_specs(facts, "desk"))
     plain = replace(found, nearby={})
     times = of(rows[200:]).times
     for formula, limit in ((plain, 0.15), (found, 0.10)):
@@ -194,7 +194,7 @@ def test_power_keeps_down_networks_and_not_operations_alone(
         "device,multiprocessors,fp32_matrix_gflops,fp32_vector_gflops,bandwidth_gb_s,l2_mb,power_w\n"
         "desk,40,9400,9400,500,3,50\ncool,40,9400,9400,500,3,500\n"
     )
-    bound, cool = (fit_kernels(of(rows).times, read_facts(facts, n)) for n in ("desk", "cool"))
+    bound, cool = (fit_kernels(of(rows).times, read_specs(facts, n)) for n in ("desk", "cool"))
     assert cool.sustained is None
     assert bound.sustained == pytest.approx(0.85 * (44 * 50 / 9400) ** 0.65 * 4.7e9)
     times = of([r for r in rows if r.name == "linear"]).times
@@ -219,7 +219,7 @@ def test_tf32_counts_once(tmp_path: Path) -> None:
     (tmp_path / "convolutions.csv").write_text("\n".join(lines) + "\n")
     head, row = made_up.FACTS.splitlines()
     (tmp_path / "devices.csv").write_text(f"{head},tf32_gflops\n{row},75200\n")
-    facts = read_facts(tmp_path / "devices.csv", "desk")
+    facts = read_specs(tmp_path / "devices.csv", "desk")
     times = of(read_operations(tmp_path / "convolutions.csv")).times
     found = fit_kernels(times, facts)
     assert found.tf32 == facts.tf32 > 4.0

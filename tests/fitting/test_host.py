@@ -15,14 +15,14 @@ from lolat.device.predictors.host import FACTOR, USUAL_MS
 from lolat.fitting.from_tables import (
     ELSEWHERE,
     Timed,
-    facts_document,
     least_of,
+    specs_document,
     tables_document,
 )
 from lolat.fitting.times import Times
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
-from lolat.hardware.sheets import read_facts
+from lolat.hardware.sheets import read_specs
 from lolat.tables.timed import read_operations
 from tests.device.test_kernels import work_of
 from tests.fitting import made_up
@@ -38,7 +38,7 @@ def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path
     operations, facts = tables
     rows = read_operations(operations)
     timed = Timed(rows, [], Mode())
-    document = tables_document("desk", "desk", timed, read_facts(facts, "desk"), {}, print)
+    document = tables_document("desk", "desk", timed, read_specs(facts, "desk"), {}, print)
     validate(document, "desk")
     entry = document["predictors"]["kernels"]
     host = entry["host"]
@@ -58,7 +58,7 @@ def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path
 
 
 def test_a_data_sheet_alone_says_nothing_of_the_host(tables: tuple[Path, Path]) -> None:
-    entry = facts_document("desk", "desk", read_facts(tables[1], "desk"), {})["predictors"][
+    entry = specs_document("desk", "desk", read_specs(tables[1], "desk"), {})["predictors"][
         "kernels"
     ]
     assert entry["host"] == {

@@ -31,11 +31,11 @@ from lolat.fitting.from_tables import least_of
 from lolat.fitting.kernels import fit_kernels
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.points import Point, blocks_of, times
-from lolat.fitting.times import Times, seen_facts
+from lolat.fitting.times import Times, seen_specs
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.graph.work import Work, work_of
-from lolat.hardware.sheets import OFF_OF_FASTEST, Facts, listed_facts
+from lolat.hardware.sheets import OFF_OF_FASTEST, Specs, listed_specs
 
 FOLDS = 8  # of blocks, each left out with all its batch sizes
 ROUNDS = 4  # of fitting the device beside a host, and the host beside that device
@@ -53,7 +53,7 @@ class Measured:
     latency_ms: np.ndarray
 
     def take(self, which: np.ndarray) -> Measured:
-        """Those of a mask (points,)."""
+        """The points that a mask (points,) selects."""
         parts = [part for part, is_in in zip(self.parts, which, strict=True) if is_in]
         return Measured(parts, self.latency_ms[which])
 
@@ -76,12 +76,12 @@ def with_operations(
     mode, device = mode_of(document), name_of(document)
     work = [work_of(graphs[p.name], p.batch_size, mode) for p in points]
     measured = Measured(work, times(points))
-    facts = _facts(device, measured.of_device(0.0), mode)
+    specs = _specs(device, measured.of_device(0.0), mode)
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
-        return hosted_ms(fit_hosted(measured.take(kept), facts, mode), measured.take(out))
+        return hosted_ms(fit_hosted(measured.take(kept), specs, mode), measured.take(out))
 
-    formula = fit_hosted(measured, facts, mode)
+    formula = fit_hosted(measured, specs, mode)
     folds = np.array(draw_folds(blocks_of(points), FOLDS, np.random.default_rng(0)))
     left_out_ms = cross_validate(leave_folds_out(folds), len(points), predict)
     entry = formula.to_dict() | _evidence(points, hosted_ms(formula, measured), left_out_ms)
@@ -116,23 +116,23 @@ def _evidence(
     return entry | {"error": error}
 
 
-def _facts(device: str, whole: Times, mode: Mode) -> Facts:
+def _specs(device: str, whole: Times, mode: Mode) -> Specs:
     """The GPU's data sheet, with the rate of the mode's data type; without one, what the fastest of the
     points reached.
     """
     try:
-        facts = listed_facts(device)
+        specs = listed_specs(device)
     except InputError:
-        return seen_facts(whole)
-    rate = facts.gpu and facts.gpu.rate(mode.dtype)
+        return seen_specs(whole)
+    rate = specs.gpu and specs.gpu.rate(mode.dtype)
     if not mode.half:
-        return facts
+        return specs
     if not rate:
-        return seen_facts(whole, facts.gpu)
-    return replace(facts, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, bound=False)
+        return seen_specs(whole, specs.gpu)
+    return replace(specs, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, bound=False)
 
 
-def fit_hosted(measured: Measured, facts: Facts, mode: Mode) -> Kernels:
+def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Kernels:
     """The formula with the host that fits the points best; where too few tell it, the host is no slower
     than the point with the least for each start.
     """
@@ -145,7 +145,7 @@ def fit_hosted(measured: Measured, facts: Facts, mode: Mode) -> Kernels:
         if not by_device.any():
             by_device = each >= np.quantile(each, 0.5)
         waits_ms = host.start_ms + host.call_ms
-        formula = fit_kernels(measured.take(by_device).of_device(waits_ms), facts, mode)
+        formula = fit_kernels(measured.take(by_device).of_device(waits_ms), specs, mode)
         device_ms = np.array([formula.steps(part).device_ms for part in measured.parts])
         by_host = measured.latency_ms > OF_HOST * device_ms
         if by_host.sum() >= LEAST_HOSTED:

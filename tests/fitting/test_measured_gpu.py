@@ -13,7 +13,7 @@ import pytest
 import lolat
 from lolat.api.model import Model
 from lolat.fitting.blocks import model_document
-from lolat.fitting.measured import with_operations
+from lolat.fitting.measured_gpu import with_operations
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count

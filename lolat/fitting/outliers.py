@@ -1,4 +1,4 @@
-"""Times of a table that cannot be right, told to a person: of the same thing, or all in another unit."""
+"""Times of a table that cannot be right: contradictions, and a table in another unit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Timed = tuple[Hashable, str, float, Row]
 
 
 def warn_of_contradictions(timed: Iterable[Timed], warn: Warn) -> None:
-    """Say which two rows of the same thing are the farthest apart, where that is more than APART."""
+    """Warn of the two rows of the same thing that are the farthest apart, if by more than APART."""
     rows: dict[Hashable, list[tuple[float, str, Row]]] = {}
     for what, name, ms, row in timed:
         rows.setdefault(what, []).append((ms, name, row))
@@ -58,7 +58,7 @@ MACS_MS_OF_TFLOPS = 0.5e9  # a multiply-accumulate is two of a data sheet's oper
 
 
 def tell_other_units(timed: Iterable[tuple[Mapping[str, int], float, Row]], warn: Warn) -> bool:
-    """Say which table looks to be in seconds or microseconds; whether one does.
+    """Warn of tables that look to be in seconds or microseconds; return whether one does.
 
     `timed`: counts (flops: multiply-accumulates; ops, 1 where that is not known), ms, row. A table is
     judged by the middle one of its large rows, so that a few wrong rows say nothing of the others.
@@ -80,7 +80,7 @@ def tell_other_units(timed: Iterable[tuple[Mapping[str, int], float, Row]], warn
 
 
 def _other_unit(source: str, macs_ms: float, operation_ms: float) -> str:
-    """What is said of a table by its middle large row: multiply-accumulates a ms, and ms an operation."""
+    """The warning about a table's unit, or "", from MACs per ms and ms per operation of its middle row."""
     gpu, tflops = fastest_gpu(), macs_ms / MACS_MS_OF_TFLOPS
     seconds = f"{source}: the times look like seconds: half of the large rows"
     if gpu.half_tflops is not None and tflops > gpu.half_tflops:
