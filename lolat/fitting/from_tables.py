@@ -78,6 +78,12 @@ class Timed:
         ms = [o.latency_ms for o in self.operations] + [n.latency_ms for n, _ in self.networks]
         return Times.of(parts, np.array(ms), np.arange(len(ms)) >= len(self.operations))
 
+    @property
+    def optimizer(self) -> str:
+        """The optimizer whose update all training steps contain; "" if they differ or are silent."""
+        found = {network.optimizer for network, _ in self.networks if network.mode.training}
+        return found.pop() if len(found) == 1 else ""
+
     def without(self, position: int) -> Timed:
         """The times without the one at this position of `times`."""
         operations, networks = [*self.operations], [*self.networks]
@@ -168,9 +174,7 @@ def tables_document(
         steps = msgspec.structs.replace(steps, host=formula.host)
         predictors[TrainingSteps.name] = _entry(steps, own, of_steps, np.zeros(len(of_steps), bool))
     if len(of_steps):
-        entry["training_residuals"] = _rounded(of_steps)
-        optimizers = {network.optimizer for network, _ in timed.networks if network.mode.training}
-        entry["training_optimizer"] = optimizers.pop() if len(optimizers) == 1 else ""
+        entry |= {"training_residuals": _rounded(of_steps), "training_optimizer": timed.optimizer}
     domain = {"least": as_dict(least_of(inference, np.array(batch_sizes)[of_inference]))}
     domain |= _shares(timed)
     fitted = {"predictors": predictors, "default": Kernels.name, "domain": domain}
