@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ import pytest
 import lolat
 from benchmarks import tables
 from lolat.api.model import Model
-from lolat.mlp.devices import DEVICES, known
-from lolat.mlp.recipes import RECIPES
+from lolat.mlp.recipes import RECIPES, data_sheets
 from tests import synthetic
 from tests.llm import known_gpu
 from tests.mlp.tables import rows_of, table
@@ -74,16 +72,15 @@ def served() -> dict[str, float]:
 
 
 def layers() -> dict[str, float]:
-    """The features of a row, and the numbers of the plan, in each recipe."""
+    """The features of a row, and the numbers of the training, in each recipe."""
     found = {}
     for recipe in RECIPES.values():
+        numbers = [v for v in vars(recipe).values() if not isinstance(v, str) and not callable(v)]
         for layer in ("convolution", "dense"):
             rows = table(rows_of(layer, {"gpu": "P100"}, {"optimizer": "adam"}))
-            sheets = known(rows["gpu"].tolist(), DEVICES)
-            features = recipe.features(rows, sheets, set(sheets))
-            plan = [v for v in asdict(recipe.plan(layer, True)).values() if not isinstance(v, str)]
-            numbers = np.hstack([features.ravel(), *map(np.ravel, plan)]).astype(float)
-            found[f"{recipe.name}, {layer}"] = float(numbers @ np.arange(1, len(numbers) + 1))
+            features = recipe.features(rows, data_sheets(rows["gpu"].tolist()))
+            every = np.hstack([features.ravel(), *map(np.ravel, numbers)]).astype(float)
+            found[f"{recipe.name}, {layer}"] = float(every @ np.arange(1, len(every) + 1))
     return found
 
 

@@ -14,32 +14,28 @@ from msgspec.structs import replace
 from lolat.cli import common
 from lolat.errors import InputError, arg
 from lolat.io.tables import is_table, read_table
+from lolat.io.writing import write_text
 from lolat.mlp.layer_model import Evaluation, evaluate, read_layer_model, write_layer_model
-from lolat.mlp.recipes import RECIPES
-from lolat.mlp.table import OPTIMIZERS, parse
+from lolat.mlp.recipes import RECIPES, data_sheets
+from lolat.mlp.table import OPTIMIZERS, TIME, parse
 from lolat.report.tables import table_lines
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.mlp.layer_model import Errors, LayerModel
+    from lolat.mlp.layer_model import LayerModel
     from lolat.mlp.networks import NetworkTime
 
-SEED = 0  # of what is drawn: rows that are left out, first weights
+SEED = 0  # of random numbers: the rows that are left out, first weights
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.mlp:fit", "Train a model on a table of measured layers."),
     "predict": ("lolat.cli.mlp:predict", "The time of the layers of a table or a network."),
 }
-"""Each command: where it is, and what it does in a few words."""
+"""Each command: its place, and a few words about it."""
 
 
 @click.group(cls=common.LazyGroup, table=COMMANDS, no_args_is_help=False)
 def mlp() -> None:
     """Predict the time of a layer by a deep network (Justus et al. 2018)."""
-
-
-gpu_facts_option = common.facts_option(more="CSV: name,bandwidth,cores,clock in GB/s, number, MHz.")
-
-# ---- `lolat mlp fit`: a layer model from measured layers.
 
 
 @dataclass(frozen=True)
@@ -61,31 +57,23 @@ class LayerFit:
 @click.argument("table", metavar="CSV", type=click.Path())
 @common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
                help="How it is trained; paper: as in 2018.")  # fmt: skip
-@gpu_facts_option
 @common.output_option(required=True, more="The layer model's file.")
 @common.epochs_option(more="Instead of the recipe's.")
 @common.json_option
-def fit(
-    table: str, recipe: str, facts: str | None, output: Path, epochs: int | None,
-    as_json: bool,
-) -> None:  # fmt: skip
-    """Train a model on CSV: 80 % of its rows, drawn at random; its errors are of the other rows.
+def fit(table: str, recipe: str, output: Path, epochs: int | None, as_json: bool) -> None:
+    """Train a model on 80 % of the rows of CSV, drawn at random; its errors are of 10 % of the others.
 
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/files.md).
     """
     from lolat import __version__
-    from lolat.mlp.devices import DEVICES, known, read_devices
     from lolat.mlp.training import learn, split
 
     common.check_file(output, "output", make_folder=True)
     rows = parse(read_table(table))
-    devices = known(rows["gpu"].tolist(), {**DEVICES, **(read_devices(facts) if facts else {})})
+    devices = data_sheets(dict.fromkeys(rows["gpu"].tolist()))
     train, test = split(len(rows), SEED)
     with common.progress() as bar:
-        model = learn(
-            rows.select(train), RECIPES[recipe], devices, seed=SEED, epochs=epochs,
-            progress=bar,
-        )  # fmt: skip
+        model = learn(rows.select(train), RECIPES[recipe], devices, SEED, epochs, bar)
     errors = evaluate(model, rows.select(test))
     today = datetime.date.today().isoformat()
     about = {**model.training, "table": Path(table).name, "lolat": __version__, "date": today}
@@ -98,20 +86,14 @@ def fit(
 
 
 def error_lines(errors: Evaluation) -> Iterator[str]:
-    """The errors of all rows, of each GPU and of each optimizer."""
+    """A table of the errors of all rows, of each GPU and of each optimizer."""
     optimizers = {"forward only" if n == "none" else n: e for n, e in errors.optimizers.items()}
-    rows = [_error_row(n, e) for n, e in ({"all": errors.all} | errors.gpus | optimizers).items()]
+    rows = [
+        [plain(name), f"{e.rows:,}", digits(e.rmse_ms), percent(e.mean_relative_error),
+         percent(e.median_relative_error)]
+        for name, e in ({"all": errors.all} | errors.gpus | optimizers).items()
+    ]  # fmt: skip
     yield from table_lines(["", "rows", "RMSE, ms", "mean error", "median"], rows)
-
-
-def _error_row(name: str, e: Errors) -> list[str]:
-    errors = percent(e.mean_relative_error), percent(e.median_relative_error)
-    return [plain(name), f"{e.rows:,}", digits(e.rmse_ms), *errors]
-
-
-# ---- `lolat mlp predict`: the layers of a table, or of a network.
-
-COLUMN = "predicted_ms"
 
 
 @dataclass(frozen=True)
@@ -145,67 +127,57 @@ class LayerPredict:
     type=click.Choice(OPTIMIZERS, case_sensitive=False), default="none", more="none: forward only."
 )
 @common.size_option
-@gpu_facts_option
 @common.json_option
 def predict(
     models: tuple[str, ...], layers: str, output: Path | None, gpu: str | None, batch_size: int,
-    optimizer: str, input_size: Any, facts: str | None, as_json: bool,
+    optimizer: str, input_size: Any, as_json: bool,
 ) -> None:  # fmt: skip
     """The time of each layer of a table, or of NETWORK: the sum of its convolutions and dense layers.
 
-    Of a table with times it says the errors too: by GPU, by optimizer.
-    A network needs a model of convolutions and one of dense layers (or the one that it has), and --gpu;
-    what they do not know (pooling, normalization ...) is listed and not in the sum.
+    A table with times gets errors too: by GPU, by optimizer. A network needs --gpu, and a model of
+    convolutions and one of dense layers (or the one that it has); what they do not know (pooling,
+    normalization ...) is listed and not in the sum.
     """
-    from lolat.mlp.devices import read_devices
     from lolat.mlp.networks import network_time
     from lolat.readers import read
 
-    devices = read_devices(facts) if facts else None
     loaded = {model: read_layer_model(model) for model in models}
     if is_table(layers):
         if len(models) > 1:
             raise InputError(f"{len(models)} layer models for a table; expected one")
         common.refuse_given("a network", "gpu", "batch_size", "optimizer", "input_size")
-        answer = _of_table(loaded[models[0]], models[0], layers, output, devices)
+        answer = _of_table(loaded[models[0]], models[0], layers, output)
         common.warn(answer.warnings)
-        common.answer("layer-predict", answer, as_json, table_lines_of(answer))
+        common.answer("layer-predict", answer, as_json, table_answer_lines(answer))
         return
     if gpu is None:
         raise InputError(f"a network needs {arg('gpu')}; a table must be named *.csv or *.csv.gz")
     common.refuse_given("a table", "output")
     by_layer: dict[str, LayerModel] = {model.layer: model for model in loaded.values()}
-    graph = read(layers, input_size)
-    network = network_time(graph, by_layer, gpu, batch_size, optimizer, devices)
+    network = network_time(read(layers, input_size), by_layer, gpu, batch_size, optimizer)
     common.warn(network.warnings)
     common.answer("layer-network", network, as_json, network_lines(network))
 
 
-def _of_table(
-    model: LayerModel, name: str, table: str, output: Path | None, devices: Any
-) -> LayerPredict:
-    """The answer of a table; the file is written."""
-    from lolat.io.writing import write_text
-    from lolat.mlp.table import TIME
-
+def _of_table(model: LayerModel, name: str, table: str, output: Path | None) -> LayerPredict:
+    """Predict the layers of a table, and write the file."""
     if output is not None:
         common.check_file(output, "output", make_folder=True)
     text = read_table(table)
     timed = TIME in text.names and len(text) > 0
     rows = parse(text, model.layer, times=timed)
-    times = model.predict(rows, devices)
+    times = model.predict(rows)
     if output is not None:
-        write_text(output, text.with_column(COLUMN, (f"{t:.6g}" for t in times.tolist())))
+        write_text(output, text.with_column("predicted_ms", (f"{t:.6g}" for t in times.tolist())))
     elif not timed:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")
     return LayerPredict(
         name, table, model.layer, model.recipe, len(rows), str(output) if output else None,
-        evaluate(model, rows, devices) if timed else None,
-        tuple(filter(None, [model.outside(rows)])),
+        evaluate(model, rows) if timed else None, tuple(filter(None, [model.outside(rows)])),
     )  # fmt: skip
 
 
-def table_lines_of(answer: LayerPredict) -> Iterator[str]:
+def table_answer_lines(answer: LayerPredict) -> Iterator[str]:
     """The errors, and the file that is written."""
     if answer.errors is not None:
         yield f"{answer.model}: {answer.layer} layers, recipe {answer.recipe}"
@@ -215,21 +187,15 @@ def table_lines_of(answer: LayerPredict) -> Iterator[str]:
 
 
 def network_lines(network: NetworkTime) -> Iterator[str]:
-    """The sum, each layer, and the operations that are not in it."""
+    """The sum, each layer, and the kinds of operation that are not in it."""
     mode = "forward only" if network.optimizer == "none" else f"training with {network.optimizer}"
     yield f"{plain(network.network)} · batch {network.batch_size} · {plain(network.gpu)} · {mode}"
     layers = plural(len(network.layers), "layer")
     yield f"{milliseconds(network.batch_ms)} a batch: {layers}, each as if alone"
     yield ""
-    rows = [
-        [plain(one.name), milliseconds(one.predicted_ms), percent(one.share)]
-        for one in network.layers
-    ]
+    rows = [[plain(e.name), milliseconds(e.predicted_ms), percent(e.share)] for e in network.layers]
     yield from table_lines(["layer", "time", "share"], rows)
-    groups: dict[tuple[str, str], int] = {}
-    for other in network.not_predicted:
-        groups[other.kind, other.reason] = groups.get((other.kind, other.reason), 0) + 1
-    if groups:
+    if network.not_predicted:
         yield ""
-        kinds = ", ".join(f"{number} {kind}" for (kind, _), number in groups.items())
+        kinds = ", ".join(f"{number} {kind}" for kind, number in network.not_predicted.items())
         yield f"Not in the sum: {kinds}"

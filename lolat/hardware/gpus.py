@@ -39,14 +39,15 @@ GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 class Gpu:
     """A data sheet: GiB, GB/s, TFLOPS, MiB, watts. None: the GPU has no such units, or nobody said it.
 
-    `vector_tflops`: of float32 without units for matrices; `half_tflops`: of float16, and of bfloat16 where
-    `bf16`; `link`: see `lolat.hardware.links`.
+    `cores`: units that add one float32 product per clock; `vector_tflops`: of float32 without units for
+    matrices; `half_tflops`: of float16, and of bfloat16 where `bf16`; `link`: see `lolat.hardware.links`.
     """
 
     name: str
     memory_gib: float | None = None
     bandwidth_gb_s: float | None = None
     multiprocessors: float | None = None
+    cores: float | None = None
     vector_tflops: float | None = None
     fp32_tflops: float | None = None
     tf32_tflops: float | None = None

@@ -1,9 +1,9 @@
-"""A trained network for layers: in its JSON file, asked with numpy alone, and how far off it is."""
+"""A trained layer model: its JSON file, its answers with numpy alone, and its errors."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,66 +13,45 @@ import numpy as np
 
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import Number, Positive, read_json, to_json
+from lolat.io.tables import LONGEST_MS, SHORTEST_MS
 from lolat.io.writing import shown_path, write_bytes
-from lolat.mlp.devices import DEVICES, Device, Devices, key, known
-from lolat.mlp.recipes import RECIPES
-from lolat.mlp.table import COLUMNS, OPTIMIZERS, LayerTable, mapped
+from lolat.mlp.recipes import RECIPES, Device, data_sheets, key
+from lolat.mlp.table import COLUMNS, TIME, LayerTable, mapped
 from lolat.units import one_line, plain
-
-# ---- A multilayer perceptron in numpy: forward only, float32.
-
-
-def _silu(x: np.ndarray) -> np.ndarray:
-    """x / (1 + exp(-x)); exp of a large number is infinite and the quotient 0, as it should be."""
-    with np.errstate(over="ignore"):
-        return x / (1 + np.exp(-x))
-
-
-ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relu": lambda x: np.maximum(x, 0),
-    "silu": _silu,
-    "linear": lambda x: x,
-}
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """f(x W + b): `weights` (in, out) float32, `biases` (out,) float32 or None, f one of ACTIVATIONS."""
+    """f(x W + b): `weights` (in, out) float32, `biases` (out,) float32 or None, f the activation."""
 
     weights: np.ndarray
     biases: np.ndarray | None
-    activation: Literal["relu", "silu", "linear"]
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """(rows, out) float32 for x (rows, in) float32."""
-        output = x @ self.weights
-        if self.biases is not None:
-            output += self.biases
-        return ACTIVATIONS[self.activation](output)
+    activation: Literal["relu", "linear"]
 
 
 def output_of(layers: Iterable[Layer], x: np.ndarray) -> np.ndarray:
-    """(n,) float64: the output of layers, one after the other; x (n, inputs)."""
+    """(n,) float64: the output of layers, one after the other, in float32; x (n, inputs)."""
     x = x.astype(np.float32)
     for layer in layers:
-        x = layer(x)
+        x = x @ layer.weights
+        if layer.biases is not None:
+            x += layer.biases
+        if layer.activation == "relu":
+            x = np.maximum(x, 0)
     return x[:, 0].astype(float)
 
 
-# ---- A layer model, which is its own file.
-
 SCHEMA = "lolat-layer-model"
-VERSION = 1
-LARGEST_BYTES = 256 * 2**20
+VERSION = 2
 _EXPECTED = "expected a layer model (`lolat mlp fit` makes one)"
 
 
 class LayerModel(msgspec.Struct, frozen=True):
-    """A trained model of `lolat mlp fit`.
+    """A trained model of `lolat mlp fit`, as it is in its file.
 
-    `devices`: the GPUs of its training rows by `key`, with the facts used; `mean`, `scale`: (features,) of
-    the standardization; `ranges`: what its training rows covered, [lowest, highest] of a size and the words
-    of the others; `training`: how it was trained: seed, rows, epochs, date ...; `errors`: on rows left out
-    of training, empty where there were none.
+    `devices`: data sheets of the GPUs of its training rows by `key`; `mean`, `scale`: (features,) of the
+    standardization; `ranges`: of its training rows, [lowest, highest] of a size and the words of another
+    column; `training`: how it was trained: seed, rows, epochs, date ...; `errors`: on rows left out of
+    training, empty if there were none.
     """
 
     layer: Literal["convolution", "dense"]
@@ -85,48 +64,40 @@ class LayerModel(msgspec.Struct, frozen=True):
     training: dict[str, Any]
     errors: dict[str, Any]
 
-    def predict(self, table: LayerTable, devices: Devices | None = None) -> np.ndarray:
+    def predict(self, table: LayerTable) -> np.ndarray:
         """(n,) times of the rows in ms, at least 0, in their order.
 
-        `devices`: data sheets of GPUs that neither the model nor gpus.csv has (they count before those).
-        InputError: rows of another kind of layer, of a GPU without a data sheet, or, for a model of one
-        GPU, of another one.
+        InputError: rows of another kind of layer, of a GPU without a data sheet, or of another GPU than the
+        one of the model.
         """
         if table.layer != self.layer:
-            raise InputError(
-                f"the model is of {self.layer} layers and the table of {table.layer} layers; expected "
-                "both of one kind"
-            )
+            kinds = f"the model is of {self.layer} layers and the table of {table.layer} layers"
+            raise InputError(f"{kinds}; expected both of one kind")
         if not len(table):
             return np.zeros(0)
-        recipe, names = RECIPES[self.recipe], dict.fromkeys(table["gpu"].tolist())
-        facts = dict(self.devices)
-        if len(self.devices) > 1:  # then a new one can be asked about
-            facts |= known(names, self._known(devices))
-        elif other := [name for name in names if key(name) not in self.devices]:
-            (only,) = self.devices.values()
+        others = data_sheets({n for n in table["gpu"].tolist() if key(n) not in self.devices})
+        if others and len(self.devices) == 1:
+            own, other = next(iter(self.devices.values())).name, next(iter(others.values())).name
             raise InputError(
-                f"the model is of {only.name} alone and the table has rows of {plain(other[0])}; expected "
-                f"rows of {only.name}, or a model of several GPUs (`lolat mlp fit` of all GPUs of a table)",
+                f"the model is of {own} alone and the table has rows of {other}; expected rows of {own}, "
+                "or a model of several GPUs",
                 code="other-device",
             )
-        features = recipe.features(table, facts, self.devices)
-        output = output_of(self.network, (features - np.array(self.mean)) / np.array(self.scale))
-        return recipe.decode(output, table, facts)
+        recipe = RECIPES[self.recipe]
+        features = recipe.features(table, self.devices | others) - np.array(self.mean)
+        output = output_of(self.network, features / np.array(self.scale))
+        limits = np.log((SHORTEST_MS, LONGEST_MS))
+        return np.exp(output.clip(*limits)) if recipe.is_log else output
 
     def outside(self, table: LayerTable) -> str | None:
-        """One line if rows lie outside the training rows, column by column; else None."""
-        rows = np.zeros(len(table), bool)
-        reasons = []
+        """One line about the rows outside the training rows' ranges, column by column; None without any."""
+        rows, reasons = np.zeros(len(table), bool), []
         for column, seen in self.ranges.items():
-            values = table[column]
-            if all(isinstance(v, str) for v in seen):
-                name: Callable[[str], str] = key if column == "gpu" else str
-                new = ~np.isin(mapped(values, name, str), [name(str(v)) for v in seen])
-                words = ", ".join(plain(str(v)) for v in seen)
+            values = _compared(table, column)
+            if isinstance(seen[0], str):
+                new, words = ~np.isin(values, seen), plain(", ".join(map(str, seen)))
             else:
-                new = (values < seen[0]) | (values > seen[-1])
-                words = f"{seen[0]}..{seen[-1]}"
+                new, words = (values < seen[0]) | (values > seen[1]), f"{seen[0]}..{seen[1]}"
             if new.any():
                 rows |= new
                 reasons.append(f"{column} {words}")
@@ -137,28 +108,23 @@ class LayerModel(msgspec.Struct, frozen=True):
             f"({'; '.join(reasons)})"
         )
 
-    def _known(self, devices: Devices | None) -> Devices:
-        """All GPUs with a data sheet."""
-        return {**DEVICES, **self.devices, **(devices or {})}
-
 
 def ranges(table: LayerTable) -> dict[str, list[Any]]:
     """The ranges of a table: [lowest, highest] of each size, the words of each other column."""
-    covered: dict[str, list[Any]] = {}
-    for name in COLUMNS[table.layer]:
-        values = table[name]
-        sizes = values.dtype.kind in "iu"
-        covered[name] = (
-            [int(values.min()), int(values.max())] if sizes else sorted(set(values.tolist()))
-        )
-    return covered
+    found = {name: np.unique(_compared(table, name)).tolist() for name in COLUMNS[table.layer]}
+    return {n: v if isinstance(v[0], str) else [v[0], v[-1]] for n, v in found.items()}
+
+
+def _compared(table: LayerTable, column: str) -> np.ndarray:
+    """(n,) a column, of GPUs their `key`."""
+    return mapped(table["gpu"], key, str) if column == "gpu" else table[column]
 
 
 def read_layer_model(path: str | Path) -> LayerModel:
-    """The model in a file. ModelFileError, one line that names the path, if it is not a whole one."""
+    """The model in a file; ModelFileError, one line that names the path, if it is not a whole one."""
     source, document = shown_path(path), read_json(path, _EXPECTED)
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA or document.get("version") != VERSION:
+    is_object = isinstance(document, dict)
+    if not is_object or (document.get("schema"), document.get("version")) != (SCHEMA, VERSION):
         raise ModelFileError(f"{source}: is not a layer model of version {VERSION}; {_EXPECTED}")
     try:
         return msgspec.convert(document, LayerModel, dec_hook=_array)
@@ -167,8 +133,7 @@ def read_layer_model(path: str | Path) -> LayerModel:
 
 
 def write_layer_model(path: str | Path, model: LayerModel) -> None:
-    """Put a model at `path` in one step. ModelFileError for a field that JSON cannot hold, InputError where
-    the path is not writable."""
+    """Write a model in one step; InputError if the path is not writable."""
     document = {"schema": SCHEMA, "version": VERSION}
     document |= msgspec.to_builtins(model, enc_hook=_array_document)
     write_bytes(path, to_json(document, plain(str(path))).encode("ascii"))
@@ -189,12 +154,9 @@ def _array(kind: type, document: Any) -> np.ndarray:
     return array
 
 
-# ---- How far predicted times are from measured ones, altogether, by GPU and by optimizer.
-
-
 @dataclass(frozen=True)
 class Errors:
-    """Of n rows: root mean square error, ms, and |predicted / measured - 1|, mean and median."""
+    """Errors of n rows: root mean square, ms, and |predicted / measured - 1|, mean and median."""
 
     rows: int
     rmse_ms: float
@@ -204,7 +166,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Errors of all rows, and of those of each GPU and each optimizer (none: forward only)."""
+    """Errors of all rows, and of the rows of each GPU and each optimizer (none: forward only)."""
 
     all: Errors
     gpus: dict[str, Errors]
@@ -222,19 +184,15 @@ def errors_of(predicted_ms: np.ndarray, measured_ms: np.ndarray) -> Errors:
     )
 
 
-def evaluate(model: LayerModel, table: LayerTable, devices: Devices | None = None) -> Evaluation:
-    """The errors of a model on a table with times; `devices` as in `LayerModel.predict`."""
-    predicted, measured = model.predict(table, devices), table.times_ms
-    sheets = model._known(devices)
-    # By the devices' own names, so that `v100` and `V100` are one group.
-    gpus = mapped(table["gpu"], lambda name: sheets[key(name)].name, str)
+def evaluate(model: LayerModel, table: LayerTable) -> Evaluation:
+    """The errors of a model on a table with times."""
+    predicted, measured = model.predict(table), table[TIME]
+    # One name for each GPU, so that `v100` and `V100` are one group.
+    names = {key(name): name for name in reversed(table["gpu"].tolist())}
+    gpus = mapped(table["gpu"], lambda name: names[key(name)], str)
 
-    def parts(names: np.ndarray, order: Iterable[str]) -> dict[str, Errors]:
-        masks = {name: names == name for name in order}
-        return {n: errors_of(predicted[m], measured[m]) for n, m in masks.items() if m.any()}
+    def parts(column: np.ndarray) -> dict[str, Errors]:
+        masks = {str(group): column == group for group in np.unique(column)}
+        return {group: errors_of(predicted[m], measured[m]) for group, m in masks.items()}
 
-    return Evaluation(
-        errors_of(predicted, measured),
-        parts(gpus, [device.name for device in sheets.values()]),
-        parts(table["optimizer"], OPTIMIZERS),
-    )
+    return Evaluation(errors_of(predicted, measured), parts(gpus), parts(table["optimizer"]))

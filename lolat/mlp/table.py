@@ -1,16 +1,13 @@
-"""Layers as a table, one row per layer and device: read from a file, and what the layers ask for.
+"""Layers as a table, one row per layer and GPU: read from a file, and the work of each row.
 
 The columns are those of the data behind Justus et al. 2018: gpu, batch_size, the layer's sizes, activation,
-optimizer (none: forward only), time_ms_median. Others are not looked at. A file is checked when it is read.
+optimizer (none: forward only), time_ms_median. Other columns are ignored.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count as counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,6 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.io import tables
 
-LAYERS = ("convolution", "dense")
 OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop")
 ACTIVATIONS = ("none", "relu", "tanh", "sigmoid")
 TIME = "time_ms_median"
@@ -30,7 +26,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "dense": ("gpu", "batch_size", "in_features", "out_features", "activation", "optimizer"),
 }  # fmt: skip
-"""What describes a layer, in the order of the files; each must be there."""
+"""The required columns, in the order of the files."""
 
 WORDS = {"padding": ("valid", "same"), "activation": ACTIVATIONS, "optimizer": OPTIMIZERS}
 _FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
@@ -54,13 +50,6 @@ class LayerTable:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.columns[name]
 
-    @property
-    def times_ms(self) -> np.ndarray:
-        """(n,) measured times, ms: the median of the repetitions. InputError where there are none."""
-        if TIME not in self.columns:
-            raise InputError(f"the table has no column {TIME}; expected measured times in it")
-        return self.columns[TIME]
-
     def select(self, rows: np.ndarray) -> LayerTable:
         """The rows of a mask (n,) or of indices (m,), in their order."""
         return LayerTable(self.layer, {name: values[rows] for name, values in self.columns.items()})
@@ -69,26 +58,17 @@ class LayerTable:
 def mapped(
     texts: np.ndarray | Sequence[str], of: Callable[[str], Any], dtype: Any = np.float64
 ) -> np.ndarray:
-    """(n, ...) `of` each of n texts, called once for each that is different."""
-    places: defaultdict[str, int] = defaultdict(counter().__next__)
-    given = texts.tolist() if isinstance(texts, np.ndarray) else texts
-    rows = np.fromiter(map(places.__getitem__, given), np.intp, len(texts))
-    return np.array([of(text) for text in places], dtype)[rows]
-
-
-# ---- Out of a file.
-
-
-def read_table(path: str | Path, layer: str | None = None, times: bool = True) -> LayerTable:
-    """The table in a CSV file, gzipped or not; see `parse`."""
-    return parse(tables.read_table(path), layer, times)
+    """(n, ...) `of` each of n texts, called once per distinct text."""
+    listed = texts.tolist() if isinstance(texts, np.ndarray) else texts
+    distinct = {text: of(text) for text in dict.fromkeys(listed)}
+    return np.array([distinct[text] for text in listed], dtype)
 
 
 def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> LayerTable:
-    """A table from its text. `layer`: the expected kind; None: by its columns.
+    """The layers in a table of text. `layer`: the expected kind; None: by its columns.
 
-    With `times` the measured times must be there, and one row at least; without, they are not looked at.
-    Raises InputError that names the file, the column and the line of what is wrong.
+    With `times` the measured times must be there, and one row at least; without, they are ignored.
+    InputError that names the file, the column and the line of a wrong cell.
     """
     kind = layer or ("dense" if "in_features" in text.names else "convolution")
     needed = (*COLUMNS[kind], *((TIME,) if times else ()))
@@ -99,11 +79,7 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
         )
     if times and not len(text):
         raise InputError(f"{text.source} has no rows; expected one per measured layer")
-    columns = {}
-    for name, cells in zip(text.names, text.columns, strict=True):
-        if name in needed:
-            columns[name] = _column(text, name, cells)
-    table = LayerTable(kind, columns)
+    table = LayerTable(kind, {name: _column(text, name) for name in needed})
     if kind == "convolution":
         bad = (table["padding"] == "valid") & (table["kernel_size"] > table["input_size"])
         if bad.any():
@@ -114,8 +90,9 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
     return table
 
 
-def _column(text: tables.Table, name: str, cells: Sequence[str]) -> np.ndarray:
-    """(n,) a column with a meaning, as numbers or words; InputError for the first wrong cell."""
+def _column(text: tables.Table, name: str) -> np.ndarray:
+    """(n,) a column as numbers or words; InputError for the first wrong cell."""
+    cells = text.columns[text.names.index(name)]
     if name == "gpu":
         values, expected = mapped(cells, str.strip, str), "the name of a GPU"
         good = values != ""
@@ -139,39 +116,28 @@ def _column(text: tables.Table, name: str, cells: Sequence[str]) -> np.ndarray:
     return values
 
 
-# ---- What all rows ask for at once.
+def layer_work(table: LayerTable) -> dict[str, np.ndarray]:
+    """(n,) float64 each, the sizes and the work of n layers at their batch sizes.
 
-
-class LayerWork:
-    """What n layers ask for at their batch sizes, each (n,) float64.
-
-    `size`, `side`: height = width of what is read and written; `window`: of the kernel; `inside`,
-    `outside`: channels; `product`: whether it is a matrix product as it stands (1x1 windows, or one).
-    `input`, `output`, `kernel`: elements read, written, and of the kernel without bias; `depth`: products
-    of an output element; `macs`: of the forward pass. A dense layer is a convolution of one pixel.
+    `size`, `side`: height = width of the input and of the output; `window`: of the kernel; `inside`,
+    `outside`: channels; `pixels`: of the outputs of the batch. `input`, `output`, `kernel`: elements,
+    without bias; `macs`: of the forward pass. A dense layer is a convolution of one pixel.
     """
-
-    def __init__(self, table: LayerTable) -> None:
-        # Floats, as 64-bit integers would overflow for the largest.
-        self.batch = table["batch_size"].astype(float)
-        if table.layer == "dense":
-            self.size = self.side = self.window = self.stride = np.ones(len(table))
-            self.inside, self.outside = (
-                table[f"{way}_features"].astype(float) for way in ("in", "out")
-            )
-            self.product = np.ones(len(table), bool)
-        else:
-            self.size, self.window, self.stride, self.inside, self.outside = (
-                table[c].astype(float)
-                for c in ("input_size", "kernel_size", "stride", "in_channels", "out_channels")
-            )
-            same, whole = table["padding"] == "same", self.window == self.size
-            # TensorFlow's rules for "same" and "valid".
-            positions = np.where(same, self.size, self.size - self.window + 1)
-            self.side = np.ceil(positions / self.stride)
-            self.product = ((self.window == 1) & (self.stride == 1)) | (whole & ~same)
-        self.input = self.batch * self.size**2 * self.inside
-        self.output = self.batch * self.side**2 * self.outside
-        self.depth = self.window**2 * self.inside
-        self.kernel = self.depth * self.outside
-        self.macs = self.output * self.depth
+    # Floats, as 64-bit integers would overflow for the largest.
+    given = {n: v.astype(float) for n, v in table.columns.items() if v.dtype.kind in "iu"}
+    is_dense = table.layer == "dense"
+    inside, outside = (
+        given[f"{d}_features" if is_dense else f"{d}_channels"] for d in ("in", "out")
+    )
+    one = np.ones(len(table))
+    size, window, stride = (given.get(n, one) for n in ("input_size", "kernel_size", "stride"))
+    # TensorFlow's rules for "same" and "valid".
+    lost = 0.0 if is_dense else np.where(table["padding"] == "same", 0.0, window - 1)
+    side = np.ceil((size - lost) / stride)
+    batch, kernel = given["batch_size"], window**2 * inside * outside
+    pixels = batch * side**2
+    return {
+        "batch": batch, "size": size, "side": side, "window": window, "stride": stride,
+        "inside": inside, "outside": outside, "input": batch * size**2 * inside, "pixels": pixels,
+        "output": pixels * outside, "kernel": kernel, "macs": pixels * kernel,
+    }  # fmt: skip

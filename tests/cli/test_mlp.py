@@ -62,12 +62,9 @@ def test_times_are_not_needed_and_quotes_stay(lolat: Command, model: Path, tmp_p
     lolat.refused("mlp", "predict", model, table)  # nothing to say of it
 
 
-def test_a_new_gpu_needs_facts(lolat: Command, model: Path, tmp_path: Path) -> None:
+def test_a_gpu_without_a_data_sheet_is_refused(lolat: Command, model: Path, tmp_path: Path) -> None:
     table = write(tmp_path / "a.csv", rows_of("dense", {"gpu": "X1"}))
     assert "X1" in lolat.refused("mlp", "predict", model, table)
-    facts = tmp_path / "gpus.csv"
-    facts.write_text("name,bandwidth,cores,clock\nX1,100,1000,1000\n")
-    lolat.done("mlp", "predict", model, table, "--facts", facts)
 
 
 def test_bad_input_writes_nothing(lolat: Command, model: Path, tmp_path: Path) -> None:
@@ -86,8 +83,11 @@ def test_a_network(
     ask = ("mlp", "predict", model, convolutions, "net", "--batch-size", 8)
     answer = lolat.answer(*ask, "--gpu", "V100")
     assert answer["batch_ms"] == pytest.approx(8)
-    assert [o["name"] for o in answer["not_predicted"]] == ["pool", "depthwise", "softmax"]
-    assert "Not in the sum: " in lolat.done(*ask, "--gpu", "V100").out
+    assert answer["not_predicted"] == {"max_pool": 1, "depthwise_conv": 1, "softmax": 1}
+    assert (
+        "Not in the sum: 1 max_pool, 1 depthwise_conv, 1 softmax"
+        in lolat.done(*ask, "--gpu", "V100").out
+    )
     assert "--gpu" in lolat.refused(*ask)
 
 
@@ -100,8 +100,10 @@ class Learn:
     def __init__(self) -> None:
         self.question: dict[str, Any] = {}
 
-    def __call__(self, table: Any, recipe: Any, devices: Any, **options: Any) -> Any:
-        self.question = {"table": table, "recipe": recipe, "devices": devices, **options}
+    def __call__(
+        self, table: Any, recipe: Any, devices: Any, seed: int, epochs: int, progress: Any
+    ) -> Any:
+        self.question = {"table": table, "recipe": recipe, "devices": devices, "epochs": epochs}
         return hand_model(table.layer, tuple(devices), covers=table)
 
 

@@ -200,14 +200,9 @@ def calls() -> Iterator[Call]:
     )
     yield Call("learn cpu --output old.json --backend tensorflow")
     yield Call("nas fit nasbench201 cells.csv --output cells2.json")
-    yield Call("mlp fit many_layers.csv --output old.json --epochs 2", {"--facts": "gpu.csv"})
-    yield Call(
-        "mlp predict dense_layers.json layers.csv", {"--output": "new.csv", "--facts": "none.csv"}
-    )
-    yield Call(
-        "mlp predict dense_layers.json convolution_layers.json timm:resnet18 --gpu V100",
-        {"--facts": "gpu.csv"},
-    )
+    yield Call("mlp fit many_layers.csv --output old.json --epochs 2")
+    yield Call("mlp predict dense_layers.json layers.csv", {"--output": "new.csv"})
+    yield Call("mlp predict dense_layers.json convolution_layers.json timm:resnet18 --gpu V100")
 
 
 CALLS = [*calls()]

@@ -189,7 +189,6 @@ def tables() -> dict[str, list[dict[str, object]]]:
                            (("v100", 1000), ("t4", 500))]),
         ("other_facts.csv", [{"device": name, "multiprocessors": 80, "bandwidth_gb_s": 500,
                               "fp32_matrix_gflops": 15000} for name in ("v100", "t4")]),
-        ("gpu.csv", [{"name": "V100", "bandwidth": 100, "cores": 1000, "clock": 1000}]),
         ("scores.csv", [{"arch": a, "score": i} for i, a in enumerate(some_cells(12, seed=2))]),
         ("tiny.csv", [{"arch": a} for a in ("0-1", "1-2", "2-3")]),
         ("few.csv", [{"arch": a} for a in some_cells(3, seed=4)]),

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from lolat.io.tables import parse_table
-from lolat.mlp.devices import DEVICES, key, known
 from lolat.mlp.layer_model import Layer, LayerModel, ranges
-from lolat.mlp.recipes import PAPER
-from lolat.mlp.table import ACTIVATIONS, COLUMNS, OPTIMIZERS, LayerTable, parse
+from lolat.mlp.recipes import PAPER, data_sheets
+from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS, LayerTable, parse
 
 CONVOLUTION = {
     "gpu": "V100", "run": "0", "batch_size": "8", "input_size": "56", "kernel_size": "3",
@@ -69,7 +68,8 @@ def random_rows(
             row["in_channels"], row["out_channels"] = map(str, channels)
             macs = float(row["batch_size"]) * size**2 * float(channels.prod())
             macs *= float(row["kernel_size"]) ** 2
-        time = 0.1 + passes * 1e3 * macs / (0.1 * DEVICES[key(gpu)].peak_macs)
+        (sheet,) = data_sheets([gpu]).values()
+        time = 0.1 + passes * 1e-3 * macs / (0.1 * sheet.cores * sheet.clock_mhz)
         row["time_ms_median"] = f"{time:.6g}"
         found.append(row)
     return found
@@ -94,17 +94,12 @@ def hand_model(
 ) -> LayerModel:
     """A model of the paper's features that answers `slope` times one feature, in ms.
 
-    `covers`: the table whose ranges it claims; by default the plain row's of CONVOLUTION or DENSE.
+    `covers`: the table whose ranges it claims; by default plain rows of `gpus`.
     """
-    columns = {}
-    for name in COLUMNS[layer]:
-        text = ROWS[layer][name]
-        columns[name] = np.array([int(text) if text.isdigit() else text])
-    devices = known(gpus, DEVICES)
-    names = tuple(PAPER.columns(LayerTable(layer, columns), devices, devices))
+    rows, devices = table_of(layer, *({"gpu": gpu} for gpu in gpus)), data_sheets(gpus)
+    names = tuple(PAPER.columns(rows, devices))
     weights = np.zeros((len(names), 1), np.float32)
     weights[names.index(feature)] = slope
-    columns["gpu"] = np.array(list(gpus))
     return LayerModel(
         layer=layer,  # type: ignore[arg-type]
         recipe="paper",
@@ -112,7 +107,7 @@ def hand_model(
         mean=[0.0] * len(names),
         scale=[1.0] * len(names),
         network=[Layer(weights, None, "relu")],
-        ranges=ranges(covers or LayerTable(layer, columns)),
+        ranges=ranges(covers or rows),
         training={"seed": 0},
         errors={},
     )
