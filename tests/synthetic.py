@@ -14,22 +14,22 @@ from lolat.device.predictors.extended import TERMS
 from lolat.fitting.blocks import model_document
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, KINDS, behaviors, count
+from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, MEMBERS, behaviors, count
 
 # Milliseconds per unit of each count, like those of a small CPU.
 TRUE = {"acts": 2e-6, "inp": 1e-6, "flops": 2e-8, "traffic": 8e-7, "weights": 5e-7, "ops": 0.01}
 CALL_MS = 0.15
 OF_SIX = {
-    "flops": KINDS["flops"],
-    "weights": KINDS["weights"],
-    "ops": KINDS["ops"],
+    "flops": MEMBERS["flops"],
+    "weights": MEMBERS["weights"],
+    "ops": MEMBERS["ops"],
     "inp": ("conv_reads", "depthwise_reads"),
     "acts": ("conv_writes", "depthwise_writes"),
-    "traffic": tuple(n for n in KINDS["elements"] if not n.endswith(("_reads", "_writes"))),
+    "traffic": tuple(n for n in MEMBERS["elements"] if not n.endswith(("_reads", "_writes"))),
 }
 OF_SIX = {whole: tuple(n for n in kinds if n in TERMS) for whole, kinds in OF_SIX.items()}
 """The six, each of which is the sum of these kinds, which have terms in the formula."""
-STAYS = {"weights", "ops", *KINDS["weights"], *KINDS["ops"]}  # at any batch size
+STAYS = {"weights", "ops", *MEMBERS["weights"], *MEMBERS["ops"]}  # at any batch size
 
 
 def counts(blocks: int, seed: int = 0) -> dict[str, np.ndarray]:

@@ -23,13 +23,13 @@ from benchmarks.zoo import measure
 from benchmarks.zoo.judge import HALVES, key, visits
 from lolat.device.predictors.extended import APART, FAMILY, LEFT_OUT, TERMS
 from lolat.fitting.least_squares import SPREAD, fit_families, fit_relative, point_weights
-from lolat.graph.counts import COLUMNS, FEATURES, KINDS, MEANINGS, count
+from lolat.graph.counts import COLUMNS, FEATURES, MEANINGS, MEMBERS, count
 from microbench.timing import levels
 
 FOLDER = Path(__file__).resolve().parent / "results" / "epyc-26-2"
 ALL = tuple(n for n in COLUMNS if n in (*TERMS, *LEFT_OUT))
 OF = {**APART, **FAMILY}
-COMPUTING = {*KINDS["flops"], "exps", "gelus"}
+COMPUTING = {*MEMBERS["flops"], "exps", "gelus"}
 STARTING = {n for n in ALL if MEANINGS[n].group == "ops"}
 CAP = 0.4  # an error, as a logarithm, counts as no more where the mean is told
 TURNS = 8  # in which it is settled what takes longer
@@ -166,7 +166,7 @@ def variants() -> Iterator[tuple[str, Variant]]:
         yield f"without `{term}`", drawn([t for t in TERMS if t != term])
     for term in LEFT_OUT:
         yield f"with `{term}` too", drawn([*TERMS, term])
-    for family, kinds in KINDS.items():
+    for family, kinds in MEMBERS.items():
         yield f"one cost for {family}", drawn(TERMS, one=[t for t in TERMS if t in kinds])
     yield "all cost what their family does", drawn(TERMS, 1e-3)
     yield "half as far from families", drawn(TERMS, SPREAD / 2)
@@ -175,7 +175,7 @@ def variants() -> Iterator[tuple[str, Variant]]:
     yield "drawn to a rate and a bandwidth", drawn(TERMS, of=bandwidth)
     yield "relative errors, drawn to nothing", relative([[t] for t in TERMS])
     yield "relative errors, six counts", relative([[t] for t in FEATURES])
-    yield "relative errors, four families", relative([*KINDS.values()])
+    yield "relative errors, four families", relative([*MEMBERS.values()])
     yield "longer of computing and moving", longer
 
 

@@ -13,7 +13,7 @@ from lolat.device.predictors.extended import FAMILY, Extended
 from lolat.device.rates import Rates, rates_of
 from lolat.device.running import mode_of
 from lolat.device.state import State, ago, moment
-from lolat.graph.counts import KINDS, MEANINGS
+from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.graph.modes import COMPILED
 from lolat.units import milliseconds, percent, plain
 
@@ -201,7 +201,7 @@ def families_of(formula: Extended) -> Families:
     for family, (words, why) in FAMILIES.items():
         common = formula.families.get(family, 0.0)
         kinds = [_rate(n, ms, common) for n, ms in cost.items() if FAMILY.get(n) == family]
-        number, per = PER[MEANINGS[KINDS[family][0]].unit]
+        number, per = PER[MEANINGS[MEMBERS[family][0]].unit]
         kinds.sort(key=lambda kind: -kind.ms)
         families.append(Family(Rate(family, words, common * number, per, why), tuple(kinds)))
     besides = tuple(_rate(n, ms) for n, ms in cost.items() if n not in FAMILY)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lolat.arrays import np
 from lolat.device.predictors.extended import APART, FAMILY, TERMS, Extended
 from lolat.fitting.least_squares import fit_families, fit_relative, point_weights
-from lolat.graph.counts import FEATURES, KINDS
+from lolat.graph.counts import FEATURES, MEMBERS
 
 
 def fit_extended(
@@ -46,7 +46,7 @@ def family_rates(names: Sequence[str], slopes: np.ndarray, counts: np.ndarray) -
     `names`: (terms,); `slopes`: (terms,), ms; `counts`: (points, terms).
     """
     rates = {}
-    for family in KINDS:
+    for family in MEMBERS:
         at = [i for i, name in enumerate(names) if FAMILY.get(name) == family]
         number = counts[:, at].sum()
         rates[family] = float((counts[:, at] @ slopes[at]).sum() / number) if number else 0.0

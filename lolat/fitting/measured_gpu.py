@@ -34,7 +34,7 @@ from lolat.fitting.points import Point, blocks_of, times
 from lolat.fitting.times import Times, seen_specs
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
-from lolat.graph.work import Work, work_of
+from lolat.graph.work import Workload, work_of
 from lolat.hardware.sheets import OFF_OF_FASTEST, Specs, listed_specs
 
 FOLDS = 8  # of blocks, each left out with all its batch sizes
@@ -49,7 +49,7 @@ LEAST_HOSTED = 5  # blocks for which the host decides, to tell what a start take
 class Measured:
     """Points of a GPU: the work of each and its ms."""
 
-    parts: Sequence[Work]
+    parts: Sequence[Workload]
     latency_ms: np.ndarray
 
     def take(self, which: np.ndarray) -> Measured:

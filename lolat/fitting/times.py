@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lolat.errors import InputError, arg
-from lolat.graph.work import Work
+from lolat.graph.work import Workload
 from lolat.hardware.gpus import Gpu
 from lolat.hardware.sheets import OFF_OF_FASTEST, OFF_OF_NOTHING, Specs
 
@@ -24,14 +24,14 @@ class Times:
     times; `whole`: (times,) of a network, not of a step alone.
     """
 
-    work: Work
+    work: Workload
     owner: np.ndarray
     often: np.ndarray
     latency_ms: np.ndarray
     whole: np.ndarray
 
     @classmethod
-    def of(cls, parts: Sequence[Work], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
+    def of(cls, parts: Sequence[Workload], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
         """`parts`: the work of each time. Steps of a network that are equal are taken together."""
         distinct, owners, often = [], [], []
         for i, part in enumerate(parts):
@@ -43,7 +43,7 @@ class Times:
             owners.append(np.full(len(first), i))
             often.append(count)
         return cls(
-            Work.joined(distinct),
+            Workload.joined(distinct),
             np.concatenate([np.zeros(0, int), *owners]),
             np.concatenate([np.zeros(0), *often]),
             np.asarray(latency_ms, float),

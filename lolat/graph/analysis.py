@@ -17,7 +17,7 @@ from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import PRODUCTS, VIEWS, kind_of
-from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, SIZES, Mode, Plan
+from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, SIZES, Lowering, Mode
 from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
@@ -67,7 +67,7 @@ def channels(graph: Graph, operation: Operation) -> int:
 def element_bytes(graph: Graph, mode: Mode | None = None) -> list[float]:
     """(tensors,) bytes of an element: as the network has it, or as a device runs it in half precision."""
     if mode is not None and mode.half:
-        return Plan(graph, replace(mode, launch=EAGER)).sizes
+        return Lowering(graph, replace(mode, launch=EAGER)).sizes
     return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
 
 

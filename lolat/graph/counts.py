@@ -149,7 +149,7 @@ MEANINGS: dict[str, Meaning] = {
 COLUMNS = Count._fields
 FEATURES = COLUMNS[:6]
 EXTRAS = COLUMNS[6:]
-KINDS: dict[str, tuple[str, ...]] = {
+MEMBERS: dict[str, tuple[str, ...]] = {
     family: tuple(name for name, meaning in MEANINGS.items() if meaning.family == family)
     for family in ("flops", "weights", "elements", "ops")
 }
@@ -166,7 +166,7 @@ STREAMED_FROM = 2**22  # elements: 16 MiB of float32
 # ---- The formulas
 
 
-class Work(NamedTuple):
+class Sizes(NamedTuple):
     """An operation of a `kind`: the elements that it reads and writes at a batch size, by tensor.
 
     `single`: elements of the first output at batch size 1.
@@ -179,21 +179,21 @@ class Work(NamedTuple):
     single: int
 
 
-Formula = Callable[[Work], Count]
+Formula = Callable[[Sizes], Count]
 
 
-def _of_kind(w: Work, traffic: int, ops: int = 1, **more: int) -> Count:
+def _of_kind(w: Sizes, traffic: int, ops: int = 1, **more: int) -> Count:
     """Traffic and operations, as the kind of operation has them, and other counts."""
     kind = kind_of(w.kind)
     return Count(traffic=traffic, ops=ops, **{kind.elements: traffic, kind.ops: ops}, **more)
 
 
-def _traffic(w: Work) -> Count:
+def _traffic(w: Sizes) -> Count:
     """Reads its inputs, writes its outputs, multiplies nothing that counts."""
     return _of_kind(w, sum(w.ins) + sum(w.outs))
 
 
-def _exponential(w: Work) -> Count:
+def _exponential(w: Sizes) -> Count:
     results = sum(w.outs)
     return _traffic(w)._replace(exps=results, gelus=results * (w.kind in ("gelu", "erf")))
 
@@ -203,7 +203,7 @@ def _pool(column: str) -> Formula:
     return lambda w: _traffic(w)._replace(**{column: w.outs[0] * prod(w.attributes["kernel"])})
 
 
-def _convolution(w: Work) -> Count:
+def _convolution(w: Sizes) -> Count:
     """Each output element sums kernel x (input channels / groups) products.
 
     A transposed one multiplies each input element into kernel x (output channels / groups) outputs.
@@ -236,7 +236,7 @@ def _convolution(w: Work) -> Count:
     )  # fmt: skip
 
 
-def _dense(w: Work) -> Count:
+def _dense(w: Sizes) -> Count:
     """Each output element sums `in_features` products; kernels, of all experts, are read once a pass."""
     a = w.attributes
     macs, weights = w.outs[0] * a["in_features"], a["out_features"] * (a["in_features"] + a["bias"])
@@ -248,13 +248,13 @@ def _dense(w: Work) -> Count:
     return _of_kind(w, w.ins[0] + w.outs[0], **more)
 
 
-def _matmul(w: Work) -> Count:
+def _matmul(w: Sizes) -> Count:
     """Each output element sums `contracted` products of two activations."""
     macs = w.outs[0] * w.attributes["contracted"]
     return _traffic(w)._replace(flops=macs, product_macs=macs)
 
 
-def _attention(w: Work) -> Count:
+def _attention(w: Sizes) -> Count:
     """softmax(queries x keys' [x scale] [+ mask]) x values: two products and what runs between them.
 
     Inputs: queries, keys, values and, where there is one, the mask that is added to the scores. The first
@@ -287,7 +287,7 @@ def _recurrent(step_traffic: int, biases: int) -> Formula:
     `biases` vectors of gates x units are learned, unless `bias_vectors` says how many.
     """
 
-    def formula(w: Work) -> Count:
+    def formula(w: Sizes) -> Count:
         a, gates = w.attributes, GATES[w.kind]
         units, features = a["units"], a["in_features"]
         sequences = w.ins[0] // features  # batch x steps
@@ -421,7 +421,7 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
         for tensors in (operation.inputs, operation.outputs)
     )
     single = graph.tensors[operation.outputs[0]].elements()
-    work = Work(operation.kind, operation.attributes, ins, outs, single)
+    work = Sizes(operation.kind, operation.attributes, ins, outs, single)
     try:
         counts = FORMULAS.get(operation.kind, _traffic)(work)
         if min(counts) < 0 or (operation.kind not in VIEWS and 0 in outs):

@@ -120,7 +120,7 @@ Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 
 @dataclass
-class Plan:
+class Lowering:
     """How a graph runs in a mode.
 
     `floats`: (tensors,) whether one is of floats; `sizes`: bytes of an element; `groups`: operations that

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds
 from lolat.graph.kinds import GATES, VIEWS, kind_of
-from lolat.graph.modes import Mode, Pairs, Plan
+from lolat.graph.modes import Lowering, Mode, Pairs
 
 # ---- The classes of operations that `predictors.kernels` tells apart, and the terms of each; no more.
 
@@ -48,7 +48,7 @@ ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and 
 
 
 class Step(NamedTuple):
-    """A row of `works`: what a step asks of the device."""
+    """A row of `lower`: what a step asks of the device."""
 
     operation: int  # of the graph
     kind: int  # an index into CLASSES
@@ -70,7 +70,7 @@ ATTENTION_BACKWARD = 2.5  # as many multiply-accumulates: the scores are compute
 DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a byte of mask
 
 
-class Work(NamedTuple):
+class Workload(NamedTuple):
     """Of steps, each (steps,): `kind`, an index into CLASSES; the product's `number`, `rows`, `columns`,
     `depth`, 0 where there is none; `bytes` read and written; `operation`: the one of the graph;
     `backward`: of the backward pass.
@@ -90,25 +90,25 @@ class Work(NamedTuple):
         """(steps,) multiply-accumulates of the products."""
         return self.number * self.rows * self.columns * self.depth
 
-    def take(self, which: np.ndarray) -> Work:
+    def take(self, which: np.ndarray) -> Workload:
         """Some of the steps."""
-        return Work(*(array[which] for array in self))
+        return Workload(*(array[which] for array in self))
 
     @classmethod
-    def joined(cls, parts: Sequence[Work]) -> Work:
+    def joined(cls, parts: Sequence[Workload]) -> Workload:
         """The steps of several, one after the other."""
         parts = parts or [at(np.zeros((0, len(COLUMNS))), 1)]
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def at(table: np.ndarray, batch_size: int) -> Work:
-    """The steps of a table of `works` at a batch size."""
+def at(table: np.ndarray, batch_size: int) -> Workload:
+    """The steps of a table of `lower` at a batch size."""
     column = dict(zip(COLUMNS, table.T, strict=True))
 
     def grown(name: str, how: int) -> np.ndarray:
         return column[name] * np.where(column["growing"] == how, batch_size, 1)
 
-    return Work(
+    return Workload(
         kind=column["kind"].astype(int),
         number=grown("number", GROW_NUMBER),
         rows=grown("rows", GROW_ROWS),
@@ -120,19 +120,19 @@ def at(table: np.ndarray, batch_size: int) -> Work:
     )
 
 
-def work_of(graph: Graph, batch_size: int = 1, mode: Mode | None = None) -> Work:
+def work_of(graph: Graph, batch_size: int = 1, mode: Mode | None = None) -> Workload:
     """The work of a graph at `batch_size`; the table behind it is kept with the graph."""
     mode = mode or Mode()
     tables: dict[Mode, np.ndarray] = graph.cache.setdefault("works", {})
     if mode not in tables:
-        tables[mode] = works(graph, mode)
+        tables[mode] = lower(graph, mode)
     return at(tables[mode], batch_size)
 
 
-def works(graph: Graph, mode: Mode) -> np.ndarray:
+def lower(graph: Graph, mode: Mode) -> np.ndarray:
     """(steps, COLUMNS) of a graph, for any batch size: what `at` takes, and a cache on disk keeps."""
-    plan = Plan(graph, mode)
-    steps = _Steps(plan)
+    lowering = Lowering(graph, mode)
+    steps = _Steps(lowering)
     for position, operation in enumerate(graph.operations):
         steps.operation = position
         if operation.kind == "attention":
@@ -145,19 +145,19 @@ def works(graph: Graph, mode: Mode) -> np.ndarray:
                 steps.view()
             continue
         if not mode.fused:  # what autocast converts before an operation, a step each
-            for tensor, have, want in plan.conversions(operation):
+            for tensor, have, want in lowering.conversions(operation):
                 steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
         if operation.kind in kinds.PRODUCTS:
             steps.product(operation)
         elif not mode.fused:
             kind = kind_of(operation.kind)
-            steps.moves(kind.work, *plan.eager(operation), kind.backward)
-    for group in plan.groups:
+            steps.moves(kind.work, *lowering.eager(operation), kind.backward)
+    for group in lowering.groups:
         steps.operation = group[-1]
         names = {kind_of(graph.operations[i].kind).work for i in group}
         slowest = next((x for x in SLOWEST if x in names), ELEMENTS)
         back = 2.0 if slowest in (NORM, GROUP_NORM) else 1.0
-        steps.moves(slowest, *plan.together(group), back)
+        steps.moves(slowest, *lowering.together(group), back)
     if mode.training:
         for tensor in graph.outputs:  # the loss: a cross-entropy, softmax and its gradient
             steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], kind_of("softmax").backward)
@@ -170,10 +170,11 @@ SLOWEST = (NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
 
 
 class _Steps:
-    """Collects the rows of `works`, and how much more the backward pass of each reads and writes."""
+    """Collects the rows of `lower`, and how much more the backward pass of each reads and writes."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.tensors, self.size = plan, plan.graph.tensors, 2 if plan.mode.half else 4
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering, self.tensors = lowering, lowering.graph.tensors
+        self.size = 2 if lowering.mode.half else 4  # bytes of an element that a product reads
         self.operation = 0
         self.rows: list[Step] = []
         self.backs: list[float] = []
@@ -189,10 +190,10 @@ class _Steps:
 
     def moves(self, name: str, reads: Pairs, writes: Pairs, back: float = 1.0) -> None:
         """A step that only moves."""
-        moved = self.plan.bytes_of([*reads, *writes])
+        moved = self.lowering.bytes_of([*reads, *writes])
         if any(moved):
             self.add(name, NO_PRODUCT, 0, moved, back)
-        elif not self.plan.mode.fused:
+        elif not self.lowering.mode.fused:
             self.view()
 
     def view(self) -> None:
@@ -202,13 +203,13 @@ class _Steps:
     def dropout(self, operation: Operation) -> None:
         """What is drawn at random in training; free in inference."""
         tensor = operation.inputs[0]
-        self.moves(ELEMENTS, [(tensor, DROPPED * self.plan.sizes[tensor])], [])
+        self.moves(ELEMENTS, [(tensor, DROPPED * self.lowering.sizes[tensor])], [])
 
     def back(self) -> None:
         """The backward pass, a step for each gradient: of what a product read, where that is not the
         network's input, and of its weights.
         """
-        graph = self.plan.graph
+        graph = self.lowering.graph
         for step, factor in list(zip(self.rows, self.backs, strict=True))[::-1]:
             name, back = CLASSES[step.kind], step._replace(backward=True)
             if name == ATTENTION:
@@ -231,7 +232,9 @@ class _Steps:
             ATTENTION,
             (number, high, wide, a["head_size"] + a["value_size"]),  # both products
             GROW_NUMBER if query.batched else 0,
-            self.plan.bytes_of([(t, self.size) for t in (*operation.inputs, operation.outputs[0])]),
+            self.lowering.bytes_of(
+                [(t, self.size) for t in (*operation.inputs, operation.outputs[0])]
+            ),
         )
 
     def product(self, operation: Operation) -> None:
@@ -261,9 +264,11 @@ class _Steps:
                 places = source.elements() / a["in_channels"]
                 product = (kernels, places, window * outside, inside)
             if a.get("pad_before"):  # a copy of its own
-                pair = (reads[0], self.plan.sizes[reads[0]])
-                self.add(MOVES, NO_PRODUCT, 0, self.plan.bytes_of([pair, pair]))
-        fixed, sample = self.plan.bytes_of([(t, self.size) for t in (*reads, operation.outputs[0])])
+                pair = (reads[0], self.lowering.sizes[reads[0]])
+                self.add(MOVES, NO_PRODUCT, 0, self.lowering.bytes_of([pair, pair]))
+        fixed, sample = self.lowering.bytes_of(
+            [(t, self.size) for t in (*reads, operation.outputs[0])]
+        )
         weights = kernels * product[2] * (product[3] + bool(a.get("bias"))) * self.size
         self.add(name, product, growing if out.batched else 0, (fixed + weights, sample))
 

@@ -7,7 +7,7 @@ from shlex import quote
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
 from lolat.device.budget import BudgetAnswer, value_words
-from lolat.graph.counts import KINDS, MEANINGS
+from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.report.prediction import latency, note_lines, room_lines, totals
 from lolat.report.rows import TERMS, named_parts, short_name
 from lolat.report.tables import table_lines
@@ -16,9 +16,9 @@ from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
 """Terms whose rate is of one operation, not of a million."""
 SIZES = (
-    ("flops", *KINDS["flops"]),
-    ("acts", "inp", "traffic", *KINDS["elements"]),
-    ("weights", *KINDS["weights"]),
+    ("flops", *MEMBERS["flops"]),
+    ("acts", "inp", "traffic", *MEMBERS["elements"]),
+    ("weights", *MEMBERS["weights"]),
 )
 """MACs, elements and weights: a formula has the count itself, or its kinds."""
 TOP_BLOCKS = 5

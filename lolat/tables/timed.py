@@ -22,7 +22,7 @@ from lolat.graph.analysis import parameters, trained_whole
 from lolat.graph.counts import COLUMNS as COUNTS
 from lolat.graph.counts import count
 from lolat.graph.modes import MODE_COLUMNS, Mode
-from lolat.graph.work import COLUMNS, Work, at, works
+from lolat.graph.work import COLUMNS, Workload, at, lower
 from lolat.io.documents import read_json
 from lolat.io.progress import Warn
 from lolat.io.tables import (
@@ -358,7 +358,7 @@ class Counted:
     counts: np.ndarray
     parameters: float
 
-    def work(self, batch_size: int) -> Work:
+    def work(self, batch_size: int) -> Workload:
         """Its steps at a batch size."""
         return at(self.steps, batch_size)
 
@@ -416,7 +416,7 @@ def _read(
 def _packed(mode: Mode, graph: Graph) -> np.ndarray:
     counts = count(trained_whole(graph) if mode.training else graph)
     totals = [counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)]
-    return np.concatenate([[float(parameters(graph))], *totals, works(graph, mode).ravel()])
+    return np.concatenate([[float(parameters(graph))], *totals, lower(graph, mode).ravel()])
 
 
 def _unpacked(network: Network, array: np.ndarray) -> Counted:

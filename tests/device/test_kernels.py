@@ -15,7 +15,7 @@ from lolat.device.predictors import from_dict
 from lolat.device.predictors import kernels as k
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
-from lolat.graph.work import CLASSES, PRODUCTS, Work
+from lolat.graph.work import CLASSES, PRODUCTS, Workload
 
 RATE, BANDWIDTH, MOVING_BANDWIDTH = 3e6, 2e5, 3e5
 LAUNCH_MS, STEP_MS = 0.011, 0.002
@@ -33,11 +33,11 @@ PRODUCT_ROWS: list[tuple[float, ...]] = [
 ]
 
 
-def work_of(rows: list[tuple[float, ...]], *names: str) -> Work:
+def work_of(rows: list[tuple[float, ...]], *names: str) -> Workload:
     """Steps of these sizes and bytes; `names`: their classes, or the one of all."""
     number, high, wide, deep, moved = np.array(rows, float).T
     kinds = np.resize([CLASSES.index(n) for n in names or (c.DENSE,)], len(rows))
-    return Work(kinds, number, high, wide, deep, moved, kinds * 0, kinds < 0)
+    return Workload(kinds, number, high, wide, deep, moved, kinds * 0, kinds < 0)
 
 
 def classes(of_product: Mapping[str, float] | None = None, **others: Any) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from lolat.device.predictors.nearby import (
     near_factors,
     near_rows,
 )
-from lolat.graph.work import Work
+from lolat.graph.work import Workload
 
 
-def products(shapes: np.ndarray) -> Work:
+def products(shapes: np.ndarray) -> Workload:
     none = np.zeros(len(shapes))
-    return Work(none.astype(int), *shapes.T, none, none.astype(int), none > 0)
+    return Workload(none.astype(int), *shapes.T, none, none.astype(int), none > 0)
 
 
 def drawn(number: int, seed: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from lolat.device.predictors.kernels import Kernels
 from lolat.errors import InputError
 from lolat.graph import GraphBuilder
 from lolat.graph import work as c
-from lolat.graph.work import CLASSES, PRODUCTS, Work
+from lolat.graph.work import CLASSES, PRODUCTS, Workload
 from lolat.io.paths import list_models
 
 SHEETS = {
@@ -46,13 +46,13 @@ def sheet(name: str) -> dict[str, str]:
     return next(row for row in csv.DictReader(lines) if row["name"] == gpu)
 
 
-def of_every_class(size: int, depth: int) -> Work:
+def of_every_class(size: int, depth: int) -> Workload:
     """A step of each class: products of `size` x `depth` by `depth` x `size`; else 256 `size`**2 bytes."""
     is_product = np.isin(CLASSES, [*PRODUCTS])
     ones, kind = np.ones(len(CLASSES)), np.arange(len(CLASSES))
     sides = [np.where(is_product, n, 0.0) for n in (1, size, size, depth)]
     moved = np.where(is_product, 2.0 * size * (size + 2 * depth), 256.0 * size**2)
-    return Work(kind, *sides, moved * ones, kind * 0, kind < 0)
+    return Workload(kind, *sides, moved * ones, kind * 0, kind < 0)
 
 
 def answered(model: Model) -> Iterator[str]:

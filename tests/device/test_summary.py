@@ -8,7 +8,7 @@ import pytest
 from lolat.device.predictors.extended import TERMS, Extended
 from lolat.device.summary import FAMILIES, PER, families_of
 from lolat.fitting.extended import fit_extended
-from lolat.graph.counts import COLUMNS, KINDS, MEANINGS
+from lolat.graph.counts import COLUMNS, MEANINGS, MEMBERS
 
 
 def test_families_by_hand() -> None:
@@ -42,7 +42,7 @@ def test_a_device_has_every_term_once() -> None:
     kinds = [kind for family in found.families for kind in family.kinds]
     assert sorted(k.name for k in (*kinds, *found.besides)) == sorted(TERMS)
     for family in found.families:
-        names = [name for name in KINDS[family.rate.name] if name in TERMS]
+        names = [name for name in MEMBERS[family.rate.name] if name in TERMS]
         assert sorted(k.name for k in family.kinds) == sorted(names)
         known = formula.coefficients
         number = {n: counts[:, COLUMNS.index(n)].sum() for n in names}

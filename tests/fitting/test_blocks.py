@@ -18,7 +18,7 @@ from lolat.fitting.blocks import (
 from lolat.fitting.cross_validation import errors
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.points import Point, matrix, times
-from lolat.graph.counts import FEATURES, KINDS
+from lolat.graph.counts import FEATURES, MEMBERS
 from tests import synthetic
 
 THREE = ("acts", "inp", "flops")
@@ -51,7 +51,7 @@ def test_all_counts_give_both_predictors() -> None:
     found = coefficients(document, "extended")
     assert set(found) == {*TERMS, "call"}
     for feature in ("flops", "weights", "ops"):  # whatever kind, they cost the same
-        for kind in set(KINDS[feature]) & set(TERMS):
+        for kind in set(MEMBERS[feature]) & set(TERMS):
             assert found[kind] == pytest.approx(synthetic.TRUE[feature], rel=0.3), kind
     six = document["predictors"]["extended"]["six_counts"]["coefficients"]
     for feature in FEATURES:

@@ -10,7 +10,7 @@ import pytest
 from lolat.device.predictors.extended import APART, TERMS
 from lolat.fitting.extended import fit_extended
 from lolat.fitting.points import Point, matrix, times
-from lolat.graph.counts import COLUMNS, FEATURES, KINDS
+from lolat.graph.counts import COLUMNS, FEATURES, MEMBERS
 from tests import synthetic
 
 TRUE = tuple(synthetic.TRUE[f] for f in FEATURES)
@@ -39,7 +39,7 @@ def test_where_one_kind_is_not_known_the_formula_is_that_of_six_counts() -> None
 OF_KINDS = {
     name: rate * (1.0 + 0.5 * (i % 5 - 1))
     for family, rate in {"flops": 2e-8, "weights": 5e-7, "elements": 1e-6, "ops": 0.01}.items()
-    for i, name in enumerate(n for n in KINDS[family] if n in TERMS)
+    for i, name in enumerate(n for n in MEMBERS[family] if n in TERMS)
 }
 
 
@@ -60,7 +60,7 @@ def test_kinds_are_told_apart() -> None:
     assert found.features == TERMS == tuple(c for c in COLUMNS if c in TERMS)
     assert not set(FEATURES) & set(TERMS)
     named = found.coefficients
-    off = {n: named[n] / rate - 1 for n, rate in OF_KINDS.items() if n not in KINDS["weights"]}
+    off = {n: named[n] / rate - 1 for n, rate in OF_KINDS.items() if n not in MEMBERS["weights"]}
     assert np.median(np.abs(list(off.values()))) < 0.05
     assert max(map(abs, off.values())) < 0.4
     new = of_kinds(100, seed=9)
@@ -80,7 +80,7 @@ def test_what_no_point_has_is_not_known_to_cost_anything() -> None:
     found = fit_extended(counts, times(points), COLUMNS)
     cost = found.coefficients
     assert [cost[n] for n in names] == [0.0] * len(names)
-    macs = [cost[n] for n in KINDS["flops"] if n in TERMS and n != "spatial_macs"]
+    macs = [cost[n] for n in MEMBERS["flops"] if n in TERMS and n != "spatial_macs"]
     assert min(macs) < cost["spatial_macs"] < max(macs)
 
 

@@ -17,7 +17,7 @@ from lolat.graph import Graph, GraphBuilder, Operation
 from lolat.graph.counts import (
     COLUMNS,
     FORMULAS,
-    KINDS,
+    MEMBERS,
     behavior,
     count,
 )
@@ -348,10 +348,10 @@ def test_counts_of_a_graph(graph: Graph, batch: int) -> None:
     # Operation by operation, so that nothing that is missing in one can be too much in another.
     for row in rows.tolist():
         named = dict(zip(COLUMNS, row, strict=True))
-        sums = {family: sum(named[n] for n in names) for family, names in KINDS.items()}
+        sums = {family: sum(named[n] for n in names) for family, names in MEMBERS.items()}
         elements = named["acts"] + named["inp"] + named["traffic"]
         assert sums == {n: named[n] for n in ("flops", "weights", "ops")} | {"elements": elements}
-        for names in KINDS.values():
+        for names in MEMBERS.values():
             of = {n for n in names if named[n]}
             both = [{"conv_reads", "conv_writes"}, {"depthwise_reads", "depthwise_writes"}]
             assert len(of) <= 1 or named["product_macs"] or of in both  # attention is several

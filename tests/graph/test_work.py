@@ -11,7 +11,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph import work as c
 from lolat.graph.kinds import KINDS
 from lolat.graph.modes import SIZES, Mode
-from lolat.graph.work import Work, at, work_of, works
+from lolat.graph.work import Workload, at, lower, work_of
 from tests.synthetic import one
 
 HALF, AMP, COMPILED = Mode("float16"), Mode("amp"), Mode("amp", "compiled")
@@ -55,7 +55,7 @@ def chain(*kinds: str) -> Graph:
     return b.build([x])
 
 
-def named(work: Work) -> list[tuple[str, float]]:
+def named(work: Workload) -> list[tuple[str, float]]:
     """(class, bytes) of each step."""
     steps = zip(work.kind, work.bytes, strict=True)
     return [(c.CLASSES[k] if n else VIEW, float(n)) for k, n in steps]
@@ -210,8 +210,8 @@ def test_products_of_vectors_and_of_what_does_not_grow() -> None:
 
 def test_no_steps_and_several_one_after_the_other() -> None:
     one = work_of(convolutional(), 2)
-    assert len(Work.joined([]).kind) == 0
-    both = Work.joined([one, Work.joined([]), one.take(np.array([4]))])
+    assert len(Workload.joined([]).kind) == 0
+    both = Workload.joined([one, Workload.joined([]), one.take(np.array([4]))])
     assert named(both) == [*named(one), named(one)[4]]
     assert list(both.backward) == [False] * 7
 
@@ -235,7 +235,7 @@ def test_a_recurrent_layer_multiplies_at_every_step() -> None:
 @pytest.mark.parametrize("mode", [Mode(), AMP, COMPILED])
 def test_a_table_is_for_every_batch_size(mode: Mode) -> None:
     for graph in (convolutional(), attention()):
-        table = works(graph, mode)
+        table = lower(graph, mode)
         one, eight = at(table, 1), at(table, 8)
         assert list(eight.macs) == pytest.approx(list(8 * one.macs))
         fixed = table[:, 7]

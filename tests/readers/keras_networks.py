@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lolat.graph import Graph
-from lolat.graph.counts import KINDS, Count, count
+from lolat.graph.counts import MEMBERS, Count, count
 from lolat.readers.keras import import_keras, read_model, without_weights
 from tests.readers.counting import check as check
 from tests.readers.counting import kinds as kinds
@@ -48,7 +48,7 @@ def check_families(graph: Graph, batch_size: int = 3) -> None:
     """Whatever the network: the kinds of a family add up to what the family counts."""
     counts = count(graph).total(batch_size)._asdict()
     counts["elements"] = counts["acts"] + counts["inp"] + counts["traffic"]
-    for family, names in KINDS.items():
+    for family, names in MEMBERS.items():
         assert sum(counts[n] for n in names) == counts[family]
 
 

@@ -1,7 +1,8 @@
 """The extended formula: the published one, plus the traffic, weights and operations of whole networks.
 
 A whole network is one call but hundreds of operations, and much of a modern network's time is not
-convolution. Where points tell kinds of operations apart (`lolat.graph.counts.KINDS`), so does the formula.
+convolution. Where points tell kinds of operations apart (`lolat.graph.counts.MEMBERS`), so does the
+formula.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import ClassVar
 import msgspec
 
 from lolat.device.predictors.formula import Formula
-from lolat.graph.counts import COLUMNS, FEATURES, KINDS
+from lolat.graph.counts import COLUMNS, FEATURES, MEMBERS
 from lolat.io.documents import NotNegative
 
-FAMILY = {name: family for family, names in KINDS.items() for name in names} | {
+FAMILY = {name: family for family, names in MEMBERS.items() for name in names} | {
     "acts": "elements", "inp": "elements", "traffic": "elements",
     "flops": "flops", "weights": "weights", "ops": "ops",
 }  # fmt: skip
@@ -33,7 +34,7 @@ LEFT_OUT = (
 (benchmarks/zoo/ablation.py)."""
 TERMS = tuple(n for n in COLUMNS if n not in (*FEATURES, *LEFT_OUT) and (n in FAMILY or n in APART))
 """Of the formula of a device whose points know kinds of operations."""
-NUMBERS = len(KINDS) + sum(name in TERMS for name in APART) + 1
+NUMBERS = len(MEMBERS) + sum(name in TERMS for name in APART) + 1
 """How many numbers a fit of all TERMS takes from points alone: kinds are drawn to their families."""
 
 
@@ -41,7 +42,7 @@ class Extended(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     """Linear in all counts, plus a constant per call.
 
     `six_counts`: the same formula fitted on the six counts alone, for who has no others; None where the
-    formula has no other terms. `families`: ms per unit of each of KINDS, over all points that it was
+    formula has no other terms. `families`: ms per unit of each of MEMBERS, over all points that it was
     fitted to.
     """
 

@@ -20,7 +20,7 @@ from lolat.arrays import np
 from lolat.device.intervals import COVERAGE, normal_quantile
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, EAGER, GRAPH, Launch, Mode
-from lolat.graph.work import CLASSES, Work
+from lolat.graph.work import CLASSES, Workload
 from lolat.io.documents import NotNegative, Positive
 
 VIEW = 0.4
@@ -58,7 +58,7 @@ class Host(msgspec.Struct, frozen=True):
     launch: Launch = EAGER
     call_ms: NotNegative = 0.0
 
-    def starts(self, work: Work, mode: Mode) -> np.ndarray:
+    def starts(self, work: Workload, mode: Mode) -> np.ndarray:
         """(steps,) ms that the host needs for each."""
         launch = mode.launch
         if launch == GRAPH:
@@ -100,7 +100,7 @@ class Steps:
 
     @classmethod
     def of(
-        cls, work: Work, run_ms: np.ndarray, shares: np.ndarray, host: Host | None, mode: Mode
+        cls, work: Workload, run_ms: np.ndarray, shares: np.ndarray, host: Host | None, mode: Mode
     ) -> Steps:
         """From the work of a network, in the order of its operations; the backward pass comes last."""
         listed = len(work.operation) + np.arange(len(work.operation))

@@ -28,7 +28,7 @@ from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps
 from lolat.device.predictors.nearby import Row, near_factors
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, GRAPH, TF32, Mode
-from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Work, work_of
+from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Workload, work_of
 from lolat.io.documents import Number, Positive
 from lolat.units import milliseconds
 
@@ -129,7 +129,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             [[self.classes[name].get(term, math.inf) for name in CLASSES] for term in PARTS]
         )
 
-    def times(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
+    def times(self, work: Workload) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of each in a network; (FEATURES, steps) the share of each of these in it.
 
         Steps that move nothing are free.
@@ -145,7 +145,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         ms = np.where(work.bytes > 0, ms, 0.0)
         return ms, np.where(work.bytes > 0, shares, 0.0)
 
-    def times_alone(self, work: Work) -> np.ndarray:
+    def times_alone(self, work: Workload) -> np.ndarray:
         """(steps,) ms of each, timed alone; products have their launch on top."""
         on_top = np.where(_is_of(work, PRODUCTS), self.launch_ms, 0.0)
         faster = self.faster(work, self.mode.dtype, self.tf32)
@@ -160,33 +160,33 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
         return float(longest(*parts)[0][0])
 
     @staticmethod
-    def faster(work: Work, dtype: str, tf32: float) -> np.ndarray:
+    def faster(work: Workload, dtype: str, tf32: float) -> np.ndarray:
         """(steps,) at how many times the rate of float32 each is computed in a data type of a mode."""
         of = {FLOAT32: (tf32, 1.0), TF32: (tf32, OF_MATRICES * tf32 if tf32 > 1.0 else 1.0)}
         convolutions, matrices = of.get(dtype, (1.0, 1.0))
         others = np.where(_is_of(work, TILED - IN_TF32), matrices, 1.0)
         return np.where(_is_of(work, IN_TF32), convolutions, others)
 
-    def _least_ms(self, work: Work, faster: np.ndarray) -> np.ndarray:
+    def _least_ms(self, work: Workload, faster: np.ndarray) -> np.ndarray:
         """(steps,) ms of the data sheet's peak and bandwidth, 0 where they are not known."""
         macs, moved = self.most or (math.inf, math.inf)
         may = has_winograd(self.mode.dtype, self.tf32) & _is_of(work, [c.CONVOLUTION])
         by_winograd = np.where(may & (work.depth % 9 == 0), WINOGRAD, 1.0)
         return np.maximum(work.macs / (faster * by_winograd * macs), work.bytes / moved)
 
-    def _parts(self, work: Work, faster: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _parts(self, work: Workload, faster: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(steps,) ms of computing, of moving; `faster`: times the rate."""
         rate, bandwidth = self.terms[:, work.kind]
         volume = volumes(work, self.multiprocessors, self.mode, self.tile)
         return volume / (faster * rate), work.bytes / bandwidth
 
     @staticmethod
-    def slower(work: Work) -> np.ndarray:
+    def slower(work: Workload) -> np.ndarray:
         """(steps,) how many times as long each takes in a backward pass as its work says, usually."""
         is_slower = work.backward & _is_of(work, [c.ELEMENTS])
         return np.where(is_slower, ELEMENTS_BACK, 1.0)
 
-    def factors(self, work: Work) -> np.ndarray:
+    def factors(self, work: Workload) -> np.ndarray:
         """(steps,) by which times are to be multiplied, for operations timed nearby."""
         factors = np.ones(len(work.kind))
         for name, rows in self.nearby.items():
@@ -196,7 +196,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
 
     # ---- Whole networks.
 
-    def steps(self, work: Work) -> Steps:
+    def steps(self, work: Workload) -> Steps:
         """The steps of a network in the order in which they run."""
         ms, shares = self.times(work)
         if work.backward.any():
@@ -304,12 +304,12 @@ class TrainingSteps(Kernels, frozen=True, kw_only=True, omit_defaults=True, dict
     name: ClassVar[str] = "training-steps"
 
     @staticmethod
-    def slower(work: Work) -> np.ndarray:
+    def slower(work: Workload) -> np.ndarray:
         """(steps,) ones: the terms are of both passes."""
         return np.ones(len(work.kind))
 
 
-def _is_of(work: Work, classes: Iterable[str]) -> np.ndarray:
+def _is_of(work: Workload, classes: Iterable[str]) -> np.ndarray:
     """(steps,) whether each is of one of the classes."""
     return np.isin(work.kind, [CLASSES.index(name) for name in classes])
 
@@ -319,7 +319,7 @@ def has_winograd(dtype: str, tf32: float) -> bool:
     return dtype in (FLOAT32, TF32) and tf32 == 1.0
 
 
-def volumes(work: Work, multiprocessors: float, mode: Mode, tile: float = TILE) -> np.ndarray:
+def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TILE) -> np.ndarray:
     """(steps,) multiply-accumulates, with those for nothing: of whole tiles, in waves of one for each
     multiprocessor; in half precision, on units for matrices, of whole steps of depth. Few tiles that are
     deep, as of gradients of weights, are split in depth for idle multiprocessors. `tile`: 1 for none.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lolat.arrays import np
-from lolat.graph.work import SHAPE, Work
+from lolat.graph.work import SHAPE, Workload
 from lolat.io.documents import Number, Positive
 
 REACH = 2.0  # logarithms of a size over which operations have much in common
@@ -26,7 +26,7 @@ Row = tuple[Positive, Positive, Positive, Positive, Number]
 """SHAPE of a product and its weight."""
 
 
-def near_rows(work: Work, residuals: np.ndarray) -> tuple[Row, ...]:
+def near_rows(work: Workload, residuals: np.ndarray) -> tuple[Row, ...]:
     """Shapes and weights from products timed alone, with (steps,) log(measured / predicted)."""
     shapes = _shapes(work)
     chosen = shapes
@@ -44,13 +44,13 @@ def near_rows(work: Work, residuals: np.ndarray) -> tuple[Row, ...]:
     return tuple(tuple(round(float(n), 4) for n in row) for row in table)  # type: ignore[misc]
 
 
-def near_factors(rows: Sequence[Row], work: Work) -> np.ndarray:
+def near_factors(rows: Sequence[Row], work: Workload) -> np.ndarray:
     """(steps,) by which the formula's times of products are to be multiplied."""
     table = np.array(rows, float).reshape(-1, len(SHAPE) + 1)
     return np.asarray(np.exp(_covariance(_shapes(work), table[:, :-1]) @ table[:, -1]))
 
 
-def _shapes(work: Work) -> np.ndarray:
+def _shapes(work: Workload) -> np.ndarray:
     return np.column_stack([getattr(work, size) for size in SHAPE])
 
 
