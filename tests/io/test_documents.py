@@ -52,7 +52,7 @@ def test_what_a_shape_takes() -> None:
     assert converted(document, Shape, "FILE").parts == [Part(1), Part(0, 0.5)]
 
 
-# Least and most of a size that anything has; least and most of any number.
+# The bounds of real sizes, and of floating-point numbers.
 LEAST, MOST, TINY, HUGE = 1e-30, 1e30, 5e-324, 1.7976931348623157e308
 
 
@@ -64,6 +64,7 @@ LEAST, MOST, TINY, HUGE = 1e-30, 1e30, 5e-324, 1.7976931348623157e308
         ("Positive", (LEAST, 1, MOST), (0, 0.0, TINY, 0.9 * LEAST, -1.0, HUGE, math.inf, math.nan)),
         ("Count", (0, 2**63 - 1), (-1, 2**63, 0.5, True)),
         ("AtLeastOne", (1, 2**63 - 1), (0, 2**63, 1.5)),
+        ("Range", ([1, 2.5],), ([1], [1, 2, 3], [1, "2"], [0, 1e31])),
     ],
 )
 def test_kinds_of_numbers(name: str, good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
@@ -103,13 +104,9 @@ def test_what_is_no_document(tmp_path: Path, content: bytes, kind: type) -> None
     assert message.isprintable()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b'\xef\xbb\xbf{"a": [1, 2.5, null, true]}', b'{"a": "\\u00e4", "b": -0.0, "c": 1e-400}'],
-)
-def test_what_is_one(tmp_path: Path, content: bytes) -> None:
-    found = read(tmp_path / "a.json", content)
-    assert found == json.loads(content.decode("utf-8-sig"))
+def test_what_is_one(tmp_path: Path) -> None:
+    content = b'\xef\xbb\xbf{"a": [1, 2.5, null, true], "b": -0.0, "c": 1e-400, "d": "\\u00e4"}'
+    assert read(tmp_path / "a.json", content) == json.loads(content.decode("utf-8-sig"))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -117,7 +114,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(ModelFileError) as caught:
             read_json(other, "expected something", hint="do this")
         assert str(caught.value).startswith(f"{other}: ")
-        assert ("do this" in str(caught.value)) == (other.name == "none")
+        assert str(caught.value).endswith("(do this)") == (other.name == "none")
 
 
 def test_the_text_of_a_document() -> None:
@@ -167,27 +164,6 @@ def test_the_text_of_a_document() -> None:
     "bad", [{1: 2}, {"a": {1: [[]]}}, {"a": float("nan")}, {"a": {1}}, {"a": [[], {None: []}]}]
 )
 def test_what_json_does_not_hold(bad: Any) -> None:
-    with pytest.raises(
-        ModelFileError, match=r"^document: cannot be written as JSON \(.+\); expected text keys"
-    ):
-        to_json(bad)
-    with pytest.raises(ModelFileError, match=r"^FILE: cannot"):
+    words = r"^FILE: cannot be written as JSON \(.+\); expected text keys"
+    with pytest.raises(ModelFileError, match=words):
         to_json(bad, "FILE")
-
-
-def test_why_a_file_is_no_document(tmp_path: Path) -> None:
-    with pytest.raises(
-        ModelFileError, match=r"none: no such file; expected something \(do this\)$"
-    ):
-        read_json(tmp_path / "none", "expected something", hint="do this")
-    with pytest.raises(
-        ModelFileError, match=r"not JSON \(JSON is malformed: expected ':' \(byte 4\)\); expected"
-    ):
-        read(tmp_path / "a.json", b'{"a"}')
-
-
-def test_a_range_is_two_numbers() -> None:
-    assert converted([1, 2.5], documents.Range, "FILE") == (1, 2.5)
-    for bad in ([1], [1, 2, 3], [1, "2"], [0, 1e31]):
-        with pytest.raises(ModelFileError):
-            converted(bad, documents.Range, "FILE")

@@ -1,4 +1,4 @@
-"""Where models live and how one is found, in a checkout and where LoLat is installed."""
+"""The folders of models and the search for one by name, in a checkout and installed."""
 
 from __future__ import annotations
 
@@ -70,9 +70,7 @@ def test_local_is_the_one_learned_last(folders: tuple[Path, Path]) -> None:
     assert paths.find_model("local") == last
 
 
-def test_a_file_comes_before_a_name_and_a_local_model_before_a_shipped_one(
-    folders: tuple[Path, Path],
-) -> None:
+def test_a_file_comes_before_a_local_and_a_shipped_model(folders: tuple[Path, Path]) -> None:
     local, shipped = folders
     put(shipped / "cpu.json")
     assert paths.find_model("cpu") == paths.find_model("cpu.json") == shipped / "cpu.json"
@@ -82,9 +80,7 @@ def test_a_file_comes_before_a_name_and_a_local_model_before_a_shipped_one(
     assert paths.find_model("cpu") == local / "cpu.json"
     put(Path("cpu.json"))
     assert paths.find_model("cpu.json") == Path("cpu.json")
-    assert (
-        paths.find_model("cpu") == local / "cpu.json"
-    )  # a file that happens to lie here is not meant
+    assert paths.find_model("cpu") == local / "cpu.json", "the file that lies here is not meant"
     put(Path("mine.json"))
     assert paths.find_model("mine") == Path("mine.json")
     # An existing file is taken whatever it is called; its reader says whether it is a model.
@@ -134,20 +130,10 @@ def test_installed_it_uses_the_users_data_folder(
     assert paths.shipped_folder() == Path(paths.__file__).parents[1] / "shipped"
 
 
-def test_without_a_home_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(paths, "repository_root", lambda: None)
-    monkeypatch.setattr(paths.sys, "platform", "linux")
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", no_home)
-    with pytest.raises(InputError, match="set HOME"):
-        paths.local_folder()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have their own folders")
-def test_the_folder_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_the_users_cache_if_there_is_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/me")
     for named, xdg, expected in (
@@ -167,3 +153,7 @@ def test_the_folder_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Path, "home", no_home)
     assert paths.cache_folder() is None
+    monkeypatch.setattr(paths, "repository_root", lambda: None)
+    monkeypatch.setenv("XDG_DATA_HOME", "")
+    with pytest.raises(InputError, match="set HOME"):
+        paths.local_folder()

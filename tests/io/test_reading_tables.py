@@ -59,11 +59,6 @@ def test_the_line_of_a_row_of_another_width() -> None:
             parse_table(content, "FILE")
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.csv", tmp_path):
-        refused(path)
-
-
 def test_a_packed_file_and_a_mark_of_its_encoding(tmp_path: Path) -> None:
     content = b'\xef\xbb\xbfaa\n1\n"x\ny"\n\n2\n'
     for written in (content, gzip.compress(content)):
@@ -94,10 +89,7 @@ def test_cells_are_those_that_were_written(
     ("ask", "text", "found"),
     [
         *(("number", t, float(t)) for t in ("0", "-2.5", "+1.5", ".5", "5.", "1e2", "1E-2", "007")),
-        *(
-            ("number", t, None)
-            for t in ("", "x", "1 2", "1e", ".", "--1", "inf", "1e999", "½", "1.2.3")
-        ),
+        *(("number", t, None) for t in ("", "x", "1 2", "1e", ".", "--1", "inf", "1e999", "½", "1.2.3")),
         *(("within", t, float(t)) for t in ("-1", "0.5", "2")),
         *(("within", t, None) for t in ("-1.001", "2.001")),
         *(("above 0", t, float(t)) for t in ("1e-30", "1e30")),
@@ -112,7 +104,7 @@ def test_cells_are_those_that_were_written(
         *(("or 7", t, n) for t, n in (("", 7), ("2", 2), ("0", None), ("1.5", None))),
         *(("or 0.5", t, n) for t, n in (("", 0.5), ("2", 2.0), ("x", None))),
     ],
-)
+)  # fmt: skip
 def test_what_a_cell_must_hold(ask: str, text: str, found: float | None) -> None:
     """The ends of a range belong to it; an empty cell is a default where there is one."""
     (row,) = parse_table(f"latency_ms,other\n{text},z\n", "FILE")
@@ -138,7 +130,7 @@ def test_what_a_cell_must_hold(ask: str, text: str, found: float | None) -> None
 
 
 def test_a_column_of_numbers() -> None:
-    """What is no number is NaN; empty cells are told apart."""
+    """NaN for any other text; empty cells are told apart."""
     table = parse_table("x,b\n1, 2.5 \n2,\n3,x\n4,1e2\n5,nan\n", "FILE")
     values, empty = table.numbers("b")
     np.testing.assert_array_equal(values, [2.5, np.nan, np.nan, 100.0, np.nan])
@@ -184,10 +176,13 @@ def test_what_is_written_is_what_the_csv_module_reads(rows: list[list[str]]) -> 
 @pytest.mark.parametrize("quote", ["", '"'])
 @pytest.mark.parametrize("number", ["0.5", "0,5", ",5", "+5e-1", "5,e-1"])
 def test_semicolons_and_decimal_commas(end: str, quote: str, number: str) -> None:
-    """As R's write.csv2 and spreadsheets of half of Europe write tables; names keep their commas."""
-    rows = (("name", "acts", "latency (ms)"), ("1,5", "1", number), ("b", "2", "4"))
+    """R's write.csv2 and spreadsheets of half of Europe write such tables; names keep their commas."""
+    rows = (("name", "ACTS ", "Latency  [ms]"), ("1,5", "1", number), ("b", "2", "4"))
     text = end.join(";".join(f"{quote}{cell}{quote}" for cell in row) for row in rows)
     table = parse_table(text, "FILE", ("acts", "latency_ms"))
+    (between_commas,) = parse_table('a,latency (ms)\n1,"0,5"\n', "FILE")
+    with pytest.raises(InputError, match="latency_ms is '0,5'; expected a time"):
+        between_commas.milliseconds()
     first, second = table
     assert (first["name"], first.line, second.line) == ("1,5", 2, 3)
     if number == "5,e-1":
@@ -196,12 +191,6 @@ def test_semicolons_and_decimal_commas(end: str, quote: str, number: str) -> Non
     else:
         assert [row.milliseconds() for row in table] == [0.5, 4.0]
         assert table.numbers("latency_ms")[0].tolist() == [0.5, 4.0]
-
-
-def test_a_comma_in_a_number_is_none_between_commas() -> None:
-    (row,) = parse_table('a,b\n1,"0,5"\n', "FILE")
-    with pytest.raises(InputError, match="b is '0,5'; expected a number"):
-        row.number("b")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -213,21 +202,13 @@ def test_comments_above_the_names(end: str) -> None:
     assert [(row["a"], row.line) for row in table] == [("1", 5), ("#3", 6)]
 
 
-@pytest.mark.parametrize(
-    "written", ["latency_ms", "Latency (ms)", " latency  [ms]", "LATENCY_MS", "latency ms"]
-)
-def test_a_name_of_a_column_however_it_is_written(written: str) -> None:
-    assert parse_table(f"{written}\n1\n", "FILE", ("latency_ms",)).names == ("latency_ms",)
-
-
 def test_what_a_message_on_a_table_says(tmp_path: Path) -> None:
-    """The expected columns, or what the caller says; why it is no file."""
+    """The expected columns, or the words of the caller; why it is no file."""
     path = tmp_path / "a.csv"
     path.write_text("a\n1\n")
     assert "lacks the columns b; expected a CSV table with the columns a,b" in refused(path)
-    path.write_text("a,b\n1,2\n3\n")
-    assert "line 3: 1 cells; expected 2, as in the first line; expected a CSV" in refused(path)
     assert "no such file; expected a CSV table with" in refused(tmp_path / "none.csv")
+    assert "directory; expected" in refused(tmp_path)
     path.write_text("a,b\n1,2\n")
     assert read_table(path).expected == "expected a CSV table"
     table = read_table(path, expected="what")
@@ -236,9 +217,7 @@ def test_what_a_message_on_a_table_says(tmp_path: Path) -> None:
     error = row.refused("too late")
     assert (str(error), error.data) == (f"{path}, line 2: too late", {"why": "too late"})
     (row,) = parse_table("a\n1e31\n", "FILE")
-    with pytest.raises(
-        InputError, match=r"a is '1e31'; expected a number, of a size from 1e-30 to 1"
-    ):
+    with pytest.raises(InputError, match=r"a is '1e31'; expected a number, of a size from 1e-30 "):
         row.number("a", -1e40, 1e40)
 
 
