@@ -1,4 +1,4 @@
-"""What holds for every test: no network but this machine's own; networks are read anew; no deadlines."""
+"""Rules of every test: no network but this machine's own; networks are read anew; no deadlines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ os.environ["LOLAT_CACHE"] = "off"
 
 
 def _own_network() -> bool:
-    """As root on Linux: this process and its children, of whatever language, get a network of their own.
+    """Give this process and its children a network of their own, if it is root on Linux.
 
     It has nothing but the loopback interface. Workers of pytest-xdist are in that of their parent.
     """
@@ -43,7 +43,7 @@ def _own_network() -> bool:
 
 
 def _is_here(host: Any) -> bool:
-    """Whether an address or a name is of this machine; a path is that of a Unix socket."""
+    """True for an address or name of this machine, and for the path of a Unix socket."""
     if isinstance(host, bytes):
         host = host.decode(errors="replace")
     if host in (None, "", "localhost", socket.gethostname()):

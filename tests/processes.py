@@ -15,18 +15,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 300.0
-"""How long tests wait for what is to happen: no less than a busy machine may need."""
+"""The longest wait of a test: no less than a busy machine may need."""
 
 
 def python(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """What a script did, in a process of its own at the root of the checkout."""
+    """Run a script in a process of its own at the root of the checkout."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     usual = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": PATIENCE_S}
     return subprocess.run(command, **{**usual, **options})
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process lives; one that ended and was not yet waited for does not."""
+    """True while the process lives, not for one that has ended and is not yet waited for."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""What LoLat is given, drawn at random (hypothesis): networks, model files, tables, queries of the page."""
+"""Random input (hypothesis): networks, model files, tables, queries of the page."""
 
 from __future__ import annotations
 

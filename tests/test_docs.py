@@ -161,7 +161,7 @@ for snippet in snippets:
 
 
 def answers(text: str, folder: Path) -> list[list[str]]:
-    """What the samples' commands print, in a folder with the page's files; its Python runs after them.
+    """Run the samples' commands in a folder with the page's files, then its Python; return the output.
 
     All in one process, which imports its framework once.
     """
@@ -220,7 +220,7 @@ def cut(shown: list[str], printed: list[str]) -> list[str]:
 
 
 def test_the_commands_and_snippets_of_the_readme_run(tmp_path: Path) -> None:
-    """As they stand; `local` is the shipped model. In one process, which imports its framework once."""
+    """They run unchanged but for `local`, the bundled model; one process imports its framework once."""
     pytest.importorskip("keras")
     told = [["epyc-2t" if w == "local" else w for w in words] for words in commands(README)]
     assert len(told) >= 6

@@ -56,14 +56,14 @@ def test_nobody_is_told_to_install_what_is_not_released() -> None:
 
 
 def raising() -> dict[str, Any]:
-    """In a child process: the handler of a request, which fails."""
+    """The handler of a request in a child process, which fails."""
     raise errors.AnswerIsNo(
         f"too slow; give {errors.arg('max_ms')} 9", code="over-budget", enough_ms=9.0, path=ROOT
     )
 
 
 def start_raising() -> Any:
-    """What the child process does."""
+    """The start of the child process."""
     return lambda request: raising()
 
 

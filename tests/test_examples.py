@@ -44,7 +44,7 @@ def model(tmp_path: Path) -> Path:
 def trained(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[str]]:
-    """What a training script prints of one epoch of six samples, in two batches."""
+    """The output of a training script on one epoch of six samples, in two batches."""
 
     def run(script: str, *more: object) -> list[str]:
         pytest.importorskip(script.removesuffix(".py").removeprefix("train_"))
@@ -261,7 +261,7 @@ SCRIPT = EXAMPLES / "time_network_operations.py"
 def timed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
-    """What the script prints, on the CPU."""
+    """The output of the script on the CPU."""
     cudnn = pytest.importorskip("torch").backends.cudnn
     monkeypatch.setattr(cudnn, "allow_tf32", cudnn.allow_tf32)  # which the script changes
 

@@ -49,7 +49,7 @@ def test_imports_follow_the_design() -> None:
 
 
 def imported_at_once(tree: ast.AST) -> Iterator[str]:
-    """What a module imports when it is imported itself: not inside functions or TYPE_CHECKING."""
+    """The imports that a module makes when it is imported: none in functions or TYPE_CHECKING."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""What LoLat refuses: each row of tests/data/refusals.toml, on each surface that it names.
+"""Refusals: each row of tests/data/refusals.toml, on each surface that it names.
 
 On every surface the error has the row's code, names its arguments and repeats the value that was given;
 nothing is written. The command line says it in one printable line on stderr, and its exit code is 2.
@@ -103,6 +103,6 @@ def one_line(stderr: str) -> str:
 
 
 def on_command_line(argument: str, line: str) -> bool:
-    """Whether a line names an argument as the command line does: `--batch-size`, `NETWORK`."""
+    """True if a line names an argument in the form of the command line: `--batch-size`, `NETWORK`."""
     option, metavar = "--" + argument.replace("_", "-"), argument.upper()
     return re.search(rf"{option}(?![\w-])|\b{metavar}\b", line) is not None

@@ -16,14 +16,14 @@ from lolat.io.documents import Count, NotJsonError, Positive, converted, read_js
 
 
 class Part(Struct):
-    """In a document."""
+    """A part of a document."""
 
     n: Count
     size: Positive | UnsetType = UNSET
 
 
 class Shape(Struct):
-    """Of a document."""
+    """The shape of a document."""
 
     name: str
     parts: list[Part]

@@ -1,4 +1,4 @@
-"""What the tests of measuring share."""
+"""Fixtures of the tests of measuring."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def small_numbers_stay() -> Iterator[None]:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
-    """What every run measures, in place of this machine."""
+    """A fake device that every run measures, in place of this machine."""
     fake = FakeDevice()
     monkeypatch.setattr("microbench.runner.WorkerProcess", fake.start)
     monkeypatch.setattr("microbench.environment.load", lambda: 0.0)

@@ -1,4 +1,4 @@
-"""What tests of measuring share: a worker without framework and time, a backend without one, graphs."""
+"""A worker without framework and time, a backend without a framework, and graphs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FakeDevice:
     """Starts workers; all of them write their requests into `asked`: (worker, verb, key).
 
     `dies` and `refuses`: (verb, key) -> how many times. A call takes `ms` of its key, 2 if not given, times
-    `slowness` of the moment; moments are a tenth of a second apart and begin at START_S. `error`: why no
+    `drift` of the moment; moments are a tenth of a second apart and begin at START_S. `error`: why no
     worker can be started.
     """
 
@@ -39,7 +39,7 @@ class FakeDevice:
         self.at_request: Callable[[dict[str, Any]], object] = lambda request: None
         self.estimate_ms: dict[str, float] = {}
         self.ms: dict[str, float] = {}
-        self.slowness: Callable[[float], float] = lambda at_s: 1.0
+        self.drift: Callable[[float], float] = lambda at_s: 1.0
         self.moments = 0
         self.environment: dict[str, Any] = {"framework": "fake"}
         self.free_bytes: int | None = None
@@ -47,7 +47,7 @@ class FakeDevice:
         self.error: BaseException | None = None
 
     def start(self, backend: str, device: str) -> Any:
-        """In place of `WorkerProcess`."""
+        """A worker in place of `WorkerProcess`."""
         assert all(w.closed for w in self.workers), "two workers at a time"
         if self.error is not None:
             raise self.error
@@ -107,10 +107,10 @@ class FakeWorker:
         assert before != key
         device = self.device
         moments = [device.moment() for _ in range(calls)]
-        slowness = [device.slowness(at) for at in moments]
+        drift = [device.drift(at) for at in moments]
         return {
-            "samples_ms": [device.ms.get(key, 2.0) * s for s in slowness],
-            "reference_ms": [device.ms.get(before, 2.0) * s for s in slowness] if before else [],
+            "samples_ms": [device.ms.get(key, 2.0) * d for d in drift],
+            "reference_ms": [device.ms.get(before, 2.0) * d for d in drift] if before else [],
             "at_s": moments,
             "before": before,
             "others_s": None if device.others is None else device.others * moments[-1],

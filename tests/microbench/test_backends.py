@@ -84,7 +84,7 @@ def test_as_many_groups_as_channels_are_depthwise_but_to_tensorflow() -> None:
 
 
 def test_batch_norms_behind_convolutions_are_folded_in_onnx_files() -> None:
-    """By hand: of a bottleneck's three batch norms none is left, and each becomes a bias."""
+    """None of a bottleneck's three batch norms is left, each becomes a bias; by hand."""
     graph = families.chain(families.bottleneck, 14, 64)
     known = as_known("onnxruntime", graph)
     left = [o.kind for o in known.operations]
@@ -165,7 +165,7 @@ def test_nothing_is_installed(installed: set[str]) -> None:
 def test_on_a_gpu_the_first_that_finds_one(
     installed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a process of its own, which is closed. Where none does, the preferred one says why."""
+    """Each is asked in a process of its own, which is closed; if none does, the preferred one says why."""
     gpu = FakeDevice()
     gpu.environment = {"device_name": "NVIDIA T4"}
 

@@ -127,7 +127,7 @@ def test_networks_of_the_same_name() -> None:
 
 @pytest.mark.parametrize("backend", ["tensorflow", "torch", "onnxruntime+threads=1"])
 def test_of_a_model_of_this_version_the_five_references(backend: str) -> None:
-    """As the backend knows them: ONNX Runtime has its networks without batch norms."""
+    """ONNX Runtime has its networks without batch norms."""
     known = known_blocks(backend, [*BLOCKS[:3], *NETWORKS])
     points = [point(b, n, b.whole) for b in known for n in b.batch_sizes]
     found = check.references_of(points, backend)

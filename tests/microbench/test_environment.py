@@ -134,20 +134,12 @@ def test_the_peak_of_a_processor(
 def test_a_container_may_have_the_time_of_fewer_processors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], processors: int
 ) -> None:
-    """As the kernel's cgroup-v2.rst says: microseconds of every so many, for a group and those below."""
+    """The kernel's cgroup-v2.rst: microseconds of every so many, for a group and those below."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     groups = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
     system(tmp_path, {"proc/self/cgroup": "4:memory:/else\n0::/a/b\n", **groups})
     assert environment.cpu_count(tmp_path) == processors
     assert environment.scheduled_count() == 8
-
-
-def test_what_others_use_now_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1.2 seconds of processors in 0.8 seconds."""
-    used, clock = iter((50.0, 51.2)), iter((7.0, 7.8))
-    monkeypatch.setattr(environment, "others_s", lambda pids: next(used))
-    monkeypatch.setattr(environment.time, "monotonic", lambda: next(clock))
-    assert environment.others(0.8, lambda seconds: None) == pytest.approx(1.5)
 
 
 STAT = """cpu  9 9 9 9 9 9 9 9 9 9

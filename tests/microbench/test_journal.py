@@ -104,13 +104,6 @@ def test_two_runs_do_not_write_into_one_file(path: Path) -> None:
     assert opened(path).records == [VISIT, FAILURE]
 
 
-def test_restart_throws_away(path: Path) -> None:
-    written(path, VISIT)
-    journal = opened(path, restart=True)
-    assert (journal.records, journal.dropped) == ([], "")
-    assert opened(path).records == []
-
-
 def test_a_full_disk_keeps_the_journal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part of a line that the disk took is left out; the exit code is that of a full disk."""
     journal = Journal(path, KEY, NOW)

@@ -1,11 +1,11 @@
-"""Whole runs of `learn_model.py` on tiny blocks: killed, gone on with, interrupted, the disk full."""
+"""A whole run of `learn_model.py` on tiny blocks that is killed and gone on with."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from tests.processes import PATIENCE_S, is_running, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
 
-# The command as a user runs it, but on five tiny blocks and two tiny networks; what it asks its worker is
-# written to a log.
+# The command as a user runs it, but on five tiny blocks and two tiny networks; requests are logged.
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
@@ -57,74 +56,57 @@ QUICK = ("--backend", "onnxruntime")  # starts in a second
 class Run:
     """The driver in a process group of its own, as a terminal starts it."""
 
-    def __init__(self, output: Path, log: Path, *options: str) -> None:
-        self.output, self.log = output, log
-        self.journal = output.with_name(output.name + ".journal.jsonl")
+    def __init__(self, folder: Path, name: str) -> None:
+        self.output, self.log = folder / "models" / "m.json", folder / f"{name}.log"
+        self.journal = self.output.with_name("m.json.journal.jsonl")
+        command = [sys.executable, "-c", DRIVER, self.log, "cpu", "--output", self.output, *QUICK]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, log, "cpu", "--output", output, *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            start_new_session=True,
+            command, text=True, cwd=ROOT, start_new_session=True, **pipes
         )
 
     def asked(self) -> list[list[str]]:
         """Lines of the log: worker, verb, key."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return [line.split(" ", 2) for line in lines]
+        return [line.split(" ", 2) for line in self.log.read_text().splitlines()]
+
+    def timed(self) -> list[str]:
+        return [key for _, verb, key in self.asked() if verb == "sample"]
 
     def visits(self) -> list[dict[str, Any]]:
         return [r for r in read_journal(self.journal)[1:] if "visit" in r]
 
-    def wait_for(self, visits: int) -> None:
-        def there() -> bool:
-            assert self.process.poll() is None, self.process.communicate()
-            return len(self.visits()) >= visits
-
-        wait_until(there, f"{visits} visits")
-
-    def done(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, out, err
-
-    def workers(self) -> set[int]:
-        return {int(pid) for pid, *_ in self.asked()}
-
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
+def start(tmp_path: Path) -> Iterator[Callable[[], Run]]:
     runs: list[Run] = []
 
-    def start(*options: str) -> Run:
-        log = tmp_path / f"{len(runs)}.log"
-        runs.append(Run(tmp_path / "models" / "m.json", log, *options))
+    def start() -> Run:
+        runs.append(Run(tmp_path, f"run {len(runs)}"))
         return runs[-1]
 
     yield start
     for one in runs:
-        if one.process.poll() is None:
-            one.process.kill()
+        one.process.kill()
         one.process.communicate()
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_where_it_was(start: Any) -> None:
-    first = start(*QUICK)
-    first.wait_for(4)
+def test_a_run_that_is_killed_goes_on_where_it_was(start: Callable[[], Run]) -> None:
+    first = start()
+    wait_until(lambda: len(first.visits()) >= 4, "four visits")
     first.process.kill()
     first.process.communicate()
-    wait_until(lambda: not any(map(is_running, first.workers())), "the worker's end")
+    workers = {int(pid) for pid, *_ in first.asked()}
+    wait_until(lambda: not any(map(is_running, workers)), "the worker's end")
     kept = first.visits()
-    timed = [key for _, verb, key in first.asked() if verb == "sample"]
-    assert len(timed) - len(kept) in (0, 1), "at most one measurement is lost"
+    assert len(first.timed()) - len(kept) in (0, 1), "at most one measurement is lost"
     assert not first.output.exists()
 
-    second = start(*QUICK)
-    code, out, err = second.done()
-    assert code == 0, err
+    second = start()
+    out, err = second.process.communicate(timeout=PATIENCE_S)
+    assert second.process.returncode == 0, err
     assert f"going on from {first.journal}: {len(kept)} measurements" in err
-    timed = [key for _, verb, key in second.asked() if verb == "sample"]
+    timed = second.timed()
     assert len(kept) + len(timed) == ROUNDS * POINTS
     document = read(first.output)
     assert len(document["points"]) == POINTS

@@ -22,7 +22,7 @@ torch: Any = pytest.importorskip("torch")
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["compile", "half", "channels_last", "channels_last+half"])
 def test_options_really_run(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes out is what the plain module makes of the same input, with the same weights."""
+    """The result is that of the plain module with the same input and weights."""
     backend: Any = create(f"torch+{options}", "cpu")
     plain, _ = create("torch", "cpu").block(small(), 1)  # type: ignore[attr-defined]
     graphs: list[Any] = []

@@ -155,9 +155,7 @@ def test_nothing_is_left_out_because_its_result_is_not_used(
     assert [sum("MatMul" in n.op for n in g.node) for g in graphs] == [products]
 
 
-def test_a_forward_pass_alone_leaves_no_gradients_and_keeps_what_they_need(
-    torch_: Framework,
-) -> None:
+def test_a_forward_pass_leaves_no_gradients_but_their_graph(torch_: Framework) -> None:
     passes = torch_.trained.passes(small(), 4, backward=False, of_inputs=True)
     outputs: list[Any] = []
     passes.module.register_forward_hook(lambda module, given, out: outputs.extend(out))
@@ -204,7 +202,7 @@ def of_different_kinds() -> list[Predefined]:
 
 @pytest.mark.parametrize("block", of_different_kinds(), ids=lambda b: b.name)
 def test_every_block_can_be_trained(block: Predefined) -> None:
-    """In place, an operation may overwrite what a gradient needs; without memory that is found too."""
+    """An operation in place may overwrite what a gradient needs; that shows without memory too."""
     torch: Any = pytest.importorskip("torch")
     from microbench.backends.torch.layers import block_module
 
@@ -237,16 +235,12 @@ def test_an_update_is_a_step_of_the_optimizer_of_that_name(
     assert type(made[0]).__name__ == kind
     if framework.is_torch:
         options = made[0].defaults
-        assert (options["lr"], options.get("momentum", 0.0)) == (
-            1e-4,
-            0.9 * (optimizer == "momentum"),
-        )
+        rate, momentum = options["lr"], options.get("momentum", 0.0)
         assert all(float((v.detach() - 1).abs().max()) > 0 for v in call.variables)
     else:
         assert int(made[0].iterations) == 2
-        momentum = getattr(made[0], "momentum", 0.0)
-        assert float(made[0].learning_rate) == pytest.approx(1e-4)
-        assert momentum == 0.9 * (optimizer == "momentum")
+        rate, momentum = float(made[0].learning_rate), getattr(made[0], "momentum", 0.0)
+    assert (rate, momentum) == (pytest.approx(1e-4), 0.9 * (optimizer == "momentum"))
 
 
 # ---- the loops -----------------------------------------------------------------------------------
@@ -307,9 +301,7 @@ def test_an_epoch_is_every_sample_once_and_a_step_of_sgd_for_each_batch(torch_: 
         np.testing.assert_allclose(found.detach().double().numpy(), wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_a_start_is_one_step_of_a_new_network(
-    torch_: Framework, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_is_one_step(torch_: Framework, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([1.0, 3.5])
     monkeypatch.setattr(torch_.module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     steps: list[int] = []
@@ -328,9 +320,7 @@ def test_a_start_is_one_step_of_a_new_network(
 # ---- a device of its own, and the worker ---------------------------------------------------------
 
 
-def test_every_call_waits_for_the_device(
-    framework: Framework, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_call_waits(framework: Framework, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[str] = []
     backend: Any = create(framework.name, "cpu")
     if framework.is_torch:

@@ -1,4 +1,4 @@
-"""What a worker does for each request, here and in its own process."""
+"""The answers of a worker to each request, here and in its own process."""
 
 from __future__ import annotations
 
