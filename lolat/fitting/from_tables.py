@@ -169,16 +169,24 @@ def tables_document(
     entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
     predictors, of_steps = {Kernels.name: entry}, off[trained[main]]
     if has_two_formulas:
-        own, own_fold = times.take(trained), timed.folds(trained)
-        steps, of_steps = _judged(own, own_fold, known, timed.mode, TrainingSteps)
-        steps = msgspec.structs.replace(steps, host=formula.host)
-        predictors[TrainingSteps.name] = _entry(steps, own, of_steps, np.zeros(len(of_steps), bool))
+        predictors[TrainingSteps.name], of_steps = _training_entry(timed, times, known, formula)
     if len(of_steps):
         entry |= {"training_residuals": _rounded(of_steps), "training_optimizer": timed.optimizer}
     domain = {"least": as_dict(least_of(inference, np.array(batch_sizes)[of_inference]))}
     domain |= _shares(timed)
     fitted = {"predictors": predictors, "default": Kernels.name, "domain": domain}
     return assembled(name, device, source, remarks, fitted)
+
+
+def _training_entry(
+    timed: Timed, times: Times, specs: Specs, inference: Kernels
+) -> tuple[dict[str, Any], np.ndarray]:
+    """The entry of a formula of training steps alone, and (steps,) log(measured / predicted) left out."""
+    trained = times.trained
+    own, fold = times.take(trained), timed.folds(trained)
+    steps, off = _judged(own, fold, specs, timed.mode, TrainingSteps)
+    steps = msgspec.structs.replace(steps, host=inference.host)
+    return _entry(steps, own, off, np.zeros(len(off), bool)), off
 
 
 def _check_enough(timed: Timed, specs: Specs | None) -> None:
