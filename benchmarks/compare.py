@@ -16,9 +16,9 @@ import numpy as np
 import lolat
 from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.device.predictors.two_regime import FEATURES as THREE
+from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.blocks import predicted_ms
 from lolat.fitting.cross_validation import figures, leave_out
-from lolat.fitting.extended import fit_extended
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.points import Point, known_features, matrix, times
 from lolat.fitting.two_regime import fit_two_regime
@@ -36,7 +36,7 @@ Predict = Callable[[Sequence[Point]], np.ndarray]
 def extended(points: Sequence[Point]) -> Predict:
     """LoLat's formula on all counts."""
     names, whole = known_features(points), np.array([p.whole for p in points])
-    formula = fit_extended(matrix(points, names), times(points), names, whole)
+    formula = fit_additive_costs(matrix(points, names), times(points), names, whole)
     return lambda others: predicted_ms(formula, others)
 
 

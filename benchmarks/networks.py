@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.device.intervals import conformal_quantile
 from lolat.fitting.from_tables import FOLDS, Timed, left_out_of_folds, linear_entry, seen_specs
-from lolat.fitting.kernels import fit_kernels, predicted
+from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import Times
 from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.tables.timed import Counted, counts_of, read_networks
@@ -42,7 +42,7 @@ def few(times: Times, number: int, timed: Timed, gpu: Gpu | None) -> float:
         drawn = np.zeros(len(times.whole), bool)
         drawn[np.random.default_rng(seed).permutation(len(drawn))[:number]] = True
         part = times.take(drawn)
-        formula = fit_kernels(part, seen_specs(part, gpu), timed.mode)
+        formula = fit_roofline(part, seen_specs(part, gpu), timed.mode)
         rest = times.take(~drawn)
         found.append(np.median(np.abs(predicted(formula, rest) / rest.latency_ms - 1)))
     return float(np.mean(found))

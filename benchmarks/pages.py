@@ -116,7 +116,7 @@ def counts() -> str:
 def published_devices() -> str:
     """The bundled models fitted to published times: device, how it runs networks, median error."""
     import lolat
-    from lolat.device.running import way_words
+    from lolat.device.running import mode_words
     from lolat.device.summary import errors_of
     from lolat.io.paths import SHIPPED, list_models
 
@@ -125,8 +125,8 @@ def published_devices() -> str:
         document = lolat.load(name).document if where == SHIPPED else {}
         if "held" in document.get("environment", ()):
             error = errors_of(document, document["default"])["median"]
-            device, way = document["device"].partition(" (")[0], way_words(document)
-            rows.append([f"`{name}`", device, way, f"{100 * error:.1f} %"])
+            device, mode = document["device"].partition(" (")[0], mode_words(document)
+            rows.append([f"`{name}`", device, mode, f"{100 * error:.1f} %"])
     return tables.lines(["model", "device", "how it runs networks", "error"], rows)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device.predictors.extended import TERMS
+from lolat.device.predictors.additive import TERMS
 from lolat.fitting.blocks import model_document
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.runner import Tables, benchmark
 from benchmarks.zoo import measure
 from benchmarks.zoo.judge import HALVES, key, visits
-from lolat.device.predictors.extended import APART, FAMILY, LEFT_OUT, TERMS
+from lolat.device.predictors.additive import APART, FAMILY, LEFT_OUT, TERMS
 from lolat.fitting.least_squares import SPREAD, fit_families, fit_relative, point_weights
 from lolat.graph.counts import COLUMNS, FEATURES, MEANINGS, MEMBERS, count
 from microbench.timing import levels

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lolat.device.domain import Outside
+from lolat.device.domain import Extrapolation
 from lolat.device.intervals import COVERAGE
-from lolat.device.predicting import half_of, within
+from lolat.device.predicting import widened_half_width, within
 from lolat.device.prediction import Prediction
-from lolat.device.predictors.kernels import Kernels
+from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import is_measured, mode_of
 from lolat.errors import InputError, LolatError
-from lolat.fitting.kernels import predicted
 from lolat.fitting.points import matrix, point_of, read_blocks
+from lolat.fitting.roofline import predicted
 from lolat.fitting.times import Times
 from lolat.graph import Graph
 from lolat.graph.counts import FEATURES
@@ -96,9 +96,11 @@ def compare_blocks(
     knows = names == FEATURES and model.domain.is_known
     beyond = model.domain.beyond(counts) if knows else np.zeros(len(rows), bool)
     for (row, point), latency, is_beyond in zip(rows, ms.tolist(), beyond.tolist(), strict=True):
-        outside = Outside(float(is_beyond), known=knows)
-        half, _ = half_of(formula, None, outside, model.inference, None, point.counts.get("ops", 1))
-        interval = None if half is None else within(latency, half)
+        extrapolation = Extrapolation(float(is_beyond), known=knows)
+        half_width, _ = widened_half_width(
+            formula, None, extrapolation, model.inference, None, point.counts.get("ops", 1)
+        )
+        interval = None if half_width is None else within(latency, half_width)
         in_domain = not is_beyond if knows else None
         timed = TimedRow(point.name, point.latency_ms, row)
         found.append(Compared(timed, latency, interval, in_domain))
@@ -178,7 +180,7 @@ def compare_operations(
 ) -> list[Compared]:
     """Operations that were timed one by one, each as the model has it alone: without a host's wait."""
     formula = model.predictor(predictor)
-    if not isinstance(formula, Kernels):
+    if not isinstance(formula, Roofline):
         return [
             _predicted(row, model.predict(row.graph, row.batch_size, predictor)) for row in rows
         ]
@@ -189,10 +191,10 @@ def compare_operations(
     for row, part, ms in zip(rows, parts, alone, strict=True):
         steps = formula.steps(part)
         unlike = formula.unlike(steps)
-        outside = Outside(unlike=sum((unlike or {}).values()), known=unlike is not None)
-        half, _ = half_of(formula, steps, outside, model.document, None, 1)
-        interval = None if half is None else within(ms, half)
-        is_inside = outside.known and outside.negligible and is_measured(model.document)
+        extrapolation = Extrapolation(unlike=sum((unlike or {}).values()), known=unlike is not None)
+        half_width, _ = widened_half_width(formula, steps, extrapolation, model.document, None, 1)
+        interval = None if half_width is None else within(ms, half_width)
+        is_inside = extrapolation.known and extrapolation.negligible and is_measured(model.document)
         found.append(Compared(row, ms, interval, is_inside))
     return found
 

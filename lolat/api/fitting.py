@@ -13,8 +13,8 @@ import msgspec
 
 from lolat.api.model import Model
 from lolat.device.file import SECTIONS, UNKNOWN, made, merged, read, write
-from lolat.device.predictors.kernels import Kernels
-from lolat.device.running import held_words
+from lolat.device.predictors.roofline import Roofline
+from lolat.device.running import fitted_on_words
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import model_document
 from lolat.fitting.measured_gpu import with_operations
@@ -190,8 +190,8 @@ def _say_replaced(output: AnyPath, document: Mapping[str, Any], warn: Warn) -> N
     with contextlib.suppress(LolatError):  # a damaged one: `merged` says it
         if (old := read(output)) and "predictors" in old:
             warn(
-                f"{plain(os.fspath(output))} knew latencies from {held_words(old)}: these are replaced; to "
-                "have all, fit all tables together"
+                f"{plain(os.fspath(output))} knew latencies from {fitted_on_words(old)}: these are "
+                "replaced; to have all, fit all tables together"
             )
 
 
@@ -346,7 +346,7 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     document = read(file)
     points = [Point.from_dict(p) for p in document.get("points", ())]
     paths = [path for path, content in asked.contents if content == NETWORKS]
-    if paths and not points and document.get("default") == Kernels.name:
+    if paths and not points and document.get("default") == Roofline.name:
         made = refined_document(document, paths, asked.name, asked.on_progress, asked.warn)
         return {**made, "name": asked.stem, "device": asked.name or document["device"]}
     if not points and "training" not in document:
@@ -360,7 +360,7 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     shown = asked.name or document["device"]
     where, noise = document["environment"], document["noise"]
     graphs = (
-        known_graphs(str(where.get("framework"))) if Kernels.name in document["predictors"] else {}
+        known_graphs(str(where.get("framework"))) if Roofline.name in document["predictors"] else {}
     )
     for path in paths:
         more, graphs_of_more = points_of_networks(path, document, asked.name, asked.warn)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lolat.device.file import answers_for, read
-from lolat.device.running import batch_sizes_of, way_words
+from lolat.device.running import batch_sizes_of, mode_words
 from lolat.device.summary import errors_of
 from lolat.errors import ModelFileError
 from lolat.io.paths import list_models
@@ -71,7 +71,7 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
             runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
         if "predictors" in document:
             runs, error = (
-                way_words(document),
+                mode_words(document),
                 errors_of(document, document["default"]).get("median"),
             )
         about = document["device"], answers_for(document), runs, batch_sizes_of(document), error

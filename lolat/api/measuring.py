@@ -505,7 +505,7 @@ def diagnosis(
 def _keep(model: Model, by: Literal["doctor", "evaluate"], ratio: float) -> None:
     """Write the state of the machine beside the model, and have the model's next answers say it."""
     write_check(model.document, model.source, by, ratio)
-    for one in (model, *model._ways.values()):
+    for one in (model, *model._in_mode.values()):
         one.__dict__.pop("state", None)
 
 

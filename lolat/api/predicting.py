@@ -13,7 +13,7 @@ import numpy as np
 from lolat.device import prediction
 from lolat.device.predicting import AUTO, why_left_out
 from lolat.device.prediction import CALL, InputSize
-from lolat.device.running import ways
+from lolat.device.running import in_precisions
 from lolat.errors import (
     InputError,
     LolatError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lolat.api.model import Model
 
 BEST = "best"
-HALVES = ("tf32", "amp", "fp16", "bf16")
+PRECISIONS = ("tf32", "amp", "fp16", "bf16")
 """Precisions in which a device is tried for its fastest."""
 OF_THE_DEVICE = ("no-precision", "no-memory", "no-room")
 """Errors for which a device is left out among several: the precision of a network that is in half itself,
@@ -237,9 +237,9 @@ def _fastest(model: Model, best: bool, *question: Any, **limit: Any) -> Predicti
         return model.predict(*question, **limit)
     found: list[Prediction] = []
     refused: InputError | None = None
-    for way in ways(model, HALVES):
+    for device in in_precisions(model, PRECISIONS):
         try:
-            found.append(way.predict(*question, **limit))
+            found.append(device.predict(*question, **limit))
         except InputError as error:
             if error.code != "no-precision":
                 raise

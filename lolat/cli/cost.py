@@ -96,11 +96,11 @@ def cost(
         if not on or ALL in on:
             models, unpriced = with_a_price(models, prices_file)
             left_out = {**left_out, **unpriced}
-        ways = precision, launch
+        mode = precision, launch
         question["replicas"] = replicas or ()
         with common.progress() as bar:
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
-            several = compare(models, network, ways, batch_sizes, left_out, on_progress, **question)
+            several = compare(models, network, mode, batch_sizes, left_out, on_progress, **question)
         return _answer_several(several, as_json)
     from lolat.cli.predict import opened
 

@@ -48,7 +48,7 @@ class Device(Result):
         }
         self.default: str = document.get("default", "")
         self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # of `predict_counts`
-        self._ways: dict[Any, Self] = {}  # of `run_as`
+        self._in_mode: dict[Any, Self] = {}  # of `run_as`
         self.asked_precision: str | None = None  # of `run_as`
         self.asked_launch: str | None = None
         if "predictors" in document and self.default not in self.predictors:
@@ -118,9 +118,9 @@ class Device(Result):
         """
         from lolat.device.running import run_as
 
-        if (precision, launch) not in self._ways:
-            self._ways[precision, launch] = run_as(self, precision, launch)
-        return self._ways[precision, launch]
+        if (precision, launch) not in self._in_mode:
+            self._in_mode[precision, launch] = run_as(self, precision, launch)
+        return self._in_mode[precision, launch]
 
     def _as_written(self, network: Graph | Analysis) -> Self:
         """The device in the precision of a network that is in half itself, as after `module.half()`; as it

@@ -36,7 +36,7 @@ UNMEASURED_FACTOR = 4.0
 """A kind of operation or a data type that no block had may be so many times off."""
 
 
-class Least(msgspec.Struct, frozen=True, omit_defaults=True):
+class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
     """The smallest in the rows of a table of a GPU: samples of a batch, ms of a step, ms of an operation in
     it; `most_samples`: the largest batch of a network. None where the table does not tell.
     """
@@ -73,7 +73,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was measured: kinds of operation, the ratios of a block's counts, its size.
 
     `ratios` and `sizes` map a name to (smallest, largest); sizes only bound from above, because a
-    smaller block is always made of the same things. A query is judged block by block. `least`: of a table
+    smaller block is always made of the same things. A query is judged block by block. `minimum`: of a table
     of networks or of a GPU. `shares`: of a table of networks alone, the largest share that each of MACS has
     in the multiply-accumulates of one.
     """
@@ -82,7 +82,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     dtypes: frozenset[str] = frozenset()
     ratios: dict[str, Range] = {}
     sizes: dict[str, Range] = {}
-    least: Least = Least()
+    minimum: MeasuredMinimum = msgspec.field(default=MeasuredMinimum(), name="least")
     shares: dict[str, NotNegative] = {}
 
     @property
@@ -165,7 +165,7 @@ def beyond_remarks(beyond: np.ndarray, names: Sequence[str], shares: np.ndarray)
 
 
 @dataclass(frozen=True)
-class Outside:
+class Extrapolation:
     """The part of a network that lies outside the measured domain.
 
     `beyond`, `unmeasured`, `unlike`: shares of its time, as of `widened`; `known`: whether the model says
@@ -194,20 +194,23 @@ class Outside:
         return self.share < NEGLIGIBLE_SHARE
 
 
-def widened(half: float, outside: Outside) -> float:
+def widened(half_width: float, extrapolation: Extrapolation) -> float:
     """Half the width, as a logarithm, of an interval of which some is known less well.
 
-    `half`: of what is inside. Twice that is for what is larger than what was measured or of other
+    `half_width`: of what is inside. Twice that is for what is larger than what was measured or of other
     proportions (`beyond`); the factors are for what was not measured. The ends of the parts add up, as if
     all were off together: nothing tells that they average out. Where much is unmeasured, its share is not
     well known either.
     """
-    inside, twice = max(1.0 - outside.share, 0.0), OUTSIDE_WIDENING * half
-    unlike = math.hypot(half, math.log(UNLIKE_FACTOR))
-    unmeasured = max(twice, math.log(UNMEASURED_FACTOR) * (1.0 + outside.unmeasured))
+    inside, twice = max(1.0 - extrapolation.share, 0.0), OUTSIDE_WIDENING * half_width
+    unlike = math.hypot(half_width, math.log(UNLIKE_FACTOR))
+    unmeasured = max(twice, math.log(UNMEASURED_FACTOR) * (1.0 + extrapolation.unmeasured))
     parts = (
-        (inside, half), (outside.beyond, twice), (outside.unlike, unlike), (outside.unmeasured, unmeasured)
-    )  # fmt: skip
+        (inside, half_width),
+        (extrapolation.beyond, twice),
+        (extrapolation.unlike, unlike),
+        (extrapolation.unmeasured, unmeasured),
+    )
     with np.errstate(divide="ignore"):
         return float(np.logaddexp.reduce([np.log(s) + min(w, LARGEST) for s, w in parts]))
 

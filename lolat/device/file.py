@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.device.domain import Domain
-from lolat.device.predictors import Extended, Kernels, TrainingSteps, TwoRegime
+from lolat.device.predictors import AdditiveCosts, Roofline, TrainingSteps, TwoRegime
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import EXTRAS
 from lolat.io.documents import (
@@ -73,8 +73,8 @@ class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "
     """The formulas that this version knows; others may be there."""
 
     two_regime: TwoRegime | UnsetType = UNSET
-    extended: Extended | UnsetType = UNSET
-    kernels: Kernels | UnsetType = UNSET
+    extended: AdditiveCosts | UnsetType = UNSET
+    kernels: Roofline | UnsetType = UNSET
     training_steps: TrainingSteps | UnsetType = UNSET
 
 

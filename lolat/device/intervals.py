@@ -77,7 +77,7 @@ class Networks(msgspec.Struct, frozen=True):
         return t_quantile(coverage, self.count) * self.spread
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far off a formula was on points left out of its fit: what its intervals are made of.
 
     `residuals`: log(measured / predicted); `interval`: how they depend on operations; `networks`: those of
@@ -110,8 +110,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return min(max(math.hypot(half, elsewhere), math.log1p(floor)), LARGEST)
 
 
-def half_width(
-    evidence: Evidence,
+def half_width_if_known(
+    calibration: Calibration,
     document: Mapping[str, Any],
     coverage: float | None,
     ops: float,
@@ -125,7 +125,7 @@ def half_width(
     floor = noise_floor(document) or 0.0
     wanted = COVERAGE if coverage is None else coverage
     try:
-        return evidence.half_width(ops, wanted, floor), ()
+        return calibration.half_width(ops, wanted, floor), ()
     except InputError as error:
         if coverage is not None:
             raise

@@ -13,16 +13,16 @@ import numpy as np
 from lolat.device.domain import (
     MOSTLY_SHARE,
     NEGLIGIBLE_SHARE,
-    Outside,
+    Extrapolation,
     beyond_remarks,
     fit_again,
     widened,
 )
-from lolat.device.intervals import COVERAGE, half_width, machine
+from lolat.device.intervals import COVERAGE, half_width_if_known, machine
 from lolat.device.prediction import Prediction, Query, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
-from lolat.device.predictors.kernels import NOTHING_MEASURED, Kernels
+from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.running import ESTIMATED, is_measured, mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
@@ -226,17 +226,17 @@ def predict_network(
     graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
-    times = terms.sum(axis=1)
-    if steps is not None and isinstance(formula, Kernels):
-        found = formula.outside(steps, size, model.domain.least)
-        outside = outside_of_tables(model, analysis, size, found, steps)
+    if steps is not None and isinstance(formula, Roofline):
+        found = formula.extrapolation(steps, size, model.domain.minimum)
+        extrapolation = tables_extrapolation(model, analysis, size, found, steps)
     else:
-        shares = times / latency if latency > 0.0 else np.zeros(len(times))
-        outside = _outside(model, analysis, size, formula, shares)
-    outside = with_quantized(outside, quantized_share(graph, analysis.counts))
+        shares = terms.sum(axis=1) / (latency or 1.0)
+        extrapolation = _extrapolation(model, analysis, size, formula, shares)
+    extrapolation = with_quantized(extrapolation, quantized_share(graph, analysis.counts))
     mode = mode_of(document)
-    inside = outside.inside_share if is_measured(document) else 0.0
-    half, doubts = half_of(formula, steps, outside, document, coverage, int(counts[:, _OPS].sum()))
+    inside = extrapolation.inside_share if is_measured(document) else 0.0
+    ops = int(counts[:, _OPS].sum())
+    half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops)
     interval = None
     if half is not None:
         interval = within(latency, half) if steps is None else steps.interval(half, coverage)
@@ -255,7 +255,7 @@ def predict_network(
         state=model.state,
         input_shapes=tuple((size, *shape) for shape in graph.input_sizes),
         warnings=(
-            *outside.remarks,
+            *extrapolation.remarks,
             *doubts,
             *other_framework(where, graph.framework, model.label),
             *of_its_source(document),
@@ -268,7 +268,7 @@ def predict_network(
         call_ms=call_ms,
         precision=precision_of(mode.dtype),
         framework=where.get("framework"),
-        launch=formula.mode.launch if isinstance(formula, Kernels) else None,
+        launch=formula.mode.launch if isinstance(formula, Roofline) else None,
         available_bytes=available_bytes(document),
         host_ms=None if steps is None else steps.host_ms,
         host_bound=None if steps is None else steps.host_bound,
@@ -276,44 +276,46 @@ def predict_network(
     )
 
 
-def with_quantized(outside: Outside, share: float) -> Outside:
-    """`outside`, where a share of the network is quantized, in which nothing was measured."""
+def with_quantized(extrapolation: Extrapolation, share: float) -> Extrapolation:
+    """`extrapolation`, where a share of the network is quantized, in which nothing was measured."""
     rest = 1.0 - share
     return replace(
-        outside,
-        beyond=rest * outside.beyond,
-        unlike=rest * outside.unlike,
-        unmeasured=share + rest * outside.unmeasured,
-        known=outside.known or share > NEGLIGIBLE_SHARE,
+        extrapolation,
+        beyond=rest * extrapolation.beyond,
+        unlike=rest * extrapolation.unlike,
+        unmeasured=share + rest * extrapolation.unmeasured,
+        known=extrapolation.known or share > NEGLIGIBLE_SHARE,
     )
 
 
-def half_of(
+def widened_half_width(
     formula: Formula,
     steps: Steps | None,
-    outside: Outside,
+    extrapolation: Extrapolation,
     document: Mapping[str, Any],
     coverage: float | None,
     ops: int,
 ) -> tuple[float | None, tuple[str, ...]]:
     """Half the width of the interval, as a logarithm, and why there is none; `ops`: operations."""
-    alone = steps is not None and isinstance(formula, Kernels) and formula.without_sheet
+    alone = steps is not None and isinstance(formula, Roofline) and formula.without_sheet
     if alone and sum((formula.unlike(steps) or {}).values()) > MOSTLY_UNLIKE:  # type: ignore[attr-defined]
         return None, (NOT_KNOWN,)
-    half, doubts = half_width(formula, document, coverage, ops)
-    if half is not None:
-        half = math.hypot(widened(half, outside), machine(document, coverage or COVERAGE))
-    return half, doubts
+    half_width, doubts = half_width_if_known(formula, document, coverage, ops)
+    if half_width is not None:
+        half_width = math.hypot(
+            widened(half_width, extrapolation), machine(document, coverage or COVERAGE)
+        )
+    return half_width, doubts
 
 
-def outside_of_tables(
-    model: Device, analysis: Analysis, batch_size: int, outside: Outside, steps: Steps
-) -> Outside:
-    """`outside`, by the classes of a formula by operation, and what these do not tell: recurrent
+def tables_extrapolation(
+    model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps
+) -> Extrapolation:
+    """`extrapolation`, by the classes of a formula by operation, and what these do not tell: recurrent
     layers, step by step, which no table of a device has; products of other kinds than those of the networks
     that were timed alone.
     """
-    remarks = [*outside.remarks]
+    remarks = [*extrapolation.remarks]
     is_recurrent = np.array([o.kind in GATES for o in analysis.graph.operations], bool)
     share = float(steps.ms[is_recurrent[steps.operation]].sum()) / (steps.latency_ms or 1.0)
     if share > NEGLIGIBLE_SHARE:
@@ -322,35 +324,35 @@ def outside_of_tables(
             "a matrix product a step"
         )
     total = analysis.counts.at(batch_size).sum(axis=0)
-    unlike = sum(model.domain.unlike(total).values()) * (1.0 - outside.unlike - share)
+    unlike = sum(model.domain.unlike(total).values()) * (1.0 - extrapolation.unlike - share)
     remarks += model.domain.unlike_remarks(total)
-    known = outside.known or share > NEGLIGIBLE_SHARE or bool(model.domain.shares)
+    known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(model.domain.shares)
     return replace(
-        outside,
-        unmeasured=outside.unmeasured + share,
-        unlike=outside.unlike + max(unlike, 0.0),
+        extrapolation,
+        unmeasured=extrapolation.unmeasured + share,
+        unlike=extrapolation.unlike + max(unlike, 0.0),
         remarks=tuple(remarks),
         known=known,
     )
 
 
-def _outside(
+def _extrapolation(
     model: Device, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
-) -> Outside:
+) -> Extrapolation:
     """The parts of a network that are unlike the measured ones; `shares`: (blocks,), of the time."""
     domain = model.domain
     if not domain.is_known:
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
-        if smaller := domain.least.remark(batch_size, latency, ops):
-            return Outside(unlike=1.0, remarks=(smaller,))
+        if smaller := domain.minimum.remark(batch_size, latency, ops):
+            return Extrapolation(unlike=1.0, remarks=(smaller,))
         if domain.shares:
             total = analysis.counts.at(batch_size).sum(axis=0)
             unlike = min(sum(domain.unlike(total).values()), 1.0)
-            return Outside(unlike=unlike, remarks=tuple(domain.unlike_remarks(total)))
+            return Extrapolation(unlike=unlike, remarks=tuple(domain.unlike_remarks(total)))
         if formula.name == TwoRegime.name:
-            return Outside(unlike=1.0, known=False, remarks=(THREE_COUNTS,))
-        return Outside(known=False)
+            return Extrapolation(unlike=1.0, known=False, remarks=(THREE_COUNTS,))
+        return Extrapolation(known=False)
     counts = analysis.block_counts(batch_size)[:, _SIX]
     beyond = domain.beyond(counts)
     kinds, dtypes = domain.unmeasured(analysis.graph)
@@ -362,9 +364,9 @@ def _outside(
     is_unmeasured[[*kinds, *dtypes]] = True
     by_block = np.bincount(analysis.owner, operations * is_unmeasured, len(shares))
     rest = float((shares - by_block)[beyond].clip(0.0).sum())
-    outside = Outside(rest, float(by_block.sum()))
-    if outside.negligible:
-        return outside
+    extrapolation = Extrapolation(rest, float(by_block.sum()))
+    if extrapolation.negligible:
+        return extrapolation
     remarks = [
         *beyond_remarks(beyond, analysis.names, shares),
         *domain.unmeasured_remarks(kinds, dtypes, operations),
@@ -376,12 +378,12 @@ def _outside(
             "to have the model know it, time the whole network on the model's device and fit it in "
             f"(timed.csv: network,batch_size,latency_ms): {fit_again(model.label)}"
         )
-    return replace(outside, remarks=tuple(remarks))
+    return replace(extrapolation, remarks=tuple(remarks))
 
 
-def within(latency: float, half: float) -> tuple[float, float]:
-    """The interval around a latency, ms, of half the width `half`, a logarithm."""
-    return latency * math.exp(-half), latency * math.exp(half)
+def within(latency: float, half_width: float) -> tuple[float, float]:
+    """The interval around a latency, ms, of half the width `half_width`, a logarithm."""
+    return latency * math.exp(-half_width), latency * math.exp(half_width)
 
 
 def several(value: Any) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
-from lolat.device.running import mode_of, way_words
+from lolat.device.running import mode_of, mode_words
 from lolat.device.state import State
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
@@ -199,7 +199,7 @@ class Prediction(Result):
     def title(self) -> str:
         """Which network at which batch size, what goes in, and how the device runs it."""
         parts = [plain(self.network), f"batch {self.batch_size}", shapes_text(self.input_shapes)]
-        return " · ".join(filter(None, [*parts, way_words(self.query.model.document)]))
+        return " · ".join(filter(None, [*parts, mode_words(self.query.model.document)]))
 
     def words(self) -> str:
         """The latency, how sure it is and whether the network is like what was measured."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.predictors.extended import FAMILY
+from lolat.device.predictors.additive import FAMILY
 from lolat.graph.counts import GROUPS
 
 PARTS = {

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from lolat.device.file import read
-from lolat.device.predictors.kernels import Kernels, TrainingSteps
 from lolat.device.predictors.precision import in_precision, no_precision
+from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import own_dtype
@@ -35,7 +35,7 @@ HALVES = {"float16": "fp16", "bfloat16": "bf16"}
 
 def mode_of(document: Mapping[str, Any]) -> Mode:
     """How the device of a model file runs networks."""
-    kernels, where = document["predictors"].get(Kernels.name), document["environment"]
+    kernels, where = document["predictors"].get(Roofline.name), document["environment"]
     if kernels is not None:
         return msgspec.convert(kernels.get("mode", {}), Mode)
     dtype = FLOAT16 if where.get("half") is True else FLOAT32
@@ -78,7 +78,7 @@ def run_as(model: D, precision: str | None, launch: str | None) -> D:
         dtype=mode.dtype if dtype is None else dtype,
         launch=mode.launch if launch is None else launch,  # type: ignore[arg-type]
     )
-    kernels = document["predictors"].get(Kernels.name, {})
+    kernels = document["predictors"].get(Roofline.name, {})
     if launch is not None and launch not in LAUNCHES:
         raise InputError(
             f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}",
@@ -99,7 +99,7 @@ def run_as(model: D, precision: str | None, launch: str | None) -> D:
         measured.source, measured.label = str(other), other.stem
         return measured
     predictors, gpu = dict(document["predictors"]), gpu_of(document)
-    for kind in (Kernels, TrainingSteps):
+    for kind in (Roofline, TrainingSteps):
         if kind.name in predictors:
             formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
             predictors[kind.name] = msgspec.structs.replace(formula, mode=wanted).to_dict()
@@ -138,7 +138,7 @@ def as_written(model: D, graph: Graph) -> D:
     where float32 was asked for, or the device has no such units.
     """
     own = own_precision(graph)
-    if own is None or Kernels.name not in model.predictors:
+    if own is None or Roofline.name not in model.predictors:
         return model
     if {model.asked_precision, own} <= {*HALVES.values()}:
         return model  # as many bytes, on the same units
@@ -173,7 +173,7 @@ def _measured_so(document: Mapping[str, Any], wanted: Mode) -> Path | None:
 
 def is_measured(document: Mapping[str, Any]) -> bool:
     """Whether anything was measured on the device, in the precision of the document."""
-    kernels = document["predictors"].get(Kernels.name)
+    kernels = document["predictors"].get(Roofline.name)
     return ESTIMATED not in document and (kernels is None or bool(kernels["measured"]))
 
 
@@ -192,10 +192,10 @@ def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
     )
 
 
-def ways(model: D, precisions: Sequence[str]) -> Iterator[D]:
+def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:
     """The device as it was measured, and in each of these precisions that it has."""
     yield model
-    for precision in precisions if Kernels.name in model.predictors else ():
+    for precision in precisions if Roofline.name in model.predictors else ():
         with contextlib.suppress(InputError):
             yield model.run_as(precision)
 
@@ -203,13 +203,13 @@ def ways(model: D, precisions: Sequence[str]) -> Iterator[D]:
 # ---- In words
 
 
-def way_words(document: Mapping[str, Any]) -> str:
+def mode_words(document: Mapping[str, Any]) -> str:
     """Precision, framework and launch: "fp32, PyTorch, eager"."""
     where, mode = document["environment"], mode_of(document)
     precision = precision_of(mode.dtype)
     if (
         mode.dtype == FLOAT32
-        and document["predictors"].get(Kernels.name, {}).get("tf32", 1.0) > 1.0
+        and document["predictors"].get(Roofline.name, {}).get("tf32", 1.0) > 1.0
     ):
         precision += " (convolutions in TF32)"  # PyTorch's default
     framework = FRAMEWORKS.get(str(where.get("framework")), where.get("framework"))
@@ -221,8 +221,8 @@ def way_words(document: Mapping[str, Any]) -> str:
 
 def batch_sizes_of(document: Mapping[str, Any]) -> tuple[int, int] | None:
     """The smallest and the largest batch size that a device is known from; None where nobody says it."""
-    held = document["environment"].get("held") or {}
-    sizes = held.get("batch_sizes") or [p["batch_size"] for p in document.get("points", ())]
+    fitted_on = document["environment"].get("held") or {}
+    sizes = fitted_on.get("batch_sizes") or [p["batch_size"] for p in document.get("points", ())]
     return (min(sizes), max(sizes)) if sizes else None
 
 
@@ -232,13 +232,13 @@ def span(sizes: tuple[int, int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def held_words(document: Mapping[str, Any]) -> str:
+def fitted_on_words(document: Mapping[str, Any]) -> str:
     """What the device is known from: how many operations, networks or blocks, of which batch sizes, with
     which version of the framework.
     """
     where, points = document["environment"], document.get("points", ())
-    held = where.get("held") or {}
-    parts = [plural(held[n], n[:-1]) for n in ("operations", "networks") if held.get(n)]
+    fitted_on = where.get("held") or {}
+    parts = [plural(fitted_on[n], n[:-1]) for n in ("operations", "networks") if fitted_on.get(n)]
     parts += [plural(len(points), "block")] if points and not parts else []
     if sizes := batch_sizes_of(document):
         parts.append(f"batch {span(sizes)}")

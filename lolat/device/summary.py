@@ -9,7 +9,7 @@ from typing import Any
 from lolat.device import Device
 from lolat.device.file import knows
 from lolat.device.intervals import noise_floor
-from lolat.device.predictors.extended import FAMILY, Extended
+from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.rates import Rates, rates_of
 from lolat.device.running import mode_of
 from lolat.device.state import State, ago, moment
@@ -55,7 +55,7 @@ class ModelSummary:
 def summary_of(model: Device) -> ModelSummary:
     """The summary of a model."""
     document = model.document
-    extended = model.predictors.get(Extended.name)
+    extended = model.predictors.get(AdditiveCosts.name)
     fitted = {
         name: FittedPredictor(
             document["predictors"][name]["coefficients"], errors_of(document, name)
@@ -73,7 +73,7 @@ def summary_of(model: Device) -> ModelSummary:
         environment=document["environment"],
         predictors=fitted,
         rates=rates_of(model),
-        families=families_of(extended) if isinstance(extended, Extended) else None,
+        families=families_of(extended) if isinstance(extended, AdditiveCosts) else None,
         state=model.state,
         domain=document.get("domain", {}),
         warnings=document.get("warnings", ()),
@@ -195,7 +195,7 @@ class Families:
     call_ms: float
 
 
-def families_of(formula: Extended) -> Families:
+def families_of(formula: AdditiveCosts) -> Families:
     """The families and kinds of a formula, as fitted: kinds that cost nothing are there too."""
     families, cost = [], dict(zip(formula.features, formula.slopes, strict=True))
     for family, (words, why) in FAMILIES.items():

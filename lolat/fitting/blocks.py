@@ -11,12 +11,12 @@ import numpy as np
 from lolat.device.domain import Domain, ratios_of, sizes_of
 from lolat.device.file import made
 from lolat.device.intervals import as_dict, interval_entry, network_entry
-from lolat.device.predictors.extended import NUMBERS, TERMS, Extended
+from lolat.device.predictors.additive import NUMBERS, TERMS, AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import FEATURES as THREE
 from lolat.device.predictors.two_regime import TwoRegime
+from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.cross_validation import cross_validate, errors, leave_out, log_errors
-from lolat.fitting.extended import fit_extended
 from lolat.fitting.least_squares import require_points
 from lolat.fitting.points import Point, blocks_of, known_features, matrix, times
 from lolat.fitting.two_regime import fit_two_regime
@@ -85,7 +85,7 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
     knows_kinds = set(TERMS) <= set(known)
     numbers = NUMBERS if knows_kinds else len(FEATURES)
     if set(FEATURES) <= set(known) and len(points) > numbers + 1:
-        predictors[Extended.name] = _extended_entry(points, known, numbers)
+        predictors[AdditiveCosts.name] = _extended_entry(points, known, numbers)
     domain = as_dict(domain_of(points, dtype))
     default = _default({n: e["error"] for n, e in predictors.items()}, knows_kinds)
     return {"predictors": predictors, "default": default, "domain": domain}
@@ -97,26 +97,26 @@ def _default(errors: Mapping[str, Mapping[str, Any]], knows_kinds: bool) -> str:
     By how much is more than noise: a fifth of the error, or half of it where the points know kinds of
     operations, which whole networks need; and half a percent.
     """
-    by_name = [errors.get(name, {}) for name in (TwoRegime.name, Extended.name)]
+    by_name = [errors.get(name, {}) for name in (TwoRegime.name, AdditiveCosts.name)]
     kind = "networks_left_out" if "networks_left_out" in by_name[1] else "left_out"
     two, extended = (error.get(kind, {}).get("median") for error in by_name)
     if extended is None:
-        return Extended.name if by_name[1] else TwoRegime.name
+        return AdditiveCosts.name if by_name[1] else TwoRegime.name
     better = two is not None and two + 0.005 < (0.5 if knows_kinds else 0.8) * extended
-    return TwoRegime.name if better else Extended.name
+    return TwoRegime.name if better else AdditiveCosts.name
 
 
 def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:
     """The extended formula's entry, that of its form on the six counts in it."""
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
-    formula = fit_extended(features, measured, known, whole, with_six=True)
+    formula = fit_additive_costs(features, measured, known, whole, with_six=True)
 
     def fit_again(kept: np.ndarray) -> Formula:
-        return fit_extended(features[kept], measured[kept], known, whole[kept])
+        return fit_additive_costs(features[kept], measured[kept], known, whole[kept])
 
     def fit_six_again(kept: np.ndarray) -> Formula:
-        return fit_extended(six[kept], measured[kept], FEATURES)
+        return fit_additive_costs(six[kept], measured[kept], FEATURES)
 
     entry = _entry(formula, points, fit_again, numbers)
     if formula.six_counts is not None:

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.device.domain import MACS, Least, shares_of
+from lolat.device.domain import MACS, MeasuredMinimum, shares_of
 from lolat.device.intervals import as_dict, network_entry
-from lolat.device.predictors.extended import NUMBERS, Extended
+from lolat.device.predictors.additive import NUMBERS, AdditiveCosts
 from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
-from lolat.device.predictors.kernels import NOTHING_MEASURED, Kernels, TrainingSteps
+from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline, TrainingSteps
 from lolat.errors import InputError, arg
+from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.blocks import assembled
 from lolat.fitting.cross_validation import (
     cross_validate,
@@ -24,9 +25,8 @@ from lolat.fitting.cross_validation import (
     leave_folds_out,
     log_errors,
 )
-from lolat.fitting.extended import fit_extended
-from lolat.fitting.kernels import LEAST_STEPS, fit_kernels, predicted
 from lolat.fitting.points import family_of
+from lolat.fitting.roofline import LEAST_STEPS, fit_roofline, predicted
 from lolat.fitting.times import Times, check_sheet, seen_specs
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
@@ -157,24 +157,24 @@ def tables_document(
     inference = times.take(of_inference)
     formula = formula if timed.is_cpu else started_by_a_host(formula, inference)
     remarks = [WITHOUT_SPECS] * is_open
-    batch_sizes = [row.batch_size for row in timed.operations]
-    batch_sizes += [row.batch_size for row, _ in timed.networks]
+    batch_sizes = np.array([row.batch_size for row in rows])
     if specs is None and timed.mode.dtype == FLOAT32 and is_inference.all():
         linear = linear_entry(timed, times, fold)
         if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
-            predictors = {Extended.name: linear[0]}
-            domain = {"least": as_dict(least_of(times, np.array(batch_sizes)))} | _shares(timed)
-            fitted = {"predictors": predictors, "default": Extended.name, "domain": domain}
+            predictors = {AdditiveCosts.name: linear[0]}
+            smallest = measured_minimum(times, batch_sizes)
+            domain = {"least": as_dict(smallest)} | _shares(timed)
+            fitted = {"default": AdditiveCosts.name, "predictors": predictors, "domain": domain}
             return assembled(name, device, source, remarks, fitted)
     entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
-    predictors, of_steps = {Kernels.name: entry}, off[trained[main]]
+    predictors, of_steps = {Roofline.name: entry}, off[trained[main]]
     if has_two_formulas:
         predictors[TrainingSteps.name], of_steps = _training_entry(timed, times, known, formula)
     if len(of_steps):
         entry |= {"training_residuals": _rounded(of_steps), "training_optimizer": timed.optimizer}
-    domain = {"least": as_dict(least_of(inference, np.array(batch_sizes)[of_inference]))}
-    domain |= _shares(timed)
-    fitted = {"predictors": predictors, "default": Kernels.name, "domain": domain}
+    smallest = measured_minimum(inference, batch_sizes[of_inference])
+    domain = {"least": as_dict(smallest)} | _shares(timed)
+    fitted = {"predictors": predictors, "default": Roofline.name, "domain": domain}
     return assembled(name, device, source, remarks, fitted)
 
 
@@ -207,17 +207,17 @@ def _check_enough(timed: Timed, specs: Specs | None) -> None:
 
 
 def _judged(
-    times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Kernels] = Kernels
-) -> tuple[Kernels, np.ndarray]:
+    times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
+) -> tuple[Roofline, np.ndarray]:
     """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
-    formula = fit_kernels(times, specs, mode, of)
+    formula = fit_roofline(times, specs, mode, of)
     ms = left_out_of_folds(times, fold, specs, mode, of)
     return formula, np.log(times.latency_ms / ms)
 
 
 def _judged_best(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, is_open: bool
-) -> tuple[Kernels, np.ndarray, Specs]:
+) -> tuple[Roofline, np.ndarray, Specs]:
     """`_judged`, and the specs; where it `is_open` whether a device cuts products into tiles, as GPUs do,
     the way that left-out times tell to be the better one.
     """
@@ -258,12 +258,12 @@ def odd_time(
 
 
 def left_out_of_folds(
-    times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Kernels] = Kernels
+    times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
 ) -> np.ndarray:
     """(times,) ms as predicted from the other folds; `fold`: (times,), at least two."""
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
-        return predicted(fit_kernels(times.take(kept), specs, mode, of), times.take(out))
+        return predicted(fit_roofline(times.take(kept), specs, mode, of), times.take(out))
 
     return cross_validate(leave_folds_out(fold), len(times.whole), predict)
 
@@ -280,16 +280,16 @@ def linear_entry(
     counts, measured, whole = np.array(totals, float), times.latency_ms, times.whole
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
-        other = fit_extended(counts[kept], measured[kept], COLUMNS, whole[kept])
+        other = fit_additive_costs(counts[kept], measured[kept], COLUMNS, whole[kept])
         return other.rows(counts[out][:, other.columns])
 
-    formula = fit_extended(counts, measured, COLUMNS, whole, with_six=True)
+    formula = fit_additive_costs(counts, measured, COLUMNS, whole, with_six=True)
     off = log_errors(measured, cross_validate(leave_folds_out(fold), len(counts), predict))
     fitted_ms = formula.rows(counts[:, formula.columns])
     return formula.to_dict() | _errors(fitted_ms, off, measured), off
 
 
-def _entry(formula: Kernels, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
+def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
     """A formula's entry in a model file, judged by networks where there are enough, and by inference.
 
     `off`: (times,) log(measured / predicted) left out; `trained`: (times,) which not to judge by.
@@ -346,7 +346,7 @@ def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
 # ---- What a table says of the host that started its operations, and of the smallest steps.
 
 
-def started_by_a_host(formula: Kernels, times: Times) -> Kernels:
+def started_by_a_host(formula: Roofline, times: Times) -> Roofline:
     """A formula that was fitted to `times`, with the host that starts the operations of a network.
 
     The host is that of a table's operations, half way to what hosts usually take: of several classes, or
@@ -373,7 +373,7 @@ def _shares(timed: Timed) -> dict[str, Any]:
     return {"shares": {name: round(max(shares[name] for shares in each), 6) for name in MACS}}
 
 
-def least_of(times: Times, batch_sizes: np.ndarray) -> Least:
+def measured_minimum(times: Times, batch_sizes: np.ndarray) -> MeasuredMinimum:
     """The least that a table has but for PASSED_OVER of its rows, of few networks or of operations ms an
     operation; of networks alone the largest batch.
 
@@ -384,9 +384,9 @@ def least_of(times: Times, batch_sizes: np.ndarray) -> Least:
     operation_ms = times.latency_ms / times.total((times.work.bytes > 0.0).astype(float))
     if whole.sum() < LEAST_JUDGING_NETWORKS:
         few = _smallest(operation_ms[~whole if not whole.all() else whole])
-        return Least(operation_ms=few, most_samples=most)
+        return MeasuredMinimum(operation_ms=few, most_samples=most)
     batch_size, ms = _smallest(batch_sizes[whole]), _smallest(times.latency_ms[whole])
-    return Least(batch_size, ms, _smallest(operation_ms[whole]), most)
+    return MeasuredMinimum(batch_size, ms, _smallest(operation_ms[whole]), most)
 
 
 def _smallest(values: np.ndarray) -> float:
@@ -414,7 +414,7 @@ def specs_document(
 ) -> dict[str, Any]:
     """A model file from a data sheet alone; its interval is as wide as SHEET_ALONE on known devices."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
-    formula = started_by_a_host(fit_kernels(nothing, specs), nothing)
+    formula = started_by_a_host(fit_roofline(nothing, specs), nothing)
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
-    fitted = {"predictors": {Kernels.name: entry}, "default": Kernels.name, "domain": {}}
+    fitted = {"predictors": {Roofline.name: entry}, "default": Roofline.name, "domain": {}}
     return assembled(name, device, source, [NOTHING_MEASURED], fitted)

@@ -17,7 +17,7 @@ import numpy as np
 
 from lolat.device.intervals import as_dict, network_entry
 from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, Host
-from lolat.device.predictors.kernels import Kernels
+from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import mode_of, name_of
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import (
@@ -27,10 +27,10 @@ from lolat.fitting.cross_validation import (
     leave_folds_out,
     log_errors,
 )
-from lolat.fitting.from_tables import least_of
-from lolat.fitting.kernels import fit_kernels
+from lolat.fitting.from_tables import measured_minimum
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.points import Point, blocks_of, times
+from lolat.fitting.roofline import fit_roofline
 from lolat.fitting.times import Times, seen_specs
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
@@ -85,12 +85,14 @@ def with_operations(
     folds = np.array(draw_folds(blocks_of(points), FOLDS, np.random.default_rng(0)))
     left_out_ms = cross_validate(leave_folds_out(folds), len(points), predict)
     entry = formula.to_dict() | _evidence(points, hosted_ms(formula, measured), left_out_ms)
-    predictors = {**document["predictors"], Kernels.name: entry}
+    predictors = {**document["predictors"], Roofline.name: entry}
     median = {name: _median(e["error"]) for name, e in predictors.items()}
     default = document["default"]
-    if median[Kernels.name] < median[default]:
-        default = Kernels.name
-    least = least_of(measured.of_device(0.0), np.array([p.batch_size for p in points], float))
+    if median[Roofline.name] < median[default]:
+        default = Roofline.name
+    least = measured_minimum(
+        measured.of_device(0.0), np.array([p.batch_size for p in points], float)
+    )
     domain = {**document["domain"], "least": as_dict(least)}
     return {**document, "predictors": predictors, "default": default, "domain": domain}
 
@@ -132,7 +134,7 @@ def _specs(device: str, whole: Times, mode: Mode) -> Specs:
     return replace(specs, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, bound=False)
 
 
-def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Kernels:
+def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Roofline:
     """The formula with the host that fits the points best; where too few tell it, the host is no slower
     than the point with the least for each start.
     """
@@ -145,7 +147,7 @@ def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Kernels:
         if not by_device.any():
             by_device = each >= np.quantile(each, 0.5)
         waits_ms = host.start_ms + host.call_ms
-        formula = fit_kernels(measured.take(by_device).of_device(waits_ms), specs, mode)
+        formula = fit_roofline(measured.take(by_device).of_device(waits_ms), specs, mode)
         device_ms = np.array([formula.steps(part).device_ms for part in measured.parts])
         by_host = measured.latency_ms > OF_HOST * device_ms
         if by_host.sum() >= LEAST_HOSTED:
@@ -158,6 +160,6 @@ def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Kernels:
     return msgspec.structs.replace(formula, host=host)
 
 
-def hosted_ms(formula: Kernels, measured: Measured) -> np.ndarray:
+def hosted_ms(formula: Roofline, measured: Measured) -> np.ndarray:
     """(points,) ms by the formula, the host's included."""
     return np.array([formula.steps(part).latency_ms for part in measured.parts])

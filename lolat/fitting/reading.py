@@ -110,9 +110,9 @@ def device_document(
         del source["framework"]  # PyTorch did not run these; what did, the table does not say
     sizes = [row.batch_size for row, _ in networks]
     sizes += [row.batch_size for row in operations if row.name in MULTIPLYING and not networks]
-    held: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
-    held |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
-    source |= {"half": mode.half, "mode": str(mode), "held": held, "compile": mode.fused}
+    fitted_on: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
+    fitted_on |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
+    source |= {"half": mode.half, "mode": str(mode), "held": fitted_on, "compile": mode.fused}
     if version := next(filter(None, (version_of(path) for path, _ in contents)), None):
         source["framework_version"] = version
     shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"

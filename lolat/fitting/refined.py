@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from lolat.device.predictors.kernels import Kernels, TrainingSteps
+from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.fitting.cross_validation import errors
-from lolat.fitting.kernels import level
+from lolat.fitting.roofline import level
 from lolat.tables.timed import Counted, TimedNetwork
 from lolat.units import plural
 
@@ -39,7 +39,7 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
     if not rows:
         return dict(document)
     predictors, remarks = dict(document["predictors"]), list(document.get("warnings", ()))
-    kinds = [kind for kind in (Kernels, TrainingSteps) if kind.name in predictors]
+    kinds = [kind for kind in (Roofline, TrainingSteps) if kind.name in predictors]
     formulas = [msgspec.convert(predictors[kind.name], kind) for kind in kinds]
     for training, what in ((False, "network"), (True, "training step")):
         timed = [row for row in rows if row[0].mode.training is training]
@@ -69,7 +69,7 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
     return {**document, "predictors": predictors, "environment": where, "warnings": remarks}
 
 
-def _off(formula: Kernels, rows: Rows) -> np.ndarray:
+def _off(formula: Roofline, rows: Rows) -> np.ndarray:
     """(rows,) log(measured / predicted)."""
     ms = [formula.steps(counts.work(row.batch_size)).latency_ms for row, counts in rows]
     return np.log(np.array([row.latency_ms for row, _ in rows]) / np.array(ms))
@@ -81,7 +81,7 @@ def _levels_of_others(off: np.ndarray, rows: Rows) -> np.ndarray:
     return np.log([level(off[names != name]) for name in names])
 
 
-def _slowed(formula: Kernels, factor: float) -> Kernels:
+def _slowed(formula: Roofline, factor: float) -> Roofline:
     """The formula of a device that takes so many times as long for each step."""
     classes = {
         name: {term: value / factor for term, value in terms.items()}

@@ -16,7 +16,7 @@ from lolat.graph import Graph, Operation, kinds
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.graph.modes import Lowering, Mode, Pairs
 
-# ---- The classes of operations that `predictors.kernels` tells apart, and the terms of each; no more.
+# ---- The classes of operations that `predictors.roofline` tells apart, and the terms of each; no more.
 
 DENSE, BATCHED, POINTWISE, CONVOLUTION = "dense", "batched", "pointwise", "convolution"
 GROUPED, DEPTHWISE, ATTENTION = "grouped", "depthwise", "attention"

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device.predictors.kernels import Kernels
+from lolat.device.predictors.roofline import Roofline
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS
@@ -175,7 +175,7 @@ class Networks:
             sums = self._totals[batch_size] = np.concatenate([sums, more])
         return sums
 
-    def ms(self, formula: Kernels, batch_size: int, numbers: np.ndarray) -> np.ndarray:
+    def ms(self, formula: Roofline, batch_size: int, numbers: np.ndarray) -> np.ndarray:
         """(*numbers.shape, 4) `times_ms` of the networks with these numbers."""
         new, places = np.unique(numbers, return_inverse=True)
         times = [times_ms(formula, self._graphs[number], batch_size, whole=True) for number in new]
@@ -197,7 +197,7 @@ class ChangeTable:
         """See `Table`."""
         return self._changes(self.networks.totals(batch_size)[self.numbers])
 
-    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+    def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
         """See `Table`."""
         return self._changes(self.networks.ms(formula, batch_size, self.numbers))
 

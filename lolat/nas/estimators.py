@@ -16,7 +16,7 @@ import numpy as np
 from lolat.device import Device
 from lolat.device.predicting import as_whole
 from lolat.device.predictors.formula import Formula
-from lolat.device.predictors.kernels import Kernels
+from lolat.device.predictors.roofline import Roofline
 from lolat.graph.counts import COLUMNS
 from lolat.nas.space import CHUNK, Grid, Space
 from lolat.nas.tables import DEVICE, HOST, LATENCY, MORE, along, times_ms
@@ -165,7 +165,7 @@ def by_formula(
 ) -> LatencyEstimator:
     """The estimator by the formula of inference, whatever samples the model has."""
     formula, size = model.predictor(predictor), as_whole(batch_size)
-    if not isinstance(formula, Kernels):
+    if not isinstance(formula, Roofline):
         return compiled(space.grid, latency_tables(space, model, size, predictor)[1], formula, size)
     rows, whole = _whole(space, formula, size)
     kinds = [LATENCY] if formula.host is None else [LATENCY, DEVICE, HOST, MORE]
@@ -196,7 +196,7 @@ def latency_tables(
     A formula that bends is applied to the sum. Errors as of `estimator`.
     """
     formula, size = model.predictor(predictor), as_whole(batch_size)
-    if isinstance(formula, Kernels):
+    if isinstance(formula, Roofline):
         return formula, _by_operation(
             space, formula, size, [LATENCY], *_whole(space, formula, size)
         )[0]
@@ -205,7 +205,7 @@ def latency_tables(
     return formula, [(t.positions, t.at(size)[..., columns] @ slopes) for t in space.tables]
 
 
-def _whole(space: Space, formula: Kernels, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+def _whole(space: Space, formula: Roofline, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """A few candidates, and (n, 4) `times_ms` of their whole networks."""
     rows = space.sample(WHOLE_CANDIDATES, seed=0)
     graphs = map(space.network, rows)
@@ -213,7 +213,7 @@ def _whole(space: Space, formula: Kernels, batch_size: int) -> tuple[np.ndarray,
 
 
 def _by_operation(
-    space: Space, formula: Kernels, batch_size: int, kinds: list[int], rows: np.ndarray,
+    space: Space, formula: Roofline, batch_size: int, kinds: list[int], rows: np.ndarray,
     whole: np.ndarray,
 ) -> list[list[Times]]:  # fmt: skip
     """The tables of some of `times_ms`, by a formula that takes operations one by one.

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.device.predictors.kernels import Kernels
+from lolat.device.predictors.roofline import Roofline
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import MOST_COUNT
@@ -39,7 +39,7 @@ class Table(Protocol):
         """(choices at the first of `positions`, ... at the last, COLUMNS) int64 at `batch_size`."""
         ...
 
-    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+    def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
         """(choices at the first of `positions`, ... at the last, 4) ms, as of `times_ms`."""
         ...
 
@@ -105,7 +105,7 @@ class FragmentTable:
             row[BORDER] = batch_size * sum(graph.tensors[t].elements() for t in ends)
         return counts.reshape(*map(len, self.choices), len(COLUMNS))
 
-    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+    def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
         """See `Table`."""
         times = [times_ms(formula, graph, batch_size) for graph in self._graphs]
         return np.array(times).reshape(*map(len, self.choices), -1)
@@ -149,7 +149,7 @@ class CellTable:
         counts[..., SERIAL] = longest[max(longest)]
         return self.repeat * counts
 
-    def ms(self, formula: Kernels, batch_size: int) -> np.ndarray:
+    def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
         """See `Table`."""
         each = [along(self.positions, t.positions, t.ms(formula, batch_size)) for t in self.tables]
         additions = self.additions * self.addition.ms(formula, batch_size)
@@ -168,7 +168,7 @@ def along(into: Sequence[int], positions: Sequence[int], table: np.ndarray) -> n
 LATENCY, DEVICE, HOST, MORE = range(4)
 
 
-def times_ms(formula: Kernels, graph: Graph, batch_size: int, whole: bool = False) -> np.ndarray:
+def times_ms(formula: Roofline, graph: Graph, batch_size: int, whole: bool = False) -> np.ndarray:
     """(4,) ms of a network by a formula that takes operations one by one.
 
     LATENCY; DEVICE, to run all operations, for a `whole` network after the first was started; HOST, to

@@ -10,8 +10,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lolat.device import Device
-from lolat.device.intervals import COVERAGE, half_width, machine, noise_floor, repeatability_of
-from lolat.device.predictors.extended import Extended
+from lolat.device.intervals import (
+    COVERAGE,
+    half_width_if_known,
+    machine,
+    noise_floor,
+    repeatability_of,
+)
+from lolat.device.predictors.additive import AdditiveCosts
 from lolat.device.predictors.formula import CONSTANT
 from lolat.device.rates import rates_of
 from lolat.device.running import span
@@ -125,15 +131,15 @@ def _errors(model: Device) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
     document = model.document
     errors, floor = document["predictors"][model.default].get("error", {}), noise_floor(document)
-    held = document["environment"].get("held", {})
-    of_networks = bool(held.get("networks")) and not held.get("operations")
+    fitted_on = document["environment"].get("held", {})
+    of_networks = bool(fitted_on.get("networks")) and not fitted_on.get("operations")
     for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
         figures = errors.get(key)
         if figures and figures.get("median") is not None:
             alone = key == "left_out" and "networks_left_out" not in errors
             what = ("networks" if of_networks else "points") if alone else name
             yield f"{what}: {percent(figures['median'])} at the median, by the formula {model.default}"
-    half, why = half_width(model.predictor(), document, None, OPERATIONS)
+    half, why = half_width_if_known(model.predictor(), document, None, OPERATIONS)
     yield from why
     if half is not None:
         times_off = math.exp(math.hypot(half, machine(document, COVERAGE)))
@@ -227,7 +233,7 @@ def formula_lines(model: Device) -> Iterator[str]:
         entry = document["predictors"][name]
         mark = " (default)" if name == model.default else ""
         yield ""
-        if isinstance(formula, Extended):
+        if isinstance(formula, AdditiveCosts):
             yield f"{name}{mark}: families of work with a rate each, and how many times that a kind takes"
             yield from _family_lines(families_of(formula))
         else:

@@ -15,7 +15,7 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.running import held_words, name_of, way_words
+from lolat.device.running import fitted_on_words, mode_words, name_of
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
@@ -50,8 +50,8 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
     model = prediction.query.model
-    if held := held_words(model.document):
-        yield f"{plain(model.label)}: {plain(name_of(model.document))}, by {held}"
+    if fitted_on := fitted_on_words(model.document):
+        yield f"{plain(model.label)}: {plain(name_of(model.document))}, by {fitted_on}"
     yield totals(prediction)
     yield memory_words(prediction.memory)
     yield from note_lines(prediction.warnings)
@@ -148,7 +148,7 @@ def table_of_predictions(
     for p in predictions:
         sample_ms = p.latency_ms / p.batch_size
         lines.append(
-            [plain(p.query.network), _device(p), way_words(p.query.model.document), str(p.batch_size),
+            [plain(p.query.network), _device(p), mode_words(p.query.model.document), str(p.batch_size),
              digits(p.latency_ms),
              " .. ".join(map(digits, p.interval_ms or ())),
              digits(sample_ms) if several_batches else "",

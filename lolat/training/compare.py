@@ -104,7 +104,7 @@ TRIED = ("tf32", "amp")
 def compare(
     models: Sequence[Device],
     network: Any,
-    way: tuple[str | None, str | None],
+    mode: tuple[str | None, str | None],
     batch_sizes: Sequence[int | str],
     left_out: Mapping[str, str],
     on_progress: OnProgress | None = None,
@@ -112,7 +112,7 @@ def compare(
 ) -> Costs:
     """The same training on several devices, with each batch size.
 
-    `way`: (precision, launch) of each, None: the precision in which it is fastest, as it was measured.
+    `mode`: (precision, launch) of each, None: the precision in which it is fastest, as it was measured.
     `left_out`: devices that cannot answer, and why; `on_progress`: called for each device (done, all,
     name); `asked`: see `lolat.api.model.Model.cost`. InputError where no device can answer.
     """
@@ -122,7 +122,7 @@ def compare(
     answers = [
         answer
         for size in batch_sizes
-        for answer in _answers(models, graph, way, size, left_out, asked, on_progress)
+        for answer in _answers(models, graph, mode, size, left_out, asked, on_progress)
     ]
     if not answers:
         reasons = by_text(left_out.items())
@@ -181,7 +181,7 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
 def _answers(
     models: Sequence[Device],
     graph: Graph,
-    way: tuple[str | None, str | None],
+    mode: tuple[str | None, str | None],
     batch_size: int | str,
     left_out: dict[str, str],
     asked: dict[str, Any],
@@ -190,7 +190,7 @@ def _answers(
     """Of each device the answer in its fastest precision; why others have none is added to `left_out`."""
     least = asked.get("memory_gib")
     found: list[Cost] = []
-    if launch := way[1]:  # of a GPU that was measured so no other model is asked
+    if launch := mode[1]:  # of a GPU that was measured so no other model is asked
         measured = {name_of(m.document) for m in models if _launch(m) == launch}
         models = [m for m in models if _launch(m) == launch or name_of(m.document) not in measured]
     for number, model in enumerate(models, 1):
@@ -200,9 +200,9 @@ def _answers(
             left_out[model.label] = why
             continue
         costs, refused = [], ""
-        for precision in way[:1] if way[0] else (None, *TRIED):
+        for precision in mode[:1] if mode[0] else (None, *TRIED):
             try:
-                costs.append(cost_on(model.run_as(precision, way[1]), graph, batch_size, **asked))
+                costs.append(cost_on(model.run_as(precision, mode[1]), graph, batch_size, **asked))
             except LolatError as error:
                 refused = refused or why_left_out(error)
         if costs:

@@ -13,7 +13,7 @@ from lolat.device.intervals import COVERAGE
 from lolat.device.predicting import AUTO as AUTO
 from lolat.device.predicting import no_memory, several
 from lolat.device.prediction import no_room_words
-from lolat.device.predictors.kernels import Kernels
+from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import as_written
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
@@ -156,7 +156,7 @@ def training_of(document: Mapping[str, Any], source: str) -> Training:
         return MeasuredTraining(document, source)
     if "predictors" not in document:
         raise lacks(document, source, OF_TRAINING)
-    if Kernels.name in document["predictors"]:
+    if Roofline.name in document["predictors"]:
         return EstimatedTraining(document)
     return ForwardTraining(document, source)
 

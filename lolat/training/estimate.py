@@ -23,15 +23,15 @@ import msgspec
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.domain import MOSTLY_SHARE, NEGLIGIBLE_SHARE, Outside, widened
+from lolat.device.domain import MOSTLY_SHARE, NEGLIGIBLE_SHARE, Extrapolation, widened
 from lolat.device.file import OF_TRAINING, how_to_add
-from lolat.device.intervals import Evidence, conformal_quantile, noise_floor
-from lolat.device.predicting import of_its_source, other_framework, outside_of_tables
+from lolat.device.intervals import Calibration, conformal_quantile, noise_floor
+from lolat.device.predicting import of_its_source, other_framework, tables_extrapolation
 from lolat.device.predictors.host import Steps
-from lolat.device.predictors.kernels import (
+from lolat.device.predictors.roofline import (
     LEAST_STEPS,
     NOTHING_MEASURED,
-    Kernels,
+    Roofline,
     TrainingSteps,
 )
 from lolat.device.running import is_measured
@@ -160,8 +160,8 @@ class EstimatedTraining(Training):
         """`document`: a valid model file's, with the predictor "kernels"."""
         self.document, self.name = document, str(document["device"])
         self.latency = Device(dict(document))
-        entry = document["predictors"][Kernels.name]
-        self.formula = msgspec.convert(entry, Kernels)
+        entry = document["predictors"][Roofline.name]
+        self.formula = msgspec.convert(entry, Roofline)
         steps = document["predictors"].get(TrainingSteps.name)
         self.trained = self.formula if steps is None else msgspec.convert(steps, TrainingSteps)
         residuals = self.formula.training_residuals
@@ -169,9 +169,9 @@ class EstimatedTraining(Training):
         self.estimated = self.measured_steps < LEAST_STEPS
         optimizer = "" if self.estimated else self.formula.training_optimizer
         self.within = optimizer_named(optimizer) if optimizer not in ("", "none") else None
-        self.evidence: Evidence = self.formula
+        self.calibration: Calibration = self.formula
         if not self.estimated:
-            self.evidence = Evidence(residuals=residuals, elsewhere=self.formula.elsewhere)
+            self.calibration = Calibration(residuals=residuals, elsewhere=self.formula.elsewhere)
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`; the loss is with the last operation."""
@@ -193,7 +193,7 @@ class EstimatedTraining(Training):
         """See `Training`."""
         steps, unlike = self._steps(graph, batch_size)
         remarks = [*self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
-        remarks += self._outside(graph, batch_size).remarks
+        remarks += self._extrapolation(graph, batch_size).remarks
         if steps.host_bound and steps.host_ms is not None:
             remarks.append(
                 f"host-bound: the host takes {milliseconds(steps.host_ms)} to start the operations of an "
@@ -218,34 +218,34 @@ class EstimatedTraining(Training):
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`: nothing is inside where the data sheet alone tells it, or the precision."""
-        inside = 1.0 - self._outside(graph, batch_size).share >= MOSTLY_SHARE
+        inside = 1.0 - self._extrapolation(graph, batch_size).share >= MOSTLY_SHARE
         return inside and is_measured(self.document)
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
         steps, _ = self._steps(graph, batch_size)
         floor = noise_floor(self.document) or 0.0
-        half = self.evidence.half_width(len(graph.operations), coverage, floor)
+        half = self.calibration.half_width(len(graph.operations), coverage, floor)
         wider = UNMEASURED if self.estimated else 1.0
-        half = widened(half * wider, self._outside(graph, batch_size))
+        half = widened(half * wider, self._extrapolation(graph, batch_size))
         return max(half, steps.host_half) if steps.host_bound else half
 
-    def _outside(self, graph: Graph, batch_size: int) -> Outside:
+    def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
         """What of an iteration is like nothing that was measured; what a forward pass has of that, too, as
         only inference has its kinds of products, and, where no training was measured, the smallest.
         """
         if not self.formula.measured:
-            return Outside(unlike=1.0, remarks=(NOTHING_MEASURED,))
+            return Extrapolation(unlike=1.0, remarks=(NOTHING_MEASURED,))
         share = sum(self._steps(graph, batch_size)[1].values())
         forward, unlike = self._steps(graph, batch_size, training=False)
-        found = Outside(unlike=sum(unlike.values()))
-        found = outside_of_tables(self.latency, analyze(graph), batch_size, found, forward)
-        least, number = self.latency.domain.least, int(forward.moves.sum())
-        smaller = least.remark(batch_size, forward.device_ms, number) if self.estimated else ""
+        found = Extrapolation(unlike=sum(unlike.values()))
+        found = tables_extrapolation(self.latency, analyze(graph), batch_size, found, forward)
+        minimum, number = self.latency.domain.minimum, int(forward.moves.sum())
+        smaller = minimum.remark(batch_size, forward.device_ms, number) if self.estimated else ""
         reasons = [smaller and f"a forward pass is {smaller}", self.formula.launched_otherwise]
         unlike_share = 1.0 - found.unmeasured if any(reasons) else max(share, found.unlike)
         remarks = *found.remarks, *filter(None, reasons)
-        return Outside(unlike=unlike_share, unmeasured=found.unmeasured, remarks=remarks)
+        return Extrapolation(unlike=unlike_share, unmeasured=found.unmeasured, remarks=remarks)
 
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.domain import MOSTLY_SHARE, Outside, widened
+from lolat.device.domain import MOSTLY_SHARE, Extrapolation, widened
 from lolat.device.file import Noise
-from lolat.device.intervals import Evidence, interval_entry
+from lolat.device.intervals import Calibration, interval_entry
 from lolat.device.predicting import other_framework
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, leave_out, log_errors
@@ -120,7 +120,7 @@ class Start(msgspec.Struct):
     variable: dict[str, NotNegative]
 
 
-class Section(Evidence, frozen=True, kw_only=True):
+class Section(Calibration, frozen=True, kw_only=True):
     """Coefficients in ms for each unit, and how far they were off for blocks left out of the fit.
 
     `start_ms`: None if it could not be measured; `kinds`: of operation, see `lolat.graph.counts.behaviors`.
@@ -356,8 +356,8 @@ class MeasuredTraining(Training):
         wider = WIDENING if self._unmeasured_kinds(graph) else 1.0
         half = self.section.half_width(number, coverage, self.section.noise.floor) * wider
         inside = self._inside(graph, batch_size)
-        outside = Outside() if inside is None else Outside(beyond=1.0 - inside)
-        return half if outside.negligible else widened(half, outside)
+        extrapolation = Extrapolation() if inside is None else Extrapolation(beyond=1.0 - inside)
+        return half if extrapolation.negligible else widened(half, extrapolation)
 
     def _unmeasured_kinds(self, graph: Graph) -> list[str]:
         """The kinds of operation that no measured block had."""

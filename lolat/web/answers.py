@@ -26,7 +26,7 @@ from lolat.report.rows import TERMS, bottleneck_sentence, rows
 from lolat.training.cost import no_room
 from lolat.units import digits, dollars, duration, milliseconds, plain, plural
 from lolat.web.devices import Device
-from lolat.web.form import WAY, Form
+from lolat.web.form import MODE, Form
 
 Card = dict[str, Any]
 """Of one device: "device", "title" in large letters, "command", and what its tab shows of it."""
@@ -49,7 +49,7 @@ def _command(name: str, form: Form, device: Device, *more: str) -> str:
 
 def asked_of(device: Device, question: Card) -> Model:
     """The device's model in the precision and with the launch that are asked for."""
-    return device.model.run_as(*(question[field.name] or None for field in WAY))
+    return device.model.run_as(*(question[field.name] or None for field in MODE))
 
 
 def _latency(form: Form, question: Card, device: Device, graph: Graph, _: AtSize | None) -> Card:
@@ -83,7 +83,7 @@ def _budget(
 
 
 def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSize | None) -> Card:
-    asked = {f.name: question[f.name] for f in form.own_fields if f not in WAY}
+    asked = {f.name: question[f.name] for f in form.own_fields if f not in MODE}
     cost = asked_of(device, question).cost(graph, **asked)
     if cost.fits is False:
         return {

@@ -191,8 +191,8 @@ def _steps(least: int, most: int) -> tuple[str, ...]:
 PRECISION = Field("precision", "Precision", "", "a GPU that was not measured in it: by its data sheet",
                   choices={"": "as measured", **{p: p for p in PRECISIONS}})  # fmt: skip
 LAUNCH = Field("launch", "Launch", "", "of a GPU's operations: one by one, compiled, or from a CUDA graph",
-               choices={"": "as measured", **{way: way for way in LAUNCHES}})  # fmt: skip
-WAY = (PRECISION, LAUNCH)
+               choices={"": "as measured", **{launch: launch for launch in LAUNCHES}})  # fmt: skip
+MODE = (PRECISION, LAUNCH)
 """How a device runs the network."""
 
 
@@ -205,7 +205,7 @@ TABS = {
     "latency": Tab("Latency", (
         Field("batch_size", "Batch sizes", "1", "samples at once; several with commas: 1,8,32",
               Numbers(longest=8)),
-        *WAY,
+        *MODE,
     )),
     "budget": Tab("What fits", (
         Field("vary", "What may change", "width", choices={v: VARY_WORDS[v] for v in VARY}),
@@ -214,13 +214,13 @@ TABS = {
               "empty: the predicted time counts; 90: the upper end of the 90 % interval does",
               Numbers(least=0.001, most=99.999, whole=False, may_be_empty=True)),
         Field("batch_size", "Batch size", "1", "samples at once", Numbers()),
-        *WAY,
+        *MODE,
     )),
     "training": Tab("Training and cost", (
         Field("samples", "Samples in the data set", "50000", "", Numbers()),
         Field("epochs", "Epochs", "20", "", Numbers()),
         Field("batch_size", "Batch on each device", "64", "auto: the largest that fits", batch_on_each),
-        *WAY,
+        *MODE,
         Field("optimizer", "Optimizer", "sgd", choices={o: o for o in OPTIMIZERS}),
         Field("replicas", "Devices", "1,2,4,8", "how many; several with commas",
               Numbers(most=4096, longest=16)),

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from lolat import __version__
 from lolat.device.prediction import domain_words, interval_words
-from lolat.device.running import way_words
+from lolat.device.running import mode_words
 from lolat.errors import LolatError
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words
@@ -20,7 +20,7 @@ from lolat.web.form import OF_LANGUAGE_MODEL, Form
 from lolat.web.networks import UPLOAD, Decoders, Networks
 
 WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, percent, plain,
-         shapes_text, way_words]  # fmt: skip
+         shapes_text, mode_words]  # fmt: skip
 """What the templates say numbers with."""
 
 Query = Iterable[tuple[str, str]]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.api.model import Model
-from lolat.device.domain import Domain, Least, Outside, beyond_remarks, widened
+from lolat.device.domain import Domain, Extrapolation, MeasuredMinimum, beyond_remarks, widened
 from lolat.fitting.blocks import domain_of
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
@@ -128,7 +128,7 @@ def test_the_interval_is_wider_by_what_is_outside(half: float, a: float, b: floa
     times = max(4 ** (1 + strange), np.exp(2 * half))  # what was not measured at all is off by
     inside = 1 - outside - strange
     slowest = inside * np.exp(half) + outside * np.exp(2 * half) + strange * times
-    found = widened(half, Outside(outside, strange))
+    found = widened(half, Extrapolation(outside, strange))
     assert found == pytest.approx(np.log(slowest))
     assert half <= found * (1 + 1e-9)
     fastest = inside * np.exp(-half) + outside * np.exp(-2 * half) + strange / times
@@ -162,20 +162,20 @@ def test_a_domain_made_now_has_ratios_kinds_and_sizes() -> None:
     assert found.ratios == {"FLOPs per element": (2.5, 25.0), "elements per operation": (50, 100)}
     assert found.sizes == {"FLOPs": (1000, 10_000), "elements": (400, 400), "weights": (50, 50)}
     assert found.kinds >= {"gelu"}
-    assert Outside().inside_share == 1.0
-    assert Outside(known=False).inside_share is None
+    assert Extrapolation().inside_share == 1.0
+    assert Extrapolation(known=False).inside_share is None
 
 
 def test_below_the_smallest_step_of_a_table() -> None:
     """By more than SLACK; an operation takes its share of the step."""
-    least = Least(batch_size=64, latency_ms=8.0, operation_ms=0.1)
-    assert least.below(64, 8.0, 80) == ()
-    assert least.below(1, 8.0, 80) == ("1 samples (nearly all that was measured: from 64)",)
-    assert least.below(64, 8.0, 8000) == (
+    minimum = MeasuredMinimum(batch_size=64, latency_ms=8.0, operation_ms=0.1)
+    assert minimum.below(64, 8.0, 80) == ()
+    assert minimum.below(1, 8.0, 80) == ("1 samples (nearly all that was measured: from 64)",)
+    assert minimum.below(64, 8.0, 8000) == (
         "0.001 ms an operation (nearly all that was measured: from 0.1)",
     )
-    assert [w.split(" (")[0] for w in least.below(64, 0.5, 1)] == ["0.5 ms"]
-    assert Least().below(1, 1e-9, 1) == ()
+    assert [w.split(" (")[0] for w in minimum.below(64, 0.5, 1)] == ["0.5 ms"]
+    assert MeasuredMinimum().below(1, 1e-9, 1) == ()
 
 
 def test_a_network_of_other_products_than_the_timed_ones() -> None:

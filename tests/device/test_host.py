@@ -8,7 +8,7 @@ import pytest
 from lolat.device.predictors.host import BACKWARD, GRAPH_CALLS, GRAPH_MS, VIEW, Host, Steps, waits
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, Mode
-from tests.device.test_kernels import work_of
+from tests.device.test_roofline import work_of
 
 HOST = Host(0.03, 1.6, "fitted")
 

@@ -14,12 +14,12 @@ from scipy import stats
 
 from lolat.device.intervals import (
     STEEPEST,
-    Evidence,
+    Calibration,
     Interval,
     Networks,
     check_coverage,
     conformal_quantile,
-    half_width,
+    half_width_if_known,
     interval_entry,
     machine,
     network_entry,
@@ -96,8 +96,8 @@ def test_widths_are_those_of_mapie(coverage: float, exponent: float) -> None:
     sizes = np.array([[1.0], [3.0], [12.0], [500.0]])
     _, expected = mapie.predict_interval(sizes)
     scores = tuple(abs(r) / scale.scale(n) for r, n in zip(residuals, ops, strict=True))
-    evidence = Evidence(interval=Interval(exponent, (3.0, 60.0), scores))
-    halves = [evidence.half_width(n, coverage) for n in sizes[:, 0]]
+    calibration = Calibration(interval=Interval(exponent, (3.0, 60.0), scores))
+    halves = [calibration.half_width(n, coverage) for n in sizes[:, 0]]
     assert halves == pytest.approx(expected[:, 1, 0])
     assert expected[:, 0, 0] == pytest.approx(-expected[:, 1, 0])
 
@@ -185,15 +185,15 @@ def coverages(normalized: bool) -> list[float]:
     inside = np.zeros((120, 2))
     for i in range(len(inside)):
         residuals, ops, names = uneven(53, 2, 0.35, 100 + i)
-        evidence = Evidence(residuals=tuple(residuals))
+        calibration = Calibration(residuals=tuple(residuals))
         if normalized and (entry := interval_entry(residuals, ops, leave_out(names))):
-            evidence = Evidence(
+            calibration = Calibration(
                 interval=Interval(entry["exponent"], tuple(entry["ops"]), tuple(entry["scores"]))
             )
         for size, (least, most) in enumerate([(2, 8), (40, 110)]):
             new = random.uniform(least, most, 60)
             errors = np.abs(0.2 * new**-0.35 * random.standard_normal(60))
-            halves = np.array([evidence.half_width(n) for n in new])
+            halves = np.array([calibration.half_width(n) for n in new])
             inside[i, size] = (errors <= halves).mean()
     return list(inside.mean(axis=0))
 
@@ -244,7 +244,7 @@ def test_networks_of_few_families_are_covered() -> None:
     for _ in range(4000):
         *known, new = random.standard_normal(6)
         entry = network_entry(np.repeat(known, 3), np.full(15, 50), 5)
-        found = Evidence(residuals=RESIDUALS, networks=msgspec.convert(entry, Networks))
+        found = Calibration(residuals=RESIDUALS, networks=msgspec.convert(entry, Networks))
         inside += abs(new) <= found.half_width(50)
     assert inside / 4000 == pytest.approx(0.9, abs=0.015)
 
@@ -253,21 +253,21 @@ def test_networks_of_few_families_are_covered() -> None:
 @pytest.mark.parametrize("coverage", [0.5, 0.9])
 def test_from_blocks_to_networks(spread: float, coverage: float) -> None:
     """Large networks have the interval of Student's t, single blocks 1.3 times their own."""
-    blocks = 1.3 * Evidence(residuals=RESIDUALS).half_width(1, coverage)
-    evidence = Evidence(residuals=RESIDUALS, networks=Networks(100.0, spread, 12))
+    blocks = 1.3 * Calibration(residuals=RESIDUALS).half_width(1, coverage)
+    calibration = Calibration(residuals=RESIDUALS, networks=Networks(100.0, spread, 12))
     networks = float(stats.t.ppf((1 + coverage) / 2, 12)) * spread
-    halves = [evidence.half_width(n, coverage) for n in (0, 1, 2, 5, 10, 40, 99, 100, 500, 1e9)]
+    halves = [calibration.half_width(n, coverage) for n in (0, 1, 2, 5, 10, 40, 99, 100, 500, 1e9)]
     assert halves[:2] == pytest.approx([blocks] * 2)
     assert halves[-3:] == pytest.approx([networks] * 3)
     assert halves == sorted(halves, reverse=blocks > networks)
     # 10 is half of the way to 100: a sixteenth.
-    assert evidence.half_width(10, coverage) == pytest.approx((15 * blocks + networks) / 16)
+    assert calibration.half_width(10, coverage) == pytest.approx((15 * blocks + networks) / 16)
 
 
 def test_another_host_makes_it_wider() -> None:
     """As independent errors add up; of the normal distribution, 90 % sure."""
-    alone = Evidence(residuals=RESIDUALS).half_width(1)
-    other = Evidence(residuals=RESIDUALS, elsewhere=0.2).half_width(1)
+    alone = Calibration(residuals=RESIDUALS).half_width(1)
+    other = Calibration(residuals=RESIDUALS, elsewhere=0.2).half_width(1)
     assert other == pytest.approx(math.hypot(alone, 1.6449 * 0.2), rel=1e-4)
 
 
@@ -281,29 +281,29 @@ def test_how_far_a_machine_moves() -> None:
 
 def test_the_interval_of_a_prediction() -> None:
     """At 90 % where nobody says otherwise, and never narrower than the noise."""
-    wide = Evidence(residuals=RESIDUALS)
-    narrow = Evidence(residuals=tuple(r / 100 for r in RESIDUALS))
+    wide = Calibration(residuals=RESIDUALS)
+    narrow = Calibration(residuals=tuple(r / 100 for r in RESIDUALS))
     noisy = {"noise": {"floor": 0.02}}
-    assert half_width(wide, noisy, None, 1) == (0.45, ())
-    assert half_width(wide, noisy, 0.5, 1) == (0.25, ())
-    assert half_width(narrow, noisy, 0.9, 1) == (math.log1p(0.02), ())
-    assert half_width(narrow, {}, 0.9, 1)[0] == pytest.approx(0.0045)
+    assert half_width_if_known(wide, noisy, None, 1) == (0.45, ())
+    assert half_width_if_known(wide, noisy, 0.5, 1) == (0.25, ())
+    assert half_width_if_known(narrow, noisy, 0.9, 1) == (math.log1p(0.02), ())
+    assert half_width_if_known(narrow, {}, 0.9, 1)[0] == pytest.approx(0.0045)
     # Many operations are better known than one.
-    scaled = Evidence(interval=Interval(0.5, (1, 100), (1.0,) * 20))
-    halves = [half_width(scaled, {}, None, ops)[0] for ops in (100, 1)]
+    scaled = Calibration(interval=Interval(0.5, (1, 100), (1.0,) * 20))
+    halves = [half_width_if_known(scaled, {}, None, ops)[0] for ops in (100, 1)]
     assert halves == pytest.approx([math.sqrt(0.1), math.sqrt(10)])
 
 
 def test_points_that_cannot_give_an_interval() -> None:
     """A remark where nobody asks for a coverage, an error where somebody does."""
-    few = Evidence(residuals=(0.1,) * 8)
-    assert half_width(few, {}, 0.8, 1) == (0.1, ())
-    for evidence in (few, Evidence()):
-        half, (remark,) = half_width(evidence, {}, None, 1)
+    few = Calibration(residuals=(0.1,) * 8)
+    assert half_width_if_known(few, {}, 0.8, 1) == (0.1, ())
+    for calibration in (few, Calibration()):
+        half, (remark,) = half_width_if_known(calibration, {}, None, 1)
         assert half is None
         assert remark.startswith("no interval: ")
         with pytest.raises(InputError) as error:
-            half_width(evidence, {}, 0.9, 1)
+            half_width_if_known(calibration, {}, 0.9, 1)
         assert error.value.code == "coverage-range"
 
 

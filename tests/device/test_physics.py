@@ -12,8 +12,8 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
-from lolat.device.predictors import kernels
-from lolat.device.predictors.kernels import Kernels
+from lolat.device.predictors import roofline
+from lolat.device.predictors.roofline import Roofline
 from lolat.errors import InputError
 from lolat.graph import GraphBuilder
 from lolat.graph import work as c
@@ -63,9 +63,9 @@ def answered(model: Model) -> Iterator[str]:
             yield precision
 
 
-def formulas(model: Model) -> list[tuple[str, Kernels]]:
+def formulas(model: Model) -> list[tuple[str, Roofline]]:
     """The formulas of inference and of training steps in each precision that is answered."""
-    found: list[tuple[str, Kernels]] = []
+    found: list[tuple[str, Roofline]] = []
     for precision in answered(model):
         run = model.run_as(precision)
         for predictor in ("kernels", "training-steps"):
@@ -93,7 +93,7 @@ def test_nothing_beats_the_data_sheet(name: str) -> None:
                 work = of_every_class(side, depth)
                 by_winograd = (work.kind == CLASSES.index(c.CONVOLUTION)) & (depth % 9 == 0)
                 plain = precision in ("fp32", "tf32") and not said["tf32_tflops"]
-                allowed = np.where(by_winograd & plain, kernels.WINOGRAD, 1.0)
+                allowed = np.where(by_winograd & plain, roofline.WINOGRAD, 1.0)
                 for ms in (formula.times(work)[0], formula.times_alone(work)):
                     where = f"{name} {precision} {side} {depth}"
                     for fastest, limit in (

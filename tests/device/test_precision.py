@@ -10,7 +10,7 @@ from lolat.errors import InputError
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32, Mode
 from lolat.hardware.gpus import find_gpu
-from tests.device.test_kernels import MOVING_BANDWIDTH, RATE, formula, work_of
+from tests.device.test_roofline import MOVING_BANDWIDTH, RATE, formula, work_of
 
 A100 = find_gpu("A100")
 V100 = find_gpu("V100")

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.device.predictors import from_dict
-from lolat.device.predictors.extended import Extended
+from lolat.device.predictors.additive import AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import TwoRegime
-from lolat.fitting.extended import fit_extended
+from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.points import matrix, times
 from lolat.graph.counts import COLUMNS, FEATURES
 from tests import synthetic
@@ -23,7 +23,7 @@ THREE = ("acts", "inp", "flops")
 rates = st.floats(0, 1e-5)
 formulas = st.one_of(
     st.builds(
-        lambda c, d: Extended.linear(FEATURES, c, d),
+        lambda c, d: AdditiveCosts.linear(FEATURES, c, d),
         st.lists(rates, min_size=6, max_size=6),
         st.floats(0, 2),
     ),
@@ -79,11 +79,13 @@ def test_formulas_survive_the_model_file() -> None:
         replace(p, whole=i % 2 == 0) for i, p in enumerate(synthetic.measured(60, (1, 3), 0.05))
     ]
     whole = np.array([p.whole for p in points])
-    by_kind = fit_extended(matrix(points, COLUMNS), times(points), COLUMNS, whole, with_six=True)
+    by_kind = fit_additive_costs(
+        matrix(points, COLUMNS), times(points), COLUMNS, whole, with_six=True
+    )
     assert by_kind.families
     assert by_kind.six_counts is not None
     lines = TwoRegime.linear(THREE, (2e-6, 1e-6, 2e-8), 0.4, breakpoint_ms=5.0, slope=0.5)
     assert (lines.to_dict()["offset_ms"], lines.to_dict()["breakpoint_ms"]) == (2.5, 5.0)
-    for formula in (by_kind, Extended.linear(FEATURES, (1e-6,) * 6, 0.15), lines):
+    for formula in (by_kind, AdditiveCosts.linear(FEATURES, (1e-6,) * 6, 0.15), lines):
         document = json.loads(json.dumps(formula.to_dict(), sort_keys=True))
         assert from_dict(formula.name, document) == formula

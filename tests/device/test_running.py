@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.device.running import held_words, mode_of, own_precision, way_words
+from lolat.device.running import fitted_on_words, mode_of, mode_words, own_precision
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from tests import synthetic
@@ -93,7 +93,7 @@ def test_a_device_that_was_measured_here_has_the_precision_that_it_was_measured_
 def test_what_a_device_is_known_from(
     environment: dict[str, Any], points: list[dict[str, int]], words: str
 ) -> None:
-    assert held_words({"environment": environment, "points": points}) == words
+    assert fitted_on_words({"environment": environment, "points": points}) == words
 
 
 def test_how_a_device_runs_networks() -> None:
@@ -101,9 +101,9 @@ def test_how_a_device_runs_networks() -> None:
         "environment": {"framework": "torch", "half": True, "compile": True},
         "predictors": {},
     }
-    assert way_words(document) == "fp16, PyTorch, compiled"
+    assert mode_words(document) == "fp16, PyTorch, compiled"
     assert mode_of(document).channels_last is False
-    assert way_words({"environment": {}, "predictors": {}}) == "fp32"
+    assert mode_words({"environment": {}, "predictors": {}}) == "fp32"
 
 
 def test_a_network_in_bfloat16_on_a_gpu_without_it_is_asked_in_float16() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import lolat
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.host import Host
-from lolat.device.predictors.kernels import Kernels
+from lolat.device.predictors.roofline import Roofline
 from lolat.errors import AnswerIsNo, InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
@@ -21,7 +21,7 @@ from lolat.training.cost import training_of
 from lolat.training.iteration import optimizer_named
 from lolat.units import milliseconds
 from tests import synthetic
-from tests.device.test_kernels import MOVING_BANDWIDTH, classes
+from tests.device.test_roofline import MOVING_BANDWIDTH, classes
 
 START_MS = 0.05
 STEP_MS = 1e-6
@@ -37,7 +37,7 @@ def chain(number: int, width: int) -> Graph:
 
 
 def model(least: dict[str, float] | None = None, **more: Any) -> lolat.Model:
-    formula = Kernels.of(1, classes(), STEP_MS, STEP_MS)
+    formula = Roofline.of(1, classes(), STEP_MS, STEP_MS)
     formula = replace(formula, host=Host(START_MS, 2.0, "assumed"), **more)
     entry = formula.to_dict() | {"residuals": [0.1] * 40}
     document = {

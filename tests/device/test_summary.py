@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lolat.device.predictors.extended import TERMS, Extended
+from lolat.device.predictors.additive import TERMS, AdditiveCosts
 from lolat.device.summary import FAMILIES, PER, families_of
-from lolat.fitting.extended import fit_extended
+from lolat.fitting.additive import fit_additive_costs
 from lolat.graph.counts import COLUMNS, MEANINGS, MEMBERS
 
 
@@ -15,7 +15,7 @@ def test_families_by_hand() -> None:
     names = ("exps", "pointwise_macs", "flat_macs", "conv_reads", "conv_ops", "groups")
     cost = (3e-6, 4e-9, 16e-9, 2e-7, 0.0123, 0.5)
     rates = {"flops": 8e-9, "weights": 0.0, "elements": 2e-7, "ops": 0.0123}
-    found = families_of(Extended.linear(names, cost, 0.25, families=rates))
+    found = families_of(AdditiveCosts.linear(names, cost, 0.25, families=rates))
     computing, moving, weights, operations = found.families
     assert [(k.name, k.of_family) for k in computing.kinds] == [
         ("flat_macs", pytest.approx(2.0)), ("pointwise_macs", pytest.approx(0.5)),
@@ -36,7 +36,7 @@ def test_a_device_has_every_term_once() -> None:
     counts = random.integers(0, 10**6, (200, len(COLUMNS)))
     cost = random.uniform(1e-9, 1e-6, len(TERMS))
     times = counts[:, [COLUMNS.index(t) for t in TERMS]] @ cost
-    formula = fit_extended(counts, times, COLUMNS)
+    formula = fit_additive_costs(counts, times, COLUMNS)
     found = families_of(formula)
     assert [f.rate.name for f in found.families] == list(FAMILIES)
     kinds = [kind for family in found.families for kind in family.kinds]

@@ -10,7 +10,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.device.file import validate
-from lolat.device.predictors.extended import TERMS
+from lolat.device.predictors.additive import TERMS
 from lolat.errors import InputError
 from lolat.fitting.blocks import (
     fit_document,

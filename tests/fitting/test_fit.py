@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from lolat.api.model import Model
 from lolat.device.file import validate
-from lolat.device.predictors.kernels import Kernels
+from lolat.device.predictors.roofline import Roofline
 from lolat.fitting.from_tables import Timed, _of_operations, tables_document
-from lolat.fitting.kernels import fit_kernels, predicted
+from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import seen_specs
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
@@ -72,7 +72,7 @@ def test_networks_of_a_known_device(timed: tuple[list[TimedOperation], Path]) ->
     document = tables_document("desk", "desk", of(rows), read_specs(facts, "desk"), {}, print)
     validate(document, "desk")
     model = Model(document)
-    assert model.default == Kernels.name
+    assert model.default == Roofline.name
     for sizes in ((8, 512, 1024, 16), (2, 128, 768, 12), (16, 384, 512, 8)):
         batch, tokens, width, heads = sizes
         found = model.predict(layer(tokens, width, heads), batch)
@@ -86,7 +86,7 @@ def test_networks_of_a_known_device(timed: tuple[list[TimedOperation], Path]) ->
 def test_what_a_launch_costs_is_not_in_a_network(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, facts = timed
     times = of(rows).times
-    found = fit_kernels(times, read_specs(facts, "desk"))
+    found = fit_roofline(times, read_specs(facts, "desk"))
     products = times.total(times.work.macs) > 0
     inside = times.total(found.times(times.work)[0])
     assert np.median(np.abs(predicted(found, times) / times.latency_ms - 1)) < 0.05
@@ -97,7 +97,7 @@ def test_what_a_launch_costs_is_not_in_a_network(timed: tuple[list[TimedOperatio
 def test_it_is_the_same_from_its_file(timed: tuple[list[TimedOperation], Path]) -> None:
     rows, _ = timed
     document = tables_document("desk", "desk", of(rows), None, {}, print)
-    found = msgspec.convert(document["predictors"]["kernels"], Kernels)
+    found = msgspec.convert(document["predictors"]["kernels"], Roofline)
     assert found.to_dict() == document["predictors"]["kernels"]
     assert "no data sheet of the device" in document["warnings"][-1]
 
@@ -176,8 +176,8 @@ def test_convolutions_that_a_library_computes_by_winograd(tmp_path: Path) -> Non
     facts = tmp_path / "devices.csv"
     facts.write_text(made_up.FACTS)
     rows = read_operations(path)
-    found = fit_kernels(of(rows[:200]).times, read_specs(facts, "desk"))
-    plain = replace(found, nearby={})
+    found = fit_roofline(of(rows[:200]).times, read_specs(facts, "desk"))
+    plain = replace(found, shape_residuals={})
     times = of(rows[200:]).times
     for formula, limit in ((plain, 0.15), (found, 0.10)):
         off = predicted(formula, times) / times.latency_ms - 1
@@ -194,7 +194,7 @@ def test_power_keeps_down_networks_and_not_operations_alone(
         "device,multiprocessors,fp32_matrix_gflops,fp32_vector_gflops,bandwidth_gb_s,l2_mb,power_w\n"
         "desk,40,9400,9400,500,3,50\ncool,40,9400,9400,500,3,500\n"
     )
-    bound, cool = (fit_kernels(of(rows).times, read_specs(facts, n)) for n in ("desk", "cool"))
+    bound, cool = (fit_roofline(of(rows).times, read_specs(facts, n)) for n in ("desk", "cool"))
     assert cool.sustained is None
     assert bound.sustained == pytest.approx(0.85 * (44 * 50 / 9400) ** 0.65 * 4.7e9)
     times = of([r for r in rows if r.name == "linear"]).times
@@ -202,7 +202,7 @@ def test_power_keeps_down_networks_and_not_operations_alone(
     in_a_network = bound.times(times.work)[0]
     assert (in_a_network >= times.work.macs / bound.sustained * (1 - 1e-9)).all()
     assert in_a_network.sum() > 1.5 * cool.times(times.work)[0].sum()
-    again = msgspec.convert(bound.to_dict(), Kernels)
+    again = msgspec.convert(bound.to_dict(), Roofline)
     assert again.times(times.work)[0] == pytest.approx(in_a_network)
 
 
@@ -221,7 +221,7 @@ def test_tf32_counts_once(tmp_path: Path) -> None:
     (tmp_path / "devices.csv").write_text(f"{head},tf32_gflops\n{row},75200\n")
     facts = read_specs(tmp_path / "devices.csv", "desk")
     times = of(read_operations(tmp_path / "convolutions.csv")).times
-    found = fit_kernels(times, facts)
+    found = fit_roofline(times, facts)
     assert found.tf32 == facts.tf32 > 4.0
     inside = times.total(found.times(times.work)[0]) + made_up.LAUNCH_MS
     assert np.median(inside / times.latency_ms) == pytest.approx(1.0, abs=0.1)

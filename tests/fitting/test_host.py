@@ -10,12 +10,12 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.device.file import validate
-from lolat.device.intervals import Evidence
+from lolat.device.intervals import Calibration
 from lolat.device.predictors.host import FACTOR, USUAL_MS
 from lolat.fitting.from_tables import (
     ELSEWHERE,
     Timed,
-    least_of,
+    measured_minimum,
     specs_document,
     tables_document,
 )
@@ -24,7 +24,7 @@ from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.hardware.sheets import read_specs
 from lolat.tables.timed import read_operations
-from tests.device.test_kernels import work_of
+from tests.device.test_roofline import work_of
 from tests.fitting import made_up
 
 
@@ -50,7 +50,7 @@ def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path
     alone = sorted(o.latency_ms for o in rows)
     assert alone[0] <= least["operation_ms"] <= alone[len(alone) // 20]
     plain = {k: v for k, v in entry.items() if k != "elsewhere"}
-    wide, narrow = (msgspec.convert(e, Evidence).half_width(1.0) for e in (entry, plain))
+    wide, narrow = (msgspec.convert(e, Calibration).half_width(1.0) for e in (entry, plain))
     assert wide**2 - narrow**2 == pytest.approx((1.645 * ELSEWHERE) ** 2, rel=1e-3)
     formula = Model(document).predictor()
     tiny = work_of([(0, 0, 0, 0, 4)], c.ELEMENTS)
@@ -74,12 +74,12 @@ def test_the_least_of_a_table_of_networks() -> None:
     times = Times.of([one] * 201, ms, np.ones(201, bool))
     sizes = np.full(201, 64)
     sizes[7] = 100
-    least = least_of(times, sizes)
+    least = measured_minimum(times, sizes)
     assert (least.batch_size, least.latency_ms, least.most_samples) == (64.0, 3.0, 100.0)
     assert least.operation_ms == pytest.approx(3.0 / 4)
     assert least.remark(800, 1e6, 1) == ""
     assert least.remark(801, 1e6, 1) == "801 samples; networks were timed with 100 at most"
     with_operations = Times.of([one] * 201, ms, np.arange(201) > 0)
-    assert least_of(with_operations, sizes).most_samples is None, (
+    assert measured_minimum(with_operations, sizes).most_samples is None, (
         "operations have sizes of their own"
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lolat import nas
 from lolat.api.model import Model, load
-from lolat.device.predictors.extended import Extended
+from lolat.device.predictors.additive import AdditiveCosts
 from lolat.errors import InputError
 from lolat.nas import estimators
 from lolat.nas.enumeration import Candidates, best_of
@@ -23,7 +23,7 @@ from tests.nas.test_space import every
 from tests.training import known_device
 
 MODEL = Model(synthetic.document())
-PLAIN = Extended.linear(("ops",), (1.0,), 0.25)
+PLAIN = AdditiveCosts.linear(("ops",), (1.0,), 0.25)
 
 
 def made(

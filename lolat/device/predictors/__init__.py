@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from lolat.device.predictors.extended import Extended
+from lolat.device.predictors.additive import AdditiveCosts
 from lolat.device.predictors.formula import Formula
-from lolat.device.predictors.kernels import Kernels, TrainingSteps
+from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.device.predictors.two_regime import TwoRegime
 
-__all__ = ["PREDICTORS", "Extended", "Kernels", "TrainingSteps", "TwoRegime", "from_dict"]
+__all__ = ["PREDICTORS", "AdditiveCosts", "Roofline", "TrainingSteps", "TwoRegime", "from_dict"]
 
 PREDICTORS: dict[str, type[Formula]] = {
-    kind.name: kind for kind in (TwoRegime, Extended, Kernels, TrainingSteps)
+    kind.name: kind for kind in (TwoRegime, AdditiveCosts, Roofline, TrainingSteps)
 }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import msgspec
 
 from lolat.arrays import np
-from lolat.device.intervals import Evidence, as_dict
+from lolat.device.intervals import Calibration, as_dict
 from lolat.graph.counts import COLUMNS
 from lolat.io.documents import NotNegative
 
@@ -24,7 +24,7 @@ NOTHING_MS = 1e-200  # a time below it cannot be divided by
 Term = Literal[(*COLUMNS, CONSTANT)]  # type: ignore[valid-type]
 
 
-class Formula(Evidence, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """`t = sum of coefficient * count + constant`, milliseconds; a predictor of the model file.
 
     `coefficients`: all >= 0, the constant as CONSTANT; `error`: relative errors on its own points (fitted),

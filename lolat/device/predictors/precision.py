@@ -11,7 +11,7 @@ import math
 
 import msgspec
 
-from lolat.device.predictors.kernels import IN_TF32, Kernels
+from lolat.device.predictors.roofline import IN_TF32, Roofline
 from lolat.errors import InputError, arg
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32
@@ -33,7 +33,7 @@ CHANNELS_LAST = {c.CONVOLUTION: (0.85, 0.7), c.GROUPED: (0.7, 0.45)}
 IN_FLOAT32 = dict.fromkeys(IN_HALF, (OF_PEAK, 0.7))
 
 
-def in_precision(formula: Kernels, dtype: str, gpu: Gpu | None) -> Kernels:
+def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
     """The formula in a data type of a mode; InputError where the GPU has no units for it, or no sheet."""
     before, mode = formula.mode, dataclasses.replace(formula.mode, dtype=dtype)
     if mode == before:
@@ -49,7 +49,9 @@ def in_precision(formula: Kernels, dtype: str, gpu: Gpu | None) -> Kernels:
     elif not (mode.half or before.half):
         # Convolutions stay as measured: PyTorch computes them in TF32 in both.
         changes["tf32"] = max(formula.tf32, gpu.tf32)
-        changes["nearby"] = {n: rows for n, rows in formula.nearby.items() if n in IN_TF32}
+        changes["shape_residuals"] = {
+            n: rows for n, rows in formula.shape_residuals.items() if n in IN_TF32
+        }
     else:
         reached = IN_FLOAT32
         if mode.half:
@@ -59,11 +61,11 @@ def in_precision(formula: Kernels, dtype: str, gpu: Gpu | None) -> Kernels:
             name: {"rate": of_rate * peak, "bandwidth": of_bandwidth * gpu.bandwidth_gb_s * 1e6}
             for name, (of_rate, of_bandwidth) in reached.items()
         }
-        large = Kernels.of(
+        large = Roofline.of(
             formula.multiprocessors, classes, formula.launch_ms, formula.step_ms, formula.measured
         )
         changes |= {"classes": classes, "coefficients": large.coefficients}
-        changes |= {"nearby": {}, "sustained": None, "tf32": gpu.tf32}
+        changes |= {"shape_residuals": {}, "sustained": None, "tf32": gpu.tf32}
     return msgspec.structs.replace(formula, **changes)
 
 

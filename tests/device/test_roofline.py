@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from lolat.device.predictors import from_dict
-from lolat.device.predictors import kernels as k
+from lolat.device.predictors import roofline as k
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, PRODUCTS, Workload
@@ -47,9 +47,9 @@ def classes(of_product: Mapping[str, float] | None = None, **others: Any) -> dic
     return {name: product if name in PRODUCTS else moving for name in CLASSES} | others
 
 
-def formula(multiprocessors: float = 1, mode: Mode | None = None, **others: Any) -> k.Kernels:
+def formula(multiprocessors: float = 1, mode: Mode | None = None, **others: Any) -> k.Roofline:
     terms = classes(**others)
-    return k.Kernels.of(multiprocessors, terms, LAUNCH_MS, STEP_MS, mode=mode)
+    return k.Roofline.of(multiprocessors, terms, LAUNCH_MS, STEP_MS, mode=mode)
 
 
 def norm(*parts: float) -> float:
@@ -145,7 +145,7 @@ def test_no_product_of_a_network_goes_beyond_what_the_device_sustains() -> None:
 def test_shapes_that_were_timed_near_by() -> None:
     """A weight of 2 on one shape: that shape takes exp(2 * 0.3 ** 2) times as long, others hardly."""
     own, work = formula(), work_of(PRODUCT_ROWS, c.DENSE, c.BATCHED)
-    near = replace(own, nearby={c.DENSE: ((1.0, 512, 512, 256, 2.0),)})
+    near = replace(own, shape_residuals={c.DENSE: ((1.0, 512, 512, 256, 2.0),)})
     for time in (lambda f: f.times(work)[0], lambda f: f.times_alone(work)):
         factors = time(near) / time(own)
         assert factors[0] == pytest.approx(math.exp(2 * 0.3**2))
@@ -182,7 +182,7 @@ def test_what_is_unlike_all_that_was_measured() -> None:
     assert some.unlike(steps) == {c.GROUPED: 0.5}
     assert formula().unlike(steps) == {}
     assert replace(formula(), measured=()).unlike(steps) is None
-    assert k.Kernels.unlike_remarks({c.GROUPED: 0.5, c.NORM: 0.05}, 0.05) == (
+    assert k.Roofline.unlike_remarks({c.GROUPED: 0.5, c.NORM: 0.05}, 0.05) == (
         "of these kinds little or nothing was timed on this device: grouped convolutions (50 %) of its "
         "time; they are taken to be as the GPUs that LoLat knows have them",
     )

@@ -11,17 +11,17 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from lolat.device.predictors.kernels import (
+from lolat.device.predictors.roofline import (
     PARTS,
     TERMS,
     TILE,
     WINOGRAD,
-    Kernels,
+    Roofline,
     has_winograd,
     longest,
     volumes,
 )
-from lolat.device.predictors.nearby import LEAST_OPERATIONS, Row, near_rows
+from lolat.device.predictors.shape_residuals import LEAST_OPERATIONS, Row, fit_shape_residuals
 from lolat.fitting.times import SAME, Times
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, Mode
@@ -69,9 +69,9 @@ USUAL = {
 OTHERS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
 
 
-def fit_kernels(
-    times: Times, specs: Specs, mode: Mode | None = None, of: type[Kernels] = Kernels
-) -> Kernels:
+def fit_roofline(
+    times: Times, specs: Specs, mode: Mode | None = None, of: type[Roofline] = Roofline
+) -> Roofline:
     """The formula of a device. Classes of which there are no times are as usual on such a device.
 
     `of`: the kind of formula, which says whether a backward pass is slower by what is usual.
@@ -97,11 +97,11 @@ def fit_kernels(
     )
     most = specs.most(mode.dtype)
     formula = replace(formula, tf32=specs.tf32, most=most if np.isfinite(most).all() else None)
-    formula = replace(formula, nearby=_nearby(formula, times))
+    formula = replace(formula, shape_residuals=_shape_residuals(formula, times))
     if specs.bound and not times.whole.any():
         # An operation alone is over before the power is missed.
         formula = replace(formula, sustained=OF_PEAK * specs.rate)
-    if of is Kernels and (trained := times.trained).any():
+    if of is Roofline and (trained := times.trained).any():
         off = np.log(times.latency_ms / predicted(formula, times))
         formula = replace(formula, training=level(off[trained]))
     return formula
@@ -116,14 +116,16 @@ def level(residuals: np.ndarray) -> float:
     return float(np.exp(np.median(residuals) * number / (number + ONE_HOST)) if number else 1.0)
 
 
-def _nearby(formula: Kernels, times: Times) -> dict[str, tuple[Row, ...]]:
+def _shape_residuals(formula: Roofline, times: Times) -> dict[str, tuple[Row, ...]]:
     """Corrections from operations of each class of products that were timed alone."""
     residuals = np.log(times.latency_ms / predicted(formula, times))
     corrections = {}
     for name in PRODUCTS:
         which = times.alone & (times.work.kind == CLASSES.index(name))
         if which.sum() >= LEAST_OPERATIONS:
-            corrections[name] = near_rows(times.work.take(which), residuals[times.owner[which]])
+            corrections[name] = fit_shape_residuals(
+                times.work.take(which), residuals[times.owner[which]]
+            )
     return corrections
 
 
@@ -135,7 +137,7 @@ class _Problem:
     are computed once.
     """
 
-    def __init__(self, times: Times, specs: Specs, mode: Mode, of: type[Kernels]) -> None:
+    def __init__(self, times: Times, specs: Specs, mode: Mode, of: type[Roofline]) -> None:
         self.log_ms = np.log(times.latency_ms)
         moving = times.work.bytes > 0
         self.owner, self.often = times.owner[moving], times.often[moving]
@@ -226,7 +228,7 @@ class _Problem:
         return np.bincount(self.owner, steps_ms[self.back] * self.often, len(self.log_ms))
 
 
-def predicted(formula: Kernels, times: Times) -> np.ndarray:
+def predicted(formula: Roofline, times: Times) -> np.ndarray:
     """(times,) ms by the formula; of a step that was timed alone, as it is timed alone."""
     alone, ms = times.alone, np.empty(len(times.owner))
     ms[alone] = formula.times_alone(times.work.take(alone))

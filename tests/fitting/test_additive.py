@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lolat.device.predictors.extended import APART, TERMS
-from lolat.fitting.extended import fit_extended
+from lolat.device.predictors.additive import APART, TERMS
+from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.points import Point, matrix, times
 from lolat.graph.counts import COLUMNS, FEATURES, MEMBERS
 from tests import synthetic
@@ -18,7 +18,7 @@ TRUE = tuple(synthetic.TRUE[f] for f in FEATURES)
 
 def test_exact_data_gives_every_number_back() -> None:
     points = synthetic.measured(noise=0.0, columns=FEATURES)
-    found = fit_extended(matrix(points, FEATURES), times(points))
+    found = fit_additive_costs(matrix(points, FEATURES), times(points))
     assert found.features == FEATURES
     assert found.constant == pytest.approx(synthetic.CALL_MS, rel=1e-4)
     np.testing.assert_allclose(found.rows(matrix(points, found.features)), times(points), rtol=1e-4)
@@ -28,10 +28,11 @@ def test_exact_data_gives_every_number_back() -> None:
 def test_where_one_kind_is_not_known_the_formula_is_that_of_six_counts() -> None:
     points = synthetic.measured(noise=0.0)
     known = [c for c in COLUMNS if c != "serial"]
-    found = fit_extended(matrix(points, known), times(points), known)
+    found = fit_additive_costs(matrix(points, known), times(points), known)
     assert found.features == FEATURES
     assert (
-        fit_extended(matrix(points, known), times(points), known, with_six=True).six_counts is None
+        fit_additive_costs(matrix(points, known), times(points), known, with_six=True).six_counts
+        is None
     )
 
 
@@ -56,7 +57,7 @@ def of_kinds(blocks: int, noise: float = 0.0, seed: int = 0) -> list[Point]:
 def test_kinds_are_told_apart() -> None:
     """Of new blocks each made of a single kind, the time; a formula of the six cannot know it."""
     points = of_kinds(300)
-    found = fit_extended(matrix(points, COLUMNS), times(points), COLUMNS)
+    found = fit_additive_costs(matrix(points, COLUMNS), times(points), COLUMNS)
     assert found.features == TERMS == tuple(c for c in COLUMNS if c in TERMS)
     assert not set(FEATURES) & set(TERMS)
     named = found.coefficients
@@ -65,7 +66,7 @@ def test_kinds_are_told_apart() -> None:
     assert max(map(abs, off.values())) < 0.4
     new = of_kinds(100, seed=9)
     error = np.abs(found.rows(matrix(new, TERMS)) / times(new) - 1)
-    six = fit_extended(matrix(points, FEATURES), times(points), FEATURES)
+    six = fit_additive_costs(matrix(points, FEATURES), times(points), FEATURES)
     without = np.abs(six.rows(matrix(new, FEATURES)) / times(new) - 1)
     assert np.median(error) < 0.01
     assert np.median(without) > 5 * np.median(error)
@@ -77,7 +78,7 @@ def test_what_no_point_has_is_not_known_to_cost_anything() -> None:
     points = of_kinds(60)
     counts = matrix(points, COLUMNS)
     counts[:, [COLUMNS.index(n) for n in (*names, "spatial_macs")]] = 0
-    found = fit_extended(counts, times(points), COLUMNS)
+    found = fit_additive_costs(counts, times(points), COLUMNS)
     cost = found.coefficients
     assert [cost[n] for n in names] == [0.0] * len(names)
     macs = [cost[n] for n in MEMBERS["flops"] if n in TERMS and n != "spatial_macs"]
@@ -87,8 +88,8 @@ def test_what_no_point_has_is_not_known_to_cost_anything() -> None:
 def test_with_six_counts_the_formula_fitted_on_them_answers() -> None:
     """Who has no more than six counts gets a fit of its own, not the longer one with zeros in it."""
     points = synthetic.measured(noise=0.02)
-    found = fit_extended(matrix(points, COLUMNS), times(points), COLUMNS, with_six=True)
-    alone = fit_extended(matrix(points, FEATURES), times(points), FEATURES)
+    found = fit_additive_costs(matrix(points, COLUMNS), times(points), COLUMNS, with_six=True)
+    alone = fit_additive_costs(matrix(points, FEATURES), times(points), FEATURES)
     assert found.six_counts is not None
     assert found.six_counts.features == FEATURES
     np.testing.assert_allclose(found.six_counts.slopes, alone.slopes, rtol=1e-9)

@@ -26,7 +26,7 @@ Row = tuple[Positive, Positive, Positive, Positive, Number]
 """SHAPE of a product and its weight."""
 
 
-def near_rows(work: Workload, residuals: np.ndarray) -> tuple[Row, ...]:
+def fit_shape_residuals(work: Workload, residuals: np.ndarray) -> tuple[Row, ...]:
     """Shapes and weights from products timed alone, with (steps,) log(measured / predicted)."""
     shapes = _shapes(work)
     chosen = shapes
@@ -44,7 +44,7 @@ def near_rows(work: Workload, residuals: np.ndarray) -> tuple[Row, ...]:
     return tuple(tuple(round(float(n), 4) for n in row) for row in table)  # type: ignore[misc]
 
 
-def near_factors(rows: Sequence[Row], work: Workload) -> np.ndarray:
+def shape_factors(rows: Sequence[Row], work: Workload) -> np.ndarray:
     """(steps,) by which the formula's times of products are to be multiplied."""
     table = np.array(rows, float).reshape(-1, len(SHAPE) + 1)
     return np.asarray(np.exp(_covariance(_shapes(work), table[:, :-1]) @ table[:, -1]))

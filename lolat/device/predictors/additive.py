@@ -38,7 +38,7 @@ NUMBERS = len(MEMBERS) + sum(name in TERMS for name in APART) + 1
 """How many numbers a fit of all TERMS takes from points alone: kinds are drawn to their families."""
 
 
-class Extended(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+class AdditiveCosts(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """Linear in all counts, plus a constant per call.
 
     `six_counts`: the same formula fitted on the six counts alone, for who has no others; None where the
@@ -47,7 +47,7 @@ class Extended(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     """
 
     name: ClassVar[str] = "extended"
-    six_counts: Extended | None = None
+    six_counts: AdditiveCosts | None = None
     families: dict[str, NotNegative] = msgspec.field(default_factory=dict)
 
     @property

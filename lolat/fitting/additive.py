@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lolat.arrays import np
-from lolat.device.predictors.extended import APART, FAMILY, TERMS, Extended
+from lolat.device.predictors.additive import APART, FAMILY, TERMS, AdditiveCosts
 from lolat.fitting.least_squares import fit_families, fit_relative, point_weights
 from lolat.graph.counts import FEATURES, MEMBERS
 
 
-def fit_extended(
+def fit_additive_costs(
     features: np.ndarray,
     times: np.ndarray,
     names: Sequence[str] = FEATURES,
     whole: np.ndarray | None = None,
     with_six: bool = False,
-) -> Extended:
+) -> AdditiveCosts:
     """Fit on (points, names) counts, the six among them, and (points,) times in ms.
 
     Where `names` has all TERMS, these are the formula's, each drawn to its family, and `with_six` fits
@@ -35,9 +35,9 @@ def fit_extended(
     # A kind that no point has costs what its family does; what comes on top of that is not known.
     known = counts.any(axis=0) | np.array([t in FAMILY for t in terms])
     slopes = np.where(known, costs, 0.0)
-    six = fit_extended(of_six, times) if with_six and terms != FEATURES else None
+    six = fit_additive_costs(of_six, times) if with_six and terms != FEATURES else None
     rates = family_rates(terms, slopes, counts)
-    return Extended.linear(terms, slopes, constant, families=rates, six_counts=six)
+    return AdditiveCosts.linear(terms, slopes, constant, families=rates, six_counts=six)
 
 
 def family_rates(names: Sequence[str], slopes: np.ndarray, counts: np.ndarray) -> dict[str, float]:

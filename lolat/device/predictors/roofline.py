@@ -25,7 +25,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps
-from lolat.device.predictors.nearby import Row, near_factors
+from lolat.device.predictors.shape_residuals import Row, shape_factors
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, GRAPH, TF32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Workload, work_of
@@ -33,7 +33,7 @@ from lolat.io.documents import Number, Positive
 from lolat.units import milliseconds
 
 if TYPE_CHECKING:
-    from lolat.device.domain import Least, Outside
+    from lolat.device.domain import Extrapolation, MeasuredMinimum
     from lolat.graph.analysis import Analysis
 
 SHARP = 3.0  # 1: the sum of the three; infinity: the longest
@@ -65,20 +65,20 @@ TERMS = {name: PARTS if name in PRODUCTS else PARTS[1:] for name in CLASSES}
 """The terms of each class of operations: `bandwidth`, bytes per ms, and of products `rate`, macs per ms."""
 
 
-class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
-    """Terms for each class of operations; on counts alone, the rates of large operations.
+class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+    """A rate, a bandwidth and a launch for each class of operations; from counts alone, the rates of large
+    operations.
 
-    `multiprocessors`: of the device, 1 where nobody said how many; `tile`: outputs, high and wide, that
-    products are cut into, 1 of a device that does not; `classes`: see TERMS; `launch_ms`: what
-    starting an operation costs that is timed alone, `step_ms`: in a network; `measured`: the classes of
-    which operations were timed, others are as usual; `mode`: how the device runs networks; `nearby`: of
-    classes of products, corrections from operations timed alone; `sustained`: macs per ms that no product
-    of a network goes beyond, where power keeps down what runs for long; `most`: macs and bytes per ms of
-    the data sheet, which nothing goes beyond, None without one; `host`: starts the operations, None where
-    that takes no time of its own; `tf32`: at how many times the rate convolutions of float32 are computed
-    in TF32, 1 of a device without. `training`: how many times as long training steps take as the terms
-    say; `training_residuals`: as `residuals`, of these; `training_optimizer`: whose update was timed with
-    them, "none" without one, "" if the tables do not say it.
+    `multiprocessors`: of the device, 1 if unknown; `tile`: height and width of the outputs that a
+    multiprocessor computes at once, 1 without tiles; `classes`: see TERMS; `launch_ms`: launch overhead of
+    an operation timed alone, `step_ms`: in a network; `measured`: classes of which operations were timed,
+    others have usual terms; `mode`: how the device runs networks; `shape_residuals`: corrections of classes
+    of products, from operations timed alone; `sustained`: macs per ms that no product of a network exceeds,
+    where power limits long runs; `most`: macs and bytes per ms of the data sheet, None without one; `host`:
+    launches the operations, None if that takes no time of its own; `tf32`: the rate of convolutions in TF32
+    over that in float32, 1 without TF32; `training`: measured over predicted time of training steps;
+    `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update was
+    timed with them, "none" without an update, "" if the tables do not say.
     """
 
     name: ClassVar[str] = "kernels"
@@ -89,8 +89,8 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     step_ms: Positive
     measured: tuple[Literal[CLASSES], ...]  # type: ignore[valid-type]
     mode: Mode = Mode()
-    nearby: dict[Literal[tuple(PRODUCTS)], tuple[Row, ...]] = msgspec.field(  # type: ignore[valid-type]
-        default_factory=dict
+    shape_residuals: dict[Literal[tuple(PRODUCTS)], tuple[Row, ...]] = msgspec.field(  # type: ignore[valid-type]
+        default_factory=dict, name="nearby"
     )
     sustained: Positive | None = None
     most: tuple[Positive, Positive] | None = None
@@ -105,7 +105,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     def of(
         cls, multiprocessors: float, classes: Mapping[str, Mapping[str, float]], launch_ms: float,
         step_ms: float, measured: Sequence[str] = CLASSES, mode: Mode | None = None, tile: float = TILE,
-    ) -> Kernels:  # fmt: skip
+    ) -> Roofline:  # fmt: skip
         """From the terms of all classes; the linear coefficients are those of large operations."""
         rate = max(terms["rate"] for name, terms in classes.items() if name in PRODUCTS)
         bandwidth = max(terms["bandwidth"] for terms in classes.values())
@@ -189,9 +189,9 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
     def factors(self, work: Workload) -> np.ndarray:
         """(steps,) by which times are to be multiplied, for operations timed nearby."""
         factors = np.ones(len(work.kind))
-        for name, rows in self.nearby.items():
+        for name, rows in self.shape_residuals.items():
             which = work.kind == CLASSES.index(name)
-            factors[which] = near_factors(rows, work.take(which))
+            factors[which] = shape_factors(rows, work.take(which))
         return factors
 
     # ---- Whole networks.
@@ -225,24 +225,26 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
 
     # ---- Whether a network is like what was measured.
 
-    def outside(self, steps: Steps, batch_size: int, least: Least) -> Outside:
+    def extrapolation(
+        self, steps: Steps, batch_size: int, minimum: MeasuredMinimum
+    ) -> Extrapolation:
         """What of a network is like nothing that was measured.
 
         That is all of it where the host decides, where it is launched in another way or is smaller than
-        the `least`; else its operations of other classes, and the time that the device waits.
+        the `minimum`; else its operations of other classes, and the time that the device waits.
         """
-        from lolat.device.domain import PASSED_OVER_SHARE, Outside  # needs points, tables
+        from lolat.device.domain import PASSED_OVER_SHARE, Extrapolation  # needs points, tables
 
-        unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, least)]
+        unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, minimum)]
         if unlike is None:
             known = bool(remarks)
-            return Outside(float(known), remarks=(NOTHING_MEASURED, *remarks), known=known)
+            return Extrapolation(float(known), remarks=(NOTHING_MEASURED, *remarks), known=known)
         waiting = float(steps.waits_ms.sum()) / (steps.latency_ms or 1.0)
         share = (1.0 - waiting) * sum(unlike.values())
-        outside = Outside(1.0 - share if remarks else waiting, unlike=share)
-        if unlike and not outside.negligible:
+        extrapolation = Extrapolation(1.0 - share if remarks else waiting, unlike=share)
+        if unlike and not extrapolation.negligible:
             remarks += self.unlike_remarks(unlike, PASSED_OVER_SHARE)
-        return dataclasses.replace(outside, remarks=tuple(remarks))
+        return dataclasses.replace(extrapolation, remarks=tuple(remarks))
 
     def unlike(self, steps: Steps) -> dict[str, float] | None:
         """Class -> its share of the device's time, of classes that were not measured; None where the terms
@@ -278,7 +280,7 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             "estimated from it"
         )
 
-    def _reasons(self, steps: Steps, batch_size: int, least: Least) -> Iterator[str]:
+    def _reasons(self, steps: Steps, batch_size: int, minimum: MeasuredMinimum) -> Iterator[str]:
         """Why a network as a whole is outside the measured domain."""
         host, operations = self.host, int(steps.moves.sum())
         views = len(steps.moves) - operations
@@ -294,11 +296,11 @@ class Kernels(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True)
             )
         if self.launched_otherwise:
             yield self.launched_otherwise
-        if smaller := least.remark(batch_size, steps.device_ms, operations):
+        if smaller := minimum.remark(batch_size, steps.device_ms, operations):
             yield smaller
 
 
-class TrainingSteps(Kernels, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+class TrainingSteps(Roofline, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """The same of training steps, where enough of them were timed to have terms of their own."""
 
     name: ClassVar[str] = "training-steps"

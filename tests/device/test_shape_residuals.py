@@ -7,13 +7,13 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from lolat.device.predictors.nearby import (
+from lolat.device.predictors.shape_residuals import (
     ERROR_SPREAD,
     MOST_SHAPES,
     REACH,
     TIME_VARIANCE,
-    near_factors,
-    near_rows,
+    fit_shape_residuals,
+    shape_factors,
 )
 from lolat.graph.work import Workload
 
@@ -37,7 +37,9 @@ def test_the_mean_of_a_gaussian_process() -> None:
     kernel = ConstantKernel(ERROR_SPREAD**2) * RBF([REACH] * 4 + [1.0, 1.0])
     known = GaussianProcessRegressor(kernel, alpha=TIME_VARIANCE, optimizer=None)
     expected = known.fit(features(measured), residuals).predict(features(asked))
-    found = np.log(near_factors(near_rows(products(measured), residuals), products(asked)))
+    found = np.log(
+        shape_factors(fit_shape_residuals(products(measured), residuals), products(asked))
+    )
     assert found == pytest.approx(expected, abs=1e-3)
 
 
@@ -45,13 +47,13 @@ def test_what_all_have_in_common_is_told_and_an_outlier_is_not() -> None:
     measured = drawn(3 * MOST_SHAPES, 2)
     residuals = np.full(len(measured), 0.2)
     residuals[::10] = 3.0
-    found = near_rows(products(measured), residuals)
+    found = fit_shape_residuals(products(measured), residuals)
     assert len(found) <= MOST_SHAPES
-    near = np.log(near_factors(found, products(drawn(50, 3))))
+    near = np.log(shape_factors(found, products(drawn(50, 3))))
     assert np.median(near) == pytest.approx(0.2, abs=0.08)
 
 
 def test_far_from_all_that_was_measured_it_says_nothing() -> None:
-    found = near_rows(products(drawn(50, 4)), np.full(50, 0.3))
+    found = fit_shape_residuals(products(drawn(50, 4)), np.full(50, 0.3))
     far = products(np.full((1, 4), 1e12))
-    assert near_factors(found, far) == pytest.approx(1.0)
+    assert shape_factors(found, far) == pytest.approx(1.0)
