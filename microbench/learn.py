@@ -15,7 +15,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.paths import near
 from lolat.io.progress import Progress
-from lolat.units import changed, off
+from lolat.units import changed, off, plural
 from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, for_device, known_blocks
 from microbench.journal import Journal
@@ -113,7 +113,7 @@ def run_jobs(
         elif journal.records:
             runner.progress.note(
                 f"going on from {near(run.journal)}: {len(journal.records)} measurements are there "
-                "already (with `restart` they are thrown away)"
+                "already (`restart` throws them away)"
             )
         try:
             outcome = runner.run(jobs, networks, settings, journal)
@@ -208,7 +208,7 @@ def busy(where: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"the machine is busy before the run ({words}, on {able} processors): close other programs and "
-        "start again, or the times are with them"
+        "start again, or the times include them"
     )
 
 
@@ -233,9 +233,8 @@ def warnings(
         )
     if noise["others"] > OTHERS:
         remarks.append(
-            f"other programs used {noise['others']:.1f} of {able} processors while learning, "
-            "and the times are with them: learn again when they have ended, or keep this for a machine as "
-            "busy"
+            f"other programs used {noise['others']:.1f} of {able} processors while learning, and the times "
+            "include them: learn again when they have ended, or keep the model for a machine as busy"
         )
     if off(noise["trend"]) > MOVED:
         remarks.append(
@@ -245,7 +244,7 @@ def warnings(
     if failures:
         key, reason = next(iter(failures.items()))
         remarks.append(
-            f"{len(failures)} point{'s' * (len(failures) > 1)} could not be measured (first: {key}: "
-            f"{reason}); the model is fitted on the others"
+            f"{plural(len(failures), 'measurement')} failed (first: {key}: {reason}); the model is fitted "
+            "to the others"
         )
     return remarks

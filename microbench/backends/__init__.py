@@ -183,7 +183,7 @@ def check_trains(backend: str) -> None:
     """InputError if `backend` (name and options) cannot train."""
     name, _ = split(backend)
     if name not in TRAINING:
-        raise InputError(f"the {name} backend trains nothing; expected {' or '.join(TRAINING)}")
+        raise InputError(f"the {name} backend cannot train; expected {' or '.join(TRAINING)}")
 
 
 def training_of(backend: Backend) -> Any:

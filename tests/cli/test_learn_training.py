@@ -100,7 +100,7 @@ def test_training_is_added_to_a_model_of_this_machine(
     machine: Machine, output: Path, lolat: Command
 ) -> None:
     before = read(output)
-    machine.warnings = ["32 points could not be measured"]
+    machine.warnings = ["32 measurements failed"]
     found = learn(lolat, output)
     assert machine.calls == [("training", False)]
     after = read(output)
@@ -110,7 +110,7 @@ def test_training_is_added_to_a_model_of_this_machine(
     assert section["environment"]["seconds"] >= 0
     assert found.err.splitlines() == [
         f"lolat: {output} is of this device: its latencies are kept, training is added",
-        "lolat: warning: 32 points could not be measured",
+        "lolat: warning: 32 measurements failed",
     ]
     assert "120 passes of 60 blocks; each block left out" in found.out
     assert f"written: {output}\n" in found.out

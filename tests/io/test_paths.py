@@ -131,9 +131,7 @@ def test_installed_it_uses_the_users_data_folder(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have their own folders")
-def test_the_folder_is_the_users_cache_if_there_is_a_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/me")
     for named, xdg, expected in (

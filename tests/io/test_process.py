@@ -151,9 +151,7 @@ def test_what_cannot_start(how: str, kind: type[LolatError], words: str) -> None
             child.request("good", PATIENCE_S)
 
 
-def test_a_file_in_the_working_directory_does_no_harm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("json", "queue", "numpy", "lolat", "threading"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
     monkeypatch.chdir(tmp_path)

@@ -116,7 +116,7 @@ def test_backends_that_train() -> None:
     for backend in ("tensorflow", "tensorflow+jit", "torch+compile+half"):
         backends.check_trains(backend)
     other: Any = SimpleNamespace(name="onnxruntime")
-    with pytest.raises(InputError, match=r"onnxruntime backend trains no.*tensorflow or torch"):
+    with pytest.raises(InputError, match=r"onnxruntime backend cannot train.*tensorflow or torch"):
         backends.training_of(other)
 
 
@@ -162,9 +162,7 @@ def test_nothing_is_installed(installed: set[str]) -> None:
         worker.pick("cpu", ["jit", "half"])
 
 
-def test_on_a_gpu_the_first_that_finds_one(
-    installed: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_is_looked_for(installed: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is asked in a process of its own, which is closed; if none does, the preferred one says why."""
     gpu = FakeDevice()
     gpu.environment = {"device_name": "NVIDIA T4"}

@@ -124,9 +124,7 @@ mobile = functools.partial(f.inverted_network, 224, stem=32, last=1280)
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )  # fmt: skip
-def test_it_has_the_parameters_and_the_work_of_the_published_network(
-    name: str, large: Graph, weights: int, gmacs: float
-) -> None:
+def test_published_parameters_and_work(name: str, large: Graph, weights: int, gmacs: float) -> None:
     """The figures of torchvision (two digits behind the point); an image's size changes no weights."""
     assert parameters(BY_NAME[name].make()) == parameters(large) == weights
     assert count(large).total().flops == pytest.approx(gmacs * 1e9, abs=0.011e9)

@@ -98,9 +98,7 @@ def test_a_network_is_of_the_type_that_it_was_run_in(
     assert {t.dtype for t in typed.tensors} == {"float32", "int64"}
 
 
-def test_another_process_times_the_networks_once_more(
-    device: FakeDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_are_timed_again(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     references = check.references_of(POINTS, "fake", OWN)
     monkeypatch.setattr(check, "references_of", lambda points, _: references if points else [])
     device.ms = {f"own {i} x1": 12.5 for i in range(3)}

@@ -376,7 +376,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("name", "spec"), OTHERS.items())
-def test_another_frameworks_network_is_refused(
+def test_another_framework(
     name: str, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for needed in ("keras", "torch"):
@@ -429,9 +429,7 @@ def test_a_worker_uses_so_many_threads(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "torch+channels_last", "onnxruntime"])
-def test_a_tiny_run_in_a_real_worker(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tiny_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And its environment, of which each field is compared: else two could differ without a word."""
     framework = backends.split(name)[0]
     pytest.importorskip(NEEDED[framework])

@@ -168,7 +168,7 @@ def test_what_others_use_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert environment.others_s((7, 8), tmp_path) is None
 
 
-def test_a_device_is_named_after_processor_kind_and_threads(
+def test_the_name_of_a_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(environment, "cpu_model", lambda: "Xeon")
@@ -249,9 +249,7 @@ THEN = "AMD EPYC (vendor AuthenticAMD family 25 model 17 stepping 1)"
         (now(threads_asked=1), "threads_given", 2, 1),
     ],
 )
-def test_what_makes_another_processor(
-    here: dict[str, Any], field: str, then: Any, now_: Any
-) -> None:
+def test_another_processor(here: dict[str, Any], field: str, then: Any, now_: Any) -> None:
     (found,) = differences_of_device(LABEL, LEARNED, here)
     assert (found, found.of_device) == (Difference(field, then, now_), True)
     assert str(found).startswith("this is another processor: learned ")
@@ -275,8 +273,6 @@ def test_a_gpu_is_its_name_whatever_the_processor() -> None:
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(("asked", "threads"), [(None, 2), (1, 1), (8, 2)])
-def test_this_machine_with_the_threads_that_the_model_asked_for(
-    asked: int | None, threads: int
-) -> None:
+def test_this_machine_with_the_threads_that_were_asked_for(asked: int | None, threads: int) -> None:
     assert environment.here({"threads_asked": asked}, "cpu")["threads"] == threads
     assert environment.here({"threads_asked": 1}, "gpu")["threads"] == 2

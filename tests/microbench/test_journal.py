@@ -39,9 +39,7 @@ def opened(path: Path, now: float = NOW + 60, **options: Any) -> Journal:
     return journal
 
 
-def test_a_record_is_on_disk_and_synced_when_append_returns(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_append_syncs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(path, KEY, NOW)
     synced: list[bytes] = []
     monkeypatch.setattr(os, "fsync", lambda _: synced.append(path.read_bytes()))
@@ -82,9 +80,7 @@ def test_a_torn_last_line_is_the_only_loss(path: Path, cut: int) -> None:
         (KEY, NOW + 24 * 3600, "older than a day"),
     ],
 )
-def test_a_journal_of_another_run_is_dropped(
-    path: Path, key: dict[str, Any], now: float, why: str
-) -> None:
+def test_another_run_drops_it(path: Path, key: dict[str, Any], now: float, why: str) -> None:
     written(path, VISIT)
     journal = opened(path, now, key=key)
     assert journal.records == []

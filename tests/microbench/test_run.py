@@ -35,22 +35,19 @@ NETWORKS = [Job(key, {"graph": key}, whole=True) for key in ("n1", "n2", "n3")]
 JOBS = [*BLOCKS, *NETWORKS]
 KEYS = [j.key for j in JOBS]
 ROUNDS = 3
+USUAL = Settings(ROUNDS)
 HOW = pytest.mark.parametrize("how", ["dies", "refuses"])
 
 
 def run(
-    jobs: list[Job] = JOBS,
-    networks: list[Job] = NETWORKS,
-    settings: Settings = Settings(ROUNDS),  # noqa: B008 - frozen
-    path: Path | None = None,
-    key: str = "this run",
-    progress: Watcher | None = None,
-) -> Outcome:
+    jobs: list[Job] = JOBS, networks: list[Job] = NETWORKS, settings: Settings = USUAL,
+    path: Path | None = None, progress: Watcher | None = None,
+) -> Outcome:  # fmt: skip
     """A run on the fake device; `path`: with a journal there."""
     with Runner("fake", "cpu", progress) as runner:
         if path is None:
             return runner.run(jobs, networks, settings)
-        with closing(Journal(path, {"run": key}, 0.0)) as journal:
+        with closing(Journal(path, {"run": "this"}, 0.0)) as journal:
             return runner.run(jobs, networks, settings, journal)
 
 
@@ -214,9 +211,7 @@ def test_a_block_is_timed_once_a_visit_and_a_network_in_a_loop(device: FakeDevic
 @pytest.mark.parametrize(
     ("enough_s", "rounds"), [(0.24, 5), (0.2875, 5), (10.0, 9), (0.1, ROUNDS), (0.0, ROUNDS)]
 )
-def test_more_rounds_while_there_is_time(
-    device: FakeDevice, tmp_path: Path, enough_s: float, rounds: int
-) -> None:
+def test_more_rounds(device: FakeDevice, tmp_path: Path, enough_s: float, rounds: int) -> None:
     more = Settings(ROUNDS, most_rounds=9, enough_s=enough_s)
     watcher = Watcher()
     outcome = run(settings=more, path=tmp_path / "j", progress=watcher)
@@ -259,9 +254,7 @@ def test_jobs_that_do_not_fit_are_measured_in_groups(device: FakeDevice) -> None
         (100, [], [[]]),
     ],
 )
-def test_a_group_keeps_half_of_the_memory(
-    free: int | None, sizes: list[int], wanted: list[list[int]]
-) -> None:
+def test_groups_of_jobs(free: int | None, sizes: list[int], wanted: list[list[int]]) -> None:
     jobs = [Job(str(i), {}, keep_bytes=size) for i, size in enumerate(sizes)]
     assert [[j.keep_bytes for j in group] for group in groups(jobs, free)] == wanted
 

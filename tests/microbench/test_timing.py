@@ -207,9 +207,7 @@ def test_quiet_and_busy_are_tenths_of_the_run() -> None:
     st.floats(0.2, 5.0),
     st.floats(0.2, 0.8),
 )
-def test_any_jobs_any_step_any_order(
-    ms: Sequence[float], seed: int, factor: float, when: float
-) -> None:
+def test_any_jobs(ms: Sequence[float], seed: int, factor: float, when: float) -> None:
     jobs = {str(i): t for i, t in enumerate(ms)}
     visits = measured(jobs, 10, lambda at: 1.0 if at < when else factor, seed=seed)
     found = latencies(levels(visits))

@@ -71,20 +71,19 @@ def alone(kind: str) -> Graph:
 
 
 def shown(
-    keras_: Framework,
-    monkeypatch: pytest.MonkeyPatch,
-    graph: Graph,
-    of_inputs: bool = True,
-    batch_size: int = 3,
+    keras_: Framework, monkeypatch: pytest.MonkeyPatch, graph: Graph, of_inputs: bool = True
 ) -> tuple[Any, Any]:
     """(the Keras model of a block, a call of its passes that gives (given, results))."""
     models: list[Any] = []
     build = keras_.module.build_graph
-    monkeypatch.setattr(
-        keras_.module, "build_graph", lambda k, g: models.append(build(k, g)) or models[0]
-    )
+
+    def noted(keras: Any, graph: Graph) -> Any:
+        models.append(build(keras, graph))
+        return models[0]
+
+    monkeypatch.setattr(keras_.module, "build_graph", noted)
     monkeypatch.setattr(keras_.backend, "compiled", lambda f, *given: lambda: (given, f(*given)))
-    return models, keras_.trained.passes(graph, batch_size, backward=True, of_inputs=of_inputs)
+    return models, keras_.trained.passes(graph, 3, backward=True, of_inputs=of_inputs)
 
 
 @pytest.mark.parametrize("of_inputs", [True, False])
@@ -106,9 +105,7 @@ def test_kerass_gradients_are_those_of_the_formula(
 
 
 @pytest.mark.parametrize("of_inputs", [True, False])
-def test_pytorchs_gradients_are_those_of_the_block_written_out(
-    torch_: Framework, of_inputs: bool
-) -> None:
+def test_pytorchs_gradients_are_those_of_the_formula(torch_: Framework, of_inputs: bool) -> None:
     import torch
 
     def written_out(x: Any, kernel: Any, scale: Any, shift: Any, dense: Any, bias: Any) -> Any:
@@ -137,9 +134,7 @@ def test_pytorchs_gradients_are_those_of_the_block_written_out(
 
 
 @pytest.mark.parametrize(("backward", "products"), [(False, 1), (True, 3)])
-def test_nothing_is_left_out_because_its_result_is_not_used(
-    keras_: Framework, backward: bool, products: int
-) -> None:
+def test_nothing_is_left_out(keras_: Framework, backward: bool, products: int) -> None:
     """No gradient of a block that ends in a product needs what comes out of it."""
     n = Layers.on("product", 1, 1, 6)
     graph = n.done(n.dense(n.flatten(n.input), 4))

@@ -41,8 +41,8 @@ class TensorFlowBackend(Backend):
         if not devices:
             others = [d.name for d in self.tf.config.list_physical_devices()]
             raise DeviceError(
-                f"no {device} here: TensorFlow {self.tf.__version__} looked for one and has "
-                f"{', '.join(others)}; use `lolat learn cpu`, or install one with CUDA, and a driver"
+                f"no {device} here: TensorFlow {self.tf.__version__} found {', '.join(others)} alone; use "
+                "`lolat learn cpu`, or install TensorFlow with CUDA, and a driver"
             )
         self.device = f"/{device.upper()}:0"
         self.is_gpu = device == "gpu"

@@ -60,8 +60,8 @@ class TorchBackend:
         self.place = PLACE if device == "gpu" else "cpu"
         if self.cuda is not None and not self.cuda.is_available():
             raise DeviceError(
-                f"no gpu here: PyTorch {self.torch.__version__} looked for a CUDA device; use `lolat learn "
-                "cpu`, or install a PyTorch with CUDA, and a driver"
+                f"no gpu here: PyTorch {self.torch.__version__} found no CUDA device; use `lolat learn "
+                "cpu`, or install PyTorch with CUDA, and a driver"
             )
         self.threads = threads
         if threads is not None:  # before anything runs, for then it is too late
