@@ -137,11 +137,11 @@ def shapes_text(shapes: Iterable[Sequence[Any]]) -> str:
     return ", ".join("x".join("?" if n is None else str(n) for n in s[1:]) for s in shapes)
 
 
-def dollars(value: float) -> str:
+def dollars(value: float, sign: str = "$") -> str:
     """US$: cents; of a thousand none, and of less than ten cents two digits."""
     if value >= 999.5:
-        return f"${value:,.0f}"
-    return f"${value:,.2f}" if value >= 0.0995 or value == 0 else f"${value:.2g}"
+        return f"{sign}{value:,.0f}"
+    return f"{sign}{value:,.2f}" if value >= 0.0995 or value == 0 else f"{sign}{value:.2g}"
 
 
 def byte_size(size: float) -> str:

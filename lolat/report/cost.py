@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lolat.graph.modes import EAGER
 from lolat.hardware.prices import Offer, Prices
-from lolat.report.prediction import apart_words, grouped_notes, left_out_lines, within_limit
-from lolat.report.tables import table_lines
+from lolat.report.prediction import also_apart, grouped_notes, left_out_lines, within_limit
+from lolat.report.tables import Column, Table, ends_of
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
 from lolat.training.model import Limits, TrainingPrediction
@@ -17,18 +17,18 @@ from lolat.units import byte_size, digits, dollars, duration, milliseconds, perc
 
 def cost_lines(cost: Cost) -> Iterator[str]:
     """The answer of `lolat cost`: its lines, its table, and the best of its rows."""
-    before, (heads, rows), after = cost_parts(cost)
+    before, table, after = cost_parts(cost)
     yield from before
-    if rows:
+    if table.rows:
         yield ""
-        yield from table_lines(heads, rows, left={1, 11, 12})
+        yield from table.lines()
     if after:
         yield ""
         yield from after
 
 
-def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]], list[str]]:
-    """Lines before the table; its heads and a row for each number of devices; lines on the best of them."""
+def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
+    """Lines before the table; the table, a row for each number of devices; lines on the best of them."""
     run = (
         f" · {plural(cost.epochs, 'epoch')} of {plural(cost.samples, 'sample')}"
         if cost.samples
@@ -55,17 +55,14 @@ def cost_parts(cost: Cost) -> tuple[list[str], tuple[list[str], list[list[str]]]
     before += cost.other_cards
     if cost.samples is None:
         before.append(NO_SAMPLES)
-    between = f"{percent(cost.coverage)} between"
-    heads = ["devices", "rented", "$/hour", "iteration", "exchange", "hidden", "epoch", "total",
-             between, "$", "$ between", _limit_head(cost.limits), ""]  # fmt: skip
     before += _card_lines(cost.options)
     is_table = cost.fits is not False and (cost.samples is not None or len(cost.options) > 1)
-    rows = [_row(cost, option) for option in cost.options if is_table]
+    table = Table(_columns(cost), cost.options if is_table else ())
     after = []
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
-    return before, (heads, rows), after
+    return before, table, after
 
 
 NO_SAMPLES = "Give --samples N for epochs, and with a price their cost."
@@ -113,8 +110,10 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
         )
 
 
-def _rented(option: TrainingPrediction) -> str:
-    """What is rented: how many of which instances; the card where their name does not say it."""
+def _rented(option: TrainingPrediction, alone: bool = True) -> str:
+    """The instances that are rented, with the card if their name does not say it; `alone`: a single one
+    with its number too.
+    """
     rented = option.rented
     if rented is None or not rented.instance_type:
         return ""
@@ -122,33 +121,34 @@ def _rented(option: TrainingPrediction) -> str:
     if rented.accelerator.casefold() not in name.casefold():
         name += f" ({plain(rented.accelerator)})"
     idle = f", {rented.idle_devices} idle" if rented.idle_devices else ""
-    return f"{rented.instances} x {name}{idle}"
+    number = f"{rented.instances} x " * (alone or rented.instances > 1)
+    return f"{number}{name}{idle}"
 
 
-def _row(cost: Cost, option: TrainingPrediction) -> list[str]:
-    rented, total, interval = option.rented, option.total_s, option.interval_s
-    dollars_of = option.dollars_interval
-    exchange = option.parts_ms["exchange"]
-    marks = [
-        m
-        for m, k in (("cheapest", cost.cheapest), ("fastest", cost.fastest))
-        if k == option.devices
-    ]
-    front = "*" if option.devices in cost.frontier else " "
+def _columns(cost: Cost) -> list[Column]:
+    """The table of one device: a row for each number of it."""
+    between, many = f"{percent(cost.coverage)} between", len(cost.options) > 1
+
+    def marks(option: TrainingPrediction) -> str | None:
+        best = {"cheapest": cost.cheapest, "fastest": cost.fastest}
+        words = [word for word, devices in best.items() if devices == option.devices]
+        front = "*" if option.devices in cost.frontier else " "
+        return f"{front} {', '.join(words)}".rstrip() if many and option.total_s else None
+
     return [
-        str(option.devices),
-        _rented(option),
-        _money(rented.price_per_hour) if rented else "",
-        milliseconds(option.iteration_ms),
-        milliseconds(exchange) if exchange else "",
-        milliseconds(option.hidden_ms) if option.hidden_ms else "",
-        "" if option.epoch_s is None else duration(option.epoch_s),
-        "" if total is None else duration(total),
-        "" if interval is None else " .. ".join(map(duration, interval)),
-        "" if option.dollars is None else _money(option.dollars),
-        "" if dollars_of is None else " .. ".join(map(_money, dollars_of)),
-        _keeps(option, cost.limits),
-        f"{front} {', '.join(marks)}".rstrip() if len(cost.options) > 1 and total else "",
+        Column("devices", lambda o: o.devices),
+        Column("rented", _rented, is_text=True, page="spare"),
+        Column("$/hour", lambda o: o.rented and o.rented.price_per_hour, _money, page="spare"),
+        Column("iteration", lambda o: o.iteration_ms, milliseconds, page="hidden"),
+        Column("exchange", lambda o: o.parts_ms["exchange"] or None, milliseconds, page="hidden"),
+        Column("hidden", lambda o: o.hidden_ms or None, milliseconds, page="hidden"),
+        Column("epoch", lambda o: o.epoch_s, duration, page="hidden"),
+        Column("total", lambda o: o.total_s, duration),
+        Column(between, lambda o: o.interval_s, ends_of(duration), page="below"),
+        Column("$", lambda o: o.dollars, _money),
+        Column("$ between", lambda o: o.dollars_interval, ends_of(_money), page="below"),
+        Column(_limit_head(cost.limits), lambda o: _keeps(o, cost.limits), is_text=True),
+        Column("", marks, is_text=True),
     ]
 
 
@@ -267,12 +267,9 @@ BEST, ESTIMATED, OUTSIDE = MARKS = "*~!"
 
 def _comparison(costs: Costs, listed: Listed) -> Iterator[str]:
     """The table: its rows, and what their marks say; in hours, as its columns are many."""
-    between = f"{percent(costs.coverage)} between"
-    heads = ["device", "of it", "precision", "batch", "rented", "" if costs.samples else "ms",
-             "samples/s", "hours", between, "$", _limit_head(costs.limits), ""]  # fmt: skip
-    rows = [_costs_row(costs, *pair) for pair in listed]
-    yield from table_lines(heads, rows, left={0, 2, 4, 10, 11}, whole={0})
-    marks = {mark for row in rows for mark in row[-1]}
+    table = Table(_costs_columns(costs), listed)
+    yield from table.lines()
+    marks = {mark for row in table.cells for mark in row[-1]}
     told = {
         BEST: "no other row is both faster and cheaper",
         ESTIMATED: "estimated from inference: no training step, or too few, was measured on that device",
@@ -298,7 +295,7 @@ def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
             words = choice_words(choice, costs.batches > 1)
             yield (
                 f"{name}{within_words(limits)}: {words}{_how_sure(best, limits)}"
-                f"{apart_words(plain(choice.device), values)}"
+                f"{also_apart(plain(choice.device), values)}"
             )
 
 
@@ -341,18 +338,31 @@ def _choice(cost: Cost, option: TrainingPrediction) -> Choice:
     )
 
 
-def _costs_row(costs: Costs, cost: Cost, option: TrainingPrediction) -> list[str]:
-    alike = costs.batches == 1  # then the title says it
-    is_so = (_choice(cost, option) in costs.frontier, cost.estimated, cost.in_domain is False)
-    total, ends = option.total_s, option.interval_s or ()
+def _costs_columns(costs: Costs) -> list[Column]:
+    """The table of several devices, whose rows are pairs of a cost and one of its options."""
+    launches, in_title = _launches(costs), costs.batches == 1
+    hours = ends_of(lambda seconds: digits(seconds / 3600))
+
+    def marks(row: tuple[Cost, TrainingPrediction]) -> str:
+        cost, option = row
+        is_best = _choice(cost, option) in costs.frontier
+        are_so = is_best, cost.estimated, cost.in_domain is False
+        return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
+
     return [
-        plain(cost.device), str(option.devices), _way(cost, _launches(costs)),
-        "" if alike else f"{cost.batch_size:,}", _rented(option).removeprefix("1 x "),
-        "" if costs.samples else digits(option.iteration_ms), digits(option.samples_per_s),
-        "" if total is None else digits(total / 3600),
-        " .. ".join(digits(end / 3600) for end in ends),
-        "" if option.dollars is None else _money(option.dollars), _keeps(option, costs.limits),
-        "".join(mark if so else " " for mark, so in zip(MARKS, is_so, strict=True)).rstrip(),
+        Column("device", lambda row: plain(row[0].device), is_text=True, is_whole=True),
+        Column("of it", lambda row: row[1].devices),
+        Column("precision", lambda row: _way(row[0], launches), is_text=True),
+        Column("batch", lambda row: None if in_title else row[0].batch_size, "{:,}".format),
+        Column("rented", lambda row: _rented(row[1], alone=False), is_text=True),
+        Column("" if costs.samples else "ms",
+               lambda row: None if costs.samples else row[1].iteration_ms, digits),
+        Column("samples/s", lambda row: row[1].samples_per_s, digits),
+        Column("hours", lambda row: row[1].total_s and [row[1].total_s], hours),
+        Column(f"{percent(costs.coverage)} between", lambda row: row[1].interval_s, hours),
+        Column("$", lambda row: row[1].dollars, _money),
+        Column(_limit_head(costs.limits), lambda row: _keeps(row[1], costs.limits), is_text=True),
+        Column("", marks, is_text=True),
     ]  # fmt: skip
 
 
@@ -364,16 +374,19 @@ def price_lines(prices: Prices) -> Iterator[str]:
     for offer in prices.offers:
         key = (offer.source, offer.instance_type, offer.accelerator, offer.count)
         best[key] = min(best.get(key, offer), offer, key=lambda o: o.price)
-    rows = [
-        (
-            plain(o.accelerator) or "cpu", f"x{o.count}" if o.count else "", plain(o.instance_type),
-            _money(o.price), plain(o.region), ", ".join(filter(None, (plain(o.source), o.date))),
-        )
-        for o in sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, o.price))
+    columns = [
+        Column("accelerator", lambda o: plain(o.accelerator) or "cpu", is_text=True),
+        Column("", lambda o: o.count or None, "x{}".format, is_text=True),
+        Column("instance type", lambda o: plain(o.instance_type), is_text=True),
+        Column("$/hour", lambda o: o.price, _money),
+        Column("region", lambda o: plain(o.region), is_text=True),
+        Column("source, read", lambda o: ", ".join(filter(None, (plain(o.source), o.date))),
+               is_text=True),
     ]  # fmt: skip
-    header = ("accelerator", "", "instance type", "$/hour", "region", "source, read")
-    yield from table_lines(header, rows, left={0, 1, 2, 4, 5})
+    order = sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, o.price))
+    yield from Table(columns, order).lines()
 
 
 def _money(value: float) -> str:
-    return dollars(value).removeprefix("$")
+    """US$ without the sign, for a column that has it in its head."""
+    return dollars(value, sign="")

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.compare import ComparedModels
-from lolat.report.prediction import apart_words, left_out_lines, scaled, within_limit
-from lolat.report.tables import table_lines
+from lolat.report.prediction import also_apart, left_out_lines, scaled, within_limit
+from lolat.report.tables import Column, Table
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
 
 CALLED = {
@@ -22,10 +22,10 @@ LEAST_FREE = 4  # concurrent requests; the advice names no fewer
 
 def llm_lines(answer: ServingAnswer) -> Iterator[str]:
     """The title, the table, what the time of the chosen row goes to, and what else there is to say."""
-    before, (heads, rows), after = llm_parts(answer)
+    before, table, after = llm_parts(answer)
     yield from before
     yield ""
-    yield from table_lines(heads, rows, left={len(heads) - 1})
+    yield from table.lines()
     yield ""
     parts = [f"{words} {percent(share)}" for _, words, share in breakdown(answer.chosen)]
     if parts:
@@ -33,17 +33,24 @@ def llm_lines(answer: ServingAnswer) -> Iterator[str]:
     yield from after
 
 
-def llm_parts(
-    answer: ServingAnswer,
-) -> tuple[list[str], tuple[list[str], list[list[str]]], list[str]]:
-    """Lines before the table; its heads and a row for each configuration; advice and prices."""
+def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
+    """Lines before the table; the table, a row for each configuration; advice and prices."""
     framework = f" · {answer.framework}" if answer.framework else ""
     before = [
         f"{_model_words(answer)} · {_types(answer.chosen)} · {_tokens(answer)}",
         f"{plain(answer.device)}{framework} · {STEADY}",
     ]
-    rows = [_row(answer, row, number == answer.best) for number, row in enumerate(answer.served)]
-    return before, (_heads(answer), rows), [*_advice(answer)]
+    best = None if answer.best is None else answer.served[answer.best]
+
+    def remark(row: ServingConfig) -> str:
+        if row.tpot_ms is None:
+            return "its weights do not fit"
+        if row is best:
+            return "best"
+        return "waits for memory" if not row.fits else "beyond the limits" * (row.within is False)
+
+    table = Table([*_columns(answer), Column("", remark, is_text=True)], answer.served)
+    return before, table, [*_advice(answer)]
 
 
 STEADY = "a steady load: so many requests are always there"
@@ -67,8 +74,7 @@ def compared_lines(found: ComparedModels) -> Iterator[str]:
     first, *_ = found.of.values()
     yield f"{_model_words(first)} · {_tokens(first)} · {STEADY}"
     yield ""
-    heads, rows = compared_table(found)
-    yield from table_lines(heads, rows, left={0, 1, len(heads) - 1}, whole={0})
+    yield from compared_table(found).lines()
     yield ""
     prices = [
         f"{plain(name)} in {plain(row.rented)}" for name, row in found.answers.items() if row.rented
@@ -92,22 +98,26 @@ def apart_lines(found: ComparedModels) -> Iterator[str]:
         ("Cheapest", found.cheapest, prices),
         ("Fastest", found.fastest, times),
     ):
-        if best is not None and (alike := apart_words(plain(best), values)):
+        if best is not None and (alike := also_apart(plain(best), values)):
             yield f"{word}: {plain(best)}{alike}."
 
 
-def compared_table(found: ComparedModels) -> tuple[list[str], list[list[str]]]:
-    """Heads, and the best row of each model; the last cell says which of these is the cheapest, and the
-    fastest.
-    """
-    rows = []
-    for name, row in found.answers.items():
-        *cells, _ = _row(found.of[name], row, False)
-        named = {"cheapest": found.cheapest, "fastest of these": found.fastest}
-        words = [word for word, best in named.items() if best == name]
-        rows.append([plain(name), _types(row), *cells, ", ".join(words)])
+def compared_table(found: ComparedModels) -> Table:
+    """The best row of each model, and which of these is the cheapest, and the fastest."""
+    named = {"cheapest": found.cheapest, "fastest of these": found.fastest}
+    names = {id(row): name for name, row in found.answers.items()}
+
+    def remark(row: ServingConfig) -> str:
+        return ", ".join(word for word, best in named.items() if best == names[id(row)])
+
     first, *_ = found.of.values()
-    return ["model", "data type", *_heads(first)], rows
+    columns = [
+        Column("model", lambda row: plain(names[id(row)]), is_text=True, is_whole=True),
+        Column("data type", _types, is_text=True),
+        *_columns(first),
+        Column("", remark, is_text=True),
+    ]
+    return Table(columns, [*found.answers.values()])
 
 
 def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
@@ -117,41 +127,34 @@ def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
     return sorted((s for s in shares if s[2] >= LEAST_SHARE), key=lambda share: -share[2])
 
 
-def _heads(answer: ServingAnswer) -> list[str]:
-    limits = [
-        "" if ms is None else f"{what} <= {ms:g} ms"
-        for what, ms in (("first", answer.max_ttft_ms), ("token", answer.max_tpot_ms))
-    ]
-    return ["requests", "GPUs", "first token", "per token", f"{percent(answer.coverage)} between",
-            "tokens/s a request", "a GPU", "in all", "$/M tokens", "$ an hour", "memory a GPU",
-            "largest load", *limits, ""]  # fmt: skip
+def _columns(answer: ServingAnswer) -> list[Column]:
+    """What is told of a configuration; of each limit whether the interval keeps it, see `within_limit`.
 
+    A configuration whose weights do not fit has no times.
+    """
 
-def _row(answer: ServingAnswer, row: ServingConfig, best: bool) -> list[str]:
-    """The cells of `_heads`; of each limit whether the interval keeps it, see `within_limit`."""
-    gpus = row.gpus_words.partition(" GPU")[0]
-    memory = f"{row.memory_gib:.1f} GiB"
-    if row.tpot_ms is None or row.ttft_ms is None or row.tpot_interval_ms is None:
-        no_times, none = [""] * 8, [""] * 3
-        return [f"{row.concurrency:,}", gpus, *no_times, memory, *none, "its weights do not fit"]
-    limits = [
-        "" if limit is None else within_limit(ms, interval, limit)
-        for ms, interval, limit in (
-            (row.ttft_ms, row.ttft_interval_ms, answer.max_ttft_ms),
-            (row.tpot_ms, row.tpot_interval_ms, answer.max_tpot_ms),
-        )
-    ]
-    prices = [
-        "" if usd is None else dollars(usd)
-        for usd in (row.dollars_per_million, row.dollars_per_hour)
-    ]
-    beyond = "beyond the limits" if row.within is False else ""
-    remark = "best" if best else beyond if row.fits else "waits for memory"
+    def kept(ms: float | None, ends: tuple[float, float] | None, limit: float | None) -> str | None:
+        return None if limit is None or ms is None else within_limit(ms, ends, limit)
+
+    first, token = answer.max_ttft_ms, answer.max_tpot_ms
     return [
-        f"{row.concurrency:,}", gpus, milliseconds(row.ttft_ms), milliseconds(row.tpot_ms),
-        between(*row.tpot_interval_ms), digits(row.tokens_per_s_user or 0.0),
-        digits(row.tokens_per_s_gpu or 0.0), digits(row.tokens_per_s or 0.0), *prices, memory,
-        f"{row.largest_concurrency:,}", *limits, remark,
+        Column("requests", lambda r: r.concurrency, "{:,}".format),
+        Column("GPUs", lambda r: f"{r.replicas} x {r.tensor_parallel}" if r.replicas > 1 else r.gpus),
+        Column("first token", lambda r: r.ttft_ms, milliseconds),
+        Column("per token", lambda r: r.tpot_ms, milliseconds),
+        Column(f"{percent(answer.coverage)} between", lambda r: r.tpot_interval_ms,
+               lambda ends: between(*ends), page="below"),
+        Column("tokens/s a request", lambda r: r.tokens_per_s_user, digits),
+        Column("a GPU", lambda r: r.tokens_per_s_gpu, digits),
+        Column("in all", lambda r: r.tokens_per_s, digits),
+        Column("$/M tokens", lambda r: r.dollars_per_million, dollars),
+        Column("$ an hour", lambda r: r.dollars_per_hour, dollars),
+        Column("memory a GPU", lambda r: r.memory_gib, "{:.1f} GiB".format),
+        Column("largest load", lambda r: r.tpot_ms and r.largest_concurrency, "{:,}".format),
+        Column("" if first is None else f"first <= {first:g} ms",
+               lambda r: kept(r.ttft_ms, r.ttft_interval_ms, first)),
+        Column("" if token is None else f"token <= {token:g} ms",
+               lambda r: kept(r.tpot_ms, r.tpot_interval_ms, token)),
     ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import UNSET, UnsetType
+from msgspec import UnsetType
 
 from lolat.device.prediction import (
     Prediction,
@@ -19,7 +19,7 @@ from lolat.device.running import fitted_on_words, mode_words, name_of
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
-from lolat.report.tables import table_lines
+from lolat.report.tables import Column, Table, ends_of, table_lines
 from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural, quantity
 
 # ---- One prediction
@@ -144,28 +144,35 @@ def table_of_predictions(
     """
     several_batches = len({p.batch_size for p in predictions}) > 1
     first = predictions[0].latency_ms / predictions[0].batch_size
-    lines = []
-    for p in predictions:
-        sample_ms = p.latency_ms / p.batch_size
-        lines.append(
-            [plain(p.query.network), _device(p), mode_words(p.query.model.document), str(p.batch_size),
-             digits(p.latency_ms),
-             " .. ".join(map(digits, p.interval_ms or ())),
-             digits(sample_ms) if several_batches else "",
-             f"{sample_ms / first:.2f}x" if first else "",
-             "" if p.dollars_per_million is UNSET else digits(p.dollars_per_million),
-             "" if max_ms is None else _keeps(p, max_ms, sure),
-             "host-bound" if p.host_bound else DOMAIN[p.in_domain],
-             byte_size(p.memory.total_bytes) + (" DOES NOT FIT" if p.fits is False else "")]
-        )  # fmt: skip
     coverages = {p.coverage for p in predictions} - {None}
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
-    heads = ["network", "device", "as it runs", "batch", "ms", between, "ms a sample", "vs. first",
-             "$ a million",
-             "" if max_ms is None else f"<= {max_ms:g} ms"]  # fmt: skip
-    yield from table_lines(
-        [*heads, "measured domain", "memory"], lines, left={0, 1, 2, 9, 10, 11}, whole={1}
-    )
+    limit = "" if max_ms is None else f"<= {max_ms:g} ms"
+
+    def relative(p: Prediction) -> str | None:
+        return f"{p.latency_ms / p.batch_size / first:.2f}x" if first else None
+
+    def sample_ms(p: Prediction) -> float | None:
+        return p.latency_ms / p.batch_size if several_batches else None
+
+    def memory(p: Prediction) -> str:
+        return byte_size(p.memory.total_bytes) + " DOES NOT FIT" * (p.fits is False)
+
+    columns = [
+        Column("network", lambda p: plain(p.query.network), is_text=True),
+        Column("device", _device, is_text=True, is_whole=True),
+        Column("as it runs", lambda p: mode_words(p.query.model.document), is_text=True),
+        Column("batch", lambda p: p.batch_size),
+        Column("ms", lambda p: p.latency_ms, digits),
+        Column(between, lambda p: p.interval_ms, ends_of(digits)),
+        Column("ms a sample", sample_ms, digits),
+        Column("vs. first", relative),
+        Column("$ a million", lambda p: p.dollars_per_million or None, digits),
+        Column(limit, lambda p: max_ms and _keeps(p, max_ms, sure), is_text=True),
+        Column("measured domain", lambda p: "host-bound" if p.host_bound else DOMAIN[p.in_domain],
+               is_text=True),
+        Column("memory", memory, is_text=True),
+    ]  # fmt: skip
+    yield from Table(columns, predictions).lines()
     yield from _cheapest(predictions, max_ms, sure)
     yield from grouped_notes(
         [
@@ -204,7 +211,7 @@ Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
 
 
 def apart_words(best: str, ranked: Ranked) -> str:
-    """The names that cannot be told apart from the best of a ranking, as the end of a sentence.
+    """That names cannot be told apart from the best of a ranking, as a predicate.
 
     "" for none. They are those whose value lies in the interval of the best, or the value of the best in
     theirs.
@@ -219,7 +226,13 @@ def apart_words(best: str, ranked: Ranked) -> str:
         for name, (other, its) in ranked.items()
         if name != best and (holds(ends, other) or holds(its, value))
     ]
-    return f"; cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
+    return f"cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
+
+
+def also_apart(best: str, ranked: Ranked) -> str:
+    """`apart_words` after a semicolon, as the end of a sentence."""
+    words = apart_words(best, ranked)
+    return f"; {words}" if words else ""
 
 
 def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
@@ -248,7 +261,7 @@ def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: boo
             device = min(group, key=lambda name: group[name][0])
             yield (
                 f"Cheapest{within}{of}: {device}, ${digits(group[device][0])} a million samples"
-                f"{apart_words(device, group)}"
+                f"{also_apart(device, group)}"
             )
     rented = dict.fromkeys(
         f"{_device(p)}: {p.instance}, ${digits(float(p.price_per_hour))}"

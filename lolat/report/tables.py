@@ -1,9 +1,6 @@
-"""The one printer of tables: rows of cells as lines for a screen; rows of an answer as a CSV file.
+"""Tables of typed columns: lines for a screen, a table of the page, a CSV file.
 
-for line in table_lines(["network", "ms"], [["ResNet50", "29.1"]]):
-    click.echo(line)
-write_csv(path, prediction.rows())
-
+A column says its value of a row and how that is written; who prints a table decides nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
 
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
@@ -27,6 +26,56 @@ LEAST_WIDTH = 12
 def screen_width() -> int:
     """How many characters a line of stdout has."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
+
+
+Page = Literal["shown", "hidden", "spare", "below"]
+"""A column on the page: shown; hidden, as a page has less room than a terminal; spare, which a narrow card
+leaves out; below, as the second line of the cells of the column before it."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    `value`: of a row; None is an empty cell. `form`: writes a value. `is_text`: aligned to the left.
+    `is_whole`: never cut. `page`: see Page.
+    """
+
+    head: str
+    value: Callable[[Any], Any]
+    form: Callable[[Any], str] = str
+    is_text: bool = False
+    is_whole: bool = False
+    page: Page = "shown"
+
+    def cell(self, row: Any) -> str:
+        """The text of a row's cell."""
+        value = self.value(row)
+        return "" if value is None else self.form(value)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, and the rows that they take their values from."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+
+    @cached_property
+    def cells(self) -> list[list[str]]:
+        """The texts of each row, in the order of the columns."""
+        return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+    def lines(self) -> list[str]:
+        """The table for a screen; see `table_lines`."""
+        of = list(enumerate(self.columns))
+        left, whole = {i for i, c in of if c.is_text}, {i for i, c in of if c.is_whole}
+        return table_lines([c.head for c in self.columns], self.cells, left, whole=whole)
+
+
+def ends_of(form: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
+    """Writes the ends of an interval, each by `form`."""
+    return lambda ends: " .. ".join(map(form, ends))
 
 
 def table_lines(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from shlex import join
 from typing import Any
@@ -23,6 +23,7 @@ from lolat.report.explanation import budget_lines
 from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
 from lolat.report.prediction import apart_words
 from lolat.report.rows import TERMS, bottleneck_sentence, rows
+from lolat.report.tables import Column, Table
 from lolat.training.cost import no_room
 from lolat.units import digits, dollars, duration, milliseconds, plain, plural
 from lolat.web.devices import Device
@@ -91,7 +92,7 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
             "lines": [no_room(cost)],
             "command": _command("cost", form, device),
         }
-    first, (before, (heads, lines), after) = cost.options[0], cost_parts(cost)
+    first, (before, by_number, after) = cost.options[0], cost_parts(cost)
     words = [duration(first.total_s or 0.0)]
     words += [] if first.dollars is None else [dollars(first.dollars)]
     ends = [" .. ".join(map(duration, first.interval_s))] if first.interval_s else []
@@ -99,31 +100,28 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
     return {
         "title": ", ".join(words),
         "lines": [*before, *after, *map(plain, cost.warnings)],
-        "table": _table(f"On {plain(device.key)}, by number of devices", heads, lines),
+        "table": _table(f"On {plain(device.key)}, by number of devices", by_number),
         "command": _command("cost", form, device),
     }
 
 
-LEFT_OUT = frozenset(["iteration", "exchange", "hidden", "epoch"])
-"""Columns that the page leaves out, as it has less room than a terminal."""
-SPARE = frozenset(["rented", "$/hour"])
-"""Columns that a narrow card leaves out."""
-
-
-def _table(caption: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def _table(caption: str, of: Table) -> str:
     """A table without the columns that are empty; what a figure lies between stands below the figure."""
-    shown = [
-        i for i in range(len(heads)) if heads[i] not in LEFT_OUT and any(line[i] for line in lines)
-    ]
-    below = {i for i in shown if heads[i].endswith("between")}
-
-    def cells(texts: Sequence[str]) -> Iterator[str]:
-        for i in (i for i in shown if i not in below):
-            cell = escape(texts[i])
-            cell += f"<small>{escape(texts[i + 1])}</small>" if i + 1 in below else ""
-            yield f'<span class="spare">{cell}</span>' if heads[i] in SPARE else cell
-
-    return table(caption, [*cells(heads)], [[*cells(line)] for line in lines])
+    texts = [[c.head for c in of.columns], *of.cells]
+    lines: list[list[str]] = [[] for _ in texts]
+    for i, column in enumerate(of.columns):
+        if column.page == "hidden" or not any(row[i] for row in of.cells):
+            continue
+        for line, row in zip(lines, texts, strict=True):
+            cell = escape(row[i])
+            if column.page == "below":
+                line[-1] += f"<small>{cell}</small>"
+            else:
+                line.append(
+                    f'<span class="spare">{cell}</span>' if column.page == "spare" else cell
+                )
+    heads, *rows = lines
+    return table(caption, heads, rows)
 
 
 # ---- Language models.
@@ -150,7 +148,7 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
             "No row of the table has room for all its requests at once: some wait for their first token. "
             f"The nearest is {row.load_words}, with room for {row.largest_concurrency:,}."
         )
-    before, (heads, lines), after = llm_parts(answer)
+    before, configurations, after = llm_parts(answer)
     if row.tpot_ms is None:
         title = title or "its weights do not fit"
     else:
@@ -158,7 +156,7 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     return {
         "title": title,
         "lines": [*more, *before],
-        "table": _table(f"On {plain(device.key)}, by requests and GPUs", heads, lines),
+        "table": _table(f"On {plain(device.key)}, by requests and GPUs", configurations),
         "load": row.load_words,
         "parts": [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)],
         "row": row,
@@ -189,11 +187,11 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer)
     if not lines:
         return None
     names = {n: plural(n, "GPU") for n in lines}
-    cells = {
-        (n, requests): f"{digits(ms)} ms, {digits(rate)}"
+    found_at = {(n, point[2]): point for n, points in lines.items() for point in points}
+    columns = [
+        Column(names[n], lambda at, n=n: found_at.get((n, at)), _point_words)  # type: ignore[misc]
         for n in lines
-        for ms, rate, requests in lines[n]
-    }
+    ]
     return {
         "data": {
             "lines": [{"name": names[n], "points": sorted(lines[n])} for n in lines],
@@ -204,10 +202,14 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer)
         },
         "table": _table(
             f"Time per output token and tokens/s of a GPU, {plain(device.key)}",
-            ["requests", *names.values()],
-            [[f"{number:,}", *(cells.get((n, number), "") for n in lines)] for number in every],
+            Table([Column("requests", int, "{:,}".format), *columns], every),
         ),
     }  # fmt: skip
+
+
+def _point_words(point: tuple[float, float, int]) -> str:
+    """A point of the curve: ms of a token, tokens/s of a GPU."""
+    return f"{digits(point[0])} ms, {digits(point[1])}"
 
 
 def served_beside(cards: list[Card]) -> str:
@@ -217,7 +219,7 @@ def served_beside(cards: list[Card]) -> str:
     if len(several.of) < 2:
         return ""
     lines = "".join(element("p", line) for line in apart_lines(several))
-    return _table("The cheapest configuration of each", *compared_table(several)) + lines
+    return _table("The cheapest configuration of each", compared_table(several)) + lines
 
 
 # ---- Latency: the devices beside each other.
@@ -246,7 +248,7 @@ def compared(cards: list[Card]) -> list[Compared]:
             if p.fits is not False
         }
         alike = apart_words(names[0], times) if names[0] in times else ""
-        alike = alike and f"The fastest, {names[0]}, {alike.removeprefix('; ')}."
+        alike = alike and f"The fastest, {names[0]}, {alike}."
         groups.append((predictions[0].batch_size, longest, lines, alike))
     return groups
 

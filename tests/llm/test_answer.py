@@ -180,8 +180,8 @@ def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
     assert answer.served[answer.best].concurrency == 8
     assert [row.within for row in answer.served] == [ms <= limit for ms in times]
     assert [row.within for row in free.served] == [None] * 4
-    _, (_, rows), _ = llm_parts(answer)
-    assert [row[-1] for row in rows][:3] == ["", "best", "beyond the limits"]
+    _, table, _ = llm_parts(answer)
+    assert [row[-1] for row in table.cells][:3] == ["", "best", "beyond the limits"]
 
 
 def test_replicas_share_the_requests() -> None:
@@ -326,7 +326,8 @@ def test_a_limit_is_kept_by_the_interval_or_only_likely() -> None:
         except AnswerIsNo as no:
             told.append(no.answer["best"])
             continue
-        _, (heads, [cells]), _ = llm_parts(answer)
+        _, table, _ = llm_parts(answer)
+        (cells,), heads = table.cells, [column.head for column in table.columns]
         told.append(cells[heads.index(f"token <= {limit:g} ms")])
         assert cells[-1] == "best"
     assert told == ["yes", "likely", None, None]

@@ -132,4 +132,4 @@ APART = [
 @pytest.mark.parametrize(("best", "other", "alike"), APART)
 def test_what_cannot_be_told_apart_from_the_best(best: Any, other: Any, alike: bool) -> None:
     told = report.apart_words("a", {"a": best, "b": other})
-    assert told == ("; cannot be told apart from b" if alike else "")
+    assert told == ("cannot be told apart from b" if alike else "")
