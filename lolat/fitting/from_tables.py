@@ -179,7 +179,7 @@ def tables_document(
 
 
 def _training_entry(
-    timed: Timed, times: Times, specs: Specs, inference: Kernels
+    timed: Timed, times: Times, specs: Specs, inference: Roofline
 ) -> tuple[dict[str, Any], np.ndarray]:
     """The entry of a formula of training steps alone, and (steps,) log(measured / predicted) left out."""
     trained = times.trained
