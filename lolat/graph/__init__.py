@@ -142,7 +142,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return 1 if self.channels_first and rank > 1 else rank - 1
 
     def consumers(self) -> dict[int, list[int]]:
-        """For each tensor that is read: the positions of the operations that read it."""
+        """The positions of the operations that read each tensor, by tensor."""
         readers: dict[int, list[int]] = {}
         for position, operation in enumerate(self.operations):
             for tensor in operation.inputs:

@@ -1,7 +1,6 @@
-"""A network looked at once: its blocks, counts, kinds of work and memory, for all that is asked later.
+"""The analysis of a network, made once: its blocks, counts and memory.
 
-reader -> Graph -> `analyze` -> predictor -> prediction -> attribution: who comes after this reads it, and
-neither cuts nor counts again.
+reader -> Graph -> `analyze` -> predictor -> prediction -> attribution.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ FLOAT_BYTES = 4
 
 
 def parameters(graph: Graph) -> int:
-    """How many numbers training changes: kernels, biases, tables, and the vectors of normalizations.
+    """Number of parameters: kernels, biases, tables and the vectors of normalizations.
 
-    Those that operations share (a layer that is called twice, tied embeddings) count once.
+    A parameter that several operations share (a layer called twice, tied embeddings) counts once.
     """
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
     each = zip(graph.operations, weights.tolist(), strict=True)
@@ -36,7 +35,7 @@ def parameters(graph: Graph) -> int:
 
 
 def trained_whole(graph: Graph) -> Graph:
-    """The graph; NetworkError where a part of it is frozen, or activations are computed again."""
+    """Return the graph; NetworkError if a part of it is frozen, or activations are recomputed."""
     if graph.training:
         raise NetworkError(
             f"{shortened(graph.name)}: {'; '.join(graph.training)}; expected a network that is trained "
@@ -47,7 +46,7 @@ def trained_whole(graph: Graph) -> Graph:
 
 
 def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:
-    """What training changes of one operation, whose count of `weights` is known; 0 where it is `tied`."""
+    """Number of parameters of an operation from its count of `weights`; 0 if they are tied to another's."""
     a = operation.attributes
     if a.get("tied"):
         return 0
@@ -58,7 +57,7 @@ def operation_parameters(graph: Graph, operation: Operation, weights: int) -> in
 
 
 def channels(graph: Graph, operation: Operation) -> int:
-    """Channels of what a normalization reads; a layer norm has them last, whatever the network."""
+    """Channels of the input of a normalization; layer norms have them on the last axis."""
     read = operation.inputs[0]
     last = operation.kind in ("layer_norm", "rms_norm")
     return graph.tensors[read].shape[-1 if last else graph.channel_axis(read)]
@@ -79,7 +78,7 @@ def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
 
 
 def own_dtype(graph: Graph) -> str | None:
-    """The data type in which all products of a network are written; None of several or no products."""
+    """The data type of the results of all products; None if there are several, or no products."""
     products = (o for o in graph.operations if o.kind in PRODUCTS)
     written = {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}
     return written.pop() if len(written) == 1 else None
@@ -90,9 +89,7 @@ def own_dtype(graph: Graph) -> str | None:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a forward pass: weights, and the most of the tensors that are alive at once, `at` which
-    operation.
-    """
+    """Bytes of a forward pass: the weights, and the largest sum of live tensors, `at` which operation."""
 
     weights_bytes: int
     activations_bytes: int
@@ -100,16 +97,15 @@ class Memory:
 
     @property
     def total_bytes(self) -> int:
-        """Both; without the framework's own memory, a library's workspace and what an allocator wastes."""
+        """Weights and activations, without the framework's own memory, workspaces and fragmentation."""
         return self.weights_bytes + self.activations_bytes
 
 
 def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
-    """(2, operations) bytes alive while each operation runs: those that stay, and those of each sample.
+    """(2, operations) bytes alive while each operation runs: fixed ones, and those of each sample.
 
-    What the operation reads and writes, and what a later one still reads; the inputs all the time,
-    as they are the caller's, and what is `kept` from then on. Nothing is computed in place; what only
-    changes a shape takes nothing.
+    A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end.
+    Nothing is computed in place; a view takes no memory.
     """
     of_view: dict[int, int] = {}
     first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
@@ -160,8 +156,8 @@ MOST_COUNT = 2.0**53  # of an operation: the largest that a float still holds ex
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """Of a graph: `counts` of its operations; its `blocks` in network order and their `names`; `owner`,
-    (operations,), the block of each operation.
+    """The `counts` of a graph, its `blocks` in network order and their `names`; `owner`: (operations,) the
+    block of each operation.
     """
 
     graph: Graph
@@ -173,7 +169,7 @@ class Analysis:
     _bytes: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict, repr=False)
 
     def memory(self, batch_size: int, mode: Mode | None = None) -> Memory:
-        """What a forward pass needs at a batch size; `mode`: of the device, float32 if None."""
+        """Memory of a forward pass at a batch size; `mode` of the device: float32 if None."""
         dtype = mode.dtype if mode is not None and mode.half else ""
         if dtype not in self._bytes:
             sizes = weights_bytes(self.graph, mode), alive_bytes(self.graph, mode)
@@ -186,7 +182,7 @@ class Analysis:
         return Memory(weights, int(alive[most]), self.graph.operations[most].full_name)
 
     def block_counts(self, batch_size: int) -> np.ndarray:
-        """(blocks, COLUMNS) at a batch size; kept. InputError where one does not fit in 64 bits."""
+        """(blocks, COLUMNS) counts at a batch size, cached. InputError if one does not fit in 64 bits."""
         sums = self._sums.get(batch_size)
         if sums is None:
             if float(self.counts.scaled.max(initial=0)) * batch_size > MOST_COUNT:
@@ -202,7 +198,7 @@ class Analysis:
 
 
 def analyze(network: Graph | Analysis) -> Analysis:
-    """Cut and count a graph; kept with it, so a second call costs nothing. An analysis is what it is."""
+    """Cut and count a graph, cached with it; an Analysis is returned as it is."""
     if isinstance(network, Analysis):
         return network
     analysis: Analysis | None = network.cache.get("analysis")

@@ -1,8 +1,8 @@
-"""Cuts a graph into blocks that a person recognizes: graph -> blocks.
+"""Cuts a graph into blocks that a person recognizes.
 
-First between points where one tensor alone is alive; where that leaves something too large (a U-Net
-under its skips, cells that read the last two), at points with few live tensors. The pieces are then
-grouped by the names of the layers, and where there are none, one block for each heavy operation.
+A graph is cut where a single tensor is alive; a piece that is still too large (a U-Net under its skips,
+cells that read the last two) is cut where few tensors are alive. The pieces are then grouped by the names
+of their layers; unnamed ones become a block for each computing operation.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from lolat.graph.kinds import COMPUTE, VIEWS
 from lolat.graph.naming import Names, is_flat, is_gate, is_generic, layer_label, summarize, unique
 
 CROWDED = 12
-"""More heavy operations than this are no block, however they hang together."""
+"""The most computing operations of a block that cannot be cut at a single tensor."""
 
 
 def branch_by_branch(graph: Graph) -> list[int]:
-    """Positions of the operations so that each branch is in one piece, whoever wrote the graph.
+    """Positions of the operations in an order that keeps each branch together, whoever wrote the graph.
 
-    Backwards from the outputs: an operation comes right behind what it needs first of all. What no
-    output needs comes last.
+    Depth first from the outputs; operations that no output needs come last.
     """
     writer = {t: p for p, o in enumerate(graph.operations) for t in o.outputs}
     order: list[int] = []
@@ -45,9 +44,9 @@ def branch_by_branch(graph: Graph) -> list[int]:
 
 
 class Flow:
-    """What flows from the inputs to the outputs of a graph, and which operations are heavy.
+    """The tensors that flow from the inputs to the outputs of a graph, and its computing operations.
 
-    A tensor is known by its root: a view of it (the output of a free operation) is the same data.
+    A tensor is known by its root: a view is the same data.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -77,10 +76,10 @@ class Flow:
         self.units = [o.kind in COMPUTE - {"depthwise_conv"} for o in operations]
 
     def crossing(self, start: int, end: int) -> list[int]:
-        """For each boundary inside operations start..end-1: how many tensors cross it.
+        """Number of tensors that cross each boundary inside operations start..end-1.
 
-        Counted among these operations alone: what was written before and is read after does not
-        concern them. Item i is the boundary behind operation start + i.
+        Tensors that are written before and read after these operations do not count. Item i is the
+        boundary behind operation start + i.
         """
         first: dict[int, int] = {}
         last: dict[int, int] = {}
@@ -153,7 +152,7 @@ def _cut(graph: Graph) -> tuple[Block, ...]:
 
 @dataclass
 class Group:
-    """Segments that make a block; `label` None: nobody named it."""
+    """Segments that make a block; `label`: None if nobody named it."""
 
     positions: list[int]
     label: str | None
@@ -185,7 +184,7 @@ class Grouping:
         return Group(positions, self.names.of_segment(positions), units, units > 1)
 
     def _head(self, elements: list[Group]) -> int:
-        """Where what comes behind the last pooling or flattening of all positions begins."""
+        """Index of the first element behind the last one with an extent besides its channels."""
         at = len(elements)
         while at and all(
             is_flat(self.graph.tensors[t].shape)
@@ -196,7 +195,7 @@ class Grouping:
         return at
 
     def _joined(self, elements: list[Group]) -> list[Group]:
-        """Groups of neighbors; what is not heavy goes along with what is."""
+        """Groups of neighbors; an element that does not compute joins one that does."""
         groups: list[Group] = []
         waiting: list[Group] = []  # light ones of which it is not known yet whose they are
         for element in elements:
@@ -228,9 +227,9 @@ class Grouping:
         return groups
 
     def _begins(self, light: Group, group: Group, heavy: Group | None = None) -> bool:
-        """Whether a light element goes with the `heavy` one behind it, not with the `group` before.
+        """True if a light element goes with the `heavy` one behind it, not with the `group` before.
 
-        So does what reads nothing of the group.
+        An element that reads nothing of the group does, too.
         """
         if heavy is not None and light.label is not None and light.label == heavy.label:
             return True
@@ -239,7 +238,7 @@ class Grouping:
         return max(sources, default=group.positions[0]) < group.positions[0]
 
     def _joins(self, group: Group, element: Group) -> bool:
-        """Whether a heavy element goes on with the block before it."""
+        """True if a computing element continues the block before it."""
         if element.label is not None and element.label == group.label:
             return True
         if self._is_gate_of(group, element):
@@ -251,14 +250,14 @@ class Grouping:
         return heavy == ["depthwise_conv"] and {*kernel} == {1}
 
     def _is_gate_of(self, group: Group, element: Group) -> bool:
-        """Whether an element is the squeeze-excite, a module of its own, in the module before it."""
+        """True if an element is a squeeze-excite, as a module inside the module before it."""
         nested = str(element.label).startswith((f"{group.label}.", f"{group.label}/"))
         return nested and any(
             is_gate(self.graph, self.graph.operations[p]) for p in element.positions
         )
 
     def _with_stem(self, groups: list[Group]) -> list[Group]:
-        """What comes before the first block is the stem, when it is small and has no better name."""
+        """The groups; small ones before the first block, without a better name, are the stem."""
         generic = [is_generic(g.label) and not g.branching for g in groups]
         first = next((i for i, plain in enumerate(generic) if not plain), 0)
         leading = [p for g in groups[:first] for p in g.positions]

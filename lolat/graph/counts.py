@@ -1,8 +1,7 @@
-"""What an operation costs, counted: one row for each count, one small formula for each kind of operation.
+"""Counts of operations: a row for each count, a formula for each kind of operation.
 
-The terms are those of docs/reference/counts.md: ACTS, INP, FLOPs (1 MAC = 1 FLOP), traffic,
-weights, ops. A formula gets the elements that the operation reads and writes, at some batch size. An
-operation whose kind has no formula is reported by name and counted as memory traffic, never as nothing.
+The terms are those of docs/reference/counts.md: ACTS, INP, FLOPs (1 MAC = 1 FLOP), traffic, weights, ops.
+An operation whose kind has no formula is reported by name and counted as memory traffic.
 """
 
 from collections import Counter
@@ -23,7 +22,7 @@ from lolat.units import percent
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a count is of.
+    """The meaning of a count.
 
     `group`: where its time goes (flops: computing, weights, memory, patches, ops); `words`: its name for
     people; `why`: why a unit of it costs what it does; `family`: the count that it is a kind of.
@@ -153,9 +152,9 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     family: tuple(name for name, meaning in MEANINGS.items() if meaning.family == family)
     for family in ("flops", "weights", "elements", "ops")
 }
-"""The same work told apart by kinds of operations: what a family counts -> its kinds, which add up to it.
+"""A count of all operations -> the counts of its kinds of operations, which add up to it.
 
-A device's formula starts from one cost for each family and lets a kind differ from it where the points of
+A device's formula starts from one cost for each family and lets a kind differ from it if the points of
 the device say so (`lolat.fitting.least_squares.fit_families`).
 """
 GROUPS = {name: meaning.group for name, meaning in MEANINGS.items()}
@@ -189,7 +188,7 @@ def _of_kind(w: Sizes, traffic: int, ops: int = 1, **more: int) -> Count:
 
 
 def _traffic(w: Sizes) -> Count:
-    """Reads its inputs, writes its outputs, multiplies nothing that counts."""
+    """The elements of all inputs and outputs; no products."""
     return _of_kind(w, sum(w.ins) + sum(w.outs))
 
 
@@ -199,14 +198,14 @@ def _exponential(w: Sizes) -> Count:
 
 
 def _pool(column: str) -> Formula:
-    """Goes over windows, which may overlap; the elements in them count as `column`."""
+    """Traffic, and the elements in the windows, which may overlap, as `column`."""
     return lambda w: _traffic(w)._replace(**{column: w.outs[0] * prod(w.attributes["kernel"])})
 
 
 def _convolution(w: Sizes) -> Count:
-    """Each output element sums kernel x (input channels / groups) products.
+    """kernel x (input channels / groups) products for each output element.
 
-    A transposed one multiplies each input element into kernel x (output channels / groups) outputs.
+    A transposed one: kernel x (output channels / groups) products for each input element.
     """
     a, window, inputs, outputs = w.attributes, prod(w.attributes["kernel"]), w.ins[0], w.outs[0]
     inside, outside, groups = a["in_channels"], a["out_channels"], a["groups"]
@@ -237,7 +236,7 @@ def _convolution(w: Sizes) -> Count:
 
 
 def _dense(w: Sizes) -> Count:
-    """Each output element sums `in_features` products; kernels, of all experts, are read once a pass."""
+    """`in_features` products for each output element; kernels of all experts are read once a pass."""
     a = w.attributes
     macs, weights = w.outs[0] * a["in_features"], a["out_features"] * (a["in_features"] + a["bias"])
     weights *= a.get("experts", 1)
@@ -249,7 +248,7 @@ def _dense(w: Sizes) -> Count:
 
 
 def _matmul(w: Sizes) -> Count:
-    """Each output element sums `contracted` products of two activations."""
+    """`contracted` products of two activations for each output element."""
     macs = w.outs[0] * w.attributes["contracted"]
     return _traffic(w)._replace(flops=macs, product_macs=macs)
 
@@ -330,10 +329,10 @@ FORMULAS: dict[str, Formula] = {
 
 
 def behavior(operation: Operation) -> str:
-    """What kind of work an operation is, as the measured domain knows it.
+    """The kind of work of an operation, as the measured domain knows it.
 
-    What only reads and writes memory once is one kind, whatever it is called. Attention is the products
-    that it is made of. Convolutions and pools of one or three dimensions are apart from those of two.
+    Kinds that only read and write memory once are one. Attention is the products that it is made of.
+    Convolutions and pools of one or three dimensions are apart from those of two.
     """
     if kind_of(operation.kind).like_memory:
         return "memory traffic"
@@ -343,7 +342,7 @@ def behavior(operation: Operation) -> str:
 
 
 def behaviors(operations: Iterable[Operation]) -> set[str]:
-    """The kinds of work of operations; what is free is none."""
+    """The kinds of work of operations; views have none."""
     return {behavior(o) for o in operations if o.kind not in VIEWS}
 
 
@@ -381,7 +380,7 @@ class GraphCounts:
 
 
 def count(graph: Graph) -> GraphCounts:
-    """Count a graph; the result is kept with the graph, so a second call costs nothing."""
+    """Count a graph; cached with it."""
     return graph.cached("counts", _count)
 
 
@@ -415,7 +414,7 @@ def quantized_share(graph: Graph, counts: GraphCounts) -> float:
 
 
 def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:
-    """InputError when the operation lacks what its formula needs, or has a size that cannot be."""
+    """Counts of an operation; InputError if it lacks an attribute or has a size below 1."""
     ins, outs = (
         [graph.tensors[i].elements(batch_size) for i in tensors]
         for tensors in (operation.inputs, operation.outputs)

@@ -13,7 +13,7 @@ from lolat.graph.naming import is_flat
 
 
 def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """Without these operations, where they read one tensor and write one of the same shape."""
+    """The graph without these operations; None unless they read one tensor and write one of its shape."""
     members = set(positions)
     inside = [graph.operations[p] for p in sorted(members)]
     outside = [o for p, o in enumerate(graph.operations) if p not in members]
@@ -38,7 +38,7 @@ LEAST_CHANNELS = 8  # of a convolution that is worth splitting: the colors of an
 
 
 def is_separable(operation: Operation) -> bool:
-    """Whether a convolution could be a depthwise and a pointwise one."""
+    """True if a convolution could be a depthwise and a pointwise one."""
     a = operation.attributes
     return (
         operation.kind in ("conv", "grouped_conv")
@@ -50,7 +50,7 @@ def is_separable(operation: Operation) -> bool:
 
 
 def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
-    """A depthwise and a pointwise convolution in place of each separable one; None without any."""
+    """The graph with a depthwise and a pointwise convolution for each separable one; None without."""
     tensors, operations = list(graph.tensors), list[Operation]()
     for position, operation in enumerate(graph.operations):
         if position not in positions or not is_separable(operation):
@@ -87,12 +87,12 @@ _SHRINKING = CONVOLUTIONS | {"max_pool", "average_pool", "resize", "pad"}
 
 
 def image_side(graph: Graph) -> int | None:
-    """Height = width of the only input; None where it is no square image."""
+    """Height = width of the only input; None if it is no square image."""
     return _square_side(graph.tensors[graph.inputs[0]].shape) if len(graph.inputs) == 1 else None
 
 
 def total_stride(graph: Graph) -> int:
-    """By how much a network shrinks its images before it pools them away; 32 where that is not clear."""
+    """The factor by which a network shrinks its images before it pools them; 32 if it is not clear."""
     made = (o.outputs[0] for o in graph.operations if o.kind in _SHRINKING)
     sides = (_square_side(graph.tensors[t].shape) for t in made)
     side, least = image_side(graph), min(filter(None, sides), default=0)

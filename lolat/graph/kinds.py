@@ -13,7 +13,7 @@ HALF, FLOAT32 = "half", "float32"
 
 
 class Kind(NamedTuple):
-    """What operations have in common.
+    """The properties of a kind of operation.
 
     `elements`, `ops`: the counts (`lolat.graph.counts.Count`) of their elements and of their number.
     `work`: the class of a step that only moves (`lolat.graph.work.MOVING`). `backward`: bytes that the

@@ -1,4 +1,4 @@
-"""Writes layers on a GraphBuilder, channels last, with their output shapes: for spaces and blocks."""
+"""Layers written on a GraphBuilder, channels last, for search spaces and blocks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Layers:
         return self.builder.tensors[x].shape
 
     def add(self, kind: str, xs: list[int], shape: tuple[int, ...], **attributes: Any) -> int:
-        """Any operation with one output of `shape`."""
+        """An operation with one output of `shape`."""
         return self.builder.add(kind, xs, shape, path=self.path, **attributes)
 
     def same(self, kind: str, x: int, *more: int) -> int:
@@ -48,7 +48,7 @@ class Layers:
         return self.add(kind, [x, *more], self.shape(x))
 
     def view(self, x: int, *shape: int) -> int:
-        """The same elements seen as (1, *shape)."""
+        """A view of shape (1, *shape)."""
         return self.add("reshape", [x], (1, *shape))
 
     def conv(

@@ -1,5 +1,5 @@
-"""How a device runs networks: in which data type, how its operations are launched, with channels last in
-memory or not; and what that makes of a graph: the bytes of its tensors, and which operations run as one.
+"""Execution modes of a device (data type, launch, layout of images), and a graph lowered to a mode: the
+bytes of its tensors, and the operations that a compiler fuses.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ DTYPES = {
     FLOAT16: FLOAT16, "fp16": FLOAT16, "half": FLOAT16,
     BFLOAT16: BFLOAT16, "bf16": BFLOAT16,
 }  # fmt: skip
-"""What people call a data type -> what it is called here. `amp`: PyTorch's autocast, weights in float32;
-`tf32`: float32 whose products are all in TF32, of which PyTorch's default is convolutions alone."""
+"""Names of data types -> the name in LoLat. `amp`: PyTorch's autocast, weights in float32; `tf32`: float32
+with all products in TF32 (PyTorch's default: convolutions alone)."""
 Launch = Literal["eager", "compiled", "graph"]
 EAGER: Launch = "eager"
 COMPILED: Launch = "compiled"
 GRAPH: Launch = "graph"
 LAUNCHES = (EAGER, COMPILED, GRAPH)
-"""How operations are launched: one by one as PyTorch comes to them; those that torch.compile makes of them,
-one by one; the same all at once, from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
+"""Launch of operations: one by one as in eager PyTorch; fused by torch.compile, one by one; fused, all at
+once from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
 _COMPILED = frozenset(["dynamo", "compile", "compiled", "inductor"])
 _LAST = frozenset(["nhwc", "channels_last"])
 MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -43,7 +43,7 @@ MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "channels_last": ("channels_last", {"yes": True, "no": False, "true": True, "false": False}),
     "pass": ("training", {"inference": False, "training": True}),
 }
-"""A column of a table -> the field of Mode that it tells, and the words for its values."""
+"""Column of a table -> the field of Mode that it gives, and the words for its values."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class Mode:
 
     @property
     def inference(self) -> Mode:
-        """The same device, forward alone."""
+        """This mode without training."""
         return replace(self, training=False)
 
     @property
     def fused(self) -> bool:
-        """Whether a compiler makes one step of several operations."""
+        """True if a compiler fuses operations."""
         return self.launch != EAGER
 
     @property
     def half(self) -> bool:
-        """Whether products run in half precision, on units for matrices."""
+        """True if products run in half precision, on matrix units."""
         return self.dtype not in (FLOAT32, TF32)
 
     @classmethod
@@ -121,11 +121,11 @@ Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 @dataclass
 class Lowering:
-    """How a graph runs in a mode.
+    """A graph lowered to a mode.
 
-    `floats`: (tensors,) whether one is of floats; `sizes`: bytes of an element; `groups`: operations that
-    run as one, where the device compiles; `origin`: tensor -> the one that it is a view of; `readers`,
-    `written`: who reads and who writes a tensor.
+    `floats`: (tensors,) True for floating-point ones; `sizes`: (tensors,) bytes of an element; `groups`:
+    positions of operations that a compiler fuses; `origin`: tensor -> the tensor that it is a view of;
+    `readers`, `written`: tensor -> positions of the operations that read it, that writes it.
     """
 
     graph: Graph
@@ -148,7 +148,7 @@ class Lowering:
         self.groups = self._grouped() if self.mode.fused else []
 
     def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
-        """(bytes whatever the batch, bytes of each sample) of tensors."""
+        """(fixed bytes, bytes of each sample) of tensors."""
         total = [0.0, 0.0]
         for t, size in pairs:
             tensor = self.graph.tensors[t]
@@ -156,9 +156,9 @@ class Lowering:
         return total[0], total[1]
 
     def conversions(self, operation: Operation) -> list[tuple[int, float, float]]:
-        """(tensor, its bytes, the bytes wanted) of what autocast converts for an operation.
+        """(tensor, bytes of an element, bytes after) of what autocast converts for an operation.
 
-        No parameters, which are converted once.
+        Parameters are not among them: they are converted once.
         """
         want = 2.0 if operation.kind in PRODUCTS else 4.0
         if self.mode.dtype != AMP or not (
@@ -170,7 +170,7 @@ class Lowering:
         return [(t, 6.0 - want, want) for t in compress(other, computed)]
 
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
-        """What an operation that only moves reads and writes."""
+        """(tensor, bytes of an element) pairs that an operation without products reads, and writes."""
         writes = [(t, self.sizes[t]) for t in operation.outputs]
         if operation.kind in PARTS:
             return writes, writes
@@ -189,7 +189,7 @@ class Lowering:
         return [self.graph.operations[i].kind for i in self.readers.get(tensor, ())]
 
     def together(self, group: Sequence[int]) -> tuple[Pairs, Pairs]:
-        """What operations that run as one read from outside and write for outside."""
+        """(tensor, bytes of an element) pairs that fused operations read and write together."""
         inside, reads = set(group), dict[int, tuple[int, float]]()
         operations = [self.graph.operations[i] for i in group]
         if len(operations) == 1 and operations[0].kind in SLICES:
@@ -209,13 +209,13 @@ class Lowering:
         return list(reads.values()), writes
 
     def _stored(self, tensor: int) -> float:
-        """Bytes of an element in memory: what only products read is written as they read it."""
+        """Bytes of an element in memory; autocast writes a tensor that only products read in half."""
         kinds = self._kinds_behind(tensor)
         only_products = self.mode.dtype == AMP and kinds and PRODUCTS.issuperset(kinds)
         return 2.0 if only_products else self.sizes[tensor]
 
     def _grouped(self) -> list[list[int]]:
-        """The operations that only move, those that run as one together."""
+        """Positions of the operations without products, fused ones together."""
         group_of: dict[int, int] = {}
         groups: list[list[int]] = []
         elements: list[int] = []  # of each group; -1: nothing joins it
@@ -238,7 +238,7 @@ class Lowering:
         return groups
 
     def _element_bytes(self) -> list[float]:
-        """(tensors,) bytes of an element; what is no float (indices, masks) keeps its own in any mode."""
+        """(tensors,) bytes of an element; integers and masks keep their own in any mode."""
         in_half, amp = self.mode.half, self.mode.dtype == AMP
         of_float = 2.0 if in_half and not amp else 4.0
         sizes = [SIZES.get(t.dtype, 4.0) for t in self.graph.tensors]

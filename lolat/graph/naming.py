@@ -1,7 +1,7 @@
-"""What to call a block: a label from the names of its layers, and a summary of what is in it.
+"""The name of a block: a label from the names of its layers, and a summary of its operations.
 
-Frameworks number the layers that nobody named ("conv2d_17", "add_2"): such names say nothing about where a
-block begins; they are told apart from those that a person chose ("block2_add").
+Names that a framework numbered ("conv2d_17", "add_2") say nothing about where a block begins; they are told
+apart from those that a person chose ("block2_add").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lolat.graph.kinds import COMPUTE, KINDS, POOLINGS, VIEWS
 
 SPAN = " to "
 LARGEST = 24
-"""A name that more heavy operations share is that of a stage or a model, not of a block."""
+"""The most computing operations of a block; a name that more share is that of a stage."""
 
 _KIND = "|".join(
     [
@@ -109,7 +109,7 @@ class Names:
 
 
 def _chosen(names: Iterable[str]) -> list[str]:
-    """Those that do not end in the kind of a layer."""
+    """The names that do not end in the kind of a layer."""
     return [name for name in names if not _kinds(_ENDS_IN_KIND).search(name)]
 
 
@@ -132,7 +132,7 @@ def informative(operation: Operation) -> str:
 
 
 def is_generic(label: str | None) -> bool:
-    """Whether a label says no more than the kind of a layer ("conv1")."""
+    """True if a label is just the kind of a layer ("conv1")."""
     return label is None or bool(_kinds(_GENERIC).fullmatch(label))
 
 
@@ -202,11 +202,11 @@ def _size(operation: Operation) -> str:
 
 
 def is_flat(shape: Sequence[int]) -> bool:
-    """Whether a tensor has no extent besides its channels."""
+    """True if a tensor has no extent besides its channels."""
     return sum(n > 1 for n in shape[1:]) < 2
 
 
 def is_gate(graph: Graph, operation: Operation) -> bool:
-    """Whether an operation scales the channels of an image, as the end of a squeeze-excite does."""
+    """True if an operation scales the channels of an image, as the end of a squeeze-excite does."""
     flat = [is_flat(s) for s in graph.shapes(operation.inputs)]
     return operation.kind == "multiply" and any(flat) and not all(flat)

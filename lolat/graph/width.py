@@ -44,10 +44,10 @@ def scaled(size: int, factor: float, multiple: int = 1) -> int:
 
 
 class Widths:
-    """Where the channels of the layers of a network go; of all layers, or of those at `positions`.
+    """The axes that follow the channels of each layer, of all layers or those at `positions`.
 
-    `free`: the channel counts that may change. The network's inputs and outputs stay (those of the
-    operations at `positions`), and so do the groups of convolutions and the heads of attention.
+    `free`: the channel counts that may change. The inputs and outputs of the network (or of the operations
+    at `positions`), the groups of convolutions and the heads of attention stay.
     """
 
     def __init__(self, graph: Graph, positions: Collection[int] | None = None) -> None:
@@ -190,7 +190,7 @@ class Widths:
             self.lost.update(t for t in o.outputs if not self._open(t))
 
     def _layer(self, position: int, o: Operation, out: int) -> None:
-        """What it makes is free; of a convolution of one channel a group it follows what is read."""
+        """Let the output channels be free; those of a depthwise convolution follow its input."""
         a, source = o.attributes, o.inputs[0]
         before, after = self.graph.shapes((source, out))
         read, made, names = len(before) - 1, len(after) - 1, ("in_features", "out_features")
@@ -228,7 +228,7 @@ class Widths:
                 self._split(among[0], size // after[last])
 
     def _transposed(self, source: int, out: int) -> None:
-        """Where an axis went its size tells; where several have it: its own place, or one that changed.
+        """Find each axis by its size; among several of that size its own place, or one that changed.
 
         Channels that become pixels, or the other way, stay on their axis, in equal parts.
         """
@@ -317,7 +317,7 @@ def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]
 
 
 def widths(graph: Graph) -> Widths:
-    """Where the channels of a network go; kept with it."""
+    """The widths of a network, cached with it."""
     return graph.cached("widths", Widths)
 
 

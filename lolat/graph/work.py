@@ -1,8 +1,8 @@
-"""What a network asks of a device that runs its operations one after the other: products and bytes.
+"""A network lowered to steps, which a device runs one after the other: products and bytes.
 
 A product is `number` times (rows x depth) by (depth x columns): a dense layer, a batched product of
-attention, a convolution as the product that it is (im2col). Everything else moves bytes. How many, and in
-how many steps, depends on how the device runs networks (`lolat.graph.modes`): in half precision, compiled.
+attention, a convolution by im2col. Everything else moves bytes. Their number, and that of the steps,
+depends on the execution mode (`lolat.graph.modes`).
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ PRODUCTS = {
     CONVOLUTION: "convolutions", GROUPED: "grouped convolutions", DEPTHWISE: "depthwise convolutions",
     ATTENTION: "attention",
 }  # fmt: skip
-"""What multiplies, and what it is called in a sentence. Recurrent layers are dense ones; ATTENTION:
-products and softmax in one."""
+"""Classes with products -> their name in a sentence. Recurrent layers are DENSE; ATTENTION: products and
+softmax fused."""
 MOVING = {
     ELEMENTS: "element-wise operations", NORM: "layer norms", BATCH_NORM: "batch norms",
     GROUP_NORM: "group norms", POOLS: POOLS, SUMS: SUMS, MOVES: "copies", PARTS: "slices",
     JOINED: "concatenations", RESIZED: "resized images",
 }  # fmt: skip
-"""What only moves: element by element (activations, conversions of the data type, gathered rows too), norms
-(softmax too), windows, sums, copies in another order, slices, concatenations, enlarging."""
+"""Classes without products -> their name in a sentence. ELEMENTS: activations, conversions, gathered
+rows; NORM: softmax too; MOVES: copies in another order."""
 CALLED = PRODUCTS | MOVING
 CLASSES = (*CALLED,)
 SHAPE = ("number", "rows", "columns", "depth")
-"""Of a product: `number` times (rows x depth) by (depth x columns)."""
+"""Sizes of a product: `number` times (rows x depth) by (depth x columns)."""
 
 # ---- The steps of a network
 
@@ -48,7 +48,7 @@ ATTENTION_TILE = 64  # positions that a fused attention works on at a time, and 
 
 
 class Step(NamedTuple):
-    """A row of `lower`: what a step asks of the device."""
+    """A step: a row of the table that `lower` returns."""
 
     operation: int  # of the graph
     kind: int  # an index into CLASSES
@@ -71,9 +71,10 @@ DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a 
 
 
 class Workload(NamedTuple):
-    """Of steps, each (steps,): `kind`, an index into CLASSES; the product's `number`, `rows`, `columns`,
-    `depth`, 0 where there is none; `bytes` read and written; `operation`: the one of the graph;
-    `backward`: of the backward pass.
+    """The steps of a network, each field (steps,).
+
+    `kind`: index into CLASSES; `number`, `rows`, `columns`, `depth`: of the product, 0 if there is none;
+    `bytes`: read and written; `operation`: position in the graph; `backward`: True in the backward pass.
     """
 
     kind: np.ndarray
@@ -91,7 +92,7 @@ class Workload(NamedTuple):
         return self.number * self.rows * self.columns * self.depth
 
     def take(self, which: np.ndarray) -> Workload:
-        """Some of the steps."""
+        """A selection of the steps."""
         return Workload(*(array[which] for array in self))
 
     @classmethod
@@ -121,7 +122,7 @@ def at(table: np.ndarray, batch_size: int) -> Workload:
 
 
 def work_of(graph: Graph, batch_size: int = 1, mode: Mode | None = None) -> Workload:
-    """The work of a graph at `batch_size`; the table behind it is kept with the graph."""
+    """The workload of a graph at `batch_size`; its table is cached with the graph."""
     mode = mode or Mode()
     tables: dict[Mode, np.ndarray] = graph.cache.setdefault("works", {})
     if mode not in tables:
@@ -130,7 +131,7 @@ def work_of(graph: Graph, batch_size: int = 1, mode: Mode | None = None) -> Work
 
 
 def lower(graph: Graph, mode: Mode) -> np.ndarray:
-    """(steps, COLUMNS) of a graph, for any batch size: what `at` takes, and a cache on disk keeps."""
+    """(steps, COLUMNS) of a graph for any batch size, for `at`; tables of networks are cached on disk."""
     lowering = Lowering(graph, mode)
     steps = _Steps(lowering)
     for position, operation in enumerate(graph.operations):
@@ -166,11 +167,11 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
 
 
 SLOWEST = (NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
-"""Of operations that run as one, the class that the whole is of: the first that is there."""
+"""The class of fused operations: the first of these that is among them, else ELEMENTS."""
 
 
 class _Steps:
-    """Collects the rows of `lower`, and how much more the backward pass of each reads and writes."""
+    """Collects the rows of `lower`; `backs`: bytes of their backward pass, relative to the forward pass."""
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.tensors = lowering, lowering.graph.tensors
@@ -189,7 +190,7 @@ class _Steps:
         self.backs.append(back)
 
     def moves(self, name: str, reads: Pairs, writes: Pairs, back: float = 1.0) -> None:
-        """A step that only moves."""
+        """A step without a product."""
         moved = self.lowering.bytes_of([*reads, *writes])
         if any(moved):
             self.add(name, NO_PRODUCT, 0, moved, back)
@@ -197,18 +198,16 @@ class _Steps:
             self.view()
 
     def view(self) -> None:
-        """What the host makes and the device does nothing for: it moves no bytes."""
+        """A step that the host launches and that moves no bytes."""
         self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0))
 
     def dropout(self, operation: Operation) -> None:
-        """What is drawn at random in training; free in inference."""
+        """A dropout in training."""
         tensor = operation.inputs[0]
         self.moves(ELEMENTS, [(tensor, DROPPED * self.lowering.sizes[tensor])], [])
 
     def back(self) -> None:
-        """The backward pass, a step for each gradient: of what a product read, where that is not the
-        network's input, and of its weights.
-        """
+        """The backward pass: a step for each gradient of a product, but that of the network's input."""
         graph = self.lowering.graph
         for step, factor in list(zip(self.rows, self.backs, strict=True))[::-1]:
             name, back = CLASSES[step.kind], step._replace(backward=True)

@@ -1,4 +1,4 @@
-"""Reads a framework's network into a Graph: one module per framework, imported when it is asked for.
+"""Reads a framework's network into a Graph; one module per framework, imported when needed.
 
 NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights),
 `timm:NAME`, `torchvision:NAME`, `transformers:CONFIG.json` (`lolat.readers.torch.named`), a path to a
@@ -43,7 +43,7 @@ class Network:
 
 
 def read(network: Any, input_size: Any = None) -> Graph:
-    """A network as a Graph.
+    """Read a network into a Graph.
 
     `network`: a Keras model, a PyTorch module, a pair of a PyTorch module and inputs to call it with, an
     ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras` or `.onnx` file,
@@ -117,7 +117,7 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
 
 
 def _of_document(path: str, size: Any) -> Graph:
-    """The network that `lolat read` wrote to a file; NetworkError where it is something else."""
+    """The network that `lolat read` wrote to a file; NetworkError if it is something else."""
     expected = "expected what `lolat read NETWORK --output FILE` wrote"
     try:
         document = read_json(path, expected)
@@ -134,7 +134,7 @@ def _of_document(path: str, size: Any) -> Graph:
 
 
 def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
-    """A network that was read before; NetworkError where it is wanted at another size."""
+    """Return a network that was read before; NetworkError if it is wanted at another size."""
     if size and not is_of_size(graph, size):
         shapes = " and ".join("x".join(map(str, shape)) for shape in graph.input_sizes)
         raise NetworkError(

@@ -1,8 +1,4 @@
-"""Networks that were read before: those that come with LoLat, and those kept on disk.
-
-Reading takes seconds, most of them a framework's; a file of the cache, a millisecond. No framework is
-imported here.
-"""
+"""Networks that were read before: bundled ones, and those cached on disk. No framework is imported."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ _PACKAGES = (*_NAMED, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscri
 
 @dataclass(frozen=True)
 class Cache:
-    """Graphs of networks, and arrays made from them, as files in `folder` (None: nothing is kept).
+    """Graphs of networks, and arrays made from them, as files in `folder` (None: nothing is cached).
 
     `spec` is NETWORK and `size` its input size, as `lolat.readers.read` takes them.
     """
@@ -77,7 +73,7 @@ class Cache:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def read(self, spec: str, size: Any, make: Callable[[], Graph]) -> Graph:
-        """The network's graph: one that comes along or is kept, or the result of `make`, then kept."""
+        """The graph of a network: bundled, cached, or the result of `make`, which is then cached."""
         ending = ".json.gz"
         graph: Graph | None = shipped_graph(spec, as_sizes(size)) or self._read(
             spec, size, ending, lambda c: Graph.from_dict(json.loads(gzip.decompress(c)))
@@ -89,9 +85,9 @@ class Cache:
         return graph
 
     def array(self, spec: str, size: Any, name: str) -> np.ndarray | None:
-        """The array `name` (letters, digits, -) of the network; None where it is not kept, or damaged.
+        """The array `name` (letters, digits, -) of the network; None if it is not cached, or damaged.
 
-        The code that makes the array is no part of the key: where that changes, so must the name.
+        The key does not cover the code that makes the array: if that changes, so must the name.
         """
         return self._read(
             spec, size, f".{name}.npy",
@@ -99,7 +95,7 @@ class Cache:
         )  # fmt: skip
 
     def put_array(self, spec: str, size: Any, name: str, array: np.ndarray) -> None:
-        """Keep an array `name` of the network."""
+        """Cache an array `name` of the network."""
         content = io.BytesIO()
         np.save(content, array, allow_pickle=False)
         self._write(spec, size, f".{name}.npy", content.getvalue())
@@ -126,7 +122,7 @@ class Cache:
 
 
 MOST_BYTES = 2**28
-"""Of the files in a folder; beyond it those that were not used for longest are removed."""
+"""Bytes of the files in a folder; beyond it those unused for longest are removed."""
 _OWN = re.compile(r"[0-9a-f]{64}\..+")
 
 

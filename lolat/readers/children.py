@@ -1,6 +1,6 @@
-"""Networks read in child processes: one that crashes a framework, or never ends, ends its child alone.
+"""Networks read in child processes, so that a crash or an endless read ends a child alone.
 
-The pages read each network so, and a table's many networks are read by several children at once.
+The pages read each network so; the networks of a table are read by several children at once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from lolat.units import shortened
 
 ENDINGS = (".keras", ".onnx", ".json")
 LIMIT_S = 60.0
-"""For one network of a page; the largest of keras.applications takes about ten."""
+"""The limit for a network of a page; the largest of keras.applications takes about ten."""
 TABLE_LIMIT_S = 300.0
-"""For one network of a table, beside others."""
+"""The limit for a network of a table, read beside others."""
 MOST_PROCESSES = 8
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 """No GPU is needed, and one would take its memory from whoever is training on it."""
@@ -76,10 +76,10 @@ def arrays_of(
     of: Callable[[Graph], np.ndarray],
     on_progress: OnProgress | None = None,
 ) -> Iterator[tuple[Spec, np.ndarray | LolatError]]:
-    """For each of `specs`, which differ: the array `name` of the network, `of(graph)`; in any order.
+    """The array `name`, `of(graph)`, for each of `specs`, which differ; in any order.
 
-    Arrays on disk come first, and new ones are written there. A network that cannot be read has its error
-    in the array's place. Raises errors of `of` that are no LolatError.
+    Arrays on disk come first, and new ones are cached there. A network that cannot be read has its error
+    instead of an array. Raises errors of `of` that are no LolatError.
     """
     cache, done, waiting = Cache(), 0, []
 
@@ -108,7 +108,7 @@ def arrays_of(
 
 
 def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | LolatError]]:
-    """Each network, or why it cannot be read: one in this process, several by a child for each CPU."""
+    """The networks, or their errors: one is read in this process, several by a child for each CPU."""
     count, threads = min(default_processes(), len(specs)), threading.local()
     children: list[Child] = []
 

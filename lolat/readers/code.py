@@ -14,11 +14,11 @@ from lolat.errors import MissingPackageError, NetworkError
 from lolat.units import one_line
 
 PREFIXES = ("keras", "timm", "torchvision", "transformers")
-"""What a name of a network begins with; others are modules."""
+"""Prefixes of the names of networks; other prefixes are modules."""
 
 
 def is_function(spec: str) -> bool:
-    """Whether a string is written as `package.module:attribute`."""
+    """True for a string of the form `package.module:attribute`."""
     module, colon, attribute = spec.partition(":")
     names = [*module.split("."), *attribute.split(".")]
     is_named = bool(colon) and module not in PREFIXES and all(n.isidentifier() for n in names)
@@ -57,13 +57,13 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
 
 
 def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
-    """What is printed meanwhile goes to stderr: stdout may be promised to JSON."""
+    """Redirect stdout to stderr; stdout may be promised to JSON."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
 def _import_before(module: str) -> None:
-    """Import what a module's text names and what needs care: TensorFlow greets on stderr, and PyTorch of
-    another build than torchvision keeps transformers and timm from being imported.
+    """Import packages that a module names and that need care: TensorFlow prints to stderr; timm and
+    transformers fail if torchvision is of another build than PyTorch.
     """
     text = ""
     with contextlib.suppress(Exception):

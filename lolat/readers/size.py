@@ -1,4 +1,4 @@
-"""The one rule of `--input-size`: the shapes of a network's inputs, with the sizes that a user gives."""
+"""The rule of `--input-size`: the shapes of a network's inputs with the sizes that a user gives."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _sized(shape: Shape, size: tuple[int, ...], channels: int) -> tuple[int, ...
 
 
 def is_of_size(graph: Graph, size: Any) -> bool:
-    """Whether a network has the input size, as `as_sizes` gives it; of an image the side is enough."""
+    """True if a network has the input size, as `as_sizes` gives it; for an image the side is enough."""
     shapes = {str(t): shape for t, shape in zip(graph.inputs, graph.input_sizes, strict=True)}
     with contextlib.suppress(NetworkError):
         return any(filled(shapes, size, graph.name, axis) == shapes for axis in (0, -1))

@@ -1,8 +1,7 @@
-"""Keras network -> Graph: a network is called on symbolic tensors of batch size 1, and its calls are read.
+"""Keras network -> Graph, from a call on symbolic tensors of batch size 1.
 
 Each call of a layer or of a keras.ops operation is a node of the history that Keras keeps. A layer without
-a rule (a nested model, a class of the user's) is followed into its own `call`. Weights are not needed. A
-tensor that depends on an input grows with the batch.
+a rule (a nested model, a class of the user's) is followed into its own `call`. Weights are not needed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from lolat.units import one_line, plural, shapes_text, shortened
 
 
 def import_keras() -> Any:
-    """Keras, imported quietly: TensorFlow greets on stderr from C++ whatever the log level."""
+    """Import Keras quietly: TensorFlow prints to stderr from C++ at any log level."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         with contextlib.ExitStack() as stack:
@@ -156,7 +155,7 @@ def _example(model: Any, size: Any, batch_size: int | None) -> Any:
 
 @contextlib.contextmanager
 def _calling(model: Any, inputs: Any) -> Iterator[None]:
-    """NetworkError for whatever a model raises that is called meanwhile."""
+    """Raise a NetworkError for any error of a model that is called."""
     import keras
 
     try:
@@ -177,10 +176,10 @@ def _inference(layer: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def without_weights() -> Iterator[None]:
-    """Variables made inside get a shape but no memory, so that building takes no time.
+    """Variables made inside get a shape but no memory.
 
-    Keras lists them, and would fill them all with random numbers when it next leaves a scope of its
-    own, however long ago their network was dropped. Hence they are taken off that list.
+    Keras would fill them with random numbers when it next leaves a scope of its own, so they are taken
+    off its list.
     """
     import keras
     from keras.src.backend.common import global_state
@@ -201,10 +200,10 @@ _OPERATORS = {"__add__": "add", "__sub__": "subtract", "__mul__": "multiply", "_
 
 @contextlib.contextmanager
 def _known_shapes() -> Iterator[None]:
-    """While it lasts, `variable * symbolic tensor` works, and an EinsumDense knows all sizes of its output.
+    """Let `variable * symbolic tensor` work, and EinsumDense know all sizes of its output.
 
-    Keras hands the variable to TensorFlow, which knows no symbolic tensors; and it leaves the sizes open
-    that an `output_shape` leaves open.
+    Keras hands the variable to TensorFlow, which knows no symbolic tensors, and leaves sizes open that
+    `output_shape` leaves open.
     """
     import keras
 
@@ -329,7 +328,7 @@ class KerasReader:
     def view(
         self, call: LayerCall, source: int, shape: tuple[int, ...], name: str, path: str
     ) -> int:
-        """The same data seen as another shape; free."""
+        """A view of another shape."""
         return self.step(call, "reshape", [source], [shape], name, path)[0]
 
     def shape(self, tensor: int) -> tuple[int, ...]:
@@ -337,7 +336,7 @@ class KerasReader:
         return self.writer.shape(tensor)
 
     def operands(self, call: LayerCall) -> list[int]:
-        """Every operand of a call in order: symbolic tensors, and constants that have a shape."""
+        """The operands of a call in order: symbolic tensors, and constants that have a shape."""
         import keras
 
         arguments = call.node.arguments
@@ -398,7 +397,7 @@ class KerasReader:
         )
 
     def reachable(self, outputs: Sequence[Any]) -> bool:
-        """Whether outputs are symbolic and made of nothing but known tensors."""
+        """True if outputs are symbolic and made of known tensors alone."""
         if not all(hasattr(t, "_keras_history") or id(t) in self.known for t in outputs):
             return False
         nodes = _ordered_nodes(self.known, outputs)
@@ -408,7 +407,7 @@ class KerasReader:
 
 
 def _is_kernel(value: Any) -> bool:
-    """Whether a value is a matrix or more, of floating-point numbers."""
+    """True for a floating-point matrix, or a tensor of more axes."""
     return len(getattr(value, "shape", ())) > 1 and "float" in str(value.dtype)
 
 
@@ -446,7 +445,7 @@ def _producer(tensor: Any) -> Any:
 
 @contextlib.contextmanager
 def _building(weights: bool) -> Iterator[None]:
-    """Without Keras' warnings: they are about networks that are not the user's, or repeat an error."""
+    """Silence Keras' warnings, which repeat errors or are about networks of others."""
     with warnings.catch_warnings(), contextlib.nullcontext() if weights else without_weights():
         warnings.simplefilter("ignore")
         yield

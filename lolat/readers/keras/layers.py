@@ -1,7 +1,7 @@
-"""Each Keras layer, and each operation of keras.ops, as calls (see `lolat.readers.ops`).
+"""Keras layers and operations of keras.ops as calls (see `lolat.readers.ops`).
 
-A layer of several operations (attention, recurrent layers) is written as these operations. A layer that
-needs no more than its name is in no table here.
+A layer of several operations, such as attention, is written as these operations. A layer that needs no more
+than its name is in no table here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Rule = Callable[["KerasReader", "LayerCall"], list[int]]
 
 _SAFE = {"__init__", "build", "get_config", "from_config", "__dict__", "__weakref__"}
-"""What a user's class may define and still do what the Keras layer does that it inherits from."""
+"""Methods that a user's class may define and still do what its Keras layer does."""
 
 
 def rule_of(layer: Any) -> Rule | None:
@@ -181,7 +181,7 @@ def _pad(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
-    """Each axis that grows; on which side does not matter."""
+    """A padding of each axis that grows, on either side."""
     sizes = zip(r.shape(call.inputs[0]), call.shapes[0], strict=True)
     return r.write(call, "pad", call.inputs[:1], padding=tuple((0, n - m) for m, n in sizes))
 

@@ -1,9 +1,8 @@
-"""ONNX network -> Graph: an `.onnx` file or a ModelProto, whose weights are not needed.
+"""ONNX network -> Graph, from an `.onnx` file or a ModelProto, whose weights are not needed.
 
 The steps: the model without its large constants, the sizes of its inputs, the shape of every tensor at
 batch size 1 (ONNX's own inference and the constant folding of onnxscript), the operators that exporters
-took apart (`patterns`), one call per operator (`operators`). Shapes in the Graph are those of the file,
-channels first. A tensor that depends on an input grows with the batch.
+took apart (`patterns`), one call per operator (`operators`). Shapes are those of the file, channels first.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ def _is_large_constant(node: Any) -> bool:
 
 
 def _as_input(tensor: Any, name: str) -> Any:
-    """What goes in with the type and the shape of a tensor."""
+    """An input of the type and shape of a tensor."""
     return import_onnx().helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
 
 
@@ -295,7 +294,7 @@ def _shaped(model: Any, network: str) -> Any:
 
 
 def _should_fold(node: Any) -> bool | None:
-    """Whether a constant operation is computed: its result is small; None for what onnxscript decides."""
+    """True if a constant operation is folded, as its result is small; None if onnxscript is to decide."""
     shape = node.outputs[0].shape if node.outputs else None
     if shape is None or not shape.is_static() or prod(shape.numpy()) > LARGEST:
         return False
@@ -303,5 +302,5 @@ def _should_fold(node: Any) -> bool | None:
 
 
 def _is_known(value: Any) -> bool:
-    """Whether a tensor's shape is known; an output that is left out has no name."""
+    """True if a tensor's shape is known; an output that is left out has no name."""
     return not value.name or (value.shape is not None and value.shape.is_static())

@@ -1,7 +1,7 @@
-"""Each ONNX operator as a call (see `lolat.readers.ops`).
+"""ONNX operators as calls (see `lolat.readers.ops`).
 
-Names and order of the operands are those of the ONNX operator documentation. An operator that needs no
-more than its name is in no table here.
+Operands are those of the ONNX operator documentation. An operator that needs no more than its name is in no
+table here.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class OnnxReader:
         return value
 
     def outputs(self, node: Any) -> list[Any]:
-        """What a node writes that something reads; its first output if nothing reads any."""
+        """The outputs of a node that something reads; the first one if nothing does."""
         node = self.patterns.biases.get(node, node)
         read = [out for out in node.outputs if out.uses() or out.is_graph_output()]
         return read or list(node.outputs[:1])
@@ -145,7 +145,7 @@ class OnnxReader:
         return tuple(value.shape.numpy())
 
     def is_number(self, value: Any) -> bool:
-        """Whether a value is a constant of one element."""
+        """True for a constant of one element."""
         return value not in self.live and prod(self.shape(value)) == 1
 
     def name(self, node: Any) -> tuple[str, str]:
@@ -182,7 +182,7 @@ def _dtype(value: Any) -> str:
 
 
 def _hides_products(node: Any) -> bool:
-    """Whether a loop or a branch multiplies inside, as often as its data say."""
+    """True for a loop or a branch with products inside."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
     return any(n.op_type in PRODUCTS for body in bodies for n in body.all_nodes())
 

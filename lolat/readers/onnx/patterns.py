@@ -1,4 +1,4 @@
-"""Finds what exporters of ONNX networks take apart: activations, normalizations, biases, rolls.
+"""Finds operations that ONNX exporters take apart: activations, normalizations, biases, rolls.
 
 A pattern is a region of element-wise operators with one tensor that goes in and one that comes out. Its
 operators decide, not their order; each has a label that says whether it meets a constant number (`Add*`)
@@ -92,7 +92,7 @@ class Patterns:
             self.parts.add(node)
 
     def _is_bias(self, node: Any, bias: Any) -> bool:
-        """Whether a constant can be the bias of a product or a convolution that has none."""
+        """True if a constant can be the bias of a product or a convolution that has none."""
         shape, out = bias.shape.numpy(), node.outputs[0].shape.numpy()
         has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
         if node.op_type in ("Conv", "ConvTranspose") and not has_bias:
@@ -159,7 +159,7 @@ class Patterns:
         self.fused[node] = "roll", source
 
     def _label(self, node: Any) -> str | None:
-        """What a node is in a pattern; "" when it does not matter, None when it is in no pattern."""
+        """The label of a node in a pattern; "" if it does not matter, None if it is in no pattern."""
         if node.domain:
             return None
         if node.op_type in _LABELS:
@@ -185,7 +185,7 @@ class Patterns:
 
 
 def _is_closed(region: list[Any], last: Any) -> bool:
-    """Whether nothing outside of a region reads what is inside, but for what `last` writes."""
+    """True if nothing outside of a region reads its tensors but for those that `last` writes."""
     inside = [out for node in region if node is not last for out in node.outputs]
     return not any(
         value.is_graph_output() or any(use.node not in region for use in value.uses())

@@ -1,7 +1,7 @@
 """Quantized ONNX networks, rewritten as the networks in float that they stand for.
 
-No device was timed in integers: what counts is shapes, products and weights. Operators that only carry
-scales are left out. A product keeps the width of its weights, as BITS in its metadata.
+Operators that only carry scales are left out. A product keeps the width of its weights, as BITS in its
+metadata.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def in_float(model: Any, parameters: set[str]) -> None:
 
 
 def _is_quantized(node: Any) -> bool:
-    """Whether a node is in the table; one of images with the channels last is another operator."""
+    """True if a node is in the table; one of images with channels last is another operator."""
     return node.op_type in _FLOAT and not any(
         a.name == "channels_last" and a.i for a in node.attribute
     )
@@ -103,7 +103,7 @@ class _Rewriting:
                     kind.elem_type = TensorProto.FLOAT
 
     def nodes(self, node: Any) -> Iterator[Any]:
-        """What a node becomes."""
+        """The nodes in place of a node."""
         if _is_quantized(node):
             yield from self.in_float(node)
             return

@@ -1,8 +1,8 @@
-"""PyTorch network -> Graph: the module is called once at batch size 1, on tensors without values.
+"""PyTorch network -> Graph, from one call of the module at batch size 1 on tensors without values.
 
-Nothing is computed, so neither weights nor activations need memory. Shapes in the Graph are PyTorch's own
-(channels first). What depends on parameters alone (a table of position biases that is gathered, a mask) is
-a constant operand, as it is in a Keras network, and costs nothing.
+Nothing is computed, so neither weights nor activations need memory. Shapes are PyTorch's own, channels
+first. A tensor that depends on parameters alone (gathered position biases, a mask) is a constant operand,
+as in a Keras network, and costs nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """Errors of PyTorch where the code needs the values of a tensor."""
 
 MOST_BYTES = 2**63 - 1
-"""Of a tensor, as of PyTorch's sizes; an element has at most eight."""
+"""Bytes of the largest tensor that PyTorch has; an element has at most eight."""
 
 
 def import_torch() -> Any:
@@ -43,7 +43,7 @@ def import_torch() -> Any:
 
 
 def is_network(model: Any) -> bool:
-    """Whether an object is a PyTorch module."""
+    """True for a PyTorch module."""
     names = {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
     return "torch.nn.modules.module.Module" in names
 

@@ -31,7 +31,7 @@ ENCODER_TYPES = frozenset(
     ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
      "roberta", "roformer", "xlm-roberta"]
 )  # fmt: skip
-"""Of networks that transformers also has as decoders."""
+"""Encoders that transformers also has as decoders."""
 REPARAMETERIZED = "reparameterized"
 SIDES = {"inception_v3": 299}
 """Sizes of torchvision's images other than 224, as its documentation has them."""
@@ -56,7 +56,7 @@ def named(spec: str, size: tuple[int, ...], weights: bool) -> tuple[Any, str]:
 
 
 def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
-    """What `make` returns, built quietly; NetworkError with the package's reason where it fails."""
+    """The result of `make`, built quietly; NetworkError with the package's reason if it fails."""
     try:
         with _quietly():
             return make() if weights else without_weights(make)
@@ -202,7 +202,7 @@ def noted(graph: Graph, model: Any) -> Graph:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without warnings, and with stderr for what is printed."""
+    """Silence warnings, and print to stderr."""
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(sys.stderr):
         yield
 
@@ -246,10 +246,9 @@ _RANDOM = frozenset(["normal_", "uniform_"])
 
 
 def without_weights(make: Callable[[], Any]) -> Any:
-    """What a function that makes a network returns, its weights of a shape that nothing has filled.
+    """The network that a function makes, its large weights not filled.
 
-    Drawing weights at random takes longer than all else, and memory that is not touched is none. Code can
-    look at small parameters, and copy all.
+    Drawing weights at random takes longer than all else, and memory that is not touched is none.
     """
     with _unfilled():
         return make()
@@ -257,7 +256,7 @@ def without_weights(make: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def _unfilled() -> Iterator[None]:
-    """While it lasts, what changes a large parameter in place, or fills any tensor at random, does not."""
+    """Skip operations that change a large parameter in place, or fill a large tensor at random."""
     torch = import_torch()
 
     class Unfilled(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]

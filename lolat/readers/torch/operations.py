@@ -47,7 +47,7 @@ class Operation:
 
     @property
     def operands(self) -> list[int]:
-        """Every tensor that it reads, in order; those without a shape only where no other is there."""
+        """The tensors that it reads, in order; scalars only if there is no other."""
         leaves = flat(list(self.arguments.values()))
         tensors = [i for leaf in leaves if (i := self.tensor(leaf)) is not None]
         return [i for i in tensors if self.writer.shape(i)] or tensors
@@ -258,7 +258,7 @@ def _split(o: Operation) -> list[int]:
 
 
 def _expand(o: Operation) -> list[int]:
-    """The same values again; nothing where no axis grows, at any batch size."""
+    """A repetition; a view if no axis grows at any batch size."""
     source = o.operands[:1]
     grows = for_batch(o.op, o.arguments) and not o.writer.builder.tensors[source[0]].batched
     same = prod(o.shapes[0]) == o.writer.elements(source[0]) and not grows
@@ -266,7 +266,7 @@ def _expand(o: Operation) -> list[int]:
 
 
 def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool:
-    """Whether an operation makes a tensor as large as the batch without reading an input.
+    """True if an operation makes a tensor as large as the batch without reading an input.
 
     That is zeros(x.size(0), 8) or token.expand(x.size(0), -1, -1): at batch size 1 a size of 1 in front,
     which nobody writes for another reason. `reads`: whether it reads any tensor.
@@ -350,7 +350,7 @@ def _cast(o: Operation) -> list[int]:
 
 
 def _reshaped(o: Operation) -> list[int]:
-    """The same data in another shape; free."""
+    """A view of another shape."""
     source = o.operands[:1]
     if o.writer.shape(source[0]) != o.shapes[0]:
         return o.write("reshape", source)
@@ -456,7 +456,7 @@ def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) ->
 
 
 def _names(pattern: str, **choices: str) -> str:
-    """Every name of a pattern: "{how}_pool{d}" with the words of each choice."""
+    """The names of a pattern: "{how}_pool{d}" with the words of each choice."""
     names = [pattern]
     for key, words in choices.items():
         names = [n.replace(f"{{{key}}}", word) for n in names for word in words.split(" ")]
@@ -499,5 +499,5 @@ HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) | set(_R
 
 
 def is_known(op: str) -> bool:
-    """Whether an operation has a rule or a kind; others may consist of operations that have one."""
+    """True if an operation has a rule or a kind; others may consist of operations that have one."""
     return op in RULES or op in NAMES or normalized(op) in KIND_OF

@@ -68,7 +68,7 @@ class Tracer(TorchDispatchMode):
         self.learn(tensor, self.builder.input(shape, dtype_name(tensor), grows))
 
     def has_batch_elsewhere(self, layer: Any, given: Any) -> bool:
-        """Whether a recurrent layer or an attention takes the batch of a tensor as its steps."""
+        """True if a recurrent layer or an attention takes the batch of a tensor as its steps."""
         batch_first, index = getattr(layer, "batch_first", None), self.known.get(id(given))
         grows = index is not None and self.builder.tensors[index].batched
         if not (isinstance(batch_first, bool) and grows and given.dim() in (2, 3)):
@@ -174,7 +174,7 @@ class Tracer(TorchDispatchMode):
         ]  # fmt: skip
 
     def parameters(self, named: dict[str, Any]) -> list[tuple[tuple[int, int, int], bool]]:
-        """For each parameter of an operation: (numbers, from where on, whose), whether it is learned."""
+        """(numbers, offset, id) of each parameter of an operation, and True if it is learned."""
         found = []
         for value in operations.flat(named):
             root, is_learned = value, True
@@ -187,8 +187,8 @@ class Tracer(TorchDispatchMode):
         return found
 
     def frozen(self, outputs: Sequence[int]) -> tuple[int, int, int]:
-        """Of the operations that some outputs need: how many parameters have no gradient, how many
-        there are, and how many operations have weights that are no parameters.
+        """Numbers of frozen parameters, of all parameters, and of operations whose weights are no
+        parameters, among the operations that some outputs need.
         """
         needed, reached = self.writer.reached(outputs)
         used = [one for one in self.learned if not needed.isdisjoint(one[1])]
@@ -198,7 +198,7 @@ class Tracer(TorchDispatchMode):
         return number - len(trained), number, fixed
 
     def overwrite(self, changed: Any, index: int) -> None:
-        """After an operation in place: the new value of what it changed and of what that is a view of."""
+        """Record the result of an operation in place as the new value of its tensor, and of its base."""
         self.learn(changed, index)
         while id(changed) in self.views:
             changed = self.views[id(changed)]
@@ -221,7 +221,7 @@ class Tracer(TorchDispatchMode):
 
     @contextlib.contextmanager
     def follow_modules(self) -> Iterator[None]:
-        """While it lasts, `stack` says which modules are being called."""
+        """Keep the modules that are being called in `stack`."""
 
         def enter(module: Any, args: Any) -> None:
             cls = type(module)
@@ -316,7 +316,7 @@ def _otherwise(model: Any, tracer: Tracer, outputs: Sequence[int]) -> Iterator[s
 
 @contextlib.contextmanager
 def _watched(tracer: Tracer) -> Iterator[None]:
-    """While it lasts, the tracer is told of torch.utils.checkpoint, torch.no_grad and its like."""
+    """Tell the tracer of torch.utils.checkpoint, torch.no_grad and its like."""
     recompute = checkpoint._infer_device_type  # by each form of a checkpoint
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
     outside: list[bool] = []  # of each torch.inference_mode, whether it was with gradients
@@ -362,7 +362,7 @@ def _held(values: Any, depth: int = 4) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _evaluated(model: Any) -> Iterator[None]:
-    """While it lasts, all parts of a module are in evaluation mode; then their attributes are as before.
+    """Put all parts of a module into evaluation mode, and restore their attributes at the end.
 
     The flags are set, not `eval()` called: a user's class may merge weights in it. A forward may keep
     tensors in its module, which are fake ones here.
@@ -387,10 +387,10 @@ def _evaluated(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without PyTorch's remarks, its compiler and its one layer of attention that hides its parts.
+    """Silence PyTorch, and turn off its compiler and its fused encoder layer.
 
-    Code that asks is told that it is compiled: then it does not look at the values of tensors. What a
-    network prints goes to stderr.
+    Code that asks is told that it is compiled: then it does not look at the values of tensors. Output of
+    the network goes to stderr.
     """
     attention = torch.backends.mha
     with contextlib.ExitStack() as stack:
