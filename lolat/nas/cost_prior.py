@@ -126,8 +126,7 @@ Shares = Mapping[tuple[int, ...], np.ndarray]
 def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
     """Assumptions on a space that has none of its own; InputError for more than MOST_PIECES.
 
-    A piece is a combination of choices of a table. The first assumption takes it as it is; the second takes
-    away what each of its choices adds in any combination, which becomes a piece of its own.
+    A piece is a combination of choices of a table, or what it has beyond a piece for each of its choices.
     """
     parts, fixed = _shares(tables)
     alone = dict(parts)
@@ -225,11 +224,7 @@ _VARIANCE = 0.99  # the share of it that the directions have
 
 @dataclass(frozen=True)
 class Explanation:
-    """The samples explained under one assumption at one scale of the noise.
-
-    `parameters`: (size,); `precision`: (size, size) inverse of their covariance; `weight`: how likely it
-    is; those of all explanations add up to 1.
-    """
+    """The samples under one assumption at one scale of the noise; the weights of all add up to 1."""
 
     pieces: Pieces
     noise: float
@@ -291,11 +286,7 @@ class _Problem:
 def explain(
     assumptions: Sequence[Pieces], rows: np.ndarray, times: np.ndarray, step: float = 0.0
 ) -> list[Explanation]:
-    """Explanations of the samples, the likeliest first.
-
-    `rows`: (samples, positions) integers; `times`: (samples,) ms, above 0; `step`: ms, what the times
-    were rounded to.
-    """
+    """Explanations of samples, the likeliest first; `step`: the rounding of the times, all in ms."""
     fits: list[tuple[Pieces, float, np.ndarray, np.ndarray]] = []
     log_evidence: list[float] = []  # up to a constant
     for pieces in assumptions:
@@ -319,10 +310,7 @@ def explain(
 def outlying(
     best: Explanation, rows: np.ndarray, times: np.ndarray, step: float = 0.0
 ) -> np.ndarray:
-    """(samples,) factors by which absurd readings are off, 1 for the others.
-
-    Absurd: beyond 8 noise scales of the likeliest explanation, and off by a quarter.
-    """
+    """(samples,) factors by which readings are off, 1 unless beyond 8 noise scales and a quarter."""
     predicted = best.pieces.counts(rows) @ best.pieces.costs(best.parameters)[0]
     error = np.log(times) - np.log(predicted)
     scale = np.sqrt(best.noise**2 + step**2 / 12.0 / predicted**2)
@@ -331,10 +319,7 @@ def outlying(
 
 
 def spreads(explanations: Sequence[Explanation]) -> dict[str, np.ndarray]:
-    """The principal directions of the costs' covariance, to first order, as standard deviations.
-
-    By assumption (directions, pieces).
-    """
+    """Principal directions of the costs' covariance, by assumption: (directions, pieces)."""
     covariance: dict[str, np.ndarray] = {}
     total: dict[str, float] = {}
     for explanation in explanations:

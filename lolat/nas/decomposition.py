@@ -2,18 +2,16 @@
 
 The counts of a candidate are split around the first choice of every position, the base (cut-HDMR; Rabitz
 and Alis, 1999): f(base) + the change by each choice alone + the further change by each pair of choices +
-... Some candidates are built and compared with their sums: first a set that has every pair of choices of
-neighbors, then random ones, until twenty new ones need no further table. A candidate that deviates is
-reduced to the fewest changes that still deviate; those get a table of all their choices.
+... Candidates are built and compared with their sums: a set with every pair of choices of neighbors, then
+random ones, until twenty need no further table. A candidate that deviates is reduced to the fewest changes
+that still deviate; those get a table of all their choices.
 
-The search begins with two choices a position, the first and the last: that takes few networks, finds most
-interactions, and refuses a space that does not decompose before thousands are built. The remaining
-deviation is reported, and refused above a tolerance.
+The first and the last choice of each position go first: they take few networks, show most interactions,
+and refuse a space that does not decompose before thousands are built.
 """
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 import os
@@ -68,11 +66,7 @@ class Decomposition:
 
 
 class Networks:
-    """The networks of a function, each built once and numbered in this order.
-
-    `choices`: the values of each keyword argument; `input_size`: as in `lolat.read`. InputError if the
-    function does not take the choices by name.
-    """
+    """The networks of a function, each built once and numbered; `choices`: values of each argument."""
 
     def __init__(
         self, function: Callable[..., Any], choices: Mapping[str, Sequence[Any]], input_size: Any
@@ -86,15 +80,6 @@ class Networks:
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
         self._path: Path | None = None
         self._progress, self._expected = Progress(), 0
-        try:
-            inspect.signature(function).bind(**choices)
-        except TypeError as error:
-            raise InputError(
-                f"{self.place} does not take the choices {', '.join(choices)} ({error}); expected "
-                "a choice for each of its parameters, by name"
-            ) from None
-        except ValueError:  # a signature that Python does not know
-            pass
 
     def build(self, values: Sequence[Any], name: str = "") -> Graph:
         """The network of these values; InputError if the function fails or makes no network."""
@@ -102,14 +87,12 @@ class Networks:
         try:
             return read(self.function(**chosen), self.input_size)
         except Exception as error:
-            changed = {n: v for n, v in chosen.items() if v is not self.choices[n][0]}
-            others = ", the others as first listed" if 0 < len(changed) < len(chosen) else ""
-            given = ", ".join(f"{n}={v!r}" for n, v in (changed or chosen).items())
+            given = ", ".join(f"{n}={v!r}" for n, v in chosen.items())
             remedy = "fix the function, or leave out a choice"
             if getattr(error, "code", "") == "input-size":
                 remedy = "give Space.from_factory(..., input_size=224), or the size that they have"
             raise InputError(
-                f"{self.place} failed for {given}{others}: {brief(error)}; expected a network for every "
+                f"{self.place} failed for {given}: {brief(error)}; expected a network for every "
                 f"combination of choices: {remedy}"
             ) from error
 
@@ -138,14 +121,8 @@ class Networks:
         return self._number[row]
 
     def _built(self, row: Row) -> Graph:
-        """A candidate's network; an error names the fewest changes from the first choices that fail."""
-        try:
-            return self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
-        except InputError:
-            for position, choice in enumerate(row):
-                if choice:
-                    self.number((*row[:position], 0, *row[position + 1 :]))
-            raise
+        """A candidate's network."""
+        return self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
 
     def expect(self, more: int, progress: Progress) -> None:
         """Begin a stage of some `more` networks; `progress` hears of it once one is built."""
@@ -157,15 +134,14 @@ class Networks:
         self._path = graph_cache.path_of(self.function, self.choices, self.input_size)
         if (found := graph_cache.load(self._path)) is None:
             return
-        both = [self._built(found.rows[at]) for at in (0, -1)] + [found.graphs[0], found.graphs[-1]]
-        counts = totals(both, 1, self.name)
+        rows, graphs = found
+        counts = totals([self._built(rows[0]), self._built(rows[-1]), graphs[0], graphs[-1]], 1, "")
         if (counts[:2] == counts[2:]).all():
-            self._graphs = found.graphs
-            self._number = {row: number for number, row in enumerate(found.rows)}
+            self._graphs, self._number = graphs, {row: n for n, row in enumerate(rows)}
 
     def save(self) -> None:
         """Write the networks to disk."""
-        graph_cache.save(self._path, list(self._number), self._graphs)
+        graph_cache.save(self._path, (list(self._number), self._graphs))
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts of each at `batch_size`."""

@@ -31,7 +31,7 @@ Value = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class BestCandidate:
-    """One of the best; `value`: its number by a function of the user's that ranks the candidates."""
+    """One of the best; `value`: its number by the user's function, if that ranks them."""
 
     arch: str
     choices: dict[str, Any]
@@ -92,10 +92,7 @@ class Candidates(NamedTuple):
 
 
 def best_of(best: Candidates, part: Candidates, k: int) -> Candidates:
-    """The `k` best of those before and of a part, best first, of equal ones the smaller index.
-
-    A NaN value is never among them.
-    """
+    """The `k` best of those before and of a part; of equal ones the smaller index, and never a NaN."""
     least = best.values[-1] if len(best.values) == k else -math.inf
     able = part.values >= least  # false for a NaN
     both = Candidates.joined([best, Candidates(*(column[able] for column in part))])
@@ -136,16 +133,23 @@ def rank(
     count = of_space.grid.countable() if rows is None else len(rows)
     decode: Callable[[Any], np.ndarray] = of_space.decode if rows is None else rows.__getitem__
     latencies = estimator(of_space, loaded, batch_size, predictor, shown)
-    ranked = _Ranked(of_space, function, math.inf if max_ms is None else max_ms, best)
-    for part in _parts(latencies, rows, shown):
-        ranked.add(*part)
+    top, written = Candidates.none(), [Candidates.none()]
+    within, fastest, limit = 0, math.inf, math.inf if max_ms is None else max_ms
+    for shortest, part in _parts(of_space, latencies, rows, limit, function, shown):
+        fastest, within = min(fastest, shortest), within + len(part.times)
+        if best is not None:
+            top = best_of(top, part, best)
+            continue
+        written.append(part)
+        _require_few(within)
     result = Ranking(
         of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, max_ms, count,
-        ranked.within, str(output), (),
+        within, str(output), (),
     )  # fmt: skip
-    if not ranked.within and max_ms is not None:
-        raise none_within(result, ranked.fastest)
-    top, chosen = ranked.top, ranked.chosen()
+    if not within and max_ms is not None:
+        raise none_within(result, fastest)
+    chosen = top if best is not None else Candidates.joined(written)
+    top = best_of(Candidates.none(), chosen, best or BEST)
     _write(output, of_space, latencies, decode(chosen.indices), chosen, function is not None)
     best_rows = decode(top.indices)
     result = replace(result, best=_named(of_space, best_rows, top, function is not None))
@@ -157,51 +161,19 @@ def rank(
     return result
 
 
-class _Ranked:
-    """The candidates within `limit` ms: how many, the best by `function`, and all if no `best` is given."""
-
-    def __init__(
-        self, space: Space, function: Value | None, limit: float, best: int | None
-    ) -> None:
-        self.space, self.function, self.limit, self.best = space, function, limit, best
-        self.top = Candidates.none()
-        self.all = [self.top]
-        self.within, self.fastest = 0, math.inf
-
-    def add(self, indices: np.ndarray, rows: np.ndarray, times: np.ndarray) -> None:
-        """Take a part; InputError if more candidates are to be written than a table should have."""
-        self.fastest = min(self.fastest, float(times.min(initial=math.inf)))
-        able = times <= self.limit
-        indices, rows, times = indices[able], rows[able], times[able]
-        values = -times if self.function is None else _values(self.function, self.space, rows)
-        part = Candidates(indices, times, values)
-        self.top = best_of(self.top, part, self.best or BEST)
-        self.within += len(times)
-        if self.best is None:
-            self.all.append(part)
-            if self.within > MOST_ROWS:
-                raise InputError(
-                    f"more than {MOST_ROWS:,} candidates are to be written; give {arg('best')} or a "
-                    f"smaller {arg('max_ms')}"
-                )
-
-    def chosen(self) -> Candidates:
-        """The candidates for the table."""
-        return Candidates.joined(self.all) if self.best is None else self.top
-
-
 def _parts(
-    latencies: LatencyEstimator, rows: np.ndarray | None, progress: Progress
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(indices, rows, latencies) of the rows, or of all candidates in parts."""
-    if rows is not None:
-        yield np.arange(len(rows)), rows, latencies.latency(rows)
-        return
-    count = latencies.grid.countable()
+    space: Space, latencies: LatencyEstimator, rows: np.ndarray | None, limit: float,
+    function: Value | None, progress: Progress,
+) -> Iterator[tuple[float, Candidates]]:  # fmt: skip
+    """The rows, or all candidates, in parts: the shortest latency, and the candidates within `limit` ms."""
+    count = space.grid.countable() if rows is None else 0
     if count > DECODED:
         progress.start("estimating latencies", -(-count // DECODED))
-    for part in latencies.chunks():
-        yield part
+    once = [] if rows is None else [(np.arange(len(rows)), rows, latencies.latency(rows))]
+    for indices, some, times in once if rows is not None else latencies.chunks():
+        able = times <= limit
+        values = -times[able] if function is None else _values(function, space, some[able])
+        yield float(times.min(initial=math.inf)), Candidates(indices[able], times[able], values)
         if count > DECODED:
             progress.step()
 
@@ -213,6 +185,14 @@ def _named(
     archs, choices = map(space.arch, rows), map(space.named, rows)
     values_of = top.values.tolist() if has_values else repeat(UNSET)
     return tuple(map(BestCandidate, archs, choices, top.times.tolist(), values_of))
+
+
+def _require_few(count: int) -> None:
+    if count > MOST_ROWS:
+        raise InputError(
+            f"more than {MOST_ROWS:,} candidates are to be written; give {arg('best')} or a smaller "
+            f"{arg('max_ms')}"
+        )
 
 
 def _values(function: Value, space: Space, rows: np.ndarray) -> np.ndarray:

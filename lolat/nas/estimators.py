@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,10 +33,7 @@ Times = tuple[tuple[int, ...], np.ndarray]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LatencyEstimator(ABC):
-    """Latencies of the candidates of one space, on one device, at one batch size.
-
-    `predictor`: the formula's name, or "samples"; `source`: a description of it.
-    """
+    """Latencies of a space's candidates on a device; `source` describes the predictor."""
 
     grid: Grid
     batch_size: int
@@ -48,18 +45,12 @@ class LatencyEstimator(ABC):
 
     @abstractmethod
     def latency(self, candidates: Any) -> np.ndarray:
-        """(n,) milliseconds of (n, positions) integers.
-
-        InputError for a row that is not a candidate; it names the row.
-        """
+        """(n,) milliseconds of (n, positions) integers; InputError names a row that is no candidate."""
 
     def chunks(
         self, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(indices, rows, latencies) of all candidates from `start` to before `stop`, DECODED at a time.
-
-        InputError if an int64 cannot index the space.
-        """
+        """(indices, rows, latencies) of candidates from `start` to before `stop`, some at a time."""
         end = self.grid.countable() if stop is None else stop
         for first in range(start, end, DECODED):
             indices = np.arange(first, min(first + DECODED, end), dtype=np.int64)
@@ -67,16 +58,15 @@ class LatencyEstimator(ABC):
             yield indices, rows, self.latency(rows)
 
 
-@dataclass(frozen=True)
-class LookUp:
-    """A table of milliseconds, flat; its index is made position by position (Horner's method)."""
+class LookUp(NamedTuple):
+    """A table of milliseconds, flat, of the combinations of choices at some positions."""
 
     positions: tuple[int, ...]
     sizes: tuple[int, ...]
     table: np.ndarray
 
-    def index(self, columns: np.ndarray) -> np.ndarray:
-        """(n,) indices into the table from (positions of the space, n) choices, unsigned."""
+    def entry(self, columns: np.ndarray) -> np.ndarray:
+        """(n,) indices into the table from (positions of the space, n) choices, unsigned (Horner)."""
         integer = np.uint16 if len(self.table) <= SMALL_INDEX else np.int64
         index = columns[self.positions[0]].astype(integer)
         for position, size in zip(self.positions[1:], self.sizes[1:], strict=True):
@@ -87,11 +77,7 @@ class LookUp:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TableEstimator(LatencyEstimator):
-    """Latencies by table look-ups.
-
-    `formula`: the model's, which may bend the sum; `constant`: milliseconds of the call and of the parts
-    that no choice changes.
-    """
+    """Latencies by look-ups: tables, a constant, and the formula, which may bend their sum."""
 
     look_ups: tuple[LookUp, ...]
     formula: Formula
@@ -111,7 +97,7 @@ class TableEstimator(LatencyEstimator):
                 self.grid.checked(rows)
             columns = columns.astype(integer, copy=False)
             for look_up in self.look_ups:
-                found = look_up.table.take(look_up.index(columns), mode="clip")
+                found = look_up.table.take(look_up.entry(columns), mode="clip")
                 times[start : start + CHUNK] += found
         self.formula.bend(times)
         return times
@@ -119,10 +105,7 @@ class TableEstimator(LatencyEstimator):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class HostEstimator(LatencyEstimator):
-    """Latencies if a host starts one operation after the other: see `lolat.nas.tables.times_ms`.
-
-    `device`, `host`: the times of which the longer counts; `more`: the latency beyond it.
-    """
+    """Latencies if a host starts each operation: the longer of `device` and `host`, and `more`."""
 
     device: TableEstimator
     host: TableEstimator
@@ -146,10 +129,7 @@ def compiled(
             merged[-1] = union, along(union, *merged[-1]) + along(union, *item)
         else:
             merged.append(item)
-    look_ups = tuple(
-        LookUp(positions, table.shape, np.ascontiguousarray(table.reshape(-1)))
-        for positions, table in merged
-    )
+    look_ups = tuple(LookUp(key, t.shape, np.ascontiguousarray(t.reshape(-1))) for key, t in merged)
     constant = formula.constant + sum(float(table) for positions, table in times if not positions)
     return TableEstimator(
         grid=grid, batch_size=batch_size, look_ups=look_ups, formula=formula, constant=constant,
@@ -191,10 +171,7 @@ def by_formula(
 def latency_tables(
     space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
 ) -> tuple[Formula, list[Times]]:
-    """The formula, and tables of milliseconds that add up, with its constant, to a latency.
-
-    A formula that bends is applied to the sum. Errors as of `estimator`.
-    """
+    """The formula, and tables of ms that add up, with its constant, to a latency; it may bend the sum."""
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if isinstance(formula, Roofline):
         return formula, _by_operation(

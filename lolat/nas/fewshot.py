@@ -44,11 +44,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """The cost of each piece of the space, ms, under one explanation of the samples.
-
-    `assumption`: name of the `Pieces`; `weight` in the average; `noise`: relative scale of a reading's
-    error.
-    """
+    """The cost of each piece, ms, under one explanation: its weight, and the noise of a reading."""
 
     assumption: str
     weight: float
@@ -61,7 +57,7 @@ class Section(msgspec.Struct, frozen=True):
 
     `step_ms`: the step to which times were rounded (0: not seen); `spreads_ms`: by assumption (directions,
     pieces), the uncertainty of the costs, as standard deviations in independent directions; `choices`: the
-    space's `fingerprint`, "" in files before version 0.1.
+    space's `fingerprint`.
     """
 
     samples: list[Sample]
@@ -69,7 +65,7 @@ class Section(msgspec.Struct, frozen=True):
     costs: Annotated[list[Costs], msgspec.Meta(min_length=1)]
     spreads_ms: dict[str, Annotated[list[list[float]], msgspec.Meta(min_length=1)]]
     warnings: list[str]
-    choices: str = ""
+    choices: str
 
 
 CHUNK = 16384  # networks whose counts are in memory at a time
@@ -87,9 +83,9 @@ class FewShotModel(LatencyEstimator):
     @classmethod
     def of(cls, space: Space, section: Section) -> FewShotModel:
         """The model of a section."""
-        source = f"{plural(len(section.samples), 'measured network')} of {space.name}"
         return cls(
-            grid=space.grid, batch_size=1, predictor=SAMPLES, source=source, space=space, section=section
+            grid=space.grid, batch_size=1, predictor=SAMPLES, space=space, section=section,
+            source=f"{plural(len(section.samples), 'measured network')} of {space.name}",
         )  # fmt: skip
 
     @cached_property
@@ -122,8 +118,7 @@ class FewShotModel(LatencyEstimator):
     def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
         """((n,) low, (n,) high) that hold a reading with probability `coverage`.
 
-        The variance of a logarithm is that between explanations, of the costs (to first order), and of a
-        reading, with the tails of Student's t as in the fit.
+        The variance of a logarithm is that between explanations, of the costs, and of a reading.
         """
         from scipy.stats import t
 
@@ -142,10 +137,7 @@ class FewShotModel(LatencyEstimator):
         return middle / factor, middle * factor
 
     def inside(self, latencies: np.ndarray) -> np.ndarray:
-        """(n,) whether each latency is between the fastest and the slowest sample, but for SLACK.
-
-        The model knows networks faster than all samples badly.
-        """
+        """(n,) whether each latency is between the fastest and the slowest sample, but for SLACK."""
         measured = [sample.latency_ms for sample in self.section.samples]
         return (latencies >= min(measured) / SLACK) & (latencies <= max(measured) * SLACK)
 
@@ -175,13 +167,11 @@ class FewShotModel(LatencyEstimator):
 
 
 def from_model(model: Device, space: Space) -> FewShotModel:
-    """The fitted model of `space` in a device's file; ModelFileError for none, and a damaged one."""
-    spaces = model.document.get("spaces", {})
-    if space.name not in spaces:
-        raise lacks(model.document, model.source, space.name)
+    """The fitted model of `space` in a device's file; ModelFileError for a damaged one."""
     place = f"$.spaces.{space.name}"
-    section: Section = converted(spaces[space.name], Section, model.source, place)
-    if section.choices not in ("", space.fingerprint):
+    found = model.document["spaces"][space.name]
+    section: Section = converted(found, Section, model.source, place)
+    if section.choices != space.fingerprint:
         raise ModelFileError(
             f"{model.source}: its samples of {space.name} were measured before its choices or networks "
             "changed; expected the space as it was, or samples of this one: lolat nas fit",
@@ -216,18 +206,17 @@ def estimator(
     """
     sampled = space.name in model.document.get("spaces", {})
     asked = model.asked_precision or model.asked_launch  # samples are of one way to run
-    by_samples = sampled and predictor is None and batch_size == 1 and not asked
-    if not by_samples:
-        if not sampled and not model.predictors:
-            raise lacks(model.document, model.source, space.name)
-        if sampled and not model.predictors:
-            raise samples_only("batch_size" if predictor is None else "predictor", model)
-        model.predictor(predictor)
-        as_whole(batch_size)
+    if sampled and predictor is None and batch_size == 1 and not asked:
+        space.prepare(progress)
+        return from_model(model, space)
+    if not sampled and not model.predictors:
+        raise lacks(model.document, model.source, space.name)
+    if not model.predictors:
+        raise samples_only("batch_size" if predictor is None else "predictor", model)
+    model.predictor(predictor)
+    as_whole(batch_size)
     space.prepare(progress)
-    return (
-        from_model(model, space) if by_samples else by_formula(space, model, batch_size, predictor)
-    )
+    return by_formula(space, model, batch_size, predictor)
 
 
 def samples_only(argument: str, model: Device) -> InputError:
@@ -267,10 +256,7 @@ def answers(
 
 @dataclass(frozen=True)
 class Samples:
-    """Measured networks: `rows` (samples, positions) integers, `times` (samples,) ms, all above 0.
-
-    `archs`: their texts; `step`: to which the times were rounded (ms, 0 if it is too fine to see).
-    """
+    """Measured networks: texts, (samples, positions) integers, times and their rounding in ms."""
 
     archs: tuple[str, ...]
     rows: np.ndarray
@@ -279,10 +265,7 @@ class Samples:
 
 
 def read_samples(path: AnyPath, space: Space) -> Samples:
-    """Samples from a CSV table with the columns arch and latency_ms; others are ignored.
-
-    InputError names the line of a wrong cell.
-    """
+    """Samples from a CSV table with the columns arch and latency_ms; InputError names a wrong line."""
     table = read_table(os.fspath(path), ("arch", "latency_ms"), rows="measured network")
     rows, cells = space.parse_table(table), [*table]
     times = np.array([row.milliseconds() for row in cells])

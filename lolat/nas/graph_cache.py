@@ -1,9 +1,8 @@
 """The networks of a space's function on disk: a second command on the space starts at once.
 
-A hash of the function's place, the choices, the input size and the versions names a file. It holds the
-hash of each of the user's modules that were loaded when it was written, and is used while all are the
-same. No file is written for a function that its module's text does not determine: a closure, a method, one
-that was typed in, or one whose module changed after it was loaded.
+A file is named by a hash of the function's place, the choices, the input size, the versions and the text of
+the user's modules. No file is written for a function that its module's text does not determine: a closure,
+a method, one that was typed in, or one whose module changed after it was loaded.
 """
 
 from __future__ import annotations
@@ -37,30 +36,23 @@ LIBRARIES = tuple(
 PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "torch", "torchvision", "timm", "transformers")
 
 
-class CachedGraphs(msgspec.Struct):
-    """Candidates and their networks; `modules`: the hashes of the user's modules."""
-
-    modules: dict[str, str]
-    rows: list[tuple[int, ...]]
-    graphs: list[Graph]
+Cached = tuple[list[tuple[int, ...]], list[Graph]]
+"""Candidates, and their networks."""
 
 
-def load(path: Path | None) -> CachedGraphs | None:
-    """The content of a file of `path_of`; None if there is none, or a module changed."""
+def load(path: Path | None) -> Cached | None:
+    """The content of a file of `path_of`; None if there is none."""
     with contextlib.suppress(Exception):  # there is none, or it is damaged
         if path is not None:
-            found = msgspec.msgpack.decode(gzip.decompress(path.read_bytes()), type=CachedGraphs)
-            if all(_digest(module) == digest for module, digest in found.modules.items()):
-                return found
+            return msgspec.msgpack.decode(gzip.decompress(path.read_bytes()), type=Cached)
     return None
 
 
-def save(path: Path | None, rows: list[tuple[int, ...]], graphs: list[Graph]) -> None:
+def save(path: Path | None, cached: Cached) -> None:
     """Write candidates and their networks; nothing if the folder cannot be written to."""
     with contextlib.suppress(Exception):
         if path is not None:
-            found = CachedGraphs({module: _digest(module) for module in _modules()}, rows, graphs)
-            write_bytes(path, gzip.compress(msgspec.msgpack.encode(found), 3, mtime=0))
+            write_bytes(path, gzip.compress(msgspec.msgpack.encode(cached), 3, mtime=0))
 
 
 def path_of(function: Any, choices: Mapping[str, Sequence[Any]], size: Any) -> Path | None:
@@ -74,7 +66,8 @@ def path_of(function: Any, choices: Mapping[str, Sequence[Any]], size: Any) -> P
     given = repr((function.__defaults__, function.__kwdefaults__, list(choices.items())))
     if " at 0x" in given:  # an address says nothing of the object there
         return None
-    place = [module, function.__qualname__, code.co_firstlineno, given, as_sizes(size)]
+    texts = [(file, hashlib.sha256(Path(file).read_bytes()).hexdigest()) for file in modules]
+    place = [module, function.__qualname__, code.co_firstlineno, given, as_sizes(size), texts]
     versions = [*map(installed_version, PACKAGES), __version__, READERS, FORMAT_VERSION]
     return folder / f"{hashlib.sha256(repr([place, versions]).encode()).hexdigest()}.space.gz"
 
@@ -88,7 +81,3 @@ def _modules() -> list[str]:
         if file.endswith(".py") and not file.startswith(LIBRARIES) and os.path.isfile(file)
         and "site-packages" not in file and "dist-packages" not in file
     ]  # fmt: skip
-
-
-def _digest(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -29,11 +29,7 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 @dataclass(frozen=True)
 class FrontCandidate:
-    """A network of the front: its choices as integers and by name, its latency, its score.
-
-    `interval_ms` holds the latency with probability `coverage`; `in_domain`: for samples whether one is as
-    fast and one as slow.
-    """
+    """A network of the front; in `in_domain` for samples: whether one is as fast and one as slow."""
 
     arch: str
     candidate: tuple[int, ...]
@@ -76,8 +72,7 @@ class SearchResult(Result):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each network of the front: arch, latency_ms, low_ms, high_ms, in_domain, score, and
-        its choice at each position."""
+        """A row for each network of the front, with its bounds and its choice at each position."""
         rows = []
         for c in self.front:
             low, high = c.interval_ms or (None, None)
@@ -136,13 +131,17 @@ def search(
     scores.announce(most if method == EVOLUTIONARY else len(able))
     archive = Archive(latencies, scores, -1.0 if lower_is_better else 1.0)
     if method == EVOLUTIONARY:
-        _evolve_on(archive, able[0], most, limit, seed or 0)
+        evolve(archive, able[0], most, limit, seed or 0)
     else:
         archive.add(able)
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
-        raise none_scored(result)
+        raise AnswerIsNo(
+            f"{arg('objective')} gave no finite number for any of {unscored:,} candidates of "
+            f"{of_space.name}; expected one for some of them",
+            result.to_dict(),
+        )
     return replace(result, front=_whole_front(archive, of_space, loaded, limit))
 
 
@@ -168,15 +167,6 @@ def _begun(
     return EVOLUTIONARY, fastest(latencies)[None]
 
 
-def none_scored(result: SearchResult) -> AnswerIsNo:
-    """The error if no candidate has a score."""
-    return AnswerIsNo(
-        f"{arg('objective')} gave no finite number for any of {result.unscored:,} candidates of "
-        f"{result.space}; expected one for some of them",
-        result.to_dict(),
-    )
-
-
 def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:
     """The error if no candidate of a search or a ranking is within the time."""
     return AnswerIsNo(
@@ -189,10 +179,7 @@ def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:
 def _whole_front(
     archive: Archive, space: Space, model: Device, max_ms: float
 ) -> tuple[FrontCandidate, ...]:
-    """The front of all that were scored, with the model's answers for whole networks.
-
-    These may differ from the estimator's, so the front leaves out what is too slow or dominated by them.
-    """
+    """The front by the model's answers for whole networks, which may differ from the estimator's."""
     numbers = archive.front()
     rows = np.array([archive.rows[n] for n in numbers], int).reshape(-1, len(space.positions))
     whole = answers(archive.estimator, space, model, rows)
@@ -213,10 +200,9 @@ def _whole_front(
 
 
 def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Positions of the candidates that no other dominates, by latency: none is faster with as high a score.
+    """Positions of the candidates that no other dominates, by latency; the first of equal ones.
 
-    `latencies`: (n,), small is good; `scores`: (n,), large is good; a NaN in either is left out. Of
-    several with the same latency and score the first stays.
+    `latencies`: (n,), small is good; `scores`: (n,), large is good; a NaN in either is left out.
     """
     known = np.flatnonzero(~(np.isnan(latencies) | np.isnan(scores)))
     order = known[np.lexsort((known, -scores[known], latencies[known]))]
@@ -289,37 +275,29 @@ DRAWN = 16  # candidates drawn for each one of the first generation
 TRIES = 200  # draws, before fewer candidates than wanted have to do
 
 
-def _evolve_on(archive: Archive, fast: np.ndarray, count: int, max_ms: float, seed: int) -> None:
-    """`evolve`, with the candidates that have a score from before; in the end all of them are in."""
-    space = archive.objective.space
+def evolve(archive: Archive, fast: np.ndarray, count: int, max_ms: float, seed: int) -> None:
+    """Score `count` candidates: some over all latencies, then neighbors of the front.
+
+    `fast`: a candidate within the time. Those with a score from before are free, and all are taken.
+    """
+    random, space = np.random.default_rng(seed), archive.objective.space
     rows = space.parse(sorted(archive.objective.known))
     rows = rows[archive.estimator.latency(rows) <= max_ms] if len(rows) else rows
     archive.free = {row.tobytes() for row in rows}
     archive.new = count - len(archive.free)
-    evolve(archive, fast, count, max_ms, np.random.default_rng(seed))
-    archive.add(rows)
-
-
-def evolve(
-    archive: Archive, fast: np.ndarray, count: int, max_ms: float, random: np.random.Generator
-) -> None:
-    """Score `count` candidates of at most `max_ms`: some over all latencies, then neighbors of the front.
-
-    `fast`: a candidate within the time.
-    """
     new = _spread(archive, fast, math.ceil(SPREAD * count), max_ms, random)
     while len(new) and not archive.is_full:
         archive.add(new)
         climb(archive, count, max_ms)
         left = count - len(archive)
         new = _spread(archive, fast, math.ceil(SPREAD * left), max_ms, random)
+    archive.add(rows)
 
 
 def climb(archive: Archive, count: int, max_ms: float) -> None:
-    """Score neighbors of the front, one choice apart, until all have a score or `count` candidates have.
+    """Score neighbors of the front, one choice apart, until there is none or `count` are scored.
 
-    A linear fit to the scores so far puts those first that are likely to have the highest score, or the
-    highest above the front.
+    A linear fit to the scores puts those first that are likely to be highest, or highest above the front.
     """
     grid, estimator = archive.estimator.grid, archive.estimator
     while len(archive) < count and not archive.is_full and (best := archive.front()):
@@ -364,8 +342,7 @@ def _spread(
 ) -> np.ndarray:
     """Candidates within the time, spread evenly over the latencies.
 
-    A latency costs nothing, so many are drawn: at random, and between those and the fast one, because
-    random ones alone lie close together in the middle.
+    Many are drawn, at random and from there toward the fast one: random ones lie close together.
     """
     latency, grid = archive.estimator.latency, archive.estimator.grid
     wanted = DRAWN * count

@@ -23,14 +23,13 @@ import numpy as np
 
 from lolat.device.predicting import as_whole
 from lolat.errors import InputError
-from lolat.graph import Graph, GraphBuilder
+from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
-from lolat.graph.layers import Layers
 from lolat.io.progress import Progress
 from lolat.io.tables import Table as Cells
 from lolat.nas.cost_prior import Pieces, of_tables
 from lolat.nas.decomposition import Decomposer, Decomposition, Networks
-from lolat.nas.tables import Part, Table, totals
+from lolat.nas.tables import Part, Table, chain, totals
 from lolat.units import shortened
 
 MOST_INDEX = 2**63 - 1
@@ -42,10 +41,7 @@ Row = Sequence[int] | np.ndarray  # the integers of one candidate
 
 @dataclass(frozen=True)
 class Grid:
-    """All rows of integers from 0 to below `sizes`, in the order of an odometer: the last runs fastest.
-
-    InputError if there is no position, or a position without a choice.
-    """
+    """All rows of integers from 0 to below `sizes`, the last position running fastest."""
 
     sizes: tuple[int, ...]
 
@@ -73,10 +69,7 @@ class Grid:
         return self.size
 
     def decode(self, indices: Any) -> np.ndarray:
-        """(n, positions) integers of the candidates with these indices, (n,) from 0 to below `size`.
-
-        InputError for an index outside, and if an int64 cannot index the space.
-        """
+        """(n, positions) integers of candidates by (n,) index; InputError for an index outside."""
         size = self.countable()
         rest = np.asarray(indices)
         if rest.ndim != 1 or rest.dtype.kind not in "iu" or ((rest < 0) | (rest >= size)).any():
@@ -98,10 +91,7 @@ class Grid:
         return np.indices(self.sizes[-count:], self.dtype).reshape(count, -1)
 
     def between(self, start: int, stop: int) -> np.ndarray:
-        """`decode` of all indices from `start` to before `stop`, as columns in memory: far faster.
-
-        Only the last positions differ from one row to the next.
-        """
+        """`decode` of all indices from `start` to before `stop`, far faster: most positions stay."""
         count, length = self._last.shape
         above = np.arange(start // length, -(-stop // length))
         columns = np.empty((len(self.sizes), len(above), length), self.dtype)
@@ -111,10 +101,7 @@ class Grid:
         return columns.reshape(len(self.sizes), -1)[:, begin : begin + stop - start].T
 
     def checked(self, candidates: Any) -> np.ndarray:
-        """Candidates as an array (n, positions) of integers, each within its position's choices.
-
-        InputError otherwise; it names the first wrong row.
-        """
+        """Candidates as an array (n, positions) of integers; InputError names the first wrong row."""
         rows = np.asarray(candidates)
         self.require_shape(rows)
         outside = (rows < 0) | (rows >= np.asarray(self.sizes))
@@ -258,11 +245,7 @@ class Space:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A text that changes with the choices and with their networks.
-
-        Scores and samples of a space with another fingerprint belong to other networks. It is a hash of
-        the choices, and of ACTS, INP, FLOPs and weights of the first and the last candidate.
-        """
+        """A hash of the choices, and of ACTS, INP, FLOPs and weights of the first and last candidate."""
         choices = [(p.name, [_plain(value) for value in p.choices]) for p in self.positions]
         ends = [[0] * len(self.grid.sizes), [n - 1 for n in self.grid.sizes]]
         sums = totals([self.network(row) for row in ends], 1, self.name)[:, :4]
@@ -333,21 +316,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return value
     return getattr(value, "__name__", str(value))
-
-
-def chain(parts: Sequence[Part], values: Sequence[Any], name: str) -> Graph:
-    """A network from parts in a chain with these values, one per position."""
-    builder = GraphBuilder(name)
-    x: int | None = None
-    for part in parts:
-        chosen = [values[p] for p in part.positions]
-        shape = part.input_shape(chosen)
-        if x is None:
-            x = builder.input(shape)
-        elif builder.tensors[x].shape != shape:
-            raise InputError(
-                f"part {part.name!r} of {name!r} says that it reads {shape}; the part before it "
-                f"writes {builder.tensors[x].shape}"
-            )
-        x = part.write(Layers(builder, part.name), x, *chosen)
-    return builder.build([] if x is None else [x])

@@ -9,7 +9,7 @@ is a sum along a chain of parts with one tensor in and out, and a maximum inside
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -58,29 +58,34 @@ class Part:
     shape: tuple[int, ...] | Callable[..., tuple[int, ...]]
     write: Callable[..., int]
 
-    def input_shape(self, values: Sequence[Any]) -> tuple[int, ...]:
-        """The shape of its input for these values of its choices."""
-        return self.shape(*values) if callable(self.shape) else self.shape
-
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
     ) -> Table:
         """Its counts; `choices`: the values at each of its positions; `first`, `last` of the chain."""
         return FragmentTable(self, tuple(map(tuple, choices)), first, last)
 
-    def graph(self, values: Sequence[Any]) -> Graph:
-        """The part alone, for these values of its choices."""
-        builder = GraphBuilder(self.name)
-        x = builder.input(self.input_shape(values))
-        return builder.build([self.write(Layers(builder, self.name), x, *values)])
+
+def chain(parts: Sequence[Part], values: Sequence[Any] | Mapping[int, Any], name: str) -> Graph:
+    """A network from parts in a chain with these values, one per position."""
+    builder = GraphBuilder(name)
+    x: int | None = None
+    for part in parts:
+        chosen = [values[p] for p in part.positions]
+        shape = part.shape(*chosen) if callable(part.shape) else part.shape
+        if x is None:
+            x = builder.input(shape)
+        elif builder.tensors[x].shape != shape:
+            raise InputError(
+                f"part {part.name!r} of {name!r} says that it reads {shape}; the part before it "
+                f"writes {builder.tensors[x].shape}"
+            )
+        x = part.write(Layers(builder, part.name), x, *chosen)
+    return builder.build([] if x is None else [x])
 
 
 @dataclass(frozen=True)
 class FragmentTable:
-    """The table of a `Part`: a small graph is built and counted for each combination.
-
-    Its `border` is that of the whole network: the input of the `first` part, the output of the `last`.
-    """
+    """The table of a `Part`: a graph is built and counted for each combination."""
 
     part: Part
     choices: tuple[tuple[Any, ...], ...]
@@ -95,7 +100,8 @@ class FragmentTable:
     @cached_property
     def _graphs(self) -> list[Graph]:
         """The part alone, for each combination."""
-        return [self.part.graph(values) for values in itertools.product(*self.choices)]
+        each = (dict(zip(self.positions, v, strict=True)) for v in itertools.product(*self.choices))
+        return [chain([self.part], values, self.part.name) for values in each]
 
     def at(self, batch_size: int) -> np.ndarray:
         """See `Table`."""
@@ -157,10 +163,7 @@ class CellTable:
 
 
 def along(into: Sequence[int], positions: Sequence[int], table: np.ndarray) -> np.ndarray:
-    """A table by choice at `positions`, with an axis for each position of `into`.
-
-    The axis has length 1 if the table does not depend on the position. Further axes stay the last ones.
-    """
+    """A table by choice at `positions`, with an axis for each of `into`; further axes stay last."""
     padded = np.expand_dims(table, tuple(range(len(positions), len(into))))
     return np.moveaxis(padded, range(len(positions)), [into.index(p) for p in positions])
 

@@ -60,10 +60,7 @@ def _attribute(spec: str, argument: str, expected: str) -> Any:
 
 @contextlib.contextmanager
 def user_code(action: str, expected: str) -> Iterator[None]:
-    """Run code of the user: prints go to stderr, an exception that is not LoLat's becomes an InputError.
-
-    The message says the `action` and what is `expected`.
-    """
+    """Run code of the user: prints go to stderr, its exceptions become an InputError."""
     with stdout_to_stderr():
         try:
             yield
@@ -79,26 +76,17 @@ OF_A_CANDIDATE = ("arch", "candidate", "choices")
 
 
 def parameters(function: Callable[..., Any], whole_space: bool = False) -> list[str]:
-    """The names among OF_A_CANDIDATE of a function's parameters.
-
-    `whole_space`: whether it may have none, and one parameter for many candidates at once. InputError for
-    other parameters.
-    """
+    """The names among OF_A_CANDIDATE of a function's parameters; InputError if it needs one."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # a function in C, which Python does not know
         return []
     named = [p for p in signature.parameters if p in OF_A_CANDIDATE]
-    try:
-        if not named and not whole_space:
-            raise TypeError("none of the names that are expected")
-        signature.bind(*([] if named else [None]), **dict.fromkeys(named))
-    except TypeError as error:
-        many = ", or by another name ((n, positions) integers, for n numbers)" * whole_space
+    if not named and not whole_space:
         raise InputError(
-            f"{arg('value' if whole_space else 'objective')} has the parameters {signature} ({error}); "
-            f"expected one: name it arch (the text), candidate (the integers) or choices (a dict){many}"
-        ) from None
+            f"{arg('objective')} has the parameters {signature}; expected one: name it arch (the text), "
+            "candidate (the integers) or choices (a dict)"
+        )
     return named
 
 
@@ -181,10 +169,7 @@ class Objective:
             self.progress.start("scoring", total)
 
     def score(self, row: np.ndarray) -> float:
-        """The score of a candidate, NaN if there is none.
-
-        InputError if the function fails or returns no number; an infinity is NaN.
-        """
+        """The score of a candidate, NaN if there is none; InputError if the function fails."""
         arch = self.space.arch(row)
         if self.rows is None:
             if arch not in self.known:

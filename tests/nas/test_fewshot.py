@@ -89,20 +89,6 @@ def test_whole_milliseconds_count_as_rounded() -> None:
     assert (outlying(found[0], rows, rounded, step=1.0) == 1.0).all()
 
 
-@pytest.mark.parametrize(
-    ("count", "device", "least"),
-    [(3, everything, 0.75), (100, layered, 0.97)],
-)
-def test_few_samples_rank_and_many_tell(count: int, device: Device, least: float) -> None:
-    some = some_layers if device is layered else some_cells
-    assumptions = ASSUMED["fbnet"][:1] if device is layered else ASSUMED["nasbench201"]
-    found = explain(assumptions, *exact(some(count, seed=2), device))
-    rows, times = exact(some(300, seed=9), device)
-    answer = predicted(found, rows)
-    assert spearmanr(answer, times)[0] > least
-    assert count < 100 or np.median(np.abs(answer / times - 1.0)) < 0.03
-
-
 def test_the_most_probable_costs_are_those_of_a_general_minimizer() -> None:
     """The same posterior, written anew, minimized by scipy without our derivatives."""
     pieces, noise = ASSUMED["nasbench201"][0], 0.12

@@ -84,27 +84,6 @@ def test_fbnets_of_the_paper(known: dict[str, Space]) -> None:
     np.testing.assert_allclose(space.counts(rows)[1, COLUMNS.index("weights")], 5.5e6, rtol=0.01)
 
 
-def test_a_layer_of_fbnet_by_hand(known: dict[str, Space]) -> None:
-    space = known["fbnet"]
-    skips = np.full((1, 22), 8)
-    base = space.counts(skips)[0]
-    row = skips.copy()
-    row[0, 2] = fbnet.CHOICES.index("k5_e1_g2")  # 24 channels at 56x56, where skip is nothing
-    added = dict(zip(COLUMNS, map(int, space.counts(row)[0] - base), strict=True))
-    positions = 56 * 56
-    assert added["flops"] == positions * (2 * 24 * 12 + 25 * 24)
-    assert added["groups"] == 2 * 2
-    assert added["acts"] == added["inp"] == 3 * positions * 24
-    # norm, relu; transpose; norm, relu; norm; add
-    assert added["traffic"] == positions * 24 * (6 * 2 + 3)
-    assert added["ops"] == added["serial"] == 3 + 6 + 1
-    row = skips.copy()
-    row[0, 1] = fbnet.CHOICES.index("k3_e6")  # 16 to 24 channels, /2: skip is a 1x1 convolution
-    added = dict(zip(COLUMNS, map(int, space.counts(row)[0] - base), strict=True))
-    wide = 112 * 112 * 16 * 96 + positions * 96 * (9 + 24)
-    assert added["flops"] == wide - positions * 16 * 24
-
-
 def test_another_image_size() -> None:
     large, usual = fbnet.space(size=448), fbnet.space()
     assert (large.name, usual.name) == ("fbnet-448", "fbnet")

@@ -72,11 +72,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """A space of such networks.
-
-    `size`: pixels along an edge of the image; `top`: channels of the last 1x1 convolution; `stages`: as
-    STAGES.
-    """
+    """A space of such networks; `top`: channels of the last convolution; `stages`: as STAGES."""
 
     name: str
     size: int

@@ -57,10 +57,7 @@ def write(row: Row) -> str:
 
 
 def space(classes: int = CLASSES, size: int = SIZE) -> Space:
-    """The 15,625 networks; `classes`: 10, or 100 and 120 with other data.
-
-    `size`: pixels along an edge of the image; the name of another one says it: nasbench201-64.
-    """
+    """The 15,625 networks; images of another size are in the space's name: nasbench201-64."""
     parts = [Part("stem", (), (1, size, size, 3), _stem)]
     side = size
     for stage, channels in enumerate(CHANNELS):
@@ -171,10 +168,7 @@ def _often(rows: np.ndarray, live: np.ndarray, operations: Sequence[int]) -> np.
 
 
 def needed(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """((networks, 6), (networks,)) which edges the cell's output needs; whether it needs the input.
-
-    An edge is needed where it is not `none` and leads to the output; what it begins from may be zero.
-    """
+    """((networks, 6), (networks,)) which edges the cell's output needs; whether it needs the input."""
     open_ = rows != _NONE
     leads = np.zeros((len(rows), _LAST + 1), dtype=bool)
     leads[:, _LAST] = True
