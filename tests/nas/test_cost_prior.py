@@ -10,12 +10,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.nas import Space
 from lolat.nas.cost_prior import DEPTHWISE, MACS, OPS, TRAFFIC, WEIGHTS, Pieces, of_tables, work
 from lolat.nas.spaces import SPACES, fbnet, nasbench201
-from tests.nas.few_devices import (
-    EDGES,
-    folded_edges,
-    needed_edges,
-    some_cells,
-)
+from tests.nas.few_devices import EDGES, folded_edges, needed_edges, some_cells
 from tests.nas.test_decomposition import CHAIN, chain
 from tests.nas.test_space import small
 

@@ -86,9 +86,7 @@ def test_the_best_by_a_value_of_ones_own(
     assert result.within == len(able)
 
 
-def test_a_value_may_be_of_one_candidate_as_an_objective(
-    tmp_path: Path,
-) -> None:
+def test_a_value_may_be_of_one_candidate_as_an_objective(tmp_path: Path) -> None:
     """And the device a file's path."""
     desk, among = tmp_path / "desk.json", tmp_path / "among.csv"
     desk.write_text(json.dumps(synthetic.document()))

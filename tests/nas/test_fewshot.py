@@ -23,14 +23,7 @@ from lolat.nas.cost_prior import FREEDOM, Explanation, explain, outlying
 from lolat.nas.fewshot import Samples, from_model, read_samples, rounding
 from lolat.nas.spaces import SPACES, nasbench201
 from tests import synthetic
-from tests.nas.few_devices import (
-    FIXED,
-    PHONE,
-    everything,
-    layered,
-    some_cells,
-    some_layers,
-)
+from tests.nas.few_devices import FIXED, PHONE, everything, layered, some_cells, some_layers
 from tests.nas.test_decomposition import CHAIN, chain
 from tests.nas.test_space import small
 

@@ -124,49 +124,25 @@ def fbnet(blocks: Sequence[str]) -> nn.Module:
     return nn.Sequential(*layers).eval()
 
 
-def by_eight(channels: float) -> int:
-    """make_divisible of MobileNet."""
-    found = max(8, int(channels + 4) // 8 * 8)
-    return found + 8 if found < 0.9 * channels else found
-
-
-class Gate(nn.Module):
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        reduced = by_eight(channels // 4)
-        self.gate = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, reduced, 1), nn.ReLU(),
-            nn.Conv2d(reduced, channels, 1), nn.Hardsigmoid(),
-        )  # fmt: skip
-
-    def forward(self, x: Any) -> Any:
-        return x * self.gate(x)
-
-
 def once_for_all(stages: Sequence[tuple[int, Sequence[tuple[int, float]]]]) -> nn.Module:
-    """A subnet of OFAMobileNetV3: for each stage its width, and (kernel, expansion) of its layers."""
-    layers: list[nn.Module] = [cbr(3, 16, 3, 2, act=nn.Hardswish)]
-    layers.append(Residual(nn.Sequential(cbr(16, 16, 3, 1, 16), cbr(16, 16, 1, act=None))))
-    kinds = ((2, nn.ReLU, False), (2, nn.ReLU, True), (2, nn.Hardswish, False),
-             (1, nn.Hardswish, True), (2, nn.Hardswish, True))  # fmt: skip
+    """OFAMobileNetV3's subnet of torchvision's blocks; by stage its width, (kernel, expansion) of layers."""
+    from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
+
+    settings = [InvertedResidualConfig(16, 3, 16, 16, False, "RE", 1, 1, 1.0)]
+    kinds = ((2, "RE", False), (2, "RE", True), (2, "HS", False), (1, "HS", True), (2, "HS", True))
     inside = 16
     for (width, chosen), (first, act, gate) in zip(stages, kinds, strict=True):
         for index, (kernel, expansion) in enumerate(chosen):
-            stride = 1 if index else first
-            middle = by_eight(round(inside * expansion))
-            body = [
-                cbr(inside, middle, 1, act=act),
-                cbr(middle, middle, kernel, stride, middle, act),
-            ]
-            body += [nn.Sequential(Gate(middle))] if gate else []
-            block = nn.Sequential(*body, cbr(middle, width, 1, act=None))
-            layers.append(Residual(block) if stride == 1 and inside == width else block)
+            middle, stride = round(inside * expansion), 1 if index else first
+            settings.append(
+                InvertedResidualConfig(inside, kernel, middle, width, gate, act, stride, 1, 1.0)
+            )
             inside = width
-    layers += [
-        cbr(inside, 960, 1, act=nn.Hardswish), nn.AdaptiveAvgPool2d(1),
-        nn.Conv2d(960, 1280, 1, bias=False), nn.Hardswish(), nn.Flatten(), nn.Linear(1280, 1000),
-    ]  # fmt: skip
-    return nn.Sequential(*layers).eval()
+    network = MobileNetV3(settings, last_channel=1280)
+    last = nn.Conv2d(960, 1280, 1, bias=False)
+    head = (nn.Unflatten(1, (960, 1, 1)), last, nn.Hardswish(), nn.Flatten(), nn.Linear(1280, 1000))
+    network.classifier = nn.Sequential(*head)
+    return network.eval()
 
 
 def without_weights(make: Any, *given: Any) -> nn.Module:

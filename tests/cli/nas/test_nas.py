@@ -170,14 +170,6 @@ def test_a_wrong_call_is_refused_before_a_network_is_built(
     assert "never (searched.py, line " in str(said)
 
 
-def test_the_answer_is_no(lolat: Command, model: Path, here: Path) -> None:
-    ask = ("nas", "search", "fbnet", model, "--objective", "searched:score", "--max-ms", "0.001")
-    found = lolat(*ask, "--json")
-    answer = json.loads(found.out)
-    assert (found.code, answer["scored"], answer["front"]) == (3, 0, [])
-    assert answer["fastest_ms"] > 0.001
-
-
 # ---- score
 
 
