@@ -125,7 +125,7 @@ def fbnet(blocks: Sequence[str]) -> nn.Module:
 
 
 def once_for_all(stages: Sequence[tuple[int, Sequence[tuple[int, float]]]]) -> nn.Module:
-    """OFAMobileNetV3's subnet of torchvision's blocks; by stage its width, (kernel, expansion) of layers."""
+    """OFAMobileNetV3's subnet: the width of each stage, and (kernel, expansion) of its layers."""
     from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
 
     settings = [InvertedResidualConfig(16, 3, 16, 16, False, "RE", 1, 1, 1.0)]
