@@ -1,4 +1,4 @@
-"""Architecture search: one command per job."""
+"""The commands of architecture search: `lolat nas fit`, `search` and `score`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.nas:fit", "A space's latency from ten measured networks."),
-    "search": ("lolat.cli.nas:search", "The front of latency and of your score."),
+    "search": ("lolat.cli.nas:search", "The Pareto front of latency and of your score."),
     "score": ("lolat.cli.nas:score", "The latencies of a whole space, or of a table."),
 }
-"""Each command: where it is, and its purpose in a few words."""
+"""Command -> its function, and its purpose in a few words."""
 
 
 @click.group(cls=common.LazyGroup, table=COMMANDS, no_args_is_help=False)
@@ -37,12 +37,9 @@ def nas() -> None:
     """
 
 
-# ---- `lolat nas fit`: a search space's latency on a new device from a few measured networks.
-
-
 @dataclass(frozen=True)
 class NasFit:
-    """A space's model; `typical_error`: half of all its networks should be within it, relative."""
+    """A space's model; `typical_error`: the relative error that half of its networks keep to."""
 
     output: str
     space: str
@@ -88,9 +85,6 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     common.answer("nas-fit", answer, as_json, lines)
 
 
-# ---- `lolat nas search`: the front of latency, from a model, and of a score, from the user.
-
-
 @common.command(
     "lolat nas search nasbench201 epyc-2t --objective scores.csv --max-ms 15",
     "lolat nas search fbnet local --objective package.module:score --output front.csv",
@@ -105,8 +99,8 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
 )  # fmt: skip
 @common.max_ms_option(more="Only candidates within it.")
 @common.option("--candidates", type=common.WHOLE, metavar="N",
-               help="How many the callable scores, 200 if not given: all of a space of no more, else the "
-               "search is evolutionary.")  # fmt: skip
+               help="How many the callable scores, 200 if not given; in a larger space the search is "
+               "evolutionary.")  # fmt: skip
 @common.seed_option(default=None, show_default=False)
 @common.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
 @common.batch_option(default=1, show_default=True)
@@ -124,7 +118,7 @@ def search(
     seed: int | None, lower_is_better: bool, batch_size: int, precision: str | None, launch: str | None,
     output: Path | None, accuracy: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """The fastest candidates of SPACE at each score, and the best at each latency, on MODEL's device."""
+    """Find the fastest candidates of SPACE at each score, the best at each latency, on MODEL's device."""
     from lolat.io.tables import is_table
     from lolat.nas.search import search as search_space
     from lolat.nas.user_code import find_space
@@ -148,7 +142,7 @@ def search(
 
 
 def _opened(model: str, precision: str | None, launch: str | None) -> Model:
-    """The model, run so; InputError where it knows samples alone and another way is asked for."""
+    """The model in a precision and launch; InputError for one that knows samples alone."""
     from lolat.cli.predict import opened
     from lolat.nas.fewshot import samples_only
 
@@ -163,7 +157,7 @@ OUTSIDE = "*"
 
 
 def front_lines(result: SearchResult) -> Iterator[str]:
-    """The front as people read it."""
+    """Lines that show the front."""
     yield from _heading(result)
     if not result.front:
         return
@@ -176,7 +170,7 @@ def front_lines(result: SearchResult) -> Iterator[str]:
     ]  # fmt: skip
     yield from table_lines(["latency", sure, "", "score", "candidate"], cells, left={2, 4})
     if any(c.in_domain is False for c in result.front):
-        yield f"{OUTSIDE} outside what was measured (docs/explanation/intervals.md)"
+        yield f"{OUTSIDE} extrapolating: outside the measured range (docs/explanation/intervals.md)"
 
 
 def _heading(result: SearchResult | Ranking) -> Iterator[str]:
@@ -184,14 +178,11 @@ def _heading(result: SearchResult | Ranking) -> Iterator[str]:
 
 
 def _named(candidate: FrontCandidate | BestCandidate) -> str:
-    """A candidate as people read it: its text, or its choices where that has only their numbers."""
+    """A candidate's text, or its choices if the text has only their numbers."""
     numbers, choices = candidate.arch.split("-"), candidate.choices
     if len(numbers) != len(choices) or not all(n.isdigit() for n in numbers):
         return candidate.arch
     return plain(" ".join(f"{name}={choice}" for name, choice in choices.items()))
-
-
-# ---- `lolat nas score`: all candidates of a space, or those of a table.
 
 
 @common.command(
@@ -225,7 +216,7 @@ def score(
     best: int | None, value: str | None, batch_size: int,
     precision: str | None, launch: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Score all candidates of SPACE, or those of ARCHS, on MODEL's device, and list the best."""
+    """Write the latencies of all candidates of SPACE, or of ARCHS, on MODEL's device; list the best."""
     from lolat.nas.enumeration import rank
 
     with common.json_of_no("nas-score", as_json), common.progress() as bar:
@@ -240,7 +231,7 @@ LISTED = 20  # of the best
 
 
 def best_lines(result: Ranking) -> Iterator[str]:
-    """The best as people read them."""
+    """Lines that show the best."""
     from lolat.report.prediction import MOST_NOTES, note_lines
 
     yield from _heading(result)

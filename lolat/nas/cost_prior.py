@@ -117,7 +117,7 @@ def relative(terms: np.ndarray, average: np.ndarray) -> np.ndarray:
 
 MOST_PIECES = 3000  # their covariance is a matrix of as many rows
 _CHOICE, _FIXED = 0.2, 0.5
-"""How far costs may be from the formula (logarithm): all with one choice at a position; the fixed part."""
+"""Deviation of a cost's logarithm from the formula: all with one choice at a position; the fixed part."""
 
 Shares = Mapping[tuple[int, ...], np.ndarray]
 """Positions -> (choices ..., TERMS)."""
@@ -126,7 +126,7 @@ Shares = Mapping[tuple[int, ...], np.ndarray]
 def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
     """Assumptions on a space that has none of its own; InputError for more than MOST_PIECES.
 
-    A piece is a combination of choices of a table, or what it has beyond a piece for each of its choices.
+    A piece is a combination of choices of a table, in the second beyond a piece of each choice alone.
     """
     parts, fixed = _shares(tables)
     alone = dict(parts)
@@ -168,8 +168,8 @@ def _shares(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray],
     """(shares, (TERMS,) the fixed part) that add up to the counts, none below 0.
 
     The tables of a function's networks are changes, which may be negative. So a table goes into one that
-    has all its positions; and what a table has whatever its own choices are goes into the one that shares
-    most positions with it, until the fixed part is left.
+    has all its positions; and its minimum over its own choices goes into the one that shares most positions
+    with it, until the fixed part is left.
     """
     left: dict[tuple[int, ...], np.ndarray] = {}
     for table in sorted(tables, key=lambda t: -len(t.positions)):

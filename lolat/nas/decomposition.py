@@ -43,7 +43,7 @@ Row = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Decomposition:
-    """How the networks of a function were split into tables.
+    """The split of a function's networks into tables.
 
     `together`: names of the positions of each table of several; `checked`: whole networks that were
     compared with their sums; `deviation`: the largest one, relative to the network's total of the count

@@ -107,8 +107,7 @@ def search(
     such as a loss. `accuracy`: a CSV file to which each score of a function is added at once, and which a
     later search reads; with more `candidates` it scores only as many as are missing.
 
-    Raises AnswerIsNo if no candidate is within the time, or none has a score; InputError for a wrong
-    argument.
+    Raises AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
     shown = progress or Progress()
     loaded = model if isinstance(model, Device) else load(model)

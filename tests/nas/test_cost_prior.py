@@ -1,4 +1,4 @@
-"""What the pieces of a space cost, and their derivatives."""
+"""The costs of a space's pieces, and their derivatives."""
 
 from __future__ import annotations
 

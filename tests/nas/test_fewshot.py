@@ -83,7 +83,7 @@ def test_whole_milliseconds_count_as_rounded() -> None:
 
 
 def test_the_most_probable_costs_are_those_of_a_general_minimizer() -> None:
-    """The same posterior, written anew, minimized by scipy without our derivatives."""
+    """The oracle is scipy's minimum of the posterior, written anew without our derivatives."""
     pieces, noise = ASSUMED["nasbench201"][0], 0.12
     rows, times = exact(some_cells(8, seed=10))
     times *= np.exp(noise * np.random.default_rng(3).standard_normal(8))
@@ -169,7 +169,7 @@ def test_few_samples_and_absurd_ones_are_warned_of() -> None:
 
 @pytest.mark.parametrize("make", [SPACES["fbnet"], SPACES["fbnet-cifar"], small])
 def test_ten_samples_rank_the_networks_that_the_space_builds(make: Callable[[], Space]) -> None:
-    """With the formula of inference as the truth; `small` has no assumptions of its own."""
+    """The truth is the formula of inference; `small` has no assumptions of its own."""
     space, model = make(), load("epyc-2t")
     estimator = nas.estimator(space, model)
     rows = space.sample(500, seed=9)

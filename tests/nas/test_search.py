@@ -35,7 +35,7 @@ PAIRS = st.lists(st.tuples(VALUES, VALUES), max_size=40)
 
 
 def undominated(pairs: list[tuple[float, float]]) -> list[int]:
-    """By brute force: no other is as good in both and better in one, or the same and earlier."""
+    """Brute force: no other is as good in both and better in one, or the same and earlier."""
     able = [i for i, (latency, score) in enumerate(pairs) if latency == latency and score == score]
 
     def beats(j: int, i: int) -> bool:
@@ -99,7 +99,7 @@ WORTH = np.array([0.0, 1.0, 3.0, 4.0, 1.5])
 
 
 def smooth(candidate: tuple[int, ...]) -> float:
-    """Of a cell: two pairs of edges go together."""
+    """A score of cells in which two pairs of edges go together."""
     straight = WORTH[list(candidate)]
     return float(straight.sum() + min(straight[0], straight[2]) + min(straight[2], straight[5]))
 

@@ -13,4 +13,4 @@ SPACES: dict[str, Callable[[], Space]] = {
     "fbnet-cifar": fbnet.cifar,
     "ofa": ofa.space,
 }
-"""By the name that the command line takes."""
+"""Name on the command line -> a function that makes the space."""

@@ -4,13 +4,11 @@
     112x112x16   1 layer, 16           28x28x32   4 layers, 64, /2    7x7x184    1 layer, 352
     112x112x16   4 layers, 24, /2      14x14x64   4 layers, 112       7x7x352    conv 1x1, 1984; pool; dense
 
-A block is an inverted residual of expansion 1, 3 or 6 and kernel 3 or 5, with its 1x1 convolutions in two
-groups and a channel shuffle where "g2" says so; "skip" is the input itself, and a 1x1 convolution where
-the layer changes the channels or the resolution, as in the authors' code. A network is written as a digit
-for each layer, 7818488874147327324245, in the order of CHOICES: that of HW-NAS-Bench (Li et al., ICLR 2021)
-and HELP (Lee et al., NeurIPS 2021).
-
-Their measurements are of other networks, for CIFAR's 32x32 pixels: a space of its own, `fbnet-cifar`.
+A block is an inverted residual of expansion 1, 3 or 6 and kernel 3 or 5; "g2" has its 1x1 convolutions in
+two groups and a channel shuffle; "skip" is the input itself, or a 1x1 convolution if the layer changes the
+channels or the resolution, as in the authors' code. A network's text is a digit for each layer,
+7818488874147327324245, in the order of CHOICES: that of HW-NAS-Bench (Li et al., ICLR 2021) and HELP (Lee
+et al., NeurIPS 2021). These measured other networks, for CIFAR's 32x32 pixels: the space `fbnet-cifar`.
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ IMAGENET = Form("fbnet", 224, 1000, 1984, 2, STAGES)
 CIFAR = Form(
     "fbnet-cifar", 32, 100, 1504, 1, tuple((c, n, 1 if i == 1 else s) for i, (c, n, s) in enumerate(STAGES))
 )  # fmt: skip
-"""With strides and head as in HW-NAS-Bench."""
+"""The networks that HW-NAS-Bench and HELP measured."""
 
 
 def space(classes: int = IMAGENET.classes, size: int = IMAGENET.size) -> Space:
@@ -147,16 +145,16 @@ def _head(top: int, classes: int, layers: Layers, x: int) -> int:
 
 # ---- The prior knowledge of a fit to a few measured networks.
 #
-# A piece is a block in a layer; its counts are those of the space's own tables, except where runtimes do
-# otherwise: a shuffle is two reshapes and a transposition, twice, which are started and move nothing, and a
-# 1x1 convolution with a stride reads only the positions that it keeps.
+# A piece is a block in a layer; its counts are those of the space's own tables, with two exceptions: a
+# shuffle is two reshapes and a transposition, twice, which are started and move nothing; a 1x1 convolution
+# with a stride reads only the positions that it keeps.
 
 SHUFFLE_OPS = 6.0
 ACCESSES = 6.0  # in stem and head, of an element that a convolution writes
 _SKIP = CHOICES.index("skip")
 _SHUFFLED = [i for i, (*_, divided) in enumerate(BLOCKS.values()) if divided > 1]
 
-# How far costs may be from the formula (logarithm): all blocks of a kind, of a stage, of a kind in a
+# Deviation of a cost's logarithm from the formula: all blocks of a kind, of a stage, of a kind in a
 # stage, and the stem and head.
 _KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
 

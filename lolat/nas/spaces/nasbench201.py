@@ -7,7 +7,7 @@ runs it: "none" multiplies by zero and is executed, "skip_connect" is the tensor
     |nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|none~2|
 
 It has four nodes; node 0 is its input, node 3 its output. Between two `+` stand the edges into one node,
-each as operation~(node where the edge begins).
+each as operation~(node at its beginning).
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ _SPREAD = {_NONE: 0.7, _SKIP: 0.5, _CONV1: 0.5, _CONV3: 0.5, _POOL: 0.7}
 OTHER_SPREAD = 0.5
 # Most runtimes execute everything; compilers for phones remove what the output does not need.
 _REMOVED = 0.2
-# A network whose output is a constant costs next to nothing where the compiler finds that.
+# A network whose output is a constant costs next to nothing if the compiler finds that.
 _CONSTANT = 0.05
 
 _ALL_RUN = (_NONE, _CONV1, _CONV3, _POOL)  # `none` multiplies by zero, `skip_connect` is free
@@ -180,10 +180,10 @@ def needed(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def folded(rows: np.ndarray) -> np.ndarray:
     """(networks, 6) convolutions that are executed although the output does not need them.
 
-    Where a convolution alone makes a node's value and `none` takes it on, the multiplication by zero
-    is folded into the convolution's weights, and the convolution stays. A compiler keeps one such
-    zero for the output, that of node 2 before that of node 1. (Seen on `pixel3` of HELP's tables: it
-    explains all but 13 of the networks that take longer there than what they need.)
+    If a convolution alone makes a node's value and `none` takes it on, the multiplication by zero is
+    folded into the convolution's weights, and the convolution stays. A compiler keeps one such zero for the
+    output, that of node 2 before that of node 1. (Seen on `pixel3` of HELP's tables, for all but 13 of the
+    networks that take longer than the needed operations.)
     """
     none, convolution = rows == _NONE, np.isin(rows, (_CONV1, _CONV3))
     first, second, between, _, first_out, second_out = range(len(EDGES))
@@ -200,12 +200,12 @@ def folded(rows: np.ndarray) -> np.ndarray:
 
 
 def _all_run(rows: np.ndarray) -> np.ndarray:
-    """How often each of _ALL_RUN is executed if every operation is."""
+    """(networks, 1 + 4) executions of each of _ALL_RUN, if every operation is executed."""
     return _often(rows, np.ones_like(rows, dtype=bool), _ALL_RUN)
 
 
 def _needed_run(rows: np.ndarray) -> np.ndarray:
-    """How often each of _NEEDED_RUN is executed if only those that the output needs or folded ones are."""
+    """(networks, 1 + 4) executions of each of _NEEDED_RUN, if only needed and folded ones are."""
     live, whole = needed(rows)
     counts = _often(rows, live | folded(rows), _NEEDED_RUN)
     return np.where(whole[:, None], counts, _CONSTANT * counts)

@@ -104,5 +104,5 @@ def _layer(
 def _optional_layer(
     stage: Stage, index: int, layers: Layers, x: int, resolution: int, depth: int, *chosen: int
 ) -> int:
-    """Layer number `index`, or nothing where the stage is not so deep."""
+    """Layer number `index`, or nothing if the stage is not so deep."""
     return x if index >= depth else _layer(stage, 1, layers, x, resolution, *chosen)
