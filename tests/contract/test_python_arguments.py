@@ -60,7 +60,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "nas.search": (lolat.nas.search, {**FEW, "model": "rtx-4090-amp"}),
     "nas.search, a table": (lolat.nas.search, {"space": "nasbench201", "model": "cells.json",
                                                "objective": "scores.csv"}),
-    "nas.score": (lolat.nas.score, {"space": "nasbench201", "model": "cells.json", "output": "all.csv",
+    "nas.rank": (lolat.nas.rank, {"space": "nasbench201", "model": "cells.json", "output": "all.csv",
                                     "among": "archs.csv"}),
 }  # fmt: skip
 
