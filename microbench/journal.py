@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from lolat.errors import InputError, arg
-from lolat.io.paths import near
-from lolat.io.writing import not_written, shown_path
+from lolat.io.paths import near, shown_path
+from lolat.io.writing import not_written
 
 OLDEST_S = 24 * 3600.0
 fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None

@@ -27,10 +27,9 @@ from lolat.fitting.reading import (
     refined_document,
 )
 from lolat.hardware.sheets import NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
-from lolat.io.paths import find_model, list_models
+from lolat.io.paths import AnyPath, find_model, list_models
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import is_table, read_table
-from lolat.io.writing import AnyPath
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
 from lolat.tables.timed import (

@@ -13,8 +13,7 @@ from statistics import median
 from typing import Any
 
 from lolat.api.model import Model
-from lolat.device.file import SECTIONS, read, write
-from lolat.device.state import LIMIT
+from lolat.device.file import LIMIT, SECTIONS, read, write
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
 from lolat.fitting.measured_gpu import with_operations

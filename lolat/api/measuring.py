@@ -19,9 +19,9 @@ from lolat.api.comparing import (
     predictions,
     summary,
 )
-from lolat.device.intervals import noise_floor
+from lolat.device.file import limit_of, write_check
+from lolat.device.intervals import noise_level
 from lolat.device.running import mode_of
-from lolat.device.state import limit_of, write_check
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.fitting.points import Point
@@ -294,7 +294,11 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
     )
     errors = figures(predicted, times)
     taken_out = None if ratio is None else figures(ratio * predicted, times)
-    limit, floor, error = limit_of(model.document), noise_floor(model.document), errors["median"]
+    limit, floor, error = (
+        limit_of(model.document),
+        noise_level(model.document, "floor"),
+        errors["median"],
+    )
     outside = sum(r.in_domain is False for r in rows) / len(rows)
     return Evaluation(
         model=model.name,

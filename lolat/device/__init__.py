@@ -19,9 +19,9 @@ from lolat.io.results import Result, dict_of
 
 if TYPE_CHECKING:
     from lolat.device.domain import Domain
+    from lolat.device.file import State
     from lolat.device.prediction import Prediction
     from lolat.device.predictors.formula import Formula
-    from lolat.device.state import State
     from lolat.graph import Graph
     from lolat.graph.analysis import Analysis
 
@@ -83,7 +83,7 @@ class Device(Result):
     @cached_property
     def state(self) -> State | None:
         """How old it is and what its last check found; None of a model that was not learned here."""
-        from lolat.device.state import state_of
+        from lolat.device.file import state_of
 
         return state_of(self.document, self.source)
 

@@ -1,25 +1,29 @@
-"""The JSON model file of a device: what it must hold, read whole or refused, written whole or not at all.
+"""The JSON file of a device: its shape, reading, writing, sections, and the state file beside it.
 
-The sections, each of which may be missing: latencies of inference (`predictors`, `points` and more at the
-top), `training` that was measured, `epochs` of training, `spaces` with measured
-networks. A section is a struct of the room that uses it (`lolat.fitting`, `lolat.training`,
-`lolat.nas.fewshot`); here a file is only checked, and stays a plain dict: a later minor version may add
-keys anywhere, and they are kept.
+Sections, each optional: latencies of inference (`predictors`, `points` and others at the top), measured
+`training`, `epochs` of training, search `spaces`, language models (`llm`). The room that uses a section has
+its struct. Here a document is only checked and stays a dict, so that keys of a later minor version survive.
+
+`lolat doctor` and `lolat evaluate` write their last check into `desk.state.json` beside `desk.json`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from lolat.device.domain import Domain
+from lolat.device.intervals import noise_level
 from lolat.device.predictors import AdditiveCosts, Roofline, TrainingSteps, TwoRegime
-from lolat.errors import InputError, ModelFileError, arg
+from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.counts import EXTRAS
 from lolat.io.documents import (
     AtLeastOne,
@@ -31,21 +35,21 @@ from lolat.io.documents import (
     read_json,
     to_json,
 )
-from lolat.io.paths import near, shipped_folder
-from lolat.io.writing import AnyPath, shown_path, write_bytes
-from lolat.units import shortened
+from lolat.io.paths import STATE, AnyPath, near, shipped_folder, shown_path
+from lolat.io.writing import write_bytes
+from lolat.units import off, percent, plural, shortened
 
 SCHEMA = "lolat-model"
 FORMAT_VERSION = 1
 SECTIONS = ("training", "epochs", "spaces", "llm")
-"""The sections besides the latencies. `spaces` has a part for each space."""
+"""The sections besides the latencies of inference; `spaces` has a part for each space."""
 OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
 OF_LANGUAGE_MODELS = "operations of language models"
 PARTS = (OF_INFERENCE, OF_TRAINING, OF_LANGUAGE_MODELS)
-UNKNOWN = "unknown"  # a device that nobody has named
+UNKNOWN = "unknown"  # the name of an unnamed device
 
-# ---- What a model file must hold.
+# ---- The shape of a model file
 
 _MORE: list[Any] = [(name, Count | None, None) for name in EXTRAS]
 
@@ -70,7 +74,7 @@ class Point(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[m
 
 
 class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "training-steps"}):
-    """The formulas that this version knows; others may be there."""
+    """The predictors that this version knows; a file may have others."""
 
     two_regime: TwoRegime | UnsetType = UNSET
     extended: AdditiveCosts | UnsetType = UNSET
@@ -79,7 +83,7 @@ class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "
 
 
 class Noise(Struct):
-    """How steady the machine was, of latencies and of training; see `microbench.learn.noise_of`."""
+    """Noise of the machine, for latencies and for training; see `microbench.learn.noise_of`."""
 
     floor: NotNegative = 0.0
     quiet: Positive | UnsetType = UNSET
@@ -88,7 +92,7 @@ class Noise(Struct):
 
 
 class Sections(Struct, kw_only=True):
-    """A file without latencies of inference, and what any file may have besides."""
+    """The fields of every file; a file without latencies of inference has no others."""
 
     name: str
     device: str
@@ -110,10 +114,9 @@ class ModelFile(Sections, kw_only=True):
 
 
 def validate(document: Any, source: str) -> None:
-    """Raise ModelFileError unless `document`, as parsed from JSON, is a LoLat model of version 1.
+    """Raise ModelFileError unless `document`, parsed JSON, is a LoLat model of version 1.
 
-    `source` names where it came from and begins the message; it must be one line. The message goes
-    on with the expected value and its place. Nothing is changed or converted.
+    `source`: one line that begins the message, which goes on with the expected value and its place.
     """
     marks = document if isinstance(document, dict) else {}
     schema, version = marks.get("schema"), marks.get("version")
@@ -123,19 +126,16 @@ def validate(document: Any, source: str) -> None:
             f"LoLat model of version {FORMAT_VERSION}; make one: `lolat learn cpu`, `lolat fit TABLE.csv`",
             code="not-a-model",
         )
-    # A file that knows something else may lack latencies.
+    # A file of training, spaces or language models may lack latencies.
     is_without = "predictors" not in document and any(s in document for s in SECTIONS)
     converted(document, Sections if is_without else ModelFile, source)
 
 
-# ---- Reading and writing it.
+# ---- Reading and writing
 
 
 def read(path: AnyPath) -> dict[str, Any]:
-    """The document in the model file at `path`, parsed and checked by `validate`.
-
-    Raises ModelFileError, one line that names the path, for a file that cannot be read or is none.
-    """
+    """Parse and `validate` the model file at `path`. ModelFileError if it cannot be read or is none."""
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
     document: dict[str, Any] = read_json(path, "expected a LoLat model file", hint=hint)
     validate(document, shown_path(near(path)))
@@ -143,13 +143,13 @@ def read(path: AnyPath) -> dict[str, Any]:
 
 
 def write(path: AnyPath, document: dict[str, Any]) -> None:
-    """Check `document` and put it at `path` in one step; errors as of `validate` and `write_bytes`."""
+    """`validate` a document and write it whole or not at all; raises as these and `write_bytes` do."""
     source = shown_path(path)
     validate(document, source)
     write_bytes(path, to_json(document, source).encode("ascii"))
 
 
-# ---- Its sections: which a file knows, which it lacks, how one is added.
+# ---- Sections: which a file has, which it lacks, how one is added
 
 
 def knows(document: Mapping[str, Any]) -> list[str]:
@@ -162,8 +162,8 @@ def knows(document: Mapping[str, Any]) -> list[str]:
 
 
 def answers_for(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a model file is asked for: "language models", "networks", "training", "spaces"; "layers" of one
-    that was fitted to single layers of 2018.
+    """The questions that a model file answers: "language models", "networks", "training", "spaces", or
+    "layers" if it was fitted to the single layers of 2018.
     """
     of_layers = isinstance(document["environment"].get("source"), Mapping)
     known = {
@@ -177,7 +177,7 @@ def answers_for(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileError:
-    """The error where a file lacks one of PARTS, or the space of the name `section`."""
+    """The error of a file that lacks a section: one of PARTS, or the space named `section`."""
     known = " and ".join(knows(document)) or "nothing yet"
     lacking = section if section in PARTS else f"networks of {section}"
     command = how_to_add(document, source, section)
@@ -185,9 +185,9 @@ def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileEr
 
 
 def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:
-    """The commands that add a section (see `lacks`) to a file."""
+    """The commands that add to a file a section that it `lacks`."""
     path, where = Path(source), document["environment"]
-    is_shipped = path.resolve().parent == shipped_folder().resolve()  # and stays as it is
+    is_shipped = path.resolve().parent == shipped_folder().resolve()  # which is never written to
     file = quote(path.name if is_shipped else source)
     if section == OF_LANGUAGE_MODELS:
         return (
@@ -205,7 +205,7 @@ def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:
 
 
 def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """A model file of a device that knows nothing yet."""
+    """A model file of a device, without sections."""
     return {
         "schema": SCHEMA,
         "version": FORMAT_VERSION,
@@ -216,14 +216,14 @@ def made(name: str, device: str, environment: Mapping[str, Any]) -> dict[str, An
 
 
 def put(path: AnyPath, sections: Mapping[str, Any], device: str | None = None) -> None:
-    """Write `sections` into the model file at `path`, which may be new; errors as of `merged`."""
+    """Write `sections` into the model file at `path`, new or not; raises as `merged` and `write` do."""
     write(path, merged(path, made(Path(path).stem, device or UNKNOWN, {}) | dict(sections)))
 
 
 def merged(path: AnyPath, new: dict[str, Any]) -> dict[str, Any]:
-    """A new document, with everything that the file at `path` knows and it does not.
+    """The document `new` with the sections of the file at `path` that it lacks.
 
-    InputError where the file is of another device, ModelFileError where something else stands there.
+    InputError if the file is of another device, ModelFileError if it is no model file.
     """
     if not Path(path).exists():
         return new
@@ -237,14 +237,14 @@ def merged(path: AnyPath, new: dict[str, Any]) -> dict[str, Any]:
         device, other = old["device"], new["device"]
     if spaces := {**old.get("spaces", {}), **new.get("spaces", {})}:
         document["spaces"] = spaces
-    # In brackets behind its name stands how a device was measured.
+    # The brackets behind a device's name say how it was measured.
     name, bracket, how = device.partition(" (")
     name = other.partition(" (")[0] if name == UNKNOWN else name
     return document | {"device": name + bracket + how}
 
 
 def _check_device(path: AnyPath, document: Mapping[str, Any], device: str) -> None:
-    """InputError where a file is of another device."""
+    """InputError if a file is of another device."""
     label, name, new = (
         str(text).partition(" (")[0].strip().casefold()
         for text in (document["device"], document["name"], device)
@@ -255,3 +255,122 @@ def _check_device(path: AnyPath, document: Mapping[str, Any], device: str) -> No
             f"give another {arg('output')}, or call it the same",
             code="other-device",
         )
+
+
+# ---- The state of a model that was measured on this machine
+
+LIMIT = 0.1
+"""The largest change of a machine's times, relative, at which its model still holds; see `limit_of`."""
+OLD = timedelta(days=1)
+"""The age, since it was learned or its last check, at which a model gets a remark."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of a model on its machine: `ratio`: new over learned time; `limit`: its largest distance
+    from 1.
+    """
+
+    by: Literal["doctor", "evaluate"]
+    date: str
+    ratio: Positive
+    limit: Positive
+
+    @property
+    def is_off(self) -> bool:
+        """True if the machine's times have changed by more than the limit."""
+        return off(self.ratio) > self.limit
+
+
+@dataclass(frozen=True)
+class State:
+    """The age of a model, in whole days, and its last check.
+
+    `remark`: both in words; null if the model was learned or held within a day.
+    """
+
+    learned: str
+    age_days: int
+    check: Check | None
+    remark: str | None
+
+
+def limit_of(document: Mapping[str, Any]) -> float:
+    """The largest distance from 1 of new over learned times: LIMIT, or the repeatability if larger."""
+    return max(LIMIT, noise_level(document, "repeatability") or 0.0)
+
+
+def state_of(document: Mapping[str, Any], source: str) -> State | None:
+    """The state of the model in the file `source`; None unless it was measured on this machine."""
+    learned = _learned_here(document, source)
+    if learned is None:
+        return None
+    check, remark = _read_check(source, learned), None
+    if check is None and _age(learned) >= OLD:
+        remark = f"learned {ago(learned)}, not checked since"
+    elif check is not None and (check.is_off or _age(check.date) >= OLD):
+        beyond = f", which is more than {percent(check.limit)} off" if check.is_off else ""
+        times = f"{check.ratio:.2f} times as long as learned{beyond}"
+        remark = f"learned {ago(learned)}, checked {ago(check.date)}: {times}"
+    return State(learned, _age(learned).days, check, remark)
+
+
+def write_check(
+    document: Mapping[str, Any], source: str, by: Literal["doctor", "evaluate"], ratio: float
+) -> None:
+    """Write a check beside the model, if it has a state and its folder can be written to."""
+    learned = _learned_here(document, source)
+    if learned is not None:
+        check = Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
+        stored = {"learned": learned, "check": msgspec.to_builtins(check)}
+        with contextlib.suppress(LolatError):
+            write_bytes(_state_file(source), to_json(stored).encode("ascii"))
+
+
+def _learned_here(document: Mapping[str, Any], source: str) -> str | None:
+    """The date of a model that was measured here; None if it is bundled or from published times."""
+    where, path = document["environment"], Path(source).resolve()
+    is_measured = where.get("device") in ("cpu", "gpu") and "source" not in where
+    is_here = path.is_file() and path.parent != shipped_folder().resolve()
+    return str(where["date"]) if is_measured and is_here and moment(where.get("date")) else None
+
+
+def _state_file(source: str) -> Path:
+    path = Path(source).resolve()
+    return path.with_name(path.name.removesuffix(".json") + STATE)
+
+
+def _read_check(source: str, learned: str) -> Check | None:
+    """The last check of the model in the file `source`, learned at this date; None if there is none."""
+    with contextlib.suppress(LolatError, msgspec.ValidationError, KeyError):
+        stored = read_json(_state_file(source), "expected a state")
+        return msgspec.convert(stored["check"], Check) if stored["learned"] == learned else None
+    return None
+
+
+def now() -> datetime:
+    """The time of this machine's clock."""
+    return datetime.now(UTC)
+
+
+def moment(date: Any) -> datetime | None:
+    """The date in a file, in UTC; None if it is none or has no time zone."""
+    try:
+        when = datetime.fromisoformat(date)
+    except (TypeError, ValueError):
+        return None
+    return when.astimezone(UTC) if when.tzinfo is not None else None
+
+
+def _age(date: str) -> timedelta:
+    """The time since a date; 0 for one in the future, from another clock."""
+    return max(now() - (moment(date) or now()), timedelta(0))
+
+
+def ago(date: str) -> str:
+    """The age of a date in words: 5 minutes ago, 3 days ago."""
+    age = _age(date)
+    minutes = int(age.total_seconds() / 60)
+    if minutes < 120:
+        return f"{plural(minutes, 'minute')} ago"
+    return f"{minutes // 60} hours ago" if age < timedelta(days=2) else f"{age.days} days ago"

@@ -1,6 +1,6 @@
-"""How sure a prediction is: conformal intervals from left-out points, narrower where more averages out.
+"""Intervals of predictions: conformal, from left-out points, narrower the more operations average out.
 
-What is promised, and what is not: docs/explanation/intervals.md.
+docs/explanation/intervals.md says what they promise.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
@@ -16,24 +16,24 @@ from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.io.documents import MOST, NotNegative, Number
 
-COVERAGE = 0.9  # of an interval, where nobody asks for another
-STEEPEST = 0.5  # errors of independent operations average out with the root of their number
-STEPS = 50  # exponents tried between no averaging out and that
-TAIL = 0.1  # of the points lie beyond either end of the range in which the scale changes
-LEAST_POINTS = 30  # fewer cannot tell how the error depends on anything
+COVERAGE = 0.9  # of an interval, by default
+STEEPEST = 0.5  # the exponent at which errors of operations are independent
+STEPS = 50  # exponents tried from 0 to STEEPEST
+TAIL = 0.1  # share of the points beyond either end of the range in which the scale changes
+LEAST_POINTS = 30  # of a scale that depends on the number of operations
 UNLIKE = 1.3
-"""Errors of blocks of other networks over those of predefined blocks left out, which have sisters among the
-rest. It and STEEP were chosen on the first half of the zoo (docs/results/index.md)."""
-STEEP = 4  # how late, as operations grow, the interval of a block becomes that of a network
-LARGEST = 100.0  # half an interval, as a logarithm: a factor that a float still holds
+"""Errors of blocks of other networks over those of left-out predefined blocks, whose kin stay in the fit.
+UNLIKE and STEEP were chosen on the development split of the zoo (docs/results/index.md)."""
+STEEP = 4  # exponent of the transition from a block's interval to a network's
+LARGEST = 100.0  # half width, as a logarithm: a factor that a float holds
 Operations = Annotated[float, msgspec.Meta(ge=1.0, le=MOST)]
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """How the errors of points depend on their number of operations n, in the model file.
+    """The scale of errors against the number of operations n, as a model file has it.
 
-    The scale is `s(n) = (n / sqrt(low * high)) ** -exponent`, with n clipped to `ops`, low .. high: it
-    never rises with n. `scores`: |residual| / s(n) of the points left out of the fit.
+    `s(n) = (n / sqrt(low * high)) ** -exponent`, with n clipped to `ops`, low .. high. `scores`:
+    |residual| / s(n) of points left out of the fit.
     """
 
     exponent: Annotated[float, msgspec.Meta(ge=0.0, le=STEEPEST)] = 0.0
@@ -41,16 +41,16 @@ class Interval(msgspec.Struct, frozen=True):
     scores: tuple[Number, ...] = ()
 
     def scale(self, ops: float) -> float:
-        """s(n) of something of `ops` operations."""
+        """s(n) for n = `ops`."""
         return math.exp(-self.exponent * float(_logarithms(ops, *self.ops)))
 
     @classmethod
     def fit(cls, residuals: np.ndarray, ops: np.ndarray) -> Self:
-        """The scale of (points,) `residuals`, log(measured / predicted), of blocks of `ops` operations.
+        """Fit the scale to (points,) `residuals`, log(measured / predicted), of blocks of `ops` operations.
 
-        One parameter: the exponent from 0 to STEEPEST that maximizes the likelihood of the residuals
-        as Laplace's, of spread proportional to s (its level cancels). The range is where all but TAIL
-        of the points lie on either side. Constant where there are fewer than LEAST_POINTS.
+        The exponent, 0 to STEEPEST, maximizes the likelihood of Laplace-distributed residuals whose spread
+        is proportional to s. The range leaves TAIL of the points beyond either end. Constant for fewer
+        than LEAST_POINTS.
         """
         ends = np.quantile(ops, (TAIL, 1.0 - TAIL), method="nearest")
         low, high = (max(float(end), 1.0) for end in ends)
@@ -60,10 +60,9 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Networks(msgspec.Struct, frozen=True):
-    """How far off predictions of left-out networks were, of `count` families, each left out whole.
+    """Errors of networks of `count` families, each family left out of the fit.
 
-    `ops`: nine tenths of them have more operations; `spread`: the root mean square of
-    log(measured / predicted).
+    `ops`: the lowest decile of their operations; `spread`: root mean square of log(measured / predicted).
     """
 
     ops: NotNegative
@@ -71,18 +70,18 @@ class Networks(msgspec.Struct, frozen=True):
     count: Annotated[int, msgspec.Meta(ge=2, le=2**63 - 1)]
 
     def half_width(self, coverage: float) -> float:
-        """Half the interval of another network, as a logarithm: that of Student's t, a family a degree of
-        freedom, as networks of one family are off together.
+        """Half width of another network's interval, a logarithm, by Student's t.
+
+        A family is one degree of freedom, because errors of networks of a family are alike.
         """
         return t_quantile(coverage, self.count) * self.spread
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far off a formula was on points left out of its fit: what its intervals are made of.
+    """Errors of a formula on points left out of its fit, from which intervals are made.
 
-    `residuals`: log(measured / predicted); `interval`: how they depend on operations; `networks`: those of
-    whole networks; `elsewhere`: what another host and another version of the framework add, a standard
-    deviation as a logarithm.
+    `residuals`: log(measured / predicted); `interval`: their scale; `networks`: errors of whole networks;
+    `elsewhere`: standard deviation, a logarithm, due to another host and version of the framework.
     """
 
     residuals: tuple[Number, ...] = ()
@@ -91,12 +90,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     elsewhere: NotNegative = 0.0
 
     def half_width(self, ops: float, coverage: float = COVERAGE, floor: float = 0.0) -> float:
-        """Half the width, as a logarithm, of the interval of something of `ops` operations.
+        """Half width, a logarithm, of the interval for `ops` operations.
 
-        It is that of blocks; where networks were left out, that of networks for so many operations and
-        more, and between that and UNLIKE times a block's for fewer. `floor`: the noise floor, relative;
-        nothing is known better than it can be measured. Raises InputError for a coverage that is not
-        between 0 and 1, and for one that the points cannot give.
+        Without left-out networks it is a block's. With them it goes from UNLIKE times a block's at one
+        operation to a network's at `networks.ops`. It is at least `floor`, the relative noise floor.
+        InputError for a coverage outside (0, 1) or too high for the number of points.
         """
         check_coverage(coverage)
         scale = self.interval or Interval(scores=self.residuals)
@@ -116,13 +114,12 @@ def half_width_if_known(
     coverage: float | None,
     ops: float,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Half the width of a prediction's interval, as a logarithm, and why there is none.
+    """(half width of the interval for `ops` operations, a logarithm; remarks on a missing interval).
 
-    `document`: the model file; `ops`: how many operations it is of. Where `coverage` is None and the points
-    cannot give the usual one, the half is None; a coverage that somebody asks for and the points cannot
-    give is an InputError.
+    `document`: the model file. Without a `coverage`, too few points for the default give None; with one,
+    InputError.
     """
-    floor = noise_floor(document) or 0.0
+    floor = noise_level(document, "floor") or 0.0
     wanted = COVERAGE if coverage is None else coverage
     try:
         return calibration.half_width(ops, wanted, floor), ()
@@ -133,11 +130,10 @@ def half_width_if_known(
 
 
 def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
-    """The conformal quantile of |residuals|: the ceil((n + 1) * coverage)-th smallest of n.
+    """The ceil((n + 1) * coverage)-th smallest of n |residuals| (or scores) of left-out points.
 
-    `residuals` (or scores) are of points left out of the fit. With it, exchangeable new points fall
-    inside with probability >= coverage (Vovk et al. 2005; scores divided by a scale: Lei et al. 2018).
-    Raises InputError when n points cannot give that coverage.
+    Exchangeable new points are within it with probability >= coverage (Vovk et al. 2005; scores divided by
+    a scale: Lei et al. 2018). InputError if n points cannot give that coverage.
     """
     check_coverage(coverage)
     n = len(residuals)
@@ -169,42 +165,36 @@ def check_coverage(coverage: float) -> None:
         )
 
 
-# ---- What a model file says of its machine.
+def noise_level(
+    document: Mapping[str, Any], kind: Literal["floor", "repeatability"]
+) -> float | None:
+    """The relative noise of the machine of a model file; None if the file has none.
 
-
-def noise_floor(document: Mapping[str, Any]) -> float | None:
-    """How far repeated measurements of a block disagree, relative; None where a file does not say."""
-    floor: float | None = document.get("noise", {}).get("floor")
-    return floor
-
-
-def repeatability_of(document: Mapping[str, Any]) -> float | None:
-    """The standard deviation of times of the same networks, minutes apart, relative (`microbench.doctor`);
-    None where a file does not say.
+    "floor": repeated times of a block; "repeatability": standard deviation of times of the same networks
+    some minutes apart (`microbench.doctor`).
     """
-    repeatability: float | None = document.get("noise", {}).get("repeatability")
-    return repeatability
+    level: float | None = document.get("noise", {}).get(kind)
+    return level
 
 
 def machine(document: Mapping[str, Any], coverage: float) -> float:
-    """Half of the interval, as a logarithm, of the machine's own speed; 0 where a file does not say."""
-    return math.log1p(repeatability_of(document) or 0.0) * normal_quantile(coverage)
+    """Half width, a logarithm, of the interval of the machine's own speed; 0 if it is not known."""
+    return math.log1p(noise_level(document, "repeatability") or 0.0) * normal_quantile(coverage)
 
 
 def normal_quantile(coverage: float) -> float:
-    """The standard normal distribution is so far from 0 at most, in a share `coverage` of all cases."""
-    from statistics import NormalDist  # a tenth of the time to import LoLat, needed here alone
+    """The |z| that a standard normal variable stays within, with probability `coverage`."""
+    from statistics import NormalDist  # late: a tenth of the time to import LoLat
 
     return NormalDist().inv_cdf((1.0 + coverage) / 2.0)
 
 
 @cache
 def t_quantile(coverage: float, freedom: int) -> float:
-    """Student's t with so many degrees of freedom is so far from 0 at most, in a share `coverage` of all
-    cases.
+    """The |t| that Student's t of `freedom` degrees stays within, with probability `coverage`.
 
-    The probability by its finite series (Abramowitz and Stegun 1964, 26.7.3 and 4), the quantile by
-    bisection; from 100 degrees on the normal one, which is less than 1 % narrower at 90 %.
+    By bisection of the finite series (Abramowitz and Stegun 1964, 26.7.3 and 4); from 100 degrees on the
+    normal quantile, less than 1 % narrower at 90 %.
     """
     if freedom >= 100:
         return normal_quantile(coverage)
@@ -224,18 +214,17 @@ def t_quantile(coverage: float, freedom: int) -> float:
     return math.sqrt(freedom) * math.tan(low)
 
 
-# ---- From a fit to what a model file says.
+# ---- Entries of a model file
 
 
 def interval_entry(
     residuals: np.ndarray, ops: np.ndarray, folds: Iterable[np.ndarray]
 ) -> dict[str, Any] | None:
-    """An Interval as the model file holds it: the scale and the scores of the points.
+    """The Interval for a model file; None if the scale is constant, as residuals are then the scores.
 
     `residuals`: (points,), log(measured / predicted) of left-out points; `ops`: (points,), operations;
-    `folds`: masks of the points that were fitted without the others. The scale of a score is fitted
-    without the other points of its fold, so that no point has a say in its own scale. None where the scale
-    is constant: then the residuals are the scores.
+    `folds`: masks of the points that stayed in each fit. A score's scale is fitted without its fold, so
+    that no point influences its own.
     """
     scale = Interval.fit(residuals, ops)
     if scale.exponent == 0.0:
@@ -250,16 +239,16 @@ def interval_entry(
 
 
 def network_entry(residuals: np.ndarray, ops: np.ndarray, families: int) -> dict[str, Any]:
-    """Networks as the model file holds them.
+    """The Networks for a model file.
 
-    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,); `families`: that they are of.
+    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,); `families`: their number.
     """
     spread = round(math.sqrt(float((residuals**2).mean())), 6)
     return as_dict(Networks(float(np.quantile(ops, TAIL)), spread, families))
 
 
 def as_dict(section: msgspec.Struct) -> dict[str, Any]:
-    """A struct as a model file holds it."""
+    """A struct as a model file has it."""
     document: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(section, order="deterministic")
     )
@@ -267,12 +256,12 @@ def as_dict(section: msgspec.Struct) -> dict[str, Any]:
 
 
 def _logarithms(ops: np.ndarray | float, low: float, high: float) -> np.ndarray:
-    """log of the clipped operations, 0 in the middle of the range."""
+    """Logarithms of the clipped operations, 0 in the middle of the range."""
     return np.log(np.clip(ops, low, high)) - 0.5 * math.log(low * high)
 
 
 def _exponent(residuals: np.ndarray, x: np.ndarray) -> float:
-    """The likeliest exponent; `x`: `_logarithms`. The smallest of those that are as likely."""
+    """The likeliest exponent, the smallest of equals; `x`: `_logarithms`."""
     tried = np.linspace(0.0, STEEPEST, STEPS + 1)
     size = np.maximum(np.abs(residuals), 1e-9)
     # -log likelihood / points with the best level: mean(log s) + log(mean(|r| / s)), log s = -b * x.

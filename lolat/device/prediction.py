@@ -15,8 +15,8 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
+from lolat.device.file import State
 from lolat.device.running import mode_of, mode_words
-from lolat.device.state import State
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS

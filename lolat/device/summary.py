@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.file import knows
-from lolat.device.intervals import noise_floor
+from lolat.device.file import State, ago, knows, moment
+from lolat.device.intervals import noise_level
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.rates import Rates, rates_of
 from lolat.device.running import mode_of
-from lolat.device.state import State, ago, moment
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.graph.modes import COMPILED
 from lolat.units import milliseconds, percent, plain
@@ -69,7 +68,7 @@ def summary_of(model: Device) -> ModelSummary:
         knows=knows(document),
         default=model.default or None,
         points=len(document.get("points", ())),
-        noise_floor=noise_floor(document),
+        noise_floor=noise_level(document, "floor"),
         environment=document["environment"],
         predictors=fitted,
         rates=rates_of(model),
@@ -100,7 +99,7 @@ def headline(model: Device) -> str:
     parts = [f"{plain(model.name)}: {plain(model.device)}", *framework_of(where)]
     if when := moment(where.get("date")):
         parts.append(f"learned {ago(where['date'])}, {when:%Y-%m-%d %H:%M} UTC")
-    floor = noise_floor(model.document)
+    floor = noise_level(model.document, "floor")
     if floor is not None:
         parts.append(f"noise {percent(floor)}")
     return " · ".join(parts)

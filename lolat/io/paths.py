@@ -12,14 +12,15 @@ import sys
 from pathlib import Path
 
 from lolat.errors import InputError, LolatError, ModelFileError
-from lolat.io.writing import shown_path
-from lolat.units import did_you_mean
+from lolat.units import did_you_mean, plain
+
+AnyPath = str | os.PathLike[str]
 
 LOCAL = "local"
 SHIPPED = "shipped"
 OFF = "off"
 STATE = ".state.json"
-"""The ending of a file with the time of the last check; see `lolat.device.state`."""
+"""The ending of a file with the time of the last check; see `lolat.device.file`."""
 
 _FEW = 10  # names in a message
 _LEARN = "`lolat learn cpu`"
@@ -87,7 +88,7 @@ def find_model(name: str) -> Path:
     raise ModelFileError(message, code="unknown-model", model=name, why=why)
 
 
-def called(path: str | os.PathLike[str]) -> str:
+def called(path: AnyPath) -> str:
     """The shortest name of a model file for a command: `local`, a name, or the path."""
     here = Path(path).resolve()
     for name in (LOCAL, here.stem):
@@ -97,12 +98,17 @@ def called(path: str | os.PathLike[str]) -> str:
     return near(path)
 
 
-def near(path: str | os.PathLike[str]) -> str:
+def near(path: AnyPath) -> str:
     """A path for people: relative if it is below the working directory."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except (OSError, ValueError):  # relative already, elsewhere, or the directory is gone
         return os.fspath(path)
+
+
+def shown_path(path: AnyPath) -> str:
+    """A path as a message names it: on one line."""
+    return plain(os.fsdecode(path)) or "''"
 
 
 def cache_folder() -> Path | None:

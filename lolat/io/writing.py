@@ -9,9 +9,7 @@ import stat
 from pathlib import Path
 
 from lolat.errors import InputError, LolatError, arg
-from lolat.units import plain
-
-AnyPath = str | os.PathLike[str]
+from lolat.io.paths import AnyPath, shown_path
 
 _MISTAKES = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
@@ -66,11 +64,6 @@ def write_text(path: AnyPath, text: str) -> None:
             file.write(text.encode())
     except OSError as error:
         raise not_written(error, shown_path(path)) from None
-
-
-def shown_path(path: AnyPath) -> str:
-    """A path on one line, for messages."""
-    return plain(os.fsdecode(path)) or "''"
 
 
 def reason_of(error: Exception) -> str:

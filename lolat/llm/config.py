@@ -17,7 +17,7 @@ import msgspec
 
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import read_json
-from lolat.io.writing import shown_path
+from lolat.io.paths import shown_path
 from lolat.llm.decoder import Decoder, Layers
 from lolat.llm.quantization import KEYS, Stays, dtypes_of, unquantized_parts
 from lolat.units import did_you_mean, one_line, plain, shortened

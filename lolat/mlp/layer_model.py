@@ -13,8 +13,9 @@ import numpy as np
 
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import Number, Positive, read_json, to_json
+from lolat.io.paths import shown_path
 from lolat.io.tables import LONGEST_MS, SHORTEST_MS
-from lolat.io.writing import shown_path, write_bytes
+from lolat.io.writing import write_bytes
 from lolat.mlp.recipes import RECIPES, Device, data_sheets, key
 from lolat.mlp.table import COLUMNS, TIME, LayerTable, mapped
 from lolat.units import one_line, plain

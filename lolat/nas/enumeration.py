@@ -14,10 +14,11 @@ from msgspec import UNSET, UnsetType
 from lolat.device import Device, load
 from lolat.device.intervals import COVERAGE
 from lolat.errors import InputError, arg
+from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
 from lolat.io.tables import read_table, to_csv
-from lolat.io.writing import AnyPath, check_file, write_bytes
+from lolat.io.writing import check_file, write_bytes
 from lolat.nas.estimators import DECODED, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel, answers, estimator
 from lolat.nas.search import none_within

@@ -21,9 +21,10 @@ from lolat.device.intervals import COVERAGE
 from lolat.device.predicting import as_whole
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import converted
+from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.tables import read_table
-from lolat.io.writing import AnyPath, check_file
+from lolat.io.writing import check_file
 from lolat.nas.cost_prior import FREEDOM, Explanation, Pieces, explain, outlying, spreads
 from lolat.nas.estimators import LatencyEstimator, by_formula
 from lolat.nas.space import Space

@@ -15,9 +15,10 @@ from msgspec import UNSET, UnsetType
 
 from lolat.device import Device, load
 from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.results import Result
-from lolat.io.writing import AnyPath, check_file
+from lolat.io.writing import check_file
 from lolat.nas.estimators import LatencyEstimator
 from lolat.nas.fewshot import answers, estimator
 from lolat.nas.space import Grid, Space

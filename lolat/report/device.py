@@ -14,8 +14,7 @@ from lolat.device.intervals import (
     COVERAGE,
     half_width_if_known,
     machine,
-    noise_floor,
-    repeatability_of,
+    noise_level,
 )
 from lolat.device.predictors.additive import AdditiveCosts
 from lolat.device.predictors.formula import CONSTANT
@@ -130,7 +129,10 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
 def _errors(model: Device) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
     document = model.document
-    errors, floor = document["predictors"][model.default].get("error", {}), noise_floor(document)
+    errors, floor = (
+        document["predictors"][model.default].get("error", {}),
+        noise_level(document, "floor"),
+    )
     fitted_on = document["environment"].get("held", {})
     of_networks = bool(fitted_on.get("networks")) and not fitted_on.get("operations")
     for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
@@ -147,7 +149,7 @@ def _errors(model: Device) -> Iterator[str]:
             f"{percent(COVERAGE)} interval of a network of {OPERATIONS} operations like the measured ones: "
             f"{times_off:.2f} times either way"
         )
-    repeated = repeatability_of(document)
+    repeated = noise_level(document, "repeatability")
     times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
     if floor is not None:
         yield f"this machine: blocks measured again differ by {percent(floor)}{times}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from lolat.device import Device
 from lolat.device.domain import fit_again
-from lolat.device.state import LIMIT
+from lolat.device.file import LIMIT
 from lolat.device.summary import headline
 from lolat.report.tables import table_lines
 from lolat.units import milliseconds, percent, plain

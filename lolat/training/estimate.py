@@ -25,7 +25,7 @@ import numpy as np
 from lolat.device import Device
 from lolat.device.domain import MOSTLY_SHARE, NEGLIGIBLE_SHARE, Extrapolation, widened
 from lolat.device.file import OF_TRAINING, how_to_add
-from lolat.device.intervals import Calibration, conformal_quantile, noise_floor
+from lolat.device.intervals import Calibration, conformal_quantile, noise_level
 from lolat.device.predicting import of_its_source, other_framework, tables_extrapolation
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.roofline import (
@@ -224,7 +224,7 @@ class EstimatedTraining(Training):
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
         steps, _ = self._steps(graph, batch_size)
-        floor = noise_floor(self.document) or 0.0
+        floor = noise_level(self.document, "floor") or 0.0
         half = self.calibration.half_width(len(graph.operations), coverage, floor)
         wider = UNMEASURED if self.estimated else 1.0
         half = widened(half * wider, self._extrapolation(graph, batch_size))

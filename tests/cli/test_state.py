@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lolat.device import state
+from lolat.device import file as state
 from microbench.environment import Difference
 from tests import synthetic
 from tests.cli.commands import Command, Measuring, one_line

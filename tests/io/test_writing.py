@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from lolat.errors import InputError, LolatError
-from lolat.io.writing import check_file, shown_path, write_bytes, write_text
+from lolat.io.paths import shown_path
+from lolat.io.writing import check_file, write_bytes, write_text
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lolat.api.model import Model, load
-from lolat.device import state
+from lolat.device import file as state
 from lolat.device.summary import headline
 from lolat.report import device
 from tests import synthetic

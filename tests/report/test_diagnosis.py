@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lolat.api.measuring import Diagnosis, diagnosis
 from lolat.api.model import Model
-from lolat.device.state import LIMIT
+from lolat.device.file import LIMIT
 from lolat.report.evaluation import doctor_lines
 from lolat.units import off
 from microbench.check import Measured, NetworkAgain
