@@ -1,7 +1,6 @@
 """A device: its file, its predictors, and the latency of a network on it.
 
-Modules that only networks need are imported with the first network, so that an answer from counts comes
-fast in a new process.
+Modules that only networks need are imported with the first network: a new process answers from counts fast.
 """
 
 from __future__ import annotations
@@ -11,9 +10,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from lolat.device.from_counts import MOST_OF_A_COUNT, latencies_ms
 from lolat.device.from_counts import plan as plan_of
-from lolat.device.predictors import from_dict
+from lolat.device.predictors import PREDICTORS, Roofline
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.results import Result, dict_of
 
@@ -30,7 +31,7 @@ _NUMBERS = frozenset([int, float])
 
 
 class Device(Result):
-    """A device as its file knows it: it predicts the latency of networks that were read.
+    """A device profile: predicts the latency of networks that were read.
 
     `label`: the path or name that it was loaded by, as a command takes it; `source`: its file.
     """
@@ -42,14 +43,14 @@ class Device(Result):
         self.name: str = document["name"]
         self.device: str = document["device"]
         self.predictors: dict[str, Formula] = {
-            name: formula
+            name: msgspec.convert(entry, PREDICTORS[name])
             for name, entry in document.get("predictors", {}).items()
-            if (formula := from_dict(name, entry)) is not None
+            if name in PREDICTORS
         }
         self.default: str = document.get("default", "")
-        self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # of `predict_counts`
-        self._in_mode: dict[Any, Self] = {}  # of `run_as`
-        self.asked_precision: str | None = None  # of `run_as`
+        self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # for `predict_counts`
+        self._in_mode: dict[Any, Self] = {}  # for `run_as`
+        self.asked_precision: str | None = None  # by `run_as`
         self.asked_launch: str | None = None
         if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
@@ -57,23 +58,23 @@ class Device(Result):
                 f"{', '.join(sorted(self.predictors)) or 'none of them'}); get a newer LoLat"
             )
 
-    # ---- What its file says
+    # ---- Its file
 
     def words(self) -> str:
-        """The device, when and with what it was learned, and how far off its default formula is."""
+        """The device, the date and framework of its measurements, the error of its default formula."""
         from lolat.device.summary import words_of
 
         return words_of(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """What the file says of its device, without its points: a `lolat.device.summary.ModelSummary`."""
+        """The file without its points, as a `lolat.device.summary.ModelSummary`."""
         from lolat.device.summary import summary_of
 
         return dict_of(summary_of(self))
 
     @property
     def inference(self) -> Mapping[str, Any]:
-        """The file, which has latencies of inference; ModelFileError that says what adds them where not."""
+        """The file, with latencies of inference; ModelFileError, with the remedy, if it has none."""
         if "predictors" not in self.document:
             from lolat.device.file import OF_INFERENCE, lacks
 
@@ -82,24 +83,22 @@ class Device(Result):
 
     @cached_property
     def state(self) -> State | None:
-        """How old it is and what its last check found; None of a model that was not learned here."""
+        """Its age and its last check; None if the device was learned on another machine."""
         from lolat.device.file import state_of
 
         return state_of(self.document, self.source)
 
     @cached_property
     def domain(self) -> Domain:
-        """Where its points lie."""
-        from msgspec import convert
-
+        """The range of the measurements that its predictors were fitted to."""
         from lolat.device.domain import Domain
 
-        return convert(self.inference["domain"], Domain)
+        return msgspec.convert(self.inference["domain"], Domain)
 
     def predictor(self, name: str | None = None) -> Formula:
         """A predictor by name, or the default one.
 
-        InputError for an unknown name, ModelFileError where the model knows no latencies of inference.
+        InputError for an unknown name, ModelFileError if the file has no latencies of inference.
         """
         _ = self.inference
         chosen = self.predictors.get(self.default if name is None else name)
@@ -110,12 +109,14 @@ class Device(Result):
         return chosen
 
     def run_as(self, precision: str | None = None, launch: str | None = None) -> Self:
-        """The same device, running networks in another way.
+        """The device in another execution mode.
 
-        `precision`: fp32, tf32, amp, fp16 or bf16; a GPU that was not measured in it answers by its data
-        sheet, with a wider interval. `launch`: eager, compiled or graph. None: as it was measured.
-        InputError for what the device does not have or nothing tells.
+        `precision`: fp32, tf32, amp, fp16 or bf16; a GPU that was not measured in it is predicted from its
+        data sheet, with a wider interval. `launch`: eager, compiled or graph. None: as measured. InputError
+        for a mode that the device lacks or that cannot be predicted.
         """
+        if precision is launch is None:
+            return self
         from lolat.device.running import run_as
 
         if (precision, launch) not in self._in_mode:
@@ -123,13 +124,16 @@ class Device(Result):
         return self._in_mode[precision, launch]
 
     def _as_written(self, network: Graph | Analysis) -> Self:
-        """The device in the precision of a network that is in half itself, as after `module.half()`; as it
-        is for all others. InputError where another precision was asked for.
+        """The device in the precision of a network in half precision (`module.half()`), else itself.
+
+        InputError if another precision was asked for.
         """
-        from lolat.device import running
+        if Roofline.name not in self.predictors:
+            return self
+        from lolat.device.running import as_written
         from lolat.graph.analysis import analyze
 
-        return running.as_written(self, analyze(network).graph)
+        return as_written(self, analyze(network).graph)
 
     # ---- The latency of a network
 
@@ -150,9 +154,9 @@ class Device(Result):
         max_ms: float | None = None,
         sure: bool = False,
     ) -> Prediction:
-        """Latency of one forward pass of a network that was read; see `lolat.api.model.Model.predict`.
+        """Predict one forward pass of a network that was read; see `lolat.api.model.Model.predict`.
 
-        Raises InputError for a batch size, predictor or coverage that cannot be.
+        InputError for an invalid batch size, predictor or coverage.
         """
         from lolat.device.predicting import predict_read
 
@@ -170,11 +174,11 @@ class Device(Result):
         ops: Numbers = None,
         predictor: str | None = None,
     ) -> Any:
-        """Latency in ms from counts: numbers in, a float out; arrays (broadcast) in, an array out.
+        """Latency in ms from counts: numbers give a float, arrays (broadcast) an array.
 
-        With only the first three the two-regime formula answers, with all six the default; some of
-        the others is an InputError. The default answers by its form that is fitted on the six counts. A
-        number must be finite and not negative; in an array a NaN gives a NaN.
+        Three counts are answered by the two-regime formula, all six by the default one's form that is
+        fitted on six counts; any other number of counts is an InputError. A number must be finite and not
+        negative; a NaN in an array gives a NaN.
         """
         key = (traffic is None, weights is None, ops is None, predictor)
         plan = self._plans.get(key)
@@ -193,15 +197,16 @@ class Device(Result):
         return latencies_ms(formula, values)
 
     def check(self, predictor: str | None, coverage: float | None) -> None:
-        """InputError for what the model cannot answer, before a framework starts to read a network."""
+        """InputError for an unknown predictor or an impossible coverage, before a network is read."""
         formula = self.predictor(predictor)
         if coverage is not None:
             formula.half_width(1.0, coverage)
 
 
 def load(path: str | os.PathLike[str]) -> Device:
-    """Load a device: a JSON file, "local" or the name of a bundled one. ModelFileError where there is none
-    or the file is damaged.
+    """Load a device: a JSON file, "local" or the name of a bundled one.
+
+    ModelFileError if there is none or the file is damaged.
     """
     from lolat.device.file import read
     from lolat.io.paths import find_model

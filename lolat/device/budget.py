@@ -1,52 +1,44 @@
-"""Limits of time: the most that stays within one, and whether a prediction does, for pull requests.
+"""The widest network, the largest input or the largest batch that stays within a time.
 
-The widest network, the largest input, the largest batch are found by `last_within`, each tried by
-predicting it: the answer stays within the budget, and its next larger neighbor does not.
+`last_within` finds it by predicting networks: the answer stays within the budget, the next larger does not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Annotated
-
-import msgspec
-from msgspec import UNSET
 
 from lolat.device import Device
 from lolat.device.attribution import AtSize
-from lolat.device.predicting import check_budget, end_ms, last_within
-from lolat.device.prediction import Prediction
+from lolat.device.predicting import check_budget, last_within
+from lolat.device.prediction import Prediction, end_ms
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
 from lolat.graph.modes import GRAPH
 from lolat.graph.width import NOTE, widened, widths
-from lolat.io.documents import converted, read_json
 from lolat.io.results import Result, of
-from lolat.units import byte_size, milliseconds, percent, plain
+from lolat.units import byte_size, milliseconds
 
 VARY = ("width", "resolution", "batch")
 MOST_BATCH = 65536
 MOST_WIDTH = 8
 MOST_SIDE = 2048
-WIDTH_STEPS = 100  # of the width is a step: channels are rounded more coarsely than that anyway
+WIDTH_STEPS = 100  # steps from 0 to the own width: channels are rounded more coarsely
 
 
 def value_words(vary: str, value: float) -> str:
-    """A value of the width, resolution or batch in words: "width x0.75", "192 px", "batch 8"."""
+    """The words for a width, resolution or batch: "width x0.75", "192 px", "batch 8"."""
     words = {"width": f"width x{value:g}", "resolution": f"{value:g} px"}
     return words.get(vary, f"batch {value:.0f}")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One value of the width, resolution or batch, and the prediction of the network at it."""
+    """A width, resolution or batch, and the prediction at it."""
 
     KEYS = ("value", *of("prediction", "latency_ms", "interval_ms"))
 
@@ -56,12 +48,11 @@ class Step:
 
 @dataclass(frozen=True, repr=False)
 class BudgetAnswer(Result):
-    """`best.value` is the largest width, resolution or batch that stays within the budget.
+    """The largest width, resolution or batch within a time, `best.value`, in JSON `answer`.
 
-    `next` is the next larger value, which does not; None at the largest that is tried, and where
-    the network cannot be read at it. `channels`: of a width, each count now and then.
-    In JSON `answer` is that value; it is null where none stays within the budget (exit code 3), and `next`
-    is the smallest then.
+    `next`: the next larger one, beyond it; None at the largest that is tried, or if the network cannot be
+    read at it. `channels`: pairs of channel counts, now and at that width. If none stays within the time
+    (exit code 3), `answer` is null in JSON and `next` is the smallest.
     """
 
     KEYS = (
@@ -81,29 +72,28 @@ class BudgetAnswer(Result):
 
     @property
     def answer(self) -> float | None:
-        """The largest value within the budget; null in JSON where the answer is no."""
+        """The largest value within the budget; null in JSON if there is none."""
         return self.best.value
 
     @property
     def latency_ms(self) -> float | None:
-        """The latency at it, as `answer`."""
+        """The latency at that value."""
         return self.best.prediction.latency_ms
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Those of the prediction, and how exact the counts are of a network at another width."""
+        """The warnings of the prediction, and a note on counts at another width."""
         return (*self.best.prediction.warnings, *[NOTE] * (self.vary == "width"))
 
     def words(self) -> str:
-        """The value that stays within the time, and its latency."""
+        """The largest value within the time, and its latency."""
         value = value_words(self.vary, self.best.value)
         return f"{value} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
 
 
 Values = tuple[float, float, int, Callable[[int], tuple[Graph, int]]]
-"""The network's own value; the values to try: a unit times 1, 2 ... so many; the network of the i-th value,
-and its batch size.
-"""
+"""(the network's own value, the unit of the values, their number, a function from i to the network of i
+units and its batch size)."""
 
 
 def budget(
@@ -117,10 +107,9 @@ def budget(
     sure: bool = False,
     at_size: AtSize | None = None,
 ) -> BudgetAnswer:
-    """The largest `vary` ("width", "resolution" or "batch") within `max_ms`, and within the device's memory
-    where that is known; see `Model.budget`.
+    """Find the largest `vary` ("width", "resolution" or "batch") within `max_ms` and the device's memory.
 
-    `at_size` reads the network again at another resolution.
+    `at_size` reads the network at another resolution. See `Model.budget`.
     """
     check_budget(max_ms)
     network = analyze(network).graph
@@ -128,11 +117,11 @@ def budget(
 
     @functools.cache
     def step(i: int) -> Step | None:
-        """The i-th value and its prediction; None where there is no network of it."""
+        """The i-th value and its prediction; None if it has no network."""
         value = round(i * unit, 2) if vary == "width" else int(i * unit)
         try:
             return Step(value, model.predict(*network_of(i), predictor, coverage))
-        except MissingPackageError:  # no answer about the network
+        except MissingPackageError:
             raise
         except InputError:
             return None
@@ -159,11 +148,11 @@ def budget(
 
 
 def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) -> Values:
-    """The widths, resolutions or batch sizes to try; InputError where the network has no others."""
+    """The widths, resolutions or batch sizes to try; InputError if the network has no others."""
     if vary == "batch":
         return batch_size, 1, MOST_BATCH, lambda n: (network, n)
     if vary == "width":
-        widened(network, 1.0)  # InputError where no channel count is free
+        widened(network, 1.0)  # InputError if no channel count may change
         most, unit = MOST_WIDTH * WIDTH_STEPS, 1 / WIDTH_STEPS
         return 1.0, unit, most, lambda i: (widened(network, i / WIDTH_STEPS), batch_size)
     if vary != "resolution":
@@ -184,7 +173,7 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
 
 
 def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
-    """The error where not even the smallest value stays within the budget, or fits into the memory."""
+    """The error if not even the smallest value stays within the budget, or fits in memory."""
     nothing = dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain"))
     document = {**answer.to_dict(), **nothing, "warnings": []}
     value = value_words(answer.vary, smallest.value)
@@ -198,7 +187,7 @@ def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
             code="no-room",
         )
     takes = end_ms(smallest.prediction, answer.sure)
-    enough = f"{1.006 * takes:.3g}"  # three digits that the time stays within
+    enough = f"{1.006 * takes:.3g}"  # three digits, rounded up
     return AnswerIsNo(
         f"even {value} of {answer.best.prediction.network!r} takes "
         f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms"
@@ -211,7 +200,7 @@ def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
 
 
 def _host_words(smallest: Prediction, answer: BudgetAnswer) -> str:
-    """Where starting the operations is what takes long: that, and what helps, as far as it does."""
+    """The remark on a host-bound network, with the remedies that help."""
     if not smallest.host_bound:
         return ""
     graph, model, size = smallest.query.graph, smallest.query.model, smallest.batch_size
@@ -225,83 +214,3 @@ def _host_words(smallest: Prediction, answer: BudgetAnswer) -> str:
     if answer.vary != "batch" and larger.host_bound:
         words += f"; {arg('batch_size')} {2 * size} takes no longer"
     return words
-
-
-# ---- Whether a prediction keeps limits: a time, or a ratio to an earlier prediction
-
-MAX_RATIO = 1.05
-"""So many times as long as the base a network may take, where nobody says how many."""
-SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch")
-"""What two predictions that are compared have in common."""
-
-
-class Before(msgspec.Struct, frozen=True):
-    """An earlier prediction: the part that is compared."""
-
-    model: str
-    learned: str | None
-    predictor: str
-    batch_size: int
-    precision: str
-    launch: str | None
-    input_shapes: tuple[tuple[int, ...], ...]
-    latency_ms: Annotated[float, msgspec.Meta(gt=0.0)]
-
-
-def read_before(path: str) -> Before | None:
-    """The prediction in a file that `predict --json` wrote; None of anything else, such as a network."""
-    if not path.lower().endswith(".json") or not os.path.isfile(path):
-        return None
-    document = read_json(path, "expected what `lolat predict --json` wrote")
-    if not isinstance(document, dict) or document.get("schema") != "lolat-prediction":
-        return None
-    return converted(document, Before, f"{arg('against')} {plain(path)}")
-
-
-def exceeded(
-    predictions: Collection[Prediction],
-    max_ms: float | None = None,
-    sure: float | None = None,
-    before: Prediction | Before | None = None,
-    max_ratio: float | None = None,
-) -> list[str]:
-    """A line for each limit that a prediction does not keep, and each that does not fit where none does,
-    for an error.
-
-    `max_ms`: the longest time; with `sure`, the coverage of the predictions' intervals, of the upper end of
-    the interval. `max_ratio`: so many times as long as `before` each may take, MAX_RATIO if None.
-    InputError: no interval to be sure of; a `before` of another model, predictor or batch size.
-    """
-    lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
-    is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
-    for prediction in predictions:
-        on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
-        takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
-        if is_limit and prediction.fits is False:
-            lines.append(f"{prediction.title}{on} does not fit into its memory")
-            continue
-        if max_ms is not None and (most_ms := end_ms(prediction, sure is not None)) > max_ms:
-            most = f" ({percent(sure)} sure of at most {milliseconds(most_ms)})" if sure else ""
-            lines.append(
-                f"{takes}{most}, {percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
-                f"{arg('max_ms')}; `lolat report` says where the time goes"
-            )
-        if before is not None and (ratio := _ratio(prediction, before)) > most_ratio:
-            lines.append(
-                f"{takes}, {ratio:.3g} times the {milliseconds(before.latency_ms)} of the base, more "
-                f"than the {most_ratio:g} times of {arg('max_ratio')}"
-            )
-    return lines
-
-
-def _ratio(now: Prediction, before: Prediction | Before) -> float:
-    """The latency over that before; InputError where another question was asked before."""
-    same: tuple[str, ...] = ("batch_size",)  # a network is asked the same question
-    if isinstance(before, Before):
-        same = (*SAME, "input_shapes") if now.query.input_size else SAME
-    if different := [name for name in same if getattr(before, name) != getattr(now, name)]:
-        raise InputError(
-            f"{arg('against')} has another {different[0].replace('_', ' ')}; predict the base with the "
-            "same MODEL and options"
-        )
-    return now.latency_ms / before.latency_ms

@@ -1,4 +1,4 @@
-"""How a prediction is made: a formula on the counts of a network's blocks, an interval, remarks."""
+"""Predict a network: a formula on the counts of its blocks, an interval, remarks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lolat.device.domain import (
     widened,
 )
 from lolat.device.intervals import COVERAGE, half_width_if_known, machine
-from lolat.device.prediction import Prediction, Query, no_room_words
+from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lolat.device import Device
 
 MOSTLY_UNLIKE = (
-    0.5  # of the device's time: more of it says nothing of a device without a data sheet
+    0.5  # share of the time in classes not timed, beyond which a device without sheet is unknown
 )
 THREE_COUNTS = (
     "the table had three counts alone, of convolutions: what weights, dense layers and all else of a "
@@ -60,15 +60,15 @@ BACKENDS = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
 def other_framework(
     environment: Mapping[str, Any], framework: str, name: str = ""
 ) -> Iterator[str]:
-    """A remark where a network is of another framework than the model was learned with.
+    """A remark on a network whose framework is another than that of the measurements.
 
-    `environment`, `name`: the model's; `framework`: the network's `Graph.framework`. Nothing where either
-    does not say. The network's counts are the same in every framework, its latency is not.
+    `environment`, `name`: the model's; `framework`: the network's `Graph.framework`. No remark if either is
+    unknown. Counts are the same in every framework, latencies are not.
     """
     backend, learned = BACKENDS.get(framework), environment.get("framework")
     if backend is None or not isinstance(learned, str) or learned == backend:
         return
-    device = environment.get("device")  # "unknown" of one that was fitted to published times
+    device = environment.get("device")  # "unknown" if fitted to published times
     remedy = f"lolat learn {device} --backend {backend}" if device in ("cpu", "gpu") else ""
     if name and any(f"{name}-{backend}" == other for other, _, _ in list_models()):
         remedy = f"the model {name}-{backend}"
@@ -79,17 +79,17 @@ def other_framework(
 
 
 def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The remarks in a model file that was made of measurements of others, or changed by a data sheet."""
+    """The remarks of a model file from published times, or changed by a data sheet."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
     estimated = [document[ESTIMATED]] if ESTIMATED in document else []
     remarks = document.get("warnings", ()) if of_others else ()
-    return *estimated, *(r for r in remarks if r != NOTHING_MEASURED)  # which the domain says
+    return *estimated, *(r for r in remarks if r != NOTHING_MEASURED)  # the domain says it
 
 
 # ---- A prediction
 
 AUTO = "auto"
-"""A batch size: the largest that fits into the device's memory."""
+"""The batch size that stands for the largest that fits in memory."""
 
 
 def largest_batch(
@@ -98,10 +98,10 @@ def largest_batch(
     keeps: Callable[[int, bool], bool] | None = None,
     sure: bool = False,
 ) -> int:
-    """The largest batch of a forward pass; InputError where the memory is not known, AnswerIsNo where not
-    even one sample fits.
+    """The largest batch that fits in memory and keeps a limit of time; 1 if none keeps the limit.
 
-    `keeps`, `sure`: see `last_within`; 1 where no batch size keeps the limit of time.
+    `keeps`, `sure`: see `last_within`. InputError if the memory is not known, AnswerIsNo if not even one
+    sample fits.
     """
     analysis, mode = analyze(network), mode_of(model.document)
     has = available_bytes(model.document)
@@ -117,18 +117,18 @@ def largest_batch(
 
 
 STEP = 0.9
-"""From one number to the next smaller one that is tried, where an interval's upper end may fall."""
+"""Factor from a tried number to the next smaller one, as upper ends of intervals may fall."""
 
 
 def last_within(
     keeps: Callable[[int, bool], bool | None], most: int, start: int, sure: bool
 ) -> int:
-    """The largest of 1 ... `most` that keeps a limit of time; 0 where none does.
+    """The largest of 1 ... `most` that keeps a limit of time; 0 if none does.
 
-    `keeps`: whether a number does by its latency, or to be `sure` by the upper end of its interval; None of
-    a refused one, at the lower or the upper end. Latencies grow, so the last one is found by bisection from
-    `start`. Upper ends do not: an interval is wide below what was measured, so that a larger number may be
-    within the limit where a smaller one is not. Then numbers are tried from the last one down.
+    `keeps(n, sure)`: True if n keeps the limit by its latency or, if `sure`, by the upper end of its
+    interval; None if n is refused, at either end. Latencies grow with n, so bisection from `start` finds
+    the last one. Upper ends may fall, because intervals are wide below the measured range; they are tried
+    from that one down.
     """
     if keeps(start, False):
         numbers = range(most + 1)
@@ -156,18 +156,19 @@ def predict_read(
 ) -> Prediction:
     """The answer of `Model.predict` for a network that was read, at one batch size or "auto"."""
     formula = model.predictor(predictor)
+    if batch_size == AUTO:
 
-    def of(size: int) -> Prediction:
-        return predict_network(model, network, size, formula, coverage)
+        def keeps(n: int, sure: bool) -> bool:
+            """True if the limit holds at batch size n."""
+            found = predict_network(model, network, n, formula, coverage)
+            return max_ms is None or end_ms(found, sure) <= max_ms
 
-    if batch_size != AUTO:
-        return of(batch_size)
-    keeps = None if max_ms is None else lambda n, sure: end_ms(of(n), sure) <= max_ms
-    return of(largest_batch(model, network, keeps, sure))
+        batch_size = largest_batch(model, network, None if max_ms is None else keeps, sure)
+    return predict_network(model, network, batch_size, formula, coverage)
 
 
 def check_limit(max_ms: float | None, sizes: Any) -> None:
-    """InputError for a limit of time that no batch size of `predict` is chosen by."""
+    """InputError unless a limit of time goes with batch size "auto"."""
     if max_ms is None or AUTO not in (sizes if isinstance(sizes, Sequence) else [sizes]):
         name, lacks = ("sure", "max_ms") if max_ms is None else ("max_ms", "batch_size")
         raise InputError(
@@ -179,27 +180,15 @@ def check_limit(max_ms: float | None, sizes: Any) -> None:
 
 
 def check_budget(max_ms: float) -> None:
-    """InputError unless a budget is a number of milliseconds above 0."""
+    """InputError unless a limit is a number of milliseconds above 0."""
     if not isinstance(max_ms, (int, float)) or not 0.0 < max_ms < math.inf:
         raise InputError(
             f"{arg('max_ms')} {max_ms!r}: expected a number of milliseconds above 0, such as 15"
         )
 
 
-def end_ms(prediction: Prediction, sure: bool) -> float:
-    """The latency, or to be sure the upper end of its interval; InputError where there is none."""
-    if not sure:
-        return prediction.latency_ms
-    if prediction.interval_ms is None:
-        raise InputError(
-            f"{arg('sure')} needs an interval, and the model has too few points for one",
-            code="too-few-points",
-        )
-    return prediction.interval_ms[1]
-
-
 def no_memory(device: str) -> InputError:
-    """The error where a largest batch is asked of a device whose memory is not known."""
+    """The error of batch size "auto" on a device whose memory is not known."""
     return InputError(
         f"{arg('batch_size')} {AUTO}: the memory of {plain(device)} is not known; expected a batch size, "
         f"or {arg('memory_gib')} where a command has it",
@@ -208,7 +197,7 @@ def no_memory(device: str) -> InputError:
 
 
 def why_left_out(error: LolatError) -> str:
-    """Why a device is left out among several, beside its name: alike for all of one reason."""
+    """The reason why a device is left out among several, without its name."""
     if error.code == "no-memory":
         return f"its memory is not known, so no batch size {AUTO}; expected a number"
     return str(error)
@@ -221,7 +210,7 @@ def predict_network(
     formula: Formula,
     coverage: float | None,
 ) -> Prediction:
-    """The answer of `Model.predict` for a network that was read."""
+    """The answer of `Model.predict` for a network that was read, at one batch size."""
     size, analysis, document = as_whole(batch_size), analyze(network), model.inference
     graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
     terms, call_ms, steps = formula.of_blocks(analysis, size)
@@ -277,7 +266,7 @@ def predict_network(
 
 
 def with_quantized(extrapolation: Extrapolation, share: float) -> Extrapolation:
-    """`extrapolation`, where a share of the network is quantized, in which nothing was measured."""
+    """`extrapolation` of a network of which a share is quantized; nothing was measured so."""
     rest = 1.0 - share
     return replace(
         extrapolation,
@@ -296,7 +285,7 @@ def widened_half_width(
     coverage: float | None,
     ops: int,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Half the width of the interval, as a logarithm, and why there is none; `ops`: operations."""
+    """(half width of the interval, a logarithm; remarks if there is none); `ops`: number of operations."""
     alone = steps is not None and isinstance(formula, Roofline) and formula.without_sheet
     if alone and sum((formula.unlike(steps) or {}).values()) > MOSTLY_UNLIKE:  # type: ignore[attr-defined]
         return None, (NOT_KNOWN,)
@@ -311,9 +300,8 @@ def widened_half_width(
 def tables_extrapolation(
     model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps
 ) -> Extrapolation:
-    """`extrapolation`, by the classes of a formula by operation, and what these do not tell: recurrent
-    layers, step by step, which no table of a device has; products of other kinds than those of the networks
-    that were timed alone.
+    """`extrapolation`, by classes of operations, with two causes more: recurrent layers, which no table
+    has, and other kinds of products than in the timed networks.
     """
     remarks = [*extrapolation.remarks]
     is_recurrent = np.array([o.kind in GATES for o in analysis.graph.operations], bool)
@@ -339,7 +327,7 @@ def tables_extrapolation(
 def _extrapolation(
     model: Device, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
 ) -> Extrapolation:
-    """The parts of a network that are unlike the measured ones; `shares`: (blocks,), of the time."""
+    """The extrapolation of a formula by counts; `shares`: (blocks,) of the time."""
     domain = model.domain
     if not domain.is_known:
         latency = float(formula.of_operations(analysis, batch_size).sum())
@@ -371,7 +359,7 @@ def _extrapolation(
         *beyond_remarks(beyond, analysis.names, shares),
         *domain.unmeasured_remarks(kinds, dtypes, operations),
     ]
-    # Of a known type, and of kinds with formulas.
+    # Only known data types and kinds of operations can be learned.
     can_learn = not dtypes and analysis.counts.warnings == analysis.graph.warnings
     if can_learn and model.document["environment"].get("device") in ("cpu", "gpu"):
         remarks.append(
@@ -382,12 +370,12 @@ def _extrapolation(
 
 
 def within(latency: float, half_width: float) -> tuple[float, float]:
-    """The interval around a latency, ms, of half the width `half_width`, a logarithm."""
+    """The interval around a latency, ms; `half_width`: a logarithm."""
     return latency * math.exp(-half_width), latency * math.exp(half_width)
 
 
 def several(value: Any) -> tuple[Any, ...]:
-    """The values of an argument that takes one of them or a sequence."""
+    """The values of an argument that takes one or a sequence."""
     alone = isinstance(value, str) or not isinstance(value, Iterable)
     return (value,) if alone else tuple(value)
 

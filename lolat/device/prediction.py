@@ -1,34 +1,38 @@
-"""A prediction: a latency, how sure it is, and the parts that it is made of; and several of them."""
+"""A prediction: a latency, its interval, the blocks that add up to it; its words and its limits."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
 from lolat.device.file import State
 from lolat.device.running import mode_of, mode_words
+from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
+from lolat.io.documents import Positive, converted, read_json
 from lolat.io.results import Result
-from lolat.units import between, byte_size, milliseconds, plain, shapes_text
+from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
 
 if TYPE_CHECKING:
     from lolat.device import Device
     from lolat.device.attribution import AtSize
 
 InputSize = int | Sequence[int] | None
-"""Height = width of the input, or its shape without the batch; None: the network's own."""
+"""Height and width of the input, or its shape without the batch; None: the network's own."""
 CALL = "call"
 MEMORY = "memory"
 NOTHING = "nothing"
@@ -36,10 +40,10 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True)
 class Query:
-    """The question that a prediction answers: the latency of `graph` on the device of `model`.
+    """The question of a prediction: the latency of `graph` on the device `model`.
 
-    `spec`: the network as the user gave it, None where that was a graph; `coverage`: None for the usual;
-    `reader`: reads the network at another resolution, None: as `spec` tells.
+    `spec`: the network as the user gave it, None for a graph; `coverage`: None for the default; `reader`:
+    reads the network at another resolution, None: by `spec`.
     """
 
     model: Device
@@ -51,51 +55,49 @@ class Query:
 
     @property
     def network(self) -> str:
-        """The name of the network as a command takes it; the graph's own of one that has no such name."""
+        """The network as a command takes it, or the name of its graph."""
         if isinstance(self.spec, (str, os.PathLike)):
             return os.fspath(self.spec)
         return self.graph.name
 
     @property
     def at_size(self) -> AtSize | None:
-        """Reads the network again at another resolution; None where it has one size only."""
+        """Read the network again at another resolution; None if it has one size only."""
         return self.reader or at_size(self.graph if self.spec is None else self.spec)
 
     @property
     def arguments(self) -> str:
-        """MODEL NETWORK of a command, with the input size, precision and launch where they were given."""
+        """MODEL NETWORK of a command, and the options that were given."""
         size = f" --input-size {','.join(map(str, self.input_size))}" if self.input_size else ""
         asked = {"precision": self.model.asked_precision, "launch": self.model.asked_launch}
-        ways = "".join(f" --{name} {value}" for name, value in asked.items() if value)
-        return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}{ways}"
+        mode = "".join(f" --{name} {value}" for name, value in asked.items() if value)
+        return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}{mode}"
 
 
 @dataclass(frozen=True)
 class BlockPrediction:
-    """One block of a network: its time, its share of the whole, the milliseconds of each term."""
+    """A block of a network: its time, its share of the network's, its main cost, ms of each term."""
 
     name: str
     latency_ms: float
     share: float
-    bound_by: str  # what takes most of its time
+    bound_by: str
     counts: Mapping[str, int]
     terms_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True, repr=False)
 class Prediction(Result):
-    """The latency of one forward pass of a network, in ms, and where it comes from.
+    """The latency of one forward pass of a network, in ms, with its interval and its blocks.
 
-    `interval_ms` has the stated `coverage`; both are None where the model has too few points to tell.
-    `inside_share`: of the time that is spent in what is like what was measured; `in_domain`: whether that
-    is most of it; both None where the model does not say what was measured. `precision`, `framework`: how
-    the device runs it; `launch`: how a GPU's operations are launched (`lolat.graph.modes`); `host_ms`: what
-    the host takes to start them all; `host_bound`: whether that is longer than running them; None where the
-    model does not say. `available_bytes`: of the device's memory, None where it is not known; `fits`:
-    whether that is enough. The blocks, the last one "call", the fixed cost of a call, add up to
-    `latency_ms`. `device`: the model as it was given, among several answers; `price_per_hour`: US$ of one
-    device, of the `instance` where that is cheapest, among several devices that have a price. FLOPs are
-    multiply-accumulates.
+    `interval_ms` has the stated `coverage`; both are None if the model has too few points. `inside_share`:
+    share of the time inside the measured domain; `in_domain`: true if that is most; both None if the model
+    has no domain. `precision`, `framework`, `launch` (`lolat.graph.modes`): the execution mode; `host_ms`:
+    the host's time to launch all operations; `host_bound`: true if that is longer than running them; None
+    if not known. `available_bytes`: the device's memory, None if not known; `fits`: true if that suffices.
+    The blocks, the last one "call", the fixed cost of a call, add up to `latency_ms`. `device`: the model
+    as given, among several answers; `price_per_hour`: US$ of one device of the cheapest `instance`. FLOPs
+    are multiply-accumulates.
     """
 
     KEYS = (
@@ -125,19 +127,19 @@ class Prediction(Result):
     launch: str | None
     host_ms: float | None
     host_bound: bool | None
-    memory: Memory  # of one forward pass
+    memory: Memory
     available_bytes: int | None
-    model: str  # its name, and when it was learned
+    model: str
     learned: str | None
     state: State | None
-    input_shapes: tuple[tuple[int, ...], ...]  # of what goes in, the batch first
+    input_shapes: tuple[tuple[int, ...], ...]  # the batch first
     query: Query = field(compare=False)
     device: str | UnsetType = UNSET
     price_per_hour: float | UnsetType = UNSET
     instance: str | UnsetType = UNSET
 
     def named(self, network: Any, input_size: InputSize) -> Self:
-        """The same prediction, of a network that the user gave as `network`, not as a graph."""
+        """The prediction with the network as the user gave it, if that was no graph."""
         if isinstance(network, (Graph, Analysis)):
             return self
         from lolat.readers import as_size
@@ -153,7 +155,7 @@ class Prediction(Result):
 
     @cached_property
     def blocks(self) -> tuple[BlockPrediction, ...]:
-        """The parts in network order, the last one being the call itself."""
+        """The blocks in network order, the last one being the call."""
         total, parts = self.latency_ms or 1.0, []
         for name, row, terms in zip(self.names, self.block_counts, self.block_terms, strict=True):
             ms = float(terms.sum())
@@ -165,23 +167,23 @@ class Prediction(Result):
 
     @property
     def arguments(self) -> str:
-        """MODEL NETWORK of a command that asks the same again."""
+        """MODEL NETWORK and the options of a command that asks the same again."""
         batch = "" if self.batch_size == 1 else f" --batch-size {self.batch_size}"
         return f"{self.query.arguments}{batch}"
 
     @property
     def memory_bytes(self) -> int:
-        """Of weights and tensors at once."""
+        """Bytes of weights, and of the tensors alive at once."""
         return self.memory.total_bytes
 
     @property
     def fits(self) -> bool | None:
-        """Whether the device's memory holds them; None where it is not known."""
+        """True if the device's memory holds them; None if that is not known."""
         return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
 
     @property
     def dollars_per_million(self) -> float | UnsetType:
-        """US$ of a million samples on a device that is always busy; UNSET without a price or room."""
+        """US$ for a million samples on a busy device; UNSET without a price or if it does not fit."""
         if isinstance(self.price_per_hour, UnsetType) or self.fits is False:
             return UNSET
         hours = 1e6 / self.batch_size * self.latency_ms / 3.6e6
@@ -189,7 +191,7 @@ class Prediction(Result):
 
     @property
     def largest_batch(self) -> int:
-        """The largest batch that fits into the device's memory; 0 if none does or that is not known."""
+        """The largest batch that fits in memory; 0 if none does or the memory is not known."""
         analysis, mode = analyze(self.query.graph), mode_of(self.query.model.document)
         return largest_fitting(
             lambda n: analysis.memory(n, mode).total_bytes, self.available_bytes or 0
@@ -197,20 +199,20 @@ class Prediction(Result):
 
     @property
     def title(self) -> str:
-        """Which network at which batch size, what goes in, and how the device runs it."""
+        """The header: network, batch size, input shapes, execution mode."""
         parts = [plain(self.network), f"batch {self.batch_size}", shapes_text(self.input_shapes)]
         return " · ".join(filter(None, [*parts, mode_words(self.query.model.document)]))
 
     def words(self) -> str:
-        """The latency, how sure it is and whether the network is like what was measured."""
+        """The latency, its interval, and whether it extrapolates."""
         return (
             f"{self.title}: {milliseconds(self.latency_ms)}"
             f"{interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row, as each of `Predictions` has it: network, device, batch_size, latency_ms, low_ms,
-        high_ms, coverage, in_domain, predictor, dollars_per_million and the six counts."""
+        """One row: network, device, batch_size, latency_ms, low_ms, high_ms, coverage, in_domain,
+        predictor, dollars_per_million and the six counts."""
         low, high = self.interval_ms or (None, None)
         row = {
             "network": self.query.network, "device": self.query.model.label,
@@ -228,7 +230,7 @@ class Prediction(Result):
 
 
 def at_size(network: Any) -> AtSize | None:
-    """Reads a network again at another resolution; None for one that was read, which has one size only."""
+    """A function that reads a network at another resolution; None for a graph, which has one size."""
     from lolat.readers import read
 
     if isinstance(network, (Graph, Analysis)):
@@ -237,7 +239,7 @@ def at_size(network: Any) -> AtSize | None:
 
 
 def domain_words(prediction: Prediction) -> str:
-    """Whether a network is like what was measured: all, most (by its time) or too little of it."""
+    """The part of a network, by its time, that is inside the measured domain."""
     share = prediction.inside_share
     if prediction.in_domain is None or share is None:
         return "the model does not say what was measured"
@@ -253,7 +255,7 @@ def domain_words(prediction: Prediction) -> str:
 
 
 def no_room_words(needed_bytes: int, available_bytes: int, largest_batch: int) -> str:
-    """That something does not fit into a device's memory, and what does."""
+    """The remark on a network that does not fit in memory, with the largest batch that does."""
     fits = f"the largest batch that fits is {largest_batch:,}" if largest_batch else "no batch does"
     return (
         f"DOES NOT FIT: it takes {byte_size(needed_bytes)} of memory, of which a network may have "
@@ -262,7 +264,7 @@ def no_room_words(needed_bytes: int, available_bytes: int, largest_batch: int) -
 
 
 def memory_words(memory: Memory) -> str:
-    """What a forward pass needs in memory, and where it is most."""
+    """The memory of a forward pass, and the operation at its peak."""
     at = f", most at {plain(memory.at)}" if memory.at else ""
     return (
         f"{byte_size(memory.total_bytes)} of memory: {byte_size(memory.weights_bytes)} of weights, "
@@ -271,14 +273,14 @@ def memory_words(memory: Memory) -> str:
 
 
 def interval_words(interval_ms: tuple[float, float] | None, coverage: float | None) -> str:
-    """An interval as it follows its latency: ", 90 % sure of 26.4 .. 31.9"."""
+    """An interval behind its latency: ", 90 % sure of 26.4 .. 31.9"."""
     if interval_ms is None or coverage is None:
         return ", how sure that is, is not known"
     return f", {100 * coverage:g} % sure of {between(*interval_ms)}"
 
 
 def bound_by(terms_ms: Mapping[str, float]) -> str:
-    """The group of `lolat.graph.counts.GROUPS` that takes most of the time, or "nothing"."""
+    """The entry of `lolat.graph.counts.GROUPS` with most of the time, or "nothing"."""
     grouped = Counter[str]()
     for term, ms in terms_ms.items():
         grouped[GROUPS[term]] += ms  # type: ignore[assignment]
@@ -288,3 +290,95 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
 
 def _by_column(row: np.ndarray) -> dict[str, int]:
     return dict(zip(COLUMNS, (int(v) for v in row), strict=True))
+
+
+# ---- Limits of a prediction: a time, or a ratio to an earlier one
+
+
+def end_ms(prediction: Prediction, sure: bool) -> float:
+    """The latency, or if `sure` the upper end of its interval; InputError without an interval."""
+    if not sure:
+        return prediction.latency_ms
+    if prediction.interval_ms is None:
+        raise InputError(
+            f"{arg('sure')} needs an interval, and the model has too few points for one",
+            code="too-few-points",
+        )
+    return prediction.interval_ms[1]
+
+
+MAX_RATIO = 1.05
+"""The largest time over that of the base, by default."""
+SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch")
+"""Fields that two compared predictions must share."""
+
+
+class Before(msgspec.Struct, frozen=True):
+    """The part of an earlier prediction that is compared."""
+
+    model: str
+    learned: str | None
+    predictor: str
+    batch_size: int
+    precision: str
+    launch: str | None
+    input_shapes: tuple[tuple[int, ...], ...]
+    latency_ms: Positive
+
+
+def read_before(path: str) -> Before | None:
+    """The prediction in a file that `predict --json` wrote; None for any other file."""
+    if not path.lower().endswith(".json") or not os.path.isfile(path):
+        return None
+    document = read_json(path, "expected what `lolat predict --json` wrote")
+    if not isinstance(document, dict) or document.get("schema") != "lolat-prediction":
+        return None
+    return converted(document, Before, f"{arg('against')} {plain(path)}")
+
+
+def exceeded(
+    predictions: Collection[Prediction],
+    max_ms: float | None = None,
+    sure: float | None = None,
+    before: Prediction | Before | None = None,
+    max_ratio: float | None = None,
+) -> list[str]:
+    """A line for each limit that a prediction exceeds, and for each that does not fit if none does.
+
+    `max_ms`: limit of the latency or, with `sure`, the coverage of the intervals, of their upper ends.
+    `max_ratio`: limit of the latency over that of `before`, MAX_RATIO if None. InputError without an
+    interval, or if `before` is of another model, predictor or batch size.
+    """
+    lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
+    is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
+    for prediction in predictions:
+        on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
+        takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
+        if is_limit and prediction.fits is False:
+            lines.append(f"{prediction.title}{on} does not fit into its memory")
+            continue
+        if max_ms is not None and (most_ms := end_ms(prediction, sure is not None)) > max_ms:
+            most = f" ({percent(sure)} sure of at most {milliseconds(most_ms)})" if sure else ""
+            lines.append(
+                f"{takes}{most}, {percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
+                f"{arg('max_ms')}; `lolat report` says where the time goes"
+            )
+        if before is not None and (ratio := _ratio(prediction, before)) > most_ratio:
+            lines.append(
+                f"{takes}, {ratio:.3g} times the {milliseconds(before.latency_ms)} of the base, more "
+                f"than the {most_ratio:g} times of {arg('max_ratio')}"
+            )
+    return lines
+
+
+def _ratio(now: Prediction, before: Prediction | Before) -> float:
+    """The latency over the earlier one; InputError if that answered another question."""
+    same: tuple[str, ...] = ("batch_size",)
+    if isinstance(before, Before):
+        same = (*SAME, "input_shapes") if now.query.input_size else SAME
+    if different := [name for name in same if getattr(before, name) != getattr(now, name)]:
+        raise InputError(
+            f"{arg('against')} has another {different[0].replace('_', ' ')}; predict the base with the "
+            "same MODEL and options"
+        )
+    return now.latency_ms / before.latency_ms

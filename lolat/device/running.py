@@ -1,6 +1,4 @@
-"""How a device runs a network: precision, framework, launch; what its model is known from; and the same
-device in another way.
-"""
+"""Execution modes of a device (precision, framework, launch), and what its predictors were fitted on."""
 
 from __future__ import annotations
 
@@ -29,12 +27,13 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound="Device")
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
 ESTIMATED = "estimated"
-"""Of a document in memory, never of a file: what of it is from a data sheet."""
+"""Key of a document in memory, never in a file: a remark on the part from a data sheet."""
 HALVES = {"float16": "fp16", "bfloat16": "bf16"}
+"""Data type of a network in half precision, as after `module.half()` -> the precision of the device."""
 
 
 def mode_of(document: Mapping[str, Any]) -> Mode:
-    """How the device of a model file runs networks."""
+    """The execution mode of a model file."""
     kernels, where = document["predictors"].get(Roofline.name), document["environment"]
     if kernels is not None:
         return msgspec.convert(kernels.get("mode", {}), Mode)
@@ -44,26 +43,19 @@ def mode_of(document: Mapping[str, Any]) -> Mode:
 
 
 def epochs_mode(document: Mapping[str, Any]) -> Mode:
-    """How the device of a model file trained in its timed epochs; in float32 where nobody said it."""
+    """The execution mode of the timed epochs of a model file; float32 if it does not say."""
     return msgspec.convert(document["epochs"].get("mode") or {}, Mode)
 
 
-def own_precision(graph: Graph) -> str | None:
-    """The precision of a network that is in half itself, as after `module.half()`; None of all others."""
-    return HALVES.get(own_dtype(graph) or "")
-
-
-# ---- The same device in another way
+# ---- A device in another execution mode
 
 
 def run_as(model: D, precision: str | None, launch: str | None) -> D:
-    """The device in a precision (`lolat.hardware.gpus.PRECISIONS`), its operations launched in a way.
+    """The device in a precision (`lolat.hardware.gpus.PRECISIONS`) and a launch; None: as measured.
 
-    None: as it was measured. A shipped model of the same GPU that was measured so answers where there is
-    one; else the formula, changed by the GPU's data sheet. InputError where neither can be.
+    It is a bundled model of the same GPU measured in that mode, if there is one, else the device with a
+    formula changed by the GPU's data sheet. InputError if neither is possible.
     """
-    if precision is None and launch is None:
-        return model
     dtype = None if precision is None else dtype_named(precision)
     asked = {n: v for n, v in (("dtype", dtype), ("launch", launch)) if v is not None}
     if "predictors" not in model.document and "epochs" in model.document:
@@ -71,7 +63,7 @@ def run_as(model: D, precision: str | None, launch: str | None) -> D:
         return _asked(model, {**model.document}, precision, launch)
     document = dict(model.inference)
     if "epochs" in document and replace(timed := epochs_mode(document), **asked) != timed:  # type: ignore[arg-type]
-        del document["epochs"]  # they say nothing of another way
+        del document["epochs"]  # they say nothing of another mode
     mode = mode_of(document)
     wanted = replace(
         mode,
@@ -103,7 +95,7 @@ def run_as(model: D, precision: str | None, launch: str | None) -> D:
         if kind.name in predictors:
             formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
             predictors[kind.name] = msgspec.structs.replace(formula, mode=wanted).to_dict()
-    # Training that was measured in the one way says nothing of the other.
+    # Training that was measured in one mode says nothing of another.
     changed = {n: v for n, v in document.items() if n != "training"} | {"predictors": predictors}
     other_units = wanted.dtype != mode.dtype and not (wanted.half and mode.half)
     if other_units and is_measured(document):
@@ -113,7 +105,7 @@ def run_as(model: D, precision: str | None, launch: str | None) -> D:
 
 
 def _check_epochs(model: Device, dtype: str | None, launch: str | None) -> None:
-    """InputError where a file of epochs alone is asked for a way in which they were not timed."""
+    """InputError if the epochs of a file without latencies were timed in another mode."""
     timed = epochs_mode(model.document)
     if dtype not in (None, timed.dtype):
         raise no_precision(dtype or "", timed.dtype, None)
@@ -126,7 +118,7 @@ def _check_epochs(model: Device, dtype: str | None, launch: str | None) -> None:
 
 
 def _asked(model: D, document: dict[str, Any], precision: str | None, launch: str | None) -> D:
-    """A model of the same file, that is asked in this way."""
+    """A model of the same file in the asked mode."""
     made = type(model)(document, model.source)
     made.label, made.asked_precision = model.label, precision or model.asked_precision
     made.asked_launch = launch or model.asked_launch
@@ -134,10 +126,11 @@ def _asked(model: D, document: dict[str, Any], precision: str | None, launch: st
 
 
 def as_written(model: D, graph: Graph) -> D:
-    """The device in the precision of a network that is in half itself; as it is for all others. InputError
-    where float32 was asked for, or the device has no such units.
+    """The device in the precision of a network in half precision (HALVES), else as it is.
+
+    InputError if float32 was asked for, or the device has no units for it.
     """
-    own = own_precision(graph)
+    own = HALVES.get(own_dtype(graph) or "")
     if own is None or Roofline.name not in model.predictors:
         return model
     if {model.asked_precision, own} <= {*HALVES.values()}:
@@ -162,7 +155,7 @@ def as_written(model: D, graph: Graph) -> D:
 
 
 def _measured_so(document: Mapping[str, Any], wanted: Mode) -> Path | None:
-    """The file of a shipped model of the same device that was measured so."""
+    """The file of a bundled model of the same device that was measured in the `wanted` mode."""
     device = name_of(document)
     for _, path, where in list_models():
         other = read(path) if where == SHIPPED else {}
@@ -172,17 +165,18 @@ def _measured_so(document: Mapping[str, Any], wanted: Mode) -> Path | None:
 
 
 def is_measured(document: Mapping[str, Any]) -> bool:
-    """Whether anything was measured on the device, in the precision of the document."""
+    """True if anything was measured on the device in the precision of the document."""
     kernels = document["predictors"].get(Roofline.name)
     return ESTIMATED not in document and (kernels is None or bool(kernels["measured"]))
 
 
 def name_of(document: Mapping[str, Any]) -> str:
-    """The device's name, without the tables that a file of others was made of."""
+    """The device's name, without the brackets that name its tables."""
     return str(document["device"]).partition(" (")[0]
 
 
 def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
+    """The remark on a precision that was not measured."""
     had, asked = precision_of(mode.dtype), precision_of(wanted.dtype)
     rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
     sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
@@ -193,7 +187,7 @@ def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
 
 
 def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:
-    """The device as it was measured, and in each of these precisions that it has."""
+    """The device as measured, and in each of these precisions that it has."""
     yield model
     for precision in precisions if Roofline.name in model.predictors else ():
         with contextlib.suppress(InputError):
@@ -220,7 +214,7 @@ def mode_words(document: Mapping[str, Any]) -> str:
 
 
 def batch_sizes_of(document: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The smallest and the largest batch size that a device is known from; None where nobody says it."""
+    """The smallest and the largest batch size of the measurements; None if the file does not say."""
     fitted_on = document["environment"].get("held") or {}
     sizes = fitted_on.get("batch_sizes") or [p["batch_size"] for p in document.get("points", ())]
     return (min(sizes), max(sizes)) if sizes else None
@@ -233,8 +227,8 @@ def span(sizes: tuple[int, int]) -> str:
 
 
 def fitted_on_words(document: Mapping[str, Any]) -> str:
-    """What the device is known from: how many operations, networks or blocks, of which batch sizes, with
-    which version of the framework.
+    """The measurements of a device: the number of operations, networks or blocks, their batch sizes and
+    the version of the framework.
     """
     where, points = document["environment"], document.get("points", ())
     fitted_on = where.get("held") or {}

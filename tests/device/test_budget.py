@@ -20,13 +20,11 @@ from lolat.device.budget import (
     MOST_BATCH,
     MOST_WIDTH,
     WIDTH_STEPS,
-    Before,
     BudgetAnswer,
     budget,
-    exceeded,
-    read_before,
 )
 from lolat.device.predicting import last_within
+from lolat.device.prediction import Before, exceeded, read_before
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.layers import Layers

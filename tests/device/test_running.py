@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import lolat
-from lolat.device.running import fitted_on_words, mode_of, mode_words, own_precision
+from lolat.device.running import HALVES, fitted_on_words, mode_of, mode_words
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from tests import synthetic
@@ -60,7 +60,7 @@ def test_a_shipped_model_that_was_measured_so_answers(
 )
 def test_a_network_in_half_is_answered_in_half(dtype: str, precision: str | None) -> None:
     graph = layers(dtype)
-    assert own_precision(graph) == precision
+    assert HALVES.get(dtype) == precision
     found = lolat.load("a100-fp32").predict(graph, 4096)
     assert found.precision == (precision or "fp32")
     assert found.memory.weights_bytes == 4 * 4096**2 * (2 if precision else 4)
