@@ -294,11 +294,8 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
     )
     errors = figures(predicted, times)
     taken_out = None if ratio is None else figures(ratio * predicted, times)
-    limit, floor, error = (
-        limit_of(model.document),
-        noise_level(model.document, "floor"),
-        errors["median"],
-    )
+    limit, floor = limit_of(model.document), noise_level(model.document, "floor")
+    error = errors["median"]
     outside = sum(r.in_domain is False for r in rows) / len(rows)
     return Evaluation(
         model=model.name,

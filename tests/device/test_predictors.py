@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lolat.device.predictors import from_dict
+from lolat.device.predictors import PREDICTORS
 from lolat.device.predictors.additive import AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import TwoRegime
@@ -88,4 +89,4 @@ def test_formulas_survive_the_model_file() -> None:
     assert (lines.to_dict()["offset_ms"], lines.to_dict()["breakpoint_ms"]) == (2.5, 5.0)
     for formula in (by_kind, AdditiveCosts.linear(FEATURES, (1e-6,) * 6, 0.15), lines):
         document = json.loads(json.dumps(formula.to_dict(), sort_keys=True))
-        assert from_dict(formula.name, document) == formula
+        assert msgspec.convert(document, PREDICTORS[formula.name]) == formula
