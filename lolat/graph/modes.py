@@ -12,9 +12,7 @@ from typing import Any, Literal
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import (
-    FLOAT32 as IN_FLOAT32,
-)
+from lolat.graph.kinds import FLOAT32 as IN_FLOAT32
 from lolat.graph.kinds import PARTS, POOLINGS, PRODUCTS, SLICES, VIEWS, kind_of
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"

@@ -110,9 +110,7 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
     if is_function(spec):
         return _of_object(_of_function(spec, weights), name, size)
     raise NetworkError(
-        f"no network {shortened(spec)!r}: expected {FORMS}",
-        code="unknown-network",
-        network=spec,
+        f"no network {shortened(spec)!r}: expected {FORMS}", code="unknown-network", network=spec
     )
 
 

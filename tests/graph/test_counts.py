@@ -14,13 +14,7 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, Operation
-from lolat.graph.counts import (
-    COLUMNS,
-    FORMULAS,
-    MEMBERS,
-    behavior,
-    count,
-)
+from lolat.graph.counts import COLUMNS, FORMULAS, MEMBERS, behavior, count
 from lolat.graph.kinds import EXPONENTIALS, VIEWS
 from tests.strategies import graphs
 from tests.synthetic import one

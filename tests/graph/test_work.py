@@ -88,7 +88,7 @@ def test_autocast_converts_for_products() -> None:
     found = named(work_of(convolutional(), 1, AMP))
     assert found[0] == (c.ELEMENTS, (4 + 2) * 3 * 64)
     assert [n for n, _ in found[1:]] == [
-        *(c.CONVOLUTION, c.BATCH_NORM, c.ELEMENTS, c.ELEMENTS, VIEW, c.DENSE),
+        *(c.CONVOLUTION, c.BATCH_NORM, c.ELEMENTS, c.ELEMENTS, VIEW, c.DENSE)
     ]
     assert found[2] == (c.BATCH_NORM, 2 * 2 * PIXELS)
 

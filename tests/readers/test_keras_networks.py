@@ -12,16 +12,7 @@ import lolat
 from lolat.graph.counts import count
 from lolat.readers.keras import read_model, without_weights
 from tests.readers.counting import refused
-from tests.readers.keras_networks import (
-    functional,
-    graph_of,
-    keras,
-    kinds,
-    layers,
-    ops,
-    six,
-    total,
-)
+from tests.readers.keras_networks import functional, graph_of, keras, kinds, layers, ops, six, total
 
 CONV = 7 * 9 * 4 * 18  # MACs of a 3x3 convolution from 2 to 4 channels on 7 x 9
 
@@ -327,8 +318,7 @@ def test_sizes(model: Any, size: Any, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "size"),
-    [(OPEN, None), (CLOSED, (3, 4, 5, 6)), (CLOSED, (8, 8, 5))],
+    ("model", "size"), [(OPEN, None), (CLOSED, (3, 4, 5, 6)), (CLOSED, (8, 8, 5))]
 )
 def test_sizes_that_do_not_fit(model: Any, size: Any) -> None:
     refused(model, model.name, size=size)

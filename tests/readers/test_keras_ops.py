@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 
 from lolat.graph.counts import count
-from tests.readers.keras_networks import (
-    counted,
-    graph_of,
-    layers,
-    ops,
-    six,
-    total,
-)
+from tests.readers.keras_networks import counted, graph_of, layers, ops, six, total
 
 IMAGE = (6, 8, 3)
 

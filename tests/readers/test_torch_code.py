@@ -13,15 +13,7 @@ import lolat
 from lolat.errors import NetworkError
 from lolat.graph.counts import count
 from lolat.readers.torch.named import without_weights
-from tests.readers.torch_networks import (
-    Does,
-    counted,
-    graph_of,
-    kinds,
-    total,
-    unet,
-    vit,
-)
+from tests.readers.torch_networks import Does, counted, graph_of, kinds, total, unet, vit
 
 
 def does(forward: Any, size: Any, **parts: Any) -> Any:
