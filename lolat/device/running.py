@@ -15,8 +15,7 @@ from lolat.device.predictors.precision import in_precision, no_precision
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import own_dtype
-from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, LAUNCHES, Mode
+from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, LAUNCHES, Mode, own_dtype
 from lolat.hardware.gpus import Gpu, dtype_named, gpu_of, precision_of
 from lolat.io.paths import SHIPPED, list_models
 from lolat.units import plain, plural, shortened

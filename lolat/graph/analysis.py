@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,13 +15,11 @@ from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import PRODUCTS, VIEWS, kind_of
-from lolat.graph.modes import AMP, BFLOAT16, EAGER, FLOAT16, SIZES, Lowering, Mode
+from lolat.graph.kinds import VIEWS, kind_of
+from lolat.graph.modes import Mode, element_bytes, parameter_bytes
 from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
-
-FLOAT_BYTES = 4
 
 
 def parameters(graph: Graph) -> int:
@@ -61,27 +59,6 @@ def channels(graph: Graph, operation: Operation) -> int:
     read = operation.inputs[0]
     last = operation.kind in ("layer_norm", "rms_norm")
     return graph.tensors[read].shape[-1 if last else graph.channel_axis(read)]
-
-
-def element_bytes(graph: Graph, mode: Mode | None = None) -> list[float]:
-    """(tensors,) bytes of an element: as the network has it, or as a device runs it in half precision."""
-    if mode is not None and mode.half:
-        return Lowering(graph, replace(mode, launch=EAGER)).sizes
-    return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
-
-
-def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
-    """Bytes of a parameter: 2 in half precision; with autocast a copy in half is kept besides."""
-    if mode is not None and mode.half:
-        return FLOAT_BYTES + 2.0 if mode.dtype == AMP else 2.0
-    return 2.0 if own_dtype(graph) in (FLOAT16, BFLOAT16) else float(FLOAT_BYTES)
-
-
-def own_dtype(graph: Graph) -> str | None:
-    """The data type of the results of all products; None if there are several, or no products."""
-    products = (o for o in graph.operations if o.kind in PRODUCTS)
-    written = {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}
-    return written.pop() if len(written) == 1 else None
 
 
 # ---- A forward pass: weights, and the tensors that are alive at once.

@@ -71,7 +71,7 @@ class Flow:
             self.reads[p] = tuple(root[t] for t in operation.inputs if t in root)
             if self.reads[p]:
                 self.writes[p] = tuple(root[t] for t in operation.outputs)
-        self.heavy = [o.kind in COMPUTE for o in operations]
+        self.computing = [o.kind in COMPUTE for o in operations]
         # A separable convolution counts once.
         self.units = [o.kind in COMPUTE - {"depthwise_conv"} for o in operations]
 
@@ -156,7 +156,7 @@ class Group:
 
     positions: list[int]
     label: str | None
-    units: int = 0  # heavy operations
+    units: int = 0  # computing operations
     branching: bool = False  # whether several of them are in one segment
 
 
@@ -178,7 +178,7 @@ class Grouping:
         return body + self._joined(tail)
 
     def _element(self, positions: list[int]) -> Group:
-        units = sum(self.flow.heavy[p] for p in positions)
+        units = sum(self.flow.computing[p] for p in positions)
         if len(positions) == 1:
             return Group(positions, self.names.of_operation(positions[0]), units)
         return Group(positions, self.names.of_segment(positions), units, units > 1)
@@ -226,12 +226,12 @@ class Grouping:
             groups.append(Group(rest, waiting[0].label))
         return groups
 
-    def _begins(self, light: Group, group: Group, heavy: Group | None = None) -> bool:
-        """True if a light element goes with the `heavy` one behind it, not with the `group` before.
+    def _begins(self, light: Group, group: Group, computing: Group | None = None) -> bool:
+        """True if a light element goes with the `computing` one behind it, not with the `group` before.
 
         An element that reads nothing of the group does, too.
         """
-        if heavy is not None and light.label is not None and light.label == heavy.label:
+        if computing is not None and light.label is not None and light.label == computing.label:
             return True
         inputs = self.graph.operations[light.positions[0]].inputs
         sources = [self.flow.writer.get(t, -1) for t in inputs]
@@ -245,9 +245,9 @@ class Grouping:
             return True
         # The pointwise half of a separable convolution.
         operations = self.graph.operations
-        heavy = [operations[p].kind for p in group.positions if self.flow.heavy[p]]
+        computing = [operations[p].kind for p in group.positions if self.flow.computing[p]]
         kernel = operations[element.positions[0]].attributes.get("kernel", ())
-        return heavy == ["depthwise_conv"] and {*kernel} == {1}
+        return computing == ["depthwise_conv"] and {*kernel} == {1}
 
     def _is_gate_of(self, group: Group, element: Group) -> bool:
         """True if an element is a squeeze-excite, as a module inside the module before it."""

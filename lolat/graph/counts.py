@@ -78,7 +78,7 @@ class Count(NamedTuple):
     means: Annotated[int, _memory("windows of average pools",
         "Elements in the windows (outputs x kernel), which some frameworks go through one by one.")] = 0
     exps: Annotated[int, _exps("exponentials",
-        "Results that take an exponential or the like (silu, softmax, gelu), as dear as many MACs.")] = 0
+        "Results that take an exponential or the like (silu, softmax, gelu), worth many MACs.")] = 0
     border: Annotated[int, _memory("inputs and outputs of the network",
         "A runtime that keeps tensors in another order inside puts these into that order and back.")] = 0
     pointwise_macs: Annotated[int, _macs("1x1 convolution",
@@ -135,7 +135,7 @@ class Count(NamedTuple):
     move_ops: Annotated[int, _ops("starting slices, joins and copies", "Little is to be set up.")] = 0
     unfolded: Annotated[int, _memory("windows of convolutions",
         "Windows of convolutions larger than 1x1, copied out before the product (im2col).")] = 0
-    gelus: Annotated[int, _exps("gelu", "Results of gelu and erf, dearer than an exponential.")] = 0
+    gelus: Annotated[int, _exps("gelu", "Results of gelu and erf, more expensive than an exponential.")] = 0
     maps: Annotated[int, _groups("groups one after the other",
         "Groups x batch size: a backend that has no kernel of its own for grouped and depthwise "
         "convolutions convolves the groups of every sample one after the other.")] = 0

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
     vectors: int = 0
 
 
-_heavy = partial(Kind, elements="dense_elements", ops="dense_ops", autocast=HALF)
+_product = partial(Kind, elements="dense_elements", ops="dense_ops", autocast=HALF)
 _clip = partial(Kind, "clip", "clip_elements", "curve_ops")
 _curve = partial(Kind, elements="curve_elements", ops="curve_ops")
 _exponential = partial(_curve, "exponential", backward=1.5)
@@ -44,8 +44,8 @@ OTHER = Kind("other")
 _TABLE = {
     Kind("convolution", "", "", autocast=HALF): """
         conv grouped_conv depthwise_conv transposed_conv""",
-    _heavy("product"): "dense matmul attention",
-    _heavy("recurrent"): "lstm gru simple_rnn",
+    _product("product"): "dense matmul attention",
+    _product("recurrent"): "lstm gru simple_rnn",
     Kind("embedding"): "embedding",
     _clip(like_memory=True): """
         relu relu6 leaky_relu prelu softsign glu squareplus hard_tanh threshold clip round sign cast bitwise

@@ -257,3 +257,29 @@ class Lowering:
                 if self.floats[t] and floats:
                     sizes[t] = max(floats)
         return sizes
+
+
+# ---- Bytes of elements and parameters
+
+FLOAT_BYTES = 4
+
+
+def element_bytes(graph: Graph, mode: Mode | None = None) -> list[float]:
+    """(tensors,) bytes of an element: as the network has it, or as a device runs it in half precision."""
+    if mode is not None and mode.half:
+        return Lowering(graph, replace(mode, launch=EAGER)).sizes
+    return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
+
+
+def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
+    """Bytes of a parameter: 2 in half precision; with autocast a copy in half is kept besides."""
+    if mode is not None and mode.half:
+        return FLOAT_BYTES + 2.0 if mode.dtype == AMP else 2.0
+    return 2.0 if own_dtype(graph) in (FLOAT16, BFLOAT16) else float(FLOAT_BYTES)
+
+
+def own_dtype(graph: Graph) -> str | None:
+    """The data type of the results of all products; None if there are several, or no products."""
+    products = (o for o in graph.operations if o.kind in PRODUCTS)
+    written = {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}
+    return written.pop() if len(written) == 1 else None

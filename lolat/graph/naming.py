@@ -50,14 +50,14 @@ def _kinds(pattern: str) -> re.Pattern[str]:
 
 
 class Names:
-    """The labels that the names of a graph suggest; `units` are the heavy operations that count."""
+    """The labels that the names of a graph suggest; `units` are the computing operations that count."""
 
     def __init__(self, graph: Graph, units: Sequence[bool]) -> None:
         self.operations = graph.operations
         self.texts = [informative(o) for o in graph.operations]
         split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
         self.beginnings = [[beginning for beginning, _ in tokens] for tokens in split]
-        self.below = Counter(  # heavy operations below each beginning of a name
+        self.below = Counter(  # computing operations below each beginning of a name
             b
             for p, o in enumerate(graph.operations)
             if o.kind in COMPUTE
@@ -74,7 +74,7 @@ class Names:
         self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])
 
     def of_operation(self, position: int) -> str | None:
-        """The label of one operation of a chain: the longest that other heavy ones share."""
+        """The label of one operation of a chain: the longest that other computing ones share."""
         numbered = [b for b in self.numbered[position] if self.support[b] <= LARGEST]
         shared = [b for b in numbered if self.support[b] > 1]
         if best := shared or _chosen(numbered):
@@ -99,9 +99,9 @@ class Names:
         return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
 
     def of_span(self, positions: Sequence[int]) -> str | None:
-        """The label of a segment whose names do not agree: of its first and its last heavy operation."""
-        heavy = [p for p in positions if self.operations[p].kind in COMPUTE]
-        ends = [self.of_operation(p) for p in (heavy[:1] + heavy[-1:])]
+        """The labels of the first and the last computing operation of a segment; None if generic."""
+        computing = [p for p in positions if self.operations[p].kind in COMPUTE]
+        ends = [self.of_operation(p) for p in (computing[:1] + computing[-1:])]
         first, last = ends if len(ends) == 2 else (None, None)
         if first is None or last is None or is_generic(first) or is_generic(last):
             return None
@@ -137,12 +137,12 @@ def is_generic(label: str | None) -> bool:
 
 
 def layer_label(operations: Sequence[Operation]) -> str:
-    """A label for a block that nobody named: its first heavy layer as the framework numbered it."""
-    heavy = next((o for o in operations if o.kind in COMPUTE), operations[0])
-    layer = heavy.path.rpartition("/")[2]
+    """A label for a block that nobody named: its first computing layer as the framework numbered it."""
+    computing = next((o for o in operations if o.kind in COMPUTE), operations[0])
+    layer = computing.path.rpartition("/")[2]
     if _kinds(_AUTOMATIC).fullmatch(layer):
         return layer  # it consists of several operations, such as attention
-    return _PART.sub("", heavy.name) or heavy.kind
+    return _PART.sub("", computing.name) or computing.kind
 
 
 def unique(labels: Sequence[str]) -> list[str]:
@@ -169,7 +169,7 @@ LONGEST = 48  # characters, which fit into a table
 def summarize(operations: Sequence[Operation]) -> str:
     """The kinds of operations in a block: "3 convs, add", "average pool, dense 1000, softmax".
 
-    Where several are heavy, these come first, and what is neither heavy nor joins tensors is left out.
+    Among several computing ones, others come last, and only if they pool, resize or join tensors.
     """
     shown = [o for o in operations if o.kind not in VIEWS | {"pad"}]
     if sum(o.kind in COMPUTE for o in operations) > 1:

@@ -77,7 +77,7 @@ NAMES = {
     "repeat": "repeat_vector repeat_interleave tile expand broadcast_to",
     "unfold": "im2col extract_patches", "slice": "diagonal", "crop": "crop_images",
     "resize": "resizing up_sampling upsample",
-    # free
+    # views
     "reshape": "flatten squeeze unsqueeze expand_dims ravel",
     "identity": "stop_gradient copy convert_to_tensor activity_regularization",
 }  # fmt: skip

@@ -8,15 +8,10 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
-from lolat.graph.analysis import (
-    FLOAT_BYTES,
-    element_bytes,
-    parameter_bytes,
-    parameters,
-)
+from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import NORMALIZATIONS, VIEWS, kind_of
-from lolat.graph.modes import AMP, Mode
+from lolat.graph.modes import AMP, FLOAT_BYTES, Mode, element_bytes, parameter_bytes
 from lolat.units import byte_size
 
 

@@ -357,8 +357,8 @@ def _reshaped(o: Operation) -> list[int]:
     return source if o.op not in ("clone", "detach") else o.write("identity", source)
 
 
-# ---- Transpositions. One counts as a copy, whether PyTorch copies there or in what reads it. It is free
-# where it only turns an image into tokens or back, as around a layer norm.
+# ---- Transpositions. One counts as a copy, whether PyTorch copies there or in what reads it. One that only
+# turns an image into tokens or back, as around a layer norm, is a view.
 
 _IMAGE = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
 _TOKENS = {"dense", "layer_norm", "rms_norm", "embedding", *GATES}
@@ -383,7 +383,7 @@ class Layout:
         return self._axes.get(tensor)
 
     def _written(self, operation: Step) -> int | None:
-        """The axis of the channels of what an operation writes."""
+        """The axis of the channels in the output of an operation."""
         kind, tensors = operation.kind, self.builder.tensors
         shape = tensors[operation.outputs[0]].shape
         known = [i for i in operation.inputs if i in self._axes]
@@ -405,7 +405,7 @@ class Layout:
 
 
 def _transposed(o: Operation) -> list[int]:
-    """A transposition: free where it turns an image into tokens or back, or moves axes of one element."""
+    """A transposition; a view if it turns an image into tokens or back, or moves axes of one element."""
     source = o.operands[0]
     shape = o.writer.shape(source)
     order = _permutation(o, len(shape))
@@ -417,9 +417,9 @@ def _transposed(o: Operation) -> list[int]:
         or (last > 2 and source in o.writer.builder.inputs and order in (to_last, to_first))
     )
     moving = [a for a in order if shape[a] > 1]
-    free = turned or moving == sorted(moving)
-    back = {"to_image": True} if not free and channels == -1 and order == to_first else {}
-    return o.write("reshape" if free else "transpose", [source], permutation=order, **back)
+    is_view = turned or moving == sorted(moving)
+    back = {"to_image": True} if not is_view and channels == -1 and order == to_first else {}
+    return o.write("reshape" if is_view else "transpose", [source], permutation=order, **back)
 
 
 def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
@@ -432,9 +432,8 @@ def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
 
 
 def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) -> list[Step]:
-    """The operations; a transposition from (N, T, C) to (N, C, T) is free where an image is made of it.
-
-    Or where a convolution reads it as a signal. `shapes`: of all tensors.
+    """The operations; a transposition from (N, T, C) to (N, C, T) is a view if an image is made of it, or a
+    convolution reads it as a signal. `shapes`: of all tensors.
     """
     images: set[int] = set()  # tensors of which an image is made
     turned = []
@@ -494,7 +493,7 @@ NAMES = {
                            "nearest_exact1d nearest_exact2d nearest_exact3d").split(), "resize"),
 }  # fmt: skip
 """ATen operation -> its name in `lolat.readers.ops`, where the two differ."""
-HEAVY = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) | set(_RECURRENT)
+NEVER_FOLDED = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) | set(_RECURRENT)
 """Operations that are never folded into a constant, however constant their operands are."""
 
 
