@@ -19,14 +19,14 @@ from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import read_json
 from lolat.io.paths import shown_path
 from lolat.llm.decoder import Decoder, Layers
-from lolat.llm.quantization import KEYS, Stays, dtypes_of, unquantized_parts
+from lolat.llm.quantization import KEYS, IsUnquantized, dtypes_of, unquantized_parts
 from lolat.units import did_you_mean, one_line, plain, shortened
 
 EXPECTED = "expected the config.json that was published with a language model"
 BESIDE = "hf_quant_config.json"
-"""How NVIDIA's tools say it beside a config.json."""
+"""The file of NVIDIA's tools beside a config.json."""
 OLD = ("quantize_config.json", "quant_config.json")
-"""How old tools of GPTQ and AWQ said it there; servers read it only where they are told the method."""
+"""The files of old tools of GPTQ and AWQ; servers read them only if they are told the method."""
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -35,13 +35,13 @@ _REQUIRED: Any = object()
 
 
 class Config:
-    """A configuration whose keys are checked as they are read; null is as if the key were not there."""
+    """A configuration whose keys are checked as they are read; null counts as missing."""
 
     def __init__(self, given: Mapping[str, Any], source: str) -> None:
         self.given, self.source = given, source
 
     def get(self, keys: str, shape: Any = Size, default: Any = _REQUIRED) -> Any:
-        """The value of the first of `keys`, divided by |, that is there; `shape` is a type of msgspec's."""
+        """The value of the first of `keys` (divided by |) that has one; `shape`: a type of msgspec's."""
         for key in keys.split("|"):
             if (value := self.given.get(key)) is not None:
                 try:
@@ -54,11 +54,11 @@ class Config:
         return default
 
     def changed(self, given: Mapping[str, Any]) -> Config:
-        """Another one of the same source."""
+        """Another configuration of the same source."""
         return Config(given, self.source)
 
     def part(self, keys: str) -> Config:
-        """The configuration inside of it; empty where there is none."""
+        """The configuration inside of it; empty without one."""
         return self.changed(self.get(keys, dict[str, Any], {}))
 
     def refused(self, why: str, code: str = "decoder-config", hint: str = EXPECTED) -> InputError:
@@ -67,29 +67,29 @@ class Config:
 
 
 class _Kind(NamedTuple):
-    """How an architecture differs from Llama."""
+    """Differences of an architecture from Llama.
+
+    `defaults`: values of keys that files may leave out; it has no others of `_OF_SOME`. `biases`: of query,
+    key and value, of attention's output, of the feed-forward: a key, "yes" or "" for none. `window`: the
+    key; "": none but by `layer_types`. `width`, `expert_width`: the keys; "": no experts. `shared_width`:
+    the keys whose product it is. `same`: fields of `Decoder` that all models of the kind share.
+    """
 
     defaults: Mapping[str, Any] = {}
-    """Of keys that files may leave out; of those in `_OF_SOME` it has no others."""
     biases: tuple[str, str, str] = ("attention_bias", "attention_bias", "")
-    """Of query, key, value; of attention's output; of the feed-forward: a key, "yes" or "" for no."""
     window: str = ""
-    """The key; "": none, unless `layer_types` says so."""
     head_norm: str = ""
     width: str = "intermediate_size"
     expert_width: str = ""
-    """The key; "": there are no experts."""
     shared_width: tuple[str, ...] = ()
-    """Keys whose product it is."""
     same: Mapping[str, Any] = {}
-    """Of `Decoder`, the same in all models of this kind."""
 
 
-_OF_SOME = frozenset(
-    ["decoder_sparse_step", "first_k_dense_replace", "interleave_moe_layer_step",
-     "max_window_layers", "mlp_only_layers", "no_rope_layer_interval", "sliding_window_pattern",
-     "use_qk_norm", "use_sliding_window"]
-)  # fmt: skip
+_OF_SOME = {
+    "decoder_sparse_step", "first_k_dense_replace", "interleave_moe_layer_step", "max_window_layers",
+    "mlp_only_layers", "no_rope_layer_interval", "sliding_window_pattern", "use_qk_norm",
+    "use_sliding_window",
+}  # fmt: skip
 """Keys that only some architectures look at."""
 _LLAMA_BIASES, _NO_BIAS = ("attention_bias", "attention_bias", "mlp_bias"), ("", "", "")
 _TIED = {"tie_word_embeddings": True}
@@ -155,12 +155,12 @@ _KINDS = {
         expert_width="intermediate_size", shared_width=("intermediate_size",),
     ),
 }  # fmt: skip
-"""Architecture (`model_type`) -> how it differs from Llama."""
+"""Architecture (`model_type`) -> its differences from Llama."""
 _AS_MANY = ("llama", "granite", "phi3", "olmo2")
-"""Architectures with as many key and value heads as query heads where a file leaves the number out; others
-have a number of their own, which their files say."""
+"""Architectures with as many key and value heads as query heads if a file leaves the number out; files of
+others state theirs."""
 _WRITES = re.compile("(?!.*(Eagle|EAGLE|Medusa|MTP)).*For(CausalLM|ConditionalGeneration)")
-"""Names of classes (`architectures`) that write text on their own, without drafts for another model."""
+"""Names of classes (`architectures`) that write text, and not drafts for another model."""
 _OTHERS = {
     "needs multi-head latent attention": r"deepseek_v\d+|kimi_(k2|k25|vl)|minicpm3|glm_moe_dsa"
     "|mistral4|glm4_moe_lite|longcat_flash",
@@ -170,15 +170,15 @@ _OTHERS = {
     "is an encoder, which writes no text": r".*bert\w*|.*roberta|electra",
     "has an encoder beside its decoder": r"u?m?t5\w*|m?bart|pegasus|marian|whisper",
 }
-"""What keeps an architecture from being read -> a pattern of such."""
+"""The reason why an architecture is refused -> a pattern of its names."""
 
 
 def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
-    """The decoder of a configuration: a `config.json`, a folder with one, or the content of one.
+    """The decoder of a `config.json`, a folder with one, or the content of one.
 
-    The decoder of a multimodal model is read from its `text_config`. InputError, one line; its code:
-    "no-decoder-config" no such file, no JSON or no configuration; "unknown-decoder" another architecture;
-    "decoder-config" a value is missing, impossible or contradicts another; "decoder-dtype" a data type.
+    The decoder of a multimodal model is its `text_config`. InputError, with a code: "no-decoder-config" (no
+    such file, no JSON, no configuration), "unknown-decoder" (an unknown architecture), "decoder-config" (a
+    value is missing, impossible or contradicts another), "decoder-dtype" (an unknown data type).
     """
     given, name, shown = _given(source)
     inner = given.get("text_config")
@@ -198,43 +198,31 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         )
     head_dim = config.get("head_dim", Size, 0)
     if not head_dim and hidden % heads:
-        raise config.refused(
-            f"it has no head_dim, and hidden_size {hidden} is no multiple of {heads} heads"
-        )
+        why = f"it has no head_dim, and hidden_size {hidden} is no multiple of {heads} heads"
+        raise config.refused(why)
     biases = [key == "yes" or (key != "" and config.get(key, bool, False)) for key in kind.biases]
-    dtype, expert_dtype, kv_dtype, stays = dtypes_of(config)
-    kinds = _layers(config, kind, stays)
+    dtype, expert_dtype, kv_dtype, is_unquantized = dtypes_of(config)
+    kinds = _layers(config, kind, is_unquantized)
     fields = {**_experts(config, kind), **kind.same}
     return Decoder(
-        name=name or architecture,
-        architecture=architecture,
-        hidden=hidden,
-        vocab=config.get("vocab_size"),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim or hidden // heads,
-        kinds=kinds,
+        name=name or architecture, architecture=architecture, hidden=hidden,
+        vocab=config.get("vocab_size"), heads=heads, kv_heads=kv_heads,
+        head_dim=head_dim or hidden // heads, kinds=kinds,
         intermediate=0 if all(layer.experts for layer in kinds) else config.get(kind.width),
-        tied=config.get("tie_word_embeddings", bool, False),
-        context=_context(config),
-        qkv_bias=biases[0],
-        output_bias=biases[1],
-        feed_forward_bias=biases[2],
+        tied=config.get("tie_word_embeddings", bool, False), context=_context(config),
+        qkv_bias=biases[0], output_bias=biases[1], feed_forward_bias=biases[2],
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
-        dtype=dtype,
-        expert_dtype=expert_dtype,
-        kv_dtype=kv_dtype,
-        **fields,
-    )
+        dtype=dtype, expert_dtype=expert_dtype, kv_dtype=kv_dtype, **fields,
+    )  # fmt: skip
 
 
 _STRETCHED = ("yarn", "linear", "dynamic")
-"""Ways of scaling the positions of which `factor` says how many times as long a sequence may be; others,
-as llama3, and Gemma 3 have stretched max_position_embeddings already."""
+"""Types of scaled positions whose `factor` multiplies the longest sequence; other types, and Gemma 3, have
+max_position_embeddings scaled already."""
 
 
 def _context(config: Config) -> int:
-    """Tokens of the longest sequence, as vLLM has it; 0: not stated."""
+    """Tokens of the longest sequence, as in vLLM; 0: not stated."""
     longest: int = config.get("max_position_embeddings", Size, 0)
     scaling = config.part("rope_scaling|rope_parameters")
     is_stretched = str(config.given["model_type"]).startswith("gemma3")
@@ -246,7 +234,7 @@ def _context(config: Config) -> int:
 
 
 def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
-    """(configuration, name of the model or "", what messages call it)."""
+    """(configuration, name of the model or "", its source in messages)."""
     if isinstance(source, Mapping):
         return source, "", "the configuration"
     path = Path(source)
@@ -270,7 +258,7 @@ def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str
 
 
 def _kind_of(config: Config) -> tuple[str, _Kind]:
-    """(name of the architecture, how it differs from Llama)."""
+    """(name of the architecture, its differences from Llama)."""
     name = config.given.get("model_type")
     if not isinstance(name, str):
         raise config.refused("it has no model_type", "no-decoder-config")
@@ -289,7 +277,7 @@ def _kind_of(config: Config) -> tuple[str, _Kind]:
 
 
 def _experts(config: Config, kind: _Kind) -> dict[str, Any]:
-    """The fields of `Decoder` that are about experts."""
+    """The fields of `Decoder` on experts."""
     if not kind.expert_width:
         return {}
     experts = config.get("num_local_experts|num_experts|n_routed_experts")
@@ -301,8 +289,8 @@ def _experts(config: Config, kind: _Kind) -> dict[str, Any]:
     return {"experts": experts, "top_k": top_k, "expert_width": width, "shared_width": prod(shared)}
 
 
-def _layers(config: Config, kind: _Kind, stays: Stays) -> tuple[Layers, ...]:
-    """The kinds of layers, in the order in which each first occurs."""
+def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple[Layers, ...]:
+    """The kinds of layers, in the order of their first layers."""
     number = config.get("num_hidden_layers", LayerNumber)
     windows = _windows(config, kind, number)
     dense = set(config.get("mlp_only_layers", list[Count], []))
@@ -311,7 +299,7 @@ def _layers(config: Config, kind: _Kind, stays: Stays) -> tuple[Layers, ...]:
     found: Counter[tuple[int, bool, frozenset[str]]] = Counter()
     for i in range(number):
         experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
-        found[windows[i], experts, unquantized_parts(stays, i, experts)] += 1
+        found[windows[i], experts, unquantized_parts(is_unquantized, i, experts)] += 1
     return tuple(
         Layers(number=n, window=w, experts=e, unquantized=u) for (w, e, u), n in found.items()
     )

@@ -1,11 +1,10 @@
 """A decoder: its layers, its parameters, bytes of its weights and of its cache.
 
-Not counted: towers for images, heads that draft further tokens, the numbers that correct a router's scores.
+Not counted: image towers, heads that draft tokens, the correction of a router's scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lolat.errors import InputError, arg
@@ -15,29 +14,47 @@ WEIGHT_BYTES = {
     "bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4 / 128**2, "nvfp4": 0.5 + 1 / 16,
     "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / 128,
 }  # fmt: skip
-"""Bytes of an element of a matrix, with its share of the scales; names as in the tables of operations."""
+"""Bytes of an element of a matrix with its share of the scales, by data type in tables of operations."""
 BLOCK = 128
 """Rows and columns of a matrix that share a scale in fp8_block."""
 DTYPES = tuple(dtype for dtype in WEIGHT_BYTES if "mxfp4" not in dtype)
-"""Those that can be asked for; experts in MXFP4 are so only as published."""
+"""Data types that can be asked for; experts are in MXFP4 only as published."""
 CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """Equal layers of a decoder."""
+    """Equal layers of a decoder.
+
+    `window`: the tokens that a token attends to at most, itself included; 0: all before it. `unquantized`:
+    parts that stay bfloat16 in a quantized model: attention, feed_forward, experts.
+    """
 
     number: int
     window: int = 0
-    """Tokens that a token attends to at most, itself included; 0: all before it."""
     experts: bool = False
     unquantized: frozenset[str] = frozenset()
-    """Parts that stay bfloat16 where others are quantized: attention, feed_forward, experts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
-    """A language model; widths are elements, of the whole model on one device."""
+    """A language model; widths are elements of the full model.
+
+    `kinds`: its layers, in the order in which each kind first occurs. `intermediate`: the width of the
+    feed-forward of layers without experts; 0: there is no such layer. `tied`: the head is the embedding.
+    `context`: tokens of the longest sequence; 0: not stated.
+
+    `experts`: routed experts of a layer; a token takes `top_k` of them. `shared_width`: the width that all
+    tokens take beside them.
+
+    `gated`: a feed-forward has three matrices (gate, up, down), else two. `feed_forward_bias`: also of
+    experts and their router. `sinks`: attention has one learned number a head. `norms`: normalizations of a
+    layer, without those of query and key. `head_norm`: query and key are normalized, each "head" or the
+    "whole"; "": they are not.
+
+    `dtype`, `expert_dtype`: as published; half and single precision are served in two bytes. `kv_dtype`: of
+    the cache; "": not stated. `cache_remark`: a remark on it, for a model known by name alone.
+    """
 
     name: str
     architecture: str
@@ -47,40 +64,26 @@ class Decoder:
     kv_heads: int
     head_dim: int
     kinds: tuple[Layers, ...]
-    """In the order in which each first occurs."""
     intermediate: int = 0
-    """Width of the feed-forward of layers without experts; 0: there is no such layer."""
     tied: bool = False
-    """The head is the embedding."""
     context: int = 0
-    """Tokens of the longest sequence; 0: not stated."""
     experts: int = 0
-    """Routed experts of a layer, of which each token takes `top_k`."""
     top_k: int = 0
     expert_width: int = 0
     shared_width: int = 0
-    """Width of what all tokens take beside the routed experts."""
     shared_gate: bool = False
     gated: bool = True
-    """A feed-forward is three matrices (gate, up, down), else two."""
     qkv_bias: bool = False
     output_bias: bool = False
     feed_forward_bias: bool = False
-    """Of experts and their router too."""
     sinks: bool = False
-    """Attention has one learned number a head."""
     norms: int = 2
-    """Normalizations of a layer, but for those of query and key."""
     norm_bias: bool = False
     head_norm: str = ""
-    """Query and key are normalized: each "head" or the "whole"; "": not."""
     dtype: str = "bfloat16"
-    """As published; half and single precision are served in two bytes as well."""
     expert_dtype: str = "bfloat16"
     kv_dtype: str = ""
-    """Of the cache, as published; "": not stated."""
     cache_remark: str = ""
-    """A remark on the type of the cache, for a model known by name alone; "": none."""
 
     @property
     def kind(self) -> str:
@@ -93,20 +96,17 @@ class Decoder:
         return sum(layer.number for layer in self.kinds)
 
     def of_layer(self, layer: Layers) -> dict[str, tuple[int, int]]:
-        """Elements of one layer by part: (those that a data type applies to, those always bfloat16)."""
+        """Elements of one layer by part: (those in the data type of weights, those always bfloat16)."""
         query, cached = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        vectors = (
-            self.qkv_bias * (query + 2 * cached)
-            + self.output_bias * self.hidden
-            + self.sinks * self.heads
-        )
+        vectors = self.qkv_bias * (query + 2 * cached) + self.output_bias * self.hidden
         normalized = {"": 0, "head": 2 * self.head_dim, "whole": query + cached}[self.head_norm]
         norms = self.norms * (1 + self.norm_bias) * self.hidden
-        width = self.shared_width if layer.experts else self.intermediate
         parts = {
-            "attention": (2 * self.hidden * (query + cached), vectors),
+            "attention": (2 * self.hidden * (query + cached), vectors + self.sinks * self.heads),
             "norms": (0, norms + normalized),
-            "feed_forward": self._feed_forward(width),
+            "feed_forward": self._feed_forward(
+                self.shared_width if layer.experts else self.intermediate
+            ),
         }
         if layer.experts:
             matrices, biases = self._feed_forward(self.expert_width)
@@ -139,21 +139,18 @@ class Decoder:
 
     @property
     def active_parameters(self) -> int:
-        """All but the experts that a token does not take; embedding and head count."""
-        parts = self.parameters_by_part
-        taken = parts["experts"] * self.top_k // max(self.experts, 1)
-        return sum(parts.values()) - parts["experts"] + taken
+        """The parameters that a token uses: all but those of other experts."""
+        experts = self.parameters_by_part["experts"]
+        return self.parameters - experts + experts * self.top_k // max(self.experts, 1)
 
     def weight_bytes(self, dtype: str = "", expert_dtype: str = "") -> int:
-        """Bytes of all weights. "": as published; experts as all else where only `dtype` is given.
+        """Bytes of all weights; "": as published, experts as all else if only `dtype` is given.
 
-        Embedding, head, normalizations, routers, biases and what `kept` names stay bfloat16. InputError
-        (code "dtype" or "expert-dtype") for a data type that `WEIGHT_BYTES` has not.
+        Embedding, head, normalizations, routers, biases and `unquantized` parts stay bfloat16.
         """
         experts = expert_dtype or dtype or self.expert_dtype
-        dtype = dtype or self.dtype
-        each = dict.fromkeys(("attention", "feed_forward"), _bytes(WEIGHT_BYTES, dtype, "dtype"))
-        each["experts"] = _bytes(WEIGHT_BYTES, experts, "expert_dtype")
+        each = dict.fromkeys(("attention", "feed_forward"), WEIGHT_BYTES[dtype or self.dtype])
+        each["experts"] = WEIGHT_BYTES[experts]
         size = 2.0 * self.parameters
         for layer in self.kinds:
             for part, (matrices, _) in self.of_layer(layer).items():
@@ -162,32 +159,28 @@ class Decoder:
         return round(size)
 
     def cache_bytes(self, tokens: int, kv_dtype: str = "bfloat16") -> int:
-        """Bytes of keys and values of one sequence of `tokens`; a layer keeps no more than its window.
-
-        InputError (code "kv-dtype") for a data type that `CACHE_BYTES` has not.
-        """
-        row = 2 * self.kv_heads * self.head_dim * _bytes(CACHE_BYTES, kv_dtype, "kv_dtype")
+        """Bytes of keys and values of a sequence of `tokens`; a layer keeps no more than its window."""
         kept = sum(layer.number * min(tokens, layer.window or tokens) for layer in self.kinds)
-        return int(row) * kept
+        return 2 * self.kv_heads * self.head_dim * CACHE_BYTES[kv_dtype] * kept
 
     def check_tensor_parallel(
         self, n: int, groups: int = 1, dtype: str = "", expert_dtype: str = ""
     ) -> None:
-        """InputError (code "tensor-parallel") where the model cannot be split over `n` devices, of which
-        `groups` share the experts whole. "": as published.
+        """InputError (code "tensor-parallel") if the model cannot be split over `n` GPUs.
 
-        `n` divides the query heads and all widths of the feed-forward. It divides the key and value heads,
-        or is a multiple of them: then several devices hold the same one. A part of a matrix of FP8 in
-        blocks is whole blocks, as vLLM's validate_fp8_block_shape has it.
+        Each of `groups` of them has whole experts. "": the published data type. `n` divides the query heads
+        and all widths of the feed-forward. It divides the key and value heads, or is a multiple of them:
+        several GPUs then hold the same one. A part of a matrix of FP8 in blocks is whole blocks (vLLM's
+        validate_fp8_block_shape).
         """
         widths = {"feed_forward": self.intermediate, "experts": self.expert_width * groups,
                   "shared experts": self.shared_width}  # fmt: skip
-        dense, experts = dtype or self.dtype, expert_dtype or self.expert_dtype
-        types = {
-            "attention": dense,
-            "feed_forward": dense,
-            "shared experts": dense,
-            "experts": experts,
+        types = dict.fromkeys(("attention", *widths), dtype or self.dtype)
+        types["experts"] = expert_dtype or self.expert_dtype
+        blocks = {
+            part
+            for part, one in types.items()
+            if one == "fp8_block" and not self._is_unquantized(part)
         }
 
         def why_not(n: int) -> str:
@@ -197,33 +190,26 @@ class Decoder:
                 return (
                     f"{self.heads} query heads, {self.kv_heads} key and value heads, widths {sizes}"
                 )
-            parts = [(what, size // n) for what, size in widths.items()]
+            parts = [(part, width // n) for part, width in widths.items()]
             parts += [
                 ("attention", max(h // n, 1) * self.head_dim) for h in (self.heads, self.kv_heads)
             ]
-            for what, size in parts if n > 1 else ():
-                if types[what] == "fp8_block" and size % BLOCK and not self._is_unquantized(what):
+            for part, size in parts if n > 1 else ():
+                if part in blocks and size % BLOCK:
                     return (
-                        f"FP8 in blocks of {BLOCK}, and {what} {size} wide on each GPU breaks them"
+                        f"FP8 in blocks of {BLOCK}, and {part} {size} wide on each GPU breaks them"
                     )
             return ""
 
-        is_valid = isinstance(n, int) and not isinstance(n, bool) and n >= 1
-        if why := why_not(n) if is_valid else why_not(2 * self.heads):
+        if why := why_not(n):
             right = ", ".join(str(m) for m in range(1, min(self.heads, 1024) + 1) if not why_not(m))
             raise InputError(
-                f"{arg('tensor_parallel')} {n!r}: {self.name} has {why}; expected one of {right}"
+                f"{arg('tensor_parallel')} {n}: {self.name} has {why}; expected one of {right}"
             )
 
     def _is_unquantized(self, part: str) -> bool:
         """Whether a part is bfloat16 in all layers that have it."""
-        part, of_experts = part.replace("shared experts", "feed_forward"), part.endswith("experts")
+        name, of_experts = part.replace("shared experts", "feed_forward"), part.endswith("experts")
         return all(
-            part in layer.unquantized for layer in self.kinds if layer.experts or not of_experts
+            name in layer.unquantized for layer in self.kinds if layer.experts or not of_experts
         )
-
-
-def _bytes(table: Mapping[str, float], dtype: str, argument: str) -> float:
-    if dtype not in table:
-        raise InputError(f"{arg(argument)} {dtype!r}: expected one of {', '.join(table)}")
-    return table[dtype]

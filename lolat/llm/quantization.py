@@ -1,13 +1,13 @@
 """Data types of the weights and the cache of a published model, by its configuration.
 
-The methods are those of `quantization_config` on Hugging Face and of NVIDIA's hf_quant_config.json; one
+The methods are those of `quantization_config` on Hugging Face and of NVIDIA's hf_quant_config.json. One
 that was not timed is refused by name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lolat.errors import InputError, arg
@@ -28,27 +28,25 @@ SCHEMES = {
     "compressed-tensors float 4 group": "w4a16_mxfp4",
     "compressed-tensors int 4 group": "int4_wo", "compressed-tensors int 4 channel": "int4_wo",
 }  # fmt: skip
-"""How a model was quantized -> its data type in the tables of operations."""
+"""Quantization, as `_scheme` names it -> data type in the tables of operations."""
 PLAIN = {
-    "bfloat16": "bfloat16",
-    "float16": "bfloat16",
-    "float32": "bfloat16",
-    "float8_e4m3fn": "fp8",
-}
+    "bfloat16": "bfloat16", "float16": "bfloat16", "float32": "bfloat16", "float8_e4m3fn": "fp8",
+}  # fmt: skip
 GROUP = 128
 """Elements of int4_wo that share a scale, as `WEIGHT_BYTES` has them."""
 KEYS = "quantization_config|compression_config"
 CACHES = {"FP8": "fp8", "FLOAT 8": "fp8", "": "", "NONE": ""}
 NEAREST = f"the nearest {arg('dtype')}: fp8 for 8 bits, int4_wo for 4"
-"""For a model in a data type that is not known."""
+"""The remedy for a model in an unknown data type."""
 _WITHOUT = f"for an estimate leave quantization_config out and give {NEAREST}"
-Stays = Callable[[str], bool]
+IsUnquantized = Callable[[str], bool]
+"""Whether the module with a name stays bfloat16."""
 
 
-def dtypes_of(config: Config) -> tuple[str, str, str, Stays]:
-    """(data type, that of experts, that of the cache or "", whether a module stays bfloat16).
+def dtypes_of(config: Config) -> tuple[str, str, str, IsUnquantized]:
+    """The data types of weights, of experts and of the cache ("" if not stated), and what stays bfloat16.
 
-    InputError, code "decoder-dtype", for a data type or a quantization that is not known.
+    InputError, code "decoder-dtype", for an unknown data type or quantization.
     """
     if "quantization" in config.given:
         raise _unknown(config, "MLX's")
@@ -68,7 +66,7 @@ def dtypes_of(config: Config) -> tuple[str, str, str, Stays]:
         raise _unknown(config, repr(shortened(scheme)))
     # The method mxfp4 quantizes nothing but experts.
     dtype = "bfloat16" if scheme == "mxfp4" else SCHEMES[scheme]
-    return dtype, SCHEMES[scheme], _cache(quantized), _stays(quantized)
+    return dtype, SCHEMES[scheme], _cache(quantized), _is_unquantized(quantized)
 
 
 def _unknown(config: Config, scheme: str) -> InputError:
@@ -95,55 +93,48 @@ def _scheme(config: Config) -> str:
     sparse = config.part("sparsity_config").get("sparsity_structure", str, "")
     if sparse == "2:4" or "24" in config.get("format", str, ""):
         return f"{method} 2:4"
-    each = {_group(config, group) for group in _groups(config)}
+    each = {_group(group) for group in _groups(config)}
     return f"{method} {' and '.join(sorted(each))}".strip()
 
 
-def _groups(config: Config) -> Iterator[Config]:
-    """The groups of modules of compressed-tensors that have quantized weights."""
-    for group in config.get("config_groups", dict[str, dict[str, Any]], {}).values():
-        if group.get("weights"):
-            yield config.changed(group)
+def _groups(config: Config) -> list[Config]:
+    """The groups of modules with quantized weights, of compressed-tensors."""
+    groups = config.get("config_groups", dict[str, dict[str, Any]], {}).values()
+    return [config.changed(group) for group in groups if group.get("weights")]
 
 
-def _group(config: Config, group: Config) -> str:
-    """Type, bits and strategy of weights, and of inputs where they are quantized."""
-    weights, inputs = group.part("weights"), group.part("input_activations")
+def _group(group: Config) -> str:
+    """Type, bits and strategy of weights, and of inputs if they are quantized."""
+    weights, inputs = group.part("weights"), group.part("input_activations").given
     words = [str(weights.given.get(key)) for key in ("type", "num_bits", "strategy")]
     if block := weights.get("block_structure", list[int], []):
         words.append("x".join(map(str, block)))
-    found = " ".join(words)
-    if words[:2] == ["int", "4"]:
-        found += _grouped(weights)
-    if inputs.given:
-        found += f", inputs {inputs.given.get('type')} {inputs.given.get('num_bits')}"
-    return found
+    found = " ".join(words) + (_grouped(weights) if words[:2] == ["int", "4"] else "")
+    return f"{found}, inputs {inputs.get('type')} {inputs.get('num_bits')}" if inputs else found
 
 
 def _grouped(config: Config) -> str:
-    """How many elements share a scale, where it is neither GROUP nor all."""
+    """The number of elements that share a scale, if it is neither GROUP nor all."""
     size = config.get("group_size", int, GROUP)
     return "" if size in (-1, GROUP) else f" in groups of {size}"
 
 
 def _cache(config: Config) -> str:
-    """The data type of keys and values, "" where it is not said."""
+    """The data type of keys and values; "": not stated."""
     scheme = config.part("kv_cache_scheme").given
-    said = f"{scheme.get('type')} {scheme.get('num_bits')}" if scheme else ""
-    said = said or config.get("kv_cache_quant_algo", str, "")
-    if said.upper() not in CACHES:
-        raise config.refused(
-            f"its cache is {shortened(said)!r}", "decoder-dtype",
-            f"expected FP8; for an estimate leave it out and give {arg('kv_dtype')}",
-        )  # fmt: skip
-    return CACHES[said.upper()]
+    found = f"{scheme.get('type')} {scheme.get('num_bits')}" if scheme else ""
+    found = found or config.get("kv_cache_quant_algo", str, "")
+    if found.upper() not in CACHES:
+        hint = f"expected FP8; for an estimate leave it out and give {arg('kv_dtype')}"
+        raise config.refused(f"its cache is {shortened(found)!r}", "decoder-dtype", hint)
+    return CACHES[found.upper()]
 
 
 # ---- Modules that stay bfloat16.
 
 
-def _stays(config: Config) -> Stays:
-    """Whether a module is left out, or is none of those that are quantized."""
+def _is_unquantized(config: Config) -> IsUnquantized:
+    """A test whether a module is left out, or is none of those that are quantized."""
     keys = ("modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore")
     names = [name for key in keys for name in config.get(key, list[str], [])]
     names += [f"re:{rule[2:]}" for rule in config.get("dynamic", dict[str, Any], {})]
@@ -156,10 +147,9 @@ def _stays(config: Config) -> Stays:
 
 
 def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
-    """A pattern for the names of modules, as the several ways of quantizing write them.
+    """A pattern for the names of modules, as tools of quantization write them.
 
-    A name is some of the pieces of a module's between dots; * stands for anything; behind `re:` it is a
-    pattern.
+    A name is some pieces of a module's name between dots, * is anything; behind `re:` it is a pattern.
     """
     rules = ["(?!)"]
     for name in names:
@@ -174,17 +164,17 @@ def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
         raise config.refused(why, "decoder-dtype", _WITHOUT) from None
 
 
-def unquantized_parts(stays: Stays, layer: int, experts: bool) -> frozenset[str]:
-    """The parts of a layer of which half of the matrices or more stay bfloat16."""
-    mlp = ("gate_proj", "up_proj", "down_proj")
+def unquantized_parts(is_unquantized: IsUnquantized, layer: int, experts: bool) -> frozenset[str]:
+    """The parts of a layer of which at least half of the matrices stay bfloat16."""
+    mlp, shared = ("gate_proj", "up_proj", "down_proj"), "shared_expert." if experts else ""
     parts = {
         "attention": [f"self_attn.{letter}_proj" for letter in "qkvo"],
-        "feed_forward": [f"mlp.{'shared_expert.' if experts else ''}{name}" for name in mlp],
+        "feed_forward": [f"mlp.{shared}{name}" for name in mlp],
+        "experts": [f"mlp.experts.0.{name}" for name in mlp] if experts else [],
     }
-    if experts:
-        parts["experts"] = [f"mlp.experts.0.{name}" for name in mlp]
-    named = {
-        part: sum(stays(f"model.layers.{layer}.{name}") for name in names)
+    return frozenset(
+        part
         for part, names in parts.items()
-    }
-    return frozenset(part for part, number in named.items() if 2 * number >= len(parts[part]))
+        if names
+        and 2 * sum(is_unquantized(f"model.layers.{layer}.{n}") for n in names) >= len(names)
+    )
