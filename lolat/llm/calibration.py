@@ -14,7 +14,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.llm.decoder import Decoder
 from lolat.llm.frameworks import FrameworkOverheads
-from lolat.llm.gpu import GPU, UNSEEN, Calibration, Section, short
+from lolat.llm.gpu import GPU, UNSEEN, FrameworkFit, Section, short
 from lolat.llm.served import SERVED, ServedRow
 from lolat.llm.serving import Load, Steps, deployment_of, requests_that_fit, serve, steps_of
 from lolat.units import percent, plural
@@ -215,7 +215,7 @@ def served_by(
     Rows of an earlier fit are fitted too; each counts once. InputError if the rows are nothing like this
     GPU.
     """
-    before = section.before or Calibration(
+    before = section.before or FrameworkFit(
         overheads=section.overheads, spread=section.spread, served=section.served, kinds=section.kinds
     )  # fmt: skip
     placed = (replace(row, model=placed_model(row.model)) for row in rows)

@@ -25,7 +25,7 @@ FOUR_BIT_WEIGHTS = "int4_wo"
 IN_GENERAL = "GPUs in general"
 """`Operation.like` of an operation with the usual terms."""
 UNSEEN = (0.2, 0.5)
-"""`Calibration.spread` if no served row is of such a model."""
+"""`FrameworkFit.spread` if no served row is of such a model."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,7 +69,7 @@ def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
     )  # fmt: skip
 
 
-class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A framework on a GPU, by served rows.
 
     `spread`: half of the 90 % interval on left-out rows, as logarithms (per output token, first token).
@@ -86,7 +86,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 OwnRow = tuple[str, Positive, Positive, Positive, Positive, NotNegative, int, int, str, str]
 
 
-class Section(Calibration, frozen=True, kw_only=True, omit_defaults=True):
+class Section(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
     """The part of a model file on language models.
 
     `operations`: by name in KERNEL_MODELS and data type (of attention: queries/cache). `own`: served rows
@@ -97,7 +97,7 @@ class Section(Calibration, frozen=True, kw_only=True, omit_defaults=True):
     operations: dict[str, dict[str, Operation]]
     framework: str = ""
     own: tuple[OwnRow, ...] = ()
-    before: Calibration | None = None
+    before: FrameworkFit | None = None
 
     @property
     def server(self) -> Framework:

@@ -1,9 +1,9 @@
-"""Formulas of four operations of language models on a GPU: matrix product, attention, experts, all-reduce.
+"""Kernel models of language models on a GPU: matrix product, attention, experts, all-reduce.
 
-Each takes `terms`, a handful of positive numbers with one meaning each (the tables below: center and width
-of the logarithm that a fit draws them to), `rows`, the sizes as (rows,) arrays, and the specs of a data
-sheet. It answers (rows,) ms: of an operation timed `alone`, over and over, or as it runs in a served model:
-started by a CUDA graph (`FrameworkOverheads.kernel_ms`), with weights and caches read from memory.
+Each takes `terms`, a handful of positive numbers (the tables below: center, and width of the logarithm, of
+a fit's prior), `rows`, the sizes as (rows,) arrays, and the specs of a GPU. It answers (rows,) ms: of an
+operation timed `alone`, over and over, or as it runs in a served model: started by a CUDA graph
+(`FrameworkOverheads.kernel_ms`), with weights and caches read from memory.
 
 Computing is tiles in waves over the multiprocessors, moving is bytes at a bandwidth, and the longer of the
 two counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
@@ -11,7 +11,7 @@ two counts most, as in NVIDIA's guide to matrix multiplication and in FlashAtten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from lolat.arrays import np
@@ -26,11 +26,11 @@ PEAKS = {
     "bfloat16": "bf16_tflops", "fp8": "fp8_tflops", "fp8_block": "fp8_tflops", "nvfp4": "fp4_tflops",
     "int4_wo": "bf16_tflops", "w4a16_mxfp4": "bf16_tflops", "w4a8_mxfp4_mxfp8": "fp8_tflops",
 }  # fmt: skip
-"""The rate of the data sheet at which products of a data type are computed."""
+"""The rate of the data sheet for products of a data type."""
 
 
 class Specs(NamedTuple):
-    """Of a GPU: FLOPs (a multiply-accumulate is two) and bytes a ms; `rates` by data type."""
+    """Rates of a GPU per ms, in bytes and FLOPs (a multiply-accumulate is two); `rates`: by data type."""
 
     multiprocessors: float
     bandwidth: float
@@ -39,19 +39,19 @@ class Specs(NamedTuple):
 
 
 def joined(a: Any, b: Any, sharp: float) -> Any:
-    """Two times that overlap: their sum for `sharp` 1, the longer for a large one."""
+    """The time of two overlapping times: their sum for `sharp` 1, the longer one for a large `sharp`."""
     longer = np.maximum(a, b)
     return longer * (1.0 + (np.minimum(a, b) / longer) ** sharp) ** (1.0 / sharp)
 
 
 def waves(busy: Any, wave_quantization: float) -> Any:
-    """Rounds of `busy` tiles for each multiprocessor; `whole`: the share lost of what idles in the last."""
+    """Rounds of `busy` tiles a multiprocessor; `wave_quantization`: the lost share of the last's idling."""
     busy = np.maximum(busy, 1.0)
     return busy + wave_quantization * (np.ceil(busy) - busy)
 
 
 def cache_hit_share(times: Any) -> Any:
-    """The share of bytes still in the cache when `times` its size passed since."""
+    """The share of bytes still in the cache after `times` its size has passed."""
     fourth = np.minimum(times, 99.0) ** 4
     return 1.0 / (1.0 + fourth * fourth)
 
@@ -63,10 +63,10 @@ GEMM = {
     "rate": (0.88, 0.16),  # share of the data sheet's in the middle of a large tile
     "bandwidth": (0.80, 0.15),  # share of the data sheet's
     "cache": (0.9, 0.7),  # bytes in the cache come 1 + this times as fast
-    "cache_mb": (36.0, 0.7),  # that the cache holds between two calls
+    "cache_mb": (36.0, 0.7),  # MB that the cache holds between two calls
     "depth": (1.5, 0.7),  # ns of a step through k, however small the tile
     "store": (1.5, 0.6),  # bandwidth of storing finished tiles, in shares of the memory's
-    "whole": (0.35, 0.7),  # see `waves`; above 1 where tiles run in clusters
+    "whole": (0.35, 0.7),  # wave quantization, see `waves`; above 1 if tiles run in clusters
     "throttle": (0.09, 0.7),  # share by which long kernels are slower: power
 }
 SPLIT = {"split": (2.7e-3, 0.5)}  # ms of a second kernel that adds up the parts of k
@@ -76,22 +76,22 @@ QUANTIZED = {
     "quantizing": (0.8, 0.5),  # share of `bandwidth` that quantizing reaches
     "single": (2e-4, 1.0),  # ms more for one row
 }
-IN_BLOCKS = {"ragged": (0.09, 1.5)}  # share of a tile more for what the last one in m lacks
+IN_BLOCKS = {"ragged": (0.09, 1.5)}  # share of a tile added for the missing rows of the last one
 HOSTED = {
-    "host": (0.12, 1.0),  # ms of a framework's own code before the kernels run, at the least
+    "host": (0.12, 1.0),  # ms, at least, of a framework's own code before the kernels run
     "host_small": (0.12, 1.0),  # the same for fewer than 32 rows
-    "host_unaligned": (0.2, 0.6),  # the same where n is no multiple of 64, or k of 128
-    "host_pad": (5e-3, 1.5),  # ms more where m is no multiple of 4, and the input is padded
+    "host_unaligned": (0.2, 0.6),  # the same if n is no multiple of 64, or k of 128
+    "host_pad": (5e-3, 1.5),  # ms to pad the input if m is no multiple of 4
 }
 HIGH = np.array([16.0, 64.0, 64.0, 128.0, 128.0, 128.0])[:, None]
 WIDE = np.array([64.0, 64.0, 128.0, 64.0, 128.0, 256.0])[:, None]
 """Tiles that a library chooses from."""
 FIXED = {"fixed-128": 128.0, "fixed-256": 256.0}
-"""Tiles by m alone, as of CUTLASS: up to which m they are 64 high."""
+"""CUTLASS chooses tiles by m alone: the largest m with tiles 64 high."""
 PASS = 2048.0
 """Elements of a row that quantizing reads at once, beside the tiles of CUTLASS."""
 RAMP_MS, HOT_MS, COPIES = 1e-3, 0.3, 6.0
-"""Until memory streams; until a kernel is hot; copies of weights that a benchmark takes in turns."""
+"""ms until memory streams, ms until a kernel is hot, copies of weights that a benchmark takes in turns."""
 STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
 """`depth` by data type."""
 
@@ -110,14 +110,14 @@ def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
 
 
 def gemm_variants(dtype: str) -> tuple[str, ...]:
-    """What to choose from by the rows of a table."""
+    """The variants that a fit chooses from."""
     if dtype == "fp8":
         return ("library", *FIXED)
     return ("library", "hosted") if dtype == "fp8_block" else ("library",)
 
 
 def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """`rows`: m, n, k."""
+    """(rows,) ms of products; `rows`: m, n, k."""
     m, n, k = rows["m"], rows["n"], rows["k"]
     width = WEIGHT_BYTES[dtype]
     inputs = width if dtype in ("fp8", "fp8_block", "nvfp4") else HALF
@@ -186,7 +186,7 @@ def _overlapped(computing: Any, moving: Any, t: Terms) -> Any:
 
 
 def gemm_log_sizes(rows: Rows) -> Any:
-    """(rows, 3) where a product stands among others, for the correction."""
+    """(rows, 3) scaled logarithms of the sizes, for the correction."""
     return np.log2(np.stack([rows["m"], rows["n"], rows["k"]], 1)) / 2.0
 
 
@@ -207,7 +207,7 @@ PREFILL = {
     "window": (0.87, 0.4),  # rate with a window to that without
 }
 PACKED = ("packed", "alone", "packed-one", "packed-one-whole")
-"""Which query heads of a key head share a tile: all, none, all of one token, the same without a window."""
+"""Query heads of a key head that share a tile: all, none, all of one token, the same without a window."""
 DECODE = {
     "launch": (8.5e-3, 0.35),  # ms
     "bandwidth": (0.86, 0.12),  # share of the data sheet's
@@ -222,25 +222,25 @@ DECODE = {
     "launch2": (0.95, 0.4),  # of the rows of another kernel: launch, item, rate to the main one's
     "item2": (1.1, 0.6),
     "rate2": (0.93, 0.4),
-    "copy": (5e-3, 0.4),  # ms, of "whole": queries and outputs are copied
+    "copy": (5e-3, 0.4),  # ms to copy queries and outputs, of "whole"
 }
 GROUPED = ("grouped", "grouped-long", "whole", "some", "some-long", "some-long-4")
-"""The main kernel's rows: all (FlashAttention 3, FlashInfer); without a window (FlashAttention 2); groups
-of 2 to 32 heads (XQA). "long": the number of parts follows the length, not what a window leaves of it; "4":
-they are to be four for each multiprocessor, not one."""
+"""Rows of the main kernel: all (FlashAttention 3, FlashInfer), those without a window (FlashAttention 2),
+groups of 2 to 32 heads (XQA). "long": the number of parts follows the length, not the window. "4": four
+parts, not one, for each multiprocessor."""
 TILES = (16.0, 64.0, 128.0)
 ATTENTION = ("batch", "length", "heads", "kv_heads", "head_dim", "window")
 REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])
-"""Octaves over which a correction reaches."""
+"""The reach of a correction in octaves."""
 
 
 def _missed(touched: Any, cache_mb: float, units: float) -> Any:
-    """The share of bytes that a cache does not hold when the same input comes again."""
+    """The share of bytes that is not in the cache when the same input comes again."""
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
 def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """Causal attention of `length` tokens; `dtype`: queries/cache."""
+    """(rows,) ms of causal attention of `length` tokens; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     queries, keys_dtype = dtype.split("/")
     units, reach = specs.multiprocessors, np.where(w > 0, w, np.inf)
@@ -271,7 +271,7 @@ def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alo
 
 
 def decode_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """One new token a sequence, `length` in its cache with itself; `dtype`: queries/cache."""
+    """(rows,) ms of one new token a sequence, with `length` in its cache; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     group, units = h / k, specs.multiprocessors
     bandwidth = specs.bandwidth * t["bandwidth"]
@@ -311,7 +311,7 @@ def decode_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alon
 
 
 def attention_log_sizes(rows: Rows) -> Any:
-    """(rows, 5) for the correction."""
+    """(rows, 5) scaled logarithms of the sizes, for the correction."""
     n, w = rows["length"], rows["window"]
     hidden = np.where(w > 0, np.maximum(n / np.maximum(w, 1.0), 1.0), 1.0)
     group = rows["heads"] / rows["kv_heads"]
@@ -323,35 +323,35 @@ def attention_log_sizes(rows: Rows) -> Any:
 
 EXPERTS = ("tokens", "hidden", "intermediate", "experts", "top_k", "tensor_parallel",
            "expert_parallel", "skew")  # fmt: skip
-"""`skew`: how uneven tokens fall on experts, the exponent of a power law; 0: evenly."""
+"""`skew`: the exponent of the power law by which tokens fall on experts; 0: evenly."""
 MOE = {
     "start": (0.018, 0.7),  # ms of all kernels of the layer
     "rate": (0.6, 0.4),  # share of the data sheet's in a tile of 128 rows
     "loads": (40.0, 0.8),  # rows of products that the loads of a tile cost as much as
     "bandwidth": (0.85, 0.15),  # share of the data sheet's, of weights of touched experts
     "passing": (2.0, 0.8),  # passes over every token x top_k, also those of experts elsewhere
-    "own": (2.0, 0.8),  # the same over the rows of this GPU's experts
-    "cache_mb": (30.0, 0.7),  # of weights that stay in the cache when timed over and over
-    "tile": (1.0, 0.7),  # rows of a tile over the tokens that an expert is expected to have
+    "own": (2.0, 0.8),  # passes over the rows of this GPU's experts
+    "cache_mb": (30.0, 0.7),  # MB of weights that stay in the cache when timed over and over
+    "tile": (1.0, 0.7),  # rows of a tile over the expected tokens of an expert
     "depth": (200.0, 0.8),  # further steps of k, to fill and empty a tile
     "fill": (1.0, 0.5),  # waves added to those of tiles
 }
 EXPECTED_BY = ("own", "all")
-"""By which load the tile is chosen: all assignments over this GPU's experts, or over those of all GPUs."""
+"""The load that a tile is chosen by: all assignments over this GPU's experts, or over those of all GPUs."""
 EVEN = 1.2
-"""How popular experts are in a served model: gamma distributed with this shape, so that the number of
-tokens of one is negative binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
+"""The shape of the gamma distribution of the popularity of experts in a served model: the number of tokens
+of one is negative binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
 COLUMNS, LEAST_TILE, MOST_TILE = 64.0, 8.0, 128.0
 
 
 class Loads:
-    """How tokens fall on the experts of the busiest GPU, (rows,) arrays.
+    """Tokens on the experts of the busiest GPU, (rows,) arrays.
 
-    `here`: experts of a GPU; `own`: assignments to them; `touched`: those with any. Evenly, assignments go
-    round the experts. Else the share of an expert is drawn with the density x ** -skew between 1 and
-    0.8 * tokens (0.01 and 2 where there are fewer assignments than experts), scaled and rounded to the
-    assignments; the constants were fitted to 1,100 simulated cases, 2 to 4 % at the median. So the tables
-    were timed, `alone`; of a served model see EVEN.
+    `here`: experts of a GPU. `own`: assignments to them. `touched`: experts with any. Evenly, assignments
+    go round the experts. Else the share of an expert is drawn with the density x ** -skew between 1 and
+    0.8 * tokens (0.01 and 2 if there are fewer assignments than experts), scaled and rounded to the
+    assignments, as in the tables, timed `alone`; the constants are fitted to 1,100 simulated cases, with 2
+    to 4 % at the median. EVEN has the distribution in a served model.
     """
 
     def __init__(
@@ -384,8 +384,10 @@ class Loads:
 
     @staticmethod
     def _busiest(shape: Any, experts: Any, groups: Any, most: Any) -> Any:
-        """The load of the busiest of `groups` GPUs over the mean: a GPU's is gamma distributed
-        (Wilson-Hilferty), the largest of n normal values near steps / (1.56 + 0.16 steps).
+        """The load of the busiest of `groups` GPUs over the mean.
+
+        A GPU's is gamma distributed (Wilson-Hilferty); the largest of n normal values is near steps / (1.56
+        + 0.16 steps).
         """
         steps = np.log2(groups)
         cube = 1.0 - 0.103 / shape + 0.589 * steps / (1.56 + 0.16 * steps) / np.sqrt(shape)
@@ -409,7 +411,7 @@ class Loads:
 
 
 def moe_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """`variant`: of EXPECTED_BY; three matrices an expert."""
+    """(rows,) ms of the experts of a layer, three matrices each; `variant`: of EXPECTED_BY."""
     tokens, hidden, width, experts, top_k, parts, groups, skew = (rows[c] for c in EXPERTS)
     width, units = width / parts, specs.multiprocessors
     load = Loads(tokens, top_k, experts, groups, skew, alone)
@@ -431,7 +433,7 @@ def moe_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: 
 
 
 def moe_log_sizes(rows: Rows) -> Any:
-    """(rows, 3) for the correction."""
+    """(rows, 3) scaled logarithms of the sizes, for the correction."""
     here = rows["experts"] / rows["expert_parallel"]
     width = rows["intermediate"] / rows["tensor_parallel"]
     sizes = np.broadcast_arrays(rows["tokens"], here, width)
@@ -443,23 +445,22 @@ def moe_log_sizes(rows: Rows) -> Any:
 ALL_REDUCE = {
     "launch": (3.5e-3, 0.7),  # ms with two GPUs and next to no bytes
     "hop": (1.5e-4, 1.0),  # ms for each further GPU: flags to wait for
-    "one": (0.5, 0.5),  # share of the link's rate where each GPU reads all of all others
-    "two_start": (2e-3, 0.8),  # ms where each sums its part and hands it round
-    "two": (0.6, 0.4),  # share of the link's rate of that
-    "ring_start": (0.012, 0.8),  # ms of the library's
+    "one": (0.5, 0.5),  # one shot, each GPU reads all of all others: share of the link's rate
+    "two_start": (2e-3, 0.8),  # ms of two shots: each sums its part and hands it round
+    "two": (0.6, 0.4),  # share of the link's rate of two shots
+    "ring_start": (0.012, 0.8),  # ms of the library's ring
     "ring_hop": (2e-3, 1.0),
     "ring": (0.75, 0.5),  # share of the link's rate with 4 GPUs
-    # Its factor for twice the GPUs: above 1 with sums in the switch, below on a bus.
-    "growth": (1.1, 0.6),
-    "ramp": (0.05, 0.8),  # ms that filling the pipeline takes
-    "ramp_mb": (15.0, 0.7),  # from which size half of that
+    "growth": (1.1, 0.6),  # factor of `ring` for twice the GPUs: above 1 with sums in the switch
+    "ramp": (0.05, 0.8),  # ms to fill the pipeline
+    "ramp_mb": (15.0, 0.7),  # MB with half of it
 }
 LIMITS = {"free": None, "to-8-mb": 8.0}
-"""Up to where a framework uses its own kernels; "free": the faster."""
+"""The largest MB with a framework's own kernels; "free": the faster of both."""
 
 
 def all_reduce_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """`link` of the specs: bytes a ms, one direction of one GPU."""
+    """(rows,) ms of an all-reduce; `specs.link`: bytes a ms in one direction of one GPU."""
     gpus, size = rows["gpus"], HALF * rows["elements"]
     rounds = 2.0 * (gpus - 1.0) / gpus * size / specs.link
     start = (t["launch"] if alone else 0.0) + t["hop"] * (gpus - 2.0)
@@ -477,11 +478,15 @@ def _sooner(a: Any, b: Any) -> Any:
     return 1.0 / joined(1.0 / np.maximum(a, 1e-9), 1.0 / np.maximum(b, 1e-9), 8.0)
 
 
-# ---- The table of forms.
+# ---- The table of kernel models.
 
 
 class KernelModel(NamedTuple):
-    """One operation: its columns, terms and variants by data type, ms, and where a row stands."""
+    """The model of one operation.
+
+    `columns`: its sizes. `terms`, `variants`: by data type. `ms`: its time. `log_sizes`: the coordinates of
+    its correction, None for none.
+    """
 
     columns: tuple[str, ...]
     terms: Callable[[str, str], Mapping[str, Center]]
@@ -490,17 +495,18 @@ class KernelModel(NamedTuple):
     log_sizes: Callable[[Rows], Any] | None
 
 
-def _same(value: Any) -> Callable[..., Any]:
-    return lambda *_: value
+def _model(
+    columns: tuple[str, ...], terms: Mapping[str, Center], variants: Iterable[str],
+    ms: Callable[[Terms, Rows, Specs, str, str, bool], Any], log_sizes: Callable[[Rows], Any] | None,
+) -> KernelModel:  # fmt: skip
+    """A kernel model with the same terms and variants for all data types."""
+    return KernelModel(columns, lambda *_: terms, lambda _: tuple(variants), ms, log_sizes)
 
 
 KERNEL_MODELS = {
     "gemm": KernelModel(("m", "n", "k"), gemm_terms, gemm_variants, gemm_ms, gemm_log_sizes),
-    "prefill_attention": KernelModel(
-        ATTENTION, _same(PREFILL), _same(PACKED), prefill_ms, attention_log_sizes),
-    "decode_attention": KernelModel(
-        ATTENTION, _same(DECODE), _same(GROUPED), decode_ms, attention_log_sizes),
-    "moe": KernelModel(EXPERTS, _same(MOE), _same(EXPECTED_BY), moe_ms, moe_log_sizes),
-    "all_reduce": KernelModel(
-        ("gpus", "elements"), _same(ALL_REDUCE), _same((*LIMITS,)), all_reduce_ms, None),
-}  # fmt: skip
+    "prefill_attention": _model(ATTENTION, PREFILL, PACKED, prefill_ms, attention_log_sizes),
+    "decode_attention": _model(ATTENTION, DECODE, GROUPED, decode_ms, attention_log_sizes),
+    "moe": _model(EXPERTS, MOE, EXPECTED_BY, moe_ms, moe_log_sizes),
+    "all_reduce": _model(("gpus", "elements"), ALL_REDUCE, LIMITS, all_reduce_ms, None),
+}
