@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.llm.config import _OF_SOME, read_decoder
-from lolat.llm.decoder import WEIGHT_BYTES, Decoder, Layers
+from lolat.llm.decoder import Decoder, Layers
 from lolat.llm.names import find_decoder
-from lolat.llm.serving import deployment_of
 from lolat.readers.torch.named import import_package
-from tests.llm.known_gpu import section
+from tests.llm.configurations import published, refusal
 
 SIZES: dict[str, Any] = {
     "num_hidden_layers": 7, "hidden_size": 96, "intermediate_size": 80, "num_attention_heads": 6,
@@ -101,10 +100,8 @@ def windows_of(decoder: Decoder) -> Counter[int]:
 @pytest.mark.parametrize("flag", [False, True])
 def test_every_kind_is_as_transformers_builds_it(kind: str, flag: bool) -> None:
     config = small(kind, **dict.fromkeys(FLAGS, flag))
-    if (
-        kind == "minimax_m2"
-    ):  # transformers does not look at the key, which all published files have
-        config["use_qk_norm"] = True
+    # transformers ignores MiniMax's key, which all published files have.
+    config["use_qk_norm"] = flag or kind == "minimax_m2"
     own, parameters = built(config)
     decoder = read_decoder(config)
     assert decoder.parameters == parameters
@@ -140,11 +137,10 @@ def test_any_sizes_are_as_transformers_builds_them(data: st.DataObject) -> None:
         changes["use_sliding_window"] = False
     if "_vl" in kind:  # none of their files has another one, and transformers looks at it in some
         changes["head_dim"] = changes["hidden_size"] // heads
-    names = st.sampled_from(["full_attention", "sliding_attention"])
-    if kind in ("qwen2", "qwen3", "gemma2", "gemma3_text", "gpt_oss", "exaone4") and draw(
-        st.booleans()
-    ):
-        changes["layer_types"] = draw(st.lists(names, min_size=layers, max_size=layers))
+    types = st.sampled_from(["full_attention", "sliding_attention"])
+    typed = ("qwen2", "qwen3", "gemma2", "gemma3_text", "gpt_oss", "exaone4")
+    if kind in typed and draw(st.booleans()):
+        changes["layer_types"] = draw(st.lists(types, min_size=layers, max_size=layers))
     config = small(kind, **changes)
     own, parameters = built(config)
     decoder = read_decoder(config)
@@ -152,67 +148,26 @@ def test_any_sizes_are_as_transformers_builds_them(data: st.DataObject) -> None:
     assert windows_of(decoder) == windows(own)
 
 
-LLAMA = {"model_type": "llama", "vocab_size": 128256, "num_key_value_heads": 8, "torch_dtype": "bfloat16",
-         "max_position_embeddings": 131072}  # fmt: skip
-QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "num_key_value_heads": 8, "head_dim": 128,
-         "sliding_window": None, "use_sliding_window": False, "max_window_layers": 64}  # fmt: skip
-QWEN3_MOE = {**QWEN3, "model_type": "qwen3_moe", "num_key_value_heads": 4, "num_experts": 128,
-             "num_experts_per_tok": 8, "decoder_sparse_step": 1, "mlp_only_layers": []}  # fmt: skip
-GPT_OSS = {
-    "model_type": "gpt_oss", "vocab_size": 201088, "num_key_value_heads": 8, "head_dim": 64,
-    "attention_bias": True, "num_experts_per_tok": 4, "sliding_window": 128,
-    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
-        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]},
-}  # fmt: skip
-MINIMAX = {
-    "model_type": "minimax_m2", "vocab_size": 200064, "num_key_value_heads": 8, "head_dim": 128,
-    "use_qk_norm": True, "num_local_experts": 256, "num_experts_per_tok": 8,
-    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
-        "modules_to_not_convert": ["gate", "e_score_correction_bias", "lm_head"]},
-}  # fmt: skip
-MIXTRAL = {"model_type": "mixtral", "vocab_size": 32000, "num_key_value_heads": 8, "num_local_experts": 8,
-           "num_experts_per_tok": 2, "sliding_window": None}  # fmt: skip
-LLAMA4 = {"model_type": "llama4_text", "vocab_size": 202048, "num_key_value_heads": 8, "head_dim": 128,
-          "num_experts_per_tok": 1, "intermediate_size_mlp": 16384,
-          "attention_chunk_size": 8192}  # fmt: skip
-GLM = {"model_type": "glm4_moe", "vocab_size": 151552, "num_key_value_heads": 8, "head_dim": 128,
-       "attention_bias": True, "use_qk_norm": True, "first_k_dense_replace": 3, "n_routed_experts": 160,
-       "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 1536}  # fmt: skip
-# Family, layers, hidden size, width, heads, other keys; billions of parameters, of them active.
+# Billions of parameters, and of them active, as published.
 PUBLISHED = {
-    "llama-3.1-8b": (LLAMA, 32, 4096, 14336, 32, {}, 8.03, 8.03),
-    "llama-3.1-70b": (LLAMA, 80, 8192, 28672, 64, {}, 70.55, 70.55),
-    "llama-3.1-405b": (LLAMA, 126, 16384, 53248, 128, {}, 405.85, 405.85),
-    "qwen3-8b": (QWEN3, 36, 4096, 12288, 32, {}, 8.19, 8.19),
-    "qwen3-32b": (QWEN3, 64, 5120, 25600, 64, {}, 32.76, 32.76),
-    "qwen3-30b-a3b": (QWEN3_MOE, 48, 2048, 6144, 32, {"moe_intermediate_size": 768}, 30.53, 3.35),
-    "qwen3-235b-a22b": (QWEN3_MOE, 94, 4096, 12288, 64, {"moe_intermediate_size": 1536}, 235.09, 22.19),
-    "mixtral-8x7b": (MIXTRAL, 32, 4096, 14336, 32, {}, 46.70, 12.88),
-    # Its publisher counts 5.13 and 3.61 active: without the 0.58 of the embedding.
-    "gpt-oss-120b": (GPT_OSS, 36, 2880, 2880, 64, {"num_local_experts": 128}, 116.83, 5.71),
-    "gpt-oss-20b": (GPT_OSS, 24, 2880, 2880, 64, {"num_local_experts": 32}, 20.91, 4.19),
-    "minimax-m2.5": (MINIMAX, 62, 3072, 1536, 48, {}, 228.69, 11.03),  # published: 229 or 230, 10
-    # Published in round numbers: 109 and 400 with the tower for images, 17 active; GLM 355 and 32.
-    # What stands here is what transformers counts, too.
-    "llama-4-scout": (LLAMA4, 48, 5120, 8192, 40, {"num_local_experts": 16}, 107.77, 17.17),
-    "llama-4-maverick": (LLAMA4, 48, 5120, 8192, 40,
-                         {"num_local_experts": 128, "interleave_moe_layer_step": 2}, 400.71, 17.18),
-    "glm-4.6": (GLM, 92, 5120, 12288, 96, {}, 352.80, 33.63),
+    "llama-3.1-8b": (8.03, 8.03), "llama-3.1-70b": (70.55, 70.55), "llama-3.1-405b": (405.85, 405.85),
+    "qwen3-8b": (8.19, 8.19), "qwen3-32b": (32.76, 32.76), "qwen3-30b-a3b": (30.53, 3.35),
+    "qwen3-235b-a22b": (235.09, 22.19), "mixtral-8x7b": (46.70, 12.88),
+    # The publisher counts 5.13 and 3.61 active: without the 0.58 of the embedding.
+    "gpt-oss-120b": (116.83, 5.71), "gpt-oss-20b": (20.91, 4.19),
+    "minimax-m2.5": (228.69, 11.03),  # published: 229 or 230, 10
+    # Published in round numbers: 109 and 400 with the tower for images, 17 active; GLM 355 and 32. These
+    # are what transformers counts, too.
+    "llama-4-scout": (107.77, 17.17), "llama-4-maverick": (400.71, 17.18), "glm-4.6": (352.80, 33.63),
 }  # fmt: skip
-
-
-def published(name: str) -> dict[str, Any]:
-    family, layers, hidden, width, heads, more, *_ = PUBLISHED[name]
-    return {**family, "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": width,
-            "num_attention_heads": heads, "tie_word_embeddings": False, **more}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_models_have_their_published_sizes(name: str) -> None:
     config = published(name)
     decoder = read_decoder(config)
-    assert f"{decoder.parameters / 1e9:.2f}" == f"{PUBLISHED[name][-2]:.2f}"
-    assert f"{decoder.active_parameters / 1e9:.2f}" == f"{PUBLISHED[name][-1]:.2f}"
+    sizes = (decoder.parameters, decoder.active_parameters)
+    assert tuple(round(size / 1e9, 2) for size in sizes) == PUBLISHED[name]
     own = {key: value for key, value in config.items() if key != "quantization_config"}
     assert decoder.parameters == built({**own, "pad_token_id": 0})[1]
 
@@ -225,33 +180,24 @@ def test_a_key_that_is_left_out_is_as_in_transformers_or_refused(kind: str, key:
     if key == "num_key_value_heads" and kind not in (
         "llama", "granite", "phi3", "olmo2", "gemma3_text"
     ):  # fmt: skip
-        with pytest.raises(InputError, match=f"it has no {key}"):
-            read_decoder(config)
+        refusal(config, f"it has no {key}")
         return
     own, parameters = built(config)
     decoder = read_decoder(config)
     assert (decoder.parameters, windows_of(decoder)) == (parameters, windows(own))
 
 
+@pytest.mark.parametrize("own", ["LlamaForCausalLM", "Gemma3ForConditionalGeneration", None])
 @pytest.mark.parametrize(
-    ("classes", "writes"),
-    [
-        (["LlamaForCausalLM"], True), (["Gemma3ForConditionalGeneration"], True), ([], True), (None, True),
-        (["LlamaForCausalLMEagle3"], False), (["EagleLlamaForCausalLM"], False), (["Qwen3Model"], False),
-        (["LlamaForSequenceClassification"], False),
-    ],
+    "other", ["LlamaForCausalLMEagle3", "EagleLlamaForCausalLM", "Qwen3Model",
+              "LlamaForSequenceClassification"],
 )  # fmt: skip
-def test_a_model_that_writes_no_text_is_refused(classes: list[str] | None, writes: bool) -> None:
-    """Heads that score or draft, and models that embed, are of the same `model_type`."""
-    config = {**published("llama-3.1-8b"), "architectures": classes}
-    if writes:
-        assert read_decoder(config).layers == 32
-        return
-    with pytest.raises(
-        InputError, match=f"{classes[0] if classes else ''}, write no text"
-    ) as caught:
-        read_decoder(config)
-    assert caught.value.code == "unknown-decoder"
+def test_a_model_that_writes_no_text_is_refused(own: str | None, other: str) -> None:
+    """Heads that score or draft, and models that embed, have the same `model_type`."""
+    classes = own and [own]
+    assert read_decoder(published("llama-3.1-8b", architectures=classes)).layers == 32
+    found = refusal(published("llama-3.1-8b", architectures=[other]), f"{other}, write no text")
+    assert found.code == "unknown-decoder"
 
 
 @pytest.mark.parametrize("name", ["quantize_config.json", "quant_config.json"])
@@ -261,12 +207,9 @@ def test_an_old_file_of_a_quantization_beside_a_configuration_is_told(
     path, config = tmp_path / "config.json", published("llama-3.1-8b")
     path.write_text(json.dumps(config))
     (tmp_path / name).write_text('{"bits": 4}')
-    with pytest.raises(InputError, match=name) as caught:
-        find_decoder(tmp_path)
-    assert caught.value.code == "decoder-dtype"
-    path.write_text(
-        json.dumps(config | {"quantization_config": {"quant_method": "awq", "bits": 4}})
-    )
+    assert refusal(tmp_path, name).code == "decoder-dtype"
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4}
+    path.write_text(json.dumps(config))
     assert find_decoder(tmp_path).dtype == "int4_wo"
 
 
@@ -285,106 +228,13 @@ def test_a_multimodal_model_is_its_decoder(tmp_path: Path) -> None:
     assert f"{decoder.parameters / 1e9:.2f}" == "3.88"  # 4.30 with its tower for images
     assert decoder.parameters == built(text)[1]
     assert decoder.kinds == (Layers(number=29, window=1024), Layers(number=5))
-    quantized = {
-        **whole,
-        "quantization_config": {"quant_method": "fp8"},
-        "tie_word_embeddings": False,
-    }
     text["quantization_config"] = None
-    assert (read_decoder(quantized).dtype, read_decoder(quantized).tied) == ("fp8", False)
+    outer = {"quantization_config": {"quant_method": "fp8"}, "tie_word_embeddings": False}
+    assert (read_decoder(whole | outer).dtype, read_decoder(whole | outer).tied) == ("fp8", False)
     assert read_decoder(small("qwen2_5_vl")).parameters == built(small("qwen2_5_vl_text"))[1]
 
 
 # ---- Bytes
-
-EXCEPT_ENDS = [f"model.layers.{i}.{m}" for i in (0, 125) for m in
-               ("mlp.down_proj", "mlp.gate_proj", "mlp.up_proj")]  # fmt: skip
-ATTENTION = [f"model.layers.{i}.self_attn.{m}_proj" for i in range(126) for m in "qkvo"]
-
-
-def compressed(
-    kind: str,
-    bits: int,
-    strategy: str,
-    inputs: int = 0,
-    target: str = "Linear",
-    group_size: int | None = None,
-    **more: Any,
-) -> dict[str, Any]:
-    weights = {"type": kind, "num_bits": bits, "strategy": strategy, "group_size": group_size}
-    weights |= {"block_structure": [128, 128]} if strategy == "block" else {}
-    activations = {"type": kind, "num_bits": inputs, "strategy": "token"} if inputs else None
-    group = {"targets": [target], "weights": weights, "input_activations": activations}
-    return {
-        "quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "format": "x",
-        "ignore": ["lm_head"], "kv_cache_scheme": None, **more,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("quantization", "dtype"),
-    [
-        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8"),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, "nvfp4"),
-        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
-        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4_wo"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4_wo"),
-        ({"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, "fp8_block"),
-        ({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}, "fp8"),
-        ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*lm_head": {}}}, "int4_wo"),
-        ({"quant_method": "auto-round", "bits": 4, "data_type": "int"}, "int4_wo"),
-        ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}, "fp8"),
-        (compressed("float", 8, "tensor", 8), "fp8"),
-        (compressed("float", 8, "channel", 8), "fp8"),
-        (compressed("float", 8, "block", 8), "fp8_block"),
-        (compressed("float", 4, "tensor_group", 4), "nvfp4"),
-        (compressed("int", 4, "group", ignore=["re:.*lm_head"]), "int4_wo"),
-        (compressed("int", 4, "channel"), "int4_wo"),
-    ],
-)
-def test_a_quantized_model_says_its_data_type(quantization: dict[str, Any], dtype: str) -> None:
-    decoder = read_decoder({**published("llama-3.1-8b"), "quantization_config": quantization})
-    assert (decoder.dtype, decoder.expert_dtype) == (dtype, dtype)
-    assert decoder.kinds == (Layers(number=32),)
-    matrices = 32 * (4096 * (4096 + 1024) * 2 + 3 * 4096 * 14336)
-    others = decoder.parameters - matrices
-    assert decoder.weight_bytes() == round(others * 2 + matrices * WEIGHT_BYTES[dtype])
-    assert decoder.weight_bytes("bfloat16") == 2 * decoder.parameters
-
-
-FP8_CACHE = {"type": "float", "num_bits": 8, "strategy": "tensor", "dynamic": False}
-MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
-
-
-@pytest.mark.parametrize(
-    ("quantization", "dtype"),
-    [
-        (compressed("float", 8, "tensor", 8, kv_cache_scheme=FP8_CACHE), "fp8"),
-        (compressed("int", 4, "group", kv_cache_scheme=FP8_CACHE), "fp8"),
-        (compressed("float", 8, "tensor", 8), ""),
-        ({**MODELOPT, "kv_cache_quant_algo": "FP8"}, "fp8"),
-        ({**MODELOPT, "kv_cache_scheme": FP8_CACHE}, "fp8"),
-        ({"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}, "fp8"),
-        ({**MODELOPT, "kv_cache_quant_algo": None}, ""),
-        ({**MODELOPT, "kv_cache_quant_algo": "NVFP4"}, None),
-        ({**MODELOPT, "kv_cache_quant_algo": "INT8"}, None),
-        (compressed("int", 4, "group", kv_cache_scheme={**FP8_CACHE, "type": "int"}), None),
-    ],
-)
-def test_a_quantized_cache_is_read(quantization: dict[str, Any], dtype: str | None) -> None:
-    """As vLLM and TensorRT-LLM take it; of another data type it is refused."""
-    config = {**published("llama-3.1-8b"), "quantization_config": quantization}
-    if dtype is None:
-        with pytest.raises(InputError, match="its cache is") as caught:
-            read_decoder(config)
-        assert caught.value.code == "decoder-dtype"
-        return
-    decoder = read_decoder(config)
-    assert decoder.kv_dtype == dtype
-    known = section()  # vLLM on Hopper: bfloat16 if nothing is said
-    assert deployment_of(known, decoder).kv_dtype == (dtype or "bfloat16")
-    assert deployment_of(known, decoder, kv_dtype="bfloat16").kv_dtype == "bfloat16"
 
 
 def test_what_stands_beside_a_configuration_is_read_again(tmp_path: Path) -> None:
@@ -396,39 +246,6 @@ def test_what_stands_beside_a_configuration_is_read_again(tmp_path: Path) -> Non
     assert find_decoder(tmp_path).layers == 80
     (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "NVFP4"}}')
     assert find_decoder(str(path)).dtype == "nvfp4"
-
-
-@pytest.mark.parametrize(
-    ("name", "names", "kept"),
-    [
-        ("llama-3.1-405b", [*ATTENTION, *EXCEPT_ENDS],
-         {("attention",): 124, ("attention", "feed_forward"): 2}),
-        ("llama-3.1-8b", ["model.layers.1"], {(): 31, ("attention", "feed_forward"): 1}),
-        ("llama-3.1-8b", ["language_model.model.layers.*.mlp*"], {("feed_forward",): 32}),
-        ("minimax-m2.5", ["gate", "lm_head"], {(): 62}),
-        ("minimax-m2.5", ["model.layers.*.block_sparse_moe.experts"], {("experts",): 62}),
-        ("glm-4.6", [r"re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|down)_proj"],
-         {("attention", "feed_forward"): 92}),
-    ],
-)  # fmt: skip
-def test_modules_that_are_not_converted_stay(
-    name: str, names: list[str], kept: dict[tuple[str, ...], int]
-) -> None:
-    quantization = {"quant_method": "fp8", "modules_to_not_convert": names}
-    decoder = read_decoder({**published(name), "quantization_config": quantization})
-    found: Counter[tuple[str, ...]] = Counter()
-    for layer in decoder.kinds:
-        found[tuple(sorted(layer.unquantized))] += layer.number
-    assert found == kept
-
-
-def test_modules_that_no_group_names_stay() -> None:
-    target = r"re:.*mlp\.experts\..*_proj$"
-    quantization = compressed("int", 4, "group", target=target)
-    decoder = read_decoder({**published("glm-4.6"), "quantization_config": quantization})
-    assert {layer.unquantized for layer in decoder.kinds} == {
-        frozenset({"attention", "feed_forward"})
-    }
 
 
 def test_gpt_oss_takes_the_memory_that_its_model_card_states() -> None:
@@ -443,7 +260,8 @@ def test_gpt_oss_takes_the_memory_that_its_model_card_states() -> None:
 
 def test_float32_is_served_in_two_bytes() -> None:
     for name in ("torch.float16", "float32"):
-        assert read_decoder({**published("qwen3-8b"), "dtype": name}).dtype == "bfloat16"
+        config = published("qwen3-8b", torch_dtype=None, dtype=name)
+        assert read_decoder(config).dtype == "bfloat16"
 
 
 def test_the_cache_by_hand() -> None:
@@ -456,11 +274,8 @@ def test_the_cache_by_hand() -> None:
         for w in (128, 0)
     )
     row = 2 * 8 * 64 * 2
-    assert [gpt.cache_bytes(n) for n in (0, 128, 129)] == [
-        0,
-        24 * 128 * row,
-        12 * (128 + 129) * row,
-    ]
+    found = [gpt.cache_bytes(n) for n in (0, 128, 129)]
+    assert found == [0, 24 * 128 * row, 12 * (128 + 129) * row]
 
 
 # ---- Refusals
@@ -508,15 +323,11 @@ def test_blocks_of_fp8_stay_whole() -> None:
     ],
 )  # fmt: skip
 def test_another_architecture_is_refused_by_name(name: str, needs: str) -> None:
-    for config in (
-        {"model_type": name},
-        {"model_type": "seen", "text_config": {"model_type": name}},
-    ):
-        with pytest.raises(InputError, match=re.escape(needs)) as caught:
-            read_decoder(config)
-        assert caught.value.code == "unknown-decoder"
-        assert name[:4] in str(caught.value)
-        assert str(caught.value).isprintable()
+    own = {"model_type": name}
+    for config in (own, {"model_type": "seen", "text_config": own}):
+        found = refusal(config, re.escape(needs))
+        assert found.code == "unknown-decoder"
+        assert name[:4] in str(found)
 
 
 @pytest.mark.parametrize(
@@ -526,9 +337,8 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None) -> No
     path = tmp_path / "config.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InputError, match=r"config\.json") as caught:
-        read_decoder(tmp_path if text is not None else path)
-    assert caught.value.code == "no-decoder-config"
+    found = refusal(tmp_path if text is not None else path, r"config\.json")
+    assert found.code == "no-decoder-config"
 
 
 @pytest.mark.parametrize(
@@ -549,12 +359,10 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None) -> No
     ],
 )  # fmt: skip
 def test_sizes_that_cannot_be(name: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"expected the config\.json") as caught:
-        read_decoder({**published(name), **changes})
-    assert caught.value.code == "decoder-config"
-    assert str(caught.value).isprintable()
+    found = refusal(published(name, **changes), r"expected the config\.json")
+    assert found.code == "decoder-config"
     key, value = next(iter(changes.items()))
-    assert key in str(caught.value) or str(value) in str(caught.value)
+    assert key in str(found) or str(value) in str(found)
 
 
 JSON = st.recursive(
@@ -579,9 +387,8 @@ def test_any_value_is_read_or_refused_in_one_line(
     kind: str, method: str, key: str, value: Any
 ) -> None:
     quantization = {"quant_method": method, key: value}
-    config = small(
-        kind, **{"quantization_config": quantization} if key in QUANTIZED else {key: value}
-    )
+    changes = {"quantization_config": quantization} if key in QUANTIZED else {key: value}
+    config = small(kind, **changes)
     try:
         size = read_decoder(config).weight_bytes()
     except InputError as error:
@@ -590,40 +397,3 @@ def test_any_value_is_read_or_refused_in_one_line(
         said, code = f"{size} bytes", "decoder-" if size > 0 else ""
     assert said.isprintable()
     assert code.startswith(("decoder-", "unknown-decoder", "no-decoder-config"))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"torch_dtype": "int8"},
-        {"quantization_config": {"quant_method": "bitsandbytes"}},
-        {"quantization_config": {"quant_method": "gptq", "bits": 8}},
-        {"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}},
-        {"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["re:("]}},
-        {"quantization": {"group_size": 64, "bits": 4}},  # MLX
-        *[{"quantization_config": quantization} for quantization in (
-            {"quant_method": "bitsandbytes", "load_in_4bit": True}, {"quant_method": "awq", "bits": 8},
-            {"quant_method": "gptq", "bits": 4, "group_size": 32},
-            {"quant_method": "awq", "bits": 4, "group_size": 64},
-            {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True},
-            compressed("int", 4, "group", group_size=32), {"quant_method": "gptq", "bits": 3},
-            {"quant_method": "quark"}, {"quant_method": "torchao"},
-            {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 8}}},
-            {"quant_method": "gguf"}, {"quant_method": "fp8", "weight_block_size": [64, 64]},
-            {"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"},
-            {"quant_method": "modelopt", "quant_algo": "MXFP8"}, {"bits": 4},
-            compressed("int", 8, "channel"), compressed("int", 8, "channel", 8),
-            compressed("int", 4, "channel", 8), compressed("float", 8, "channel"),
-            compressed("float", 4, "tensor_group"), compressed("int", 3, "group"),
-            compressed("int", 4, "group", format="marlin-24"),
-            compressed("float", 8, "channel", 8, sparsity_config={"sparsity_structure": "2:4"}),
-            {**compressed("float", 8, "tensor", 8), "config_groups": {
-                str(bits): compressed("float", bits, "group", bits)["config_groups"]["group_0"]
-                for bits in (4, 8)}},
-        )],
-    ],
-)  # fmt: skip
-def test_a_quantization_that_has_no_data_type(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError) as caught:
-        read_decoder({**published("llama-3.1-8b"), **changes})
-    assert caught.value.code in ("decoder-dtype", "decoder-config")
