@@ -1,0 +1,109 @@
+"""Served rows: tables, and what benchmarks of vLLM and SGLang write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lolat
+from lolat.errors import InputError
+from lolat.llm.served import ServedRow, read_served
+from tests.llm import known_gpu
+from tests.llm.conftest import Write
+from tests.llm.served_rows import SERVED, SGLANG, VLLM
+
+
+def test_the_result_of_vllm(write: Write) -> None:
+    for text in (json.dumps(VLLM), json.dumps(VLLM, indent=4)):
+        (row,) = read_served(write("vllm.json", text))
+        assert row == ServedRow("Qwen/Qwen3-32B", 2000, 500, 50, 34.25, 700.5, 2)
+
+
+def test_the_results_of_sglang(write: Write) -> None:
+    text = "".join(json.dumps(one) + "\n" for one in (SGLANG, SGLANG | {"max_concurrency": 21}))
+    first, second = read_served(write("sglang.jsonl", text))
+    assert first == ServedRow("qwen3-32b", 1024, 256, 16, 26.5, 210.0, 4)
+    assert second.concurrency == 21
+
+
+def test_a_table_of_served_models(write: Write) -> None:
+    rows = "a,,1000,100,8,2,12.5,300,fp8\nb,other,1,1,1,1,1,1,\nb,,1e3,99,4,1,9,,\n"
+    assert read_served(write("s.csv", SERVED + rows), "mine") == [
+        ServedRow("a", 1000, 100, 8, 12.5, 300.0, 2, dtype="fp8"), ServedRow("b", 1000, 99, 4, 9.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "given"),
+    [
+        ({"completed": 0}, "no request was completed"), ({"mean_tpot_ms": 0}, "tpot_ms is 0"),
+        ({"completed": 0, "failed": 200}, "200 failed"),
+        ({"completed": 150, "failed": 50}, "50 of 200 requests failed"),
+        ({"mean_tpot_ms": None}, "float"),
+        ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
+        ({"total_output_tokens": 0}, "above 0"), ({"tensor_parallel": "0"}, "above 0"),
+        ({"max_concurrency": None}, "--max-concurrency"), ({"request_rate": 4.0}, "steady load"),
+        # No more than are there at once is one burst, and less than three times as many nearly one.
+        ({"max_concurrency": 200}, "steady load; expected 600"), ({"max_concurrency": 67}, "201 requests"),
+        ({"max_concurrency": None, "concurrency": 15.7}, "start at once"),
+        # Tokens of drafts, stages and replicas are not those of one server as it is predicted.
+        ({"spec_decode_num_drafts": 900, "spec_decode_acceptance_length": 2.4}, "speculatively"),
+        ({"accept_length": 2.1}, "speculatively"), ({"pipeline_parallel_size": "2"}, "is above 1"),
+        ({"server_info": {"speculative_algorithm": "EAGLE"}}, "speculatively"),
+        ({"server_info": {"dp_size": 2}}, "dp_size is above 1"),
+        ({"server_info": {"kv_cache_dtype": "fp8_e4m3"}}, "has kv_cache_dtype fp8_e4m3; expected the keys"),
+        ({"server_info": {"quantization": "fp8"}, "dtype": "fp8"}, "has quantization fp8"),
+    ],
+)  # fmt: skip
+def test_a_result_that_cannot_be(changes: dict[str, Any], given: str, write: Write) -> None:
+    with pytest.raises(InputError, match=given) as caught:
+        read_served(write("v.json", json.dumps(VLLM | changes)))
+    assert caught.value.code in ("served", "concurrency", "request-rate", "dtype")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_with_its_own_data_types_says_them_as_keys(write: Write) -> None:
+    info = {"server_info": {"quantization": "fp8", "kv_cache_dtype": "fp8_e4m3", "dp_size": 1}}
+    text = json.dumps(VLLM | info | {"dtype": "fp8", "kv_dtype": "fp8"})
+    [row] = read_served(write("v.json", text))
+    assert row.deployment == (2, 1, "fp8", "fp8")
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "given"),
+    [
+        ("dtype", ",1,9,,", "concurrency is empty"), ("dtype", "4,,9,,", "tensor_parallel is empty"),
+        ("pipeline_parallel", "4,1,9,,2", "pipeline_parallel is '2'"),
+        ("dp_size", "4,1,9,,2", "dp_size is '2'"),
+    ],
+)  # fmt: skip
+def test_a_row_of_another_load_or_split_is_named(
+    column: str, cells: str, given: str, write: Write
+) -> None:
+    path = write("s.csv", SERVED.replace("dtype", column) + f"qwen3-8b,,99,99,{cells}\n")
+    with pytest.raises(InputError, match=f"line 2: {given}"):
+        read_served(path)
+
+
+def test_the_number_of_gpus_is_an_option(write: Write, tmp_path: Path) -> None:
+    """Of files and rows that do not say it; a file that says it is as it says."""
+    silent = {key: value for key, value in VLLM.items() if key != "tensor_parallel"}
+    table = write("s.csv", SERVED.replace("tensor_parallel,", "") + "qwen3-8b,,99,99,4,9,,\n")
+    two, none = write("two.json", json.dumps(VLLM)), write("none.json", json.dumps(silent))
+    assert [read_served(p, tensor_parallel=4)[0].tensor_parallel for p in (two, none, table)] == [
+        2, 4, 4
+    ]  # fmt: skip
+    for path in (none, table):
+        with pytest.raises(InputError, match="tensor_parallel"):
+            read_served(path)
+    model = tmp_path / "gpu.json"
+    model.write_text(json.dumps(known_gpu.document()))
+    made = lolat.fit([model, none], tensor_parallel=4)
+    assert [row[6] for row in made.language_models.own] == [4]
+    for tables, number in (([model], 4), ([model, none], 0)):
+        with pytest.raises(InputError) as caught:
+            lolat.fit(tables, tensor_parallel=number)
+        assert caught.value.code == "tensor-parallel"
