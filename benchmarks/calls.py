@@ -18,7 +18,7 @@ from lolat.cli.common import run  # noqa: E402
 from lolat.cli.main import lolat  # noqa: E402
 
 PARTS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
-"""Of functions; bodies of modules and classes are told by their flags."""
+"""Names of code inside functions; bodies of modules and classes are told by their flags."""
 PACKAGES = tuple(f"{ROOT / name}/" for name in ("lolat", "microbench"))
 
 

@@ -25,7 +25,7 @@ from lolat.readers.torch import import_torch
 from lolat.readers.torch.named import import_package, without_weights
 
 DETECTED, MASKED, PANOPTIC = (800, 1066), (640, 864), (384, 384)
-"""What the processors of the networks make of an image of 480 x 640; MaskFormer's pads to multiples of 32,
+"""Sizes that the networks' processors make of an image of 480 x 640; MaskFormer's pads to multiples of 32,
 that of Mask2Former's COCO networks makes 384 x 384 (transformers, test_modeling_mask2former.py)."""
 DEVICES = {"A100": "a100-fp32", "V100": "v100-fp32", "T4": "t4-fp32"}
 HEADER = (
@@ -141,7 +141,7 @@ NETWORKS = {
         "Segformer", "SemanticSegmentation", (512, 512), _is(num_labels=150), {}
     ),
 }  # fmt: skip
-"""As their configurations on the hub of models have them, by name."""
+"""The configurations of the hub of models, by name."""
 CHOSEN_ON = frozenset(sorted(NETWORKS)[::2])
 
 

@@ -24,7 +24,7 @@ def arg(name: str) -> str:
 
 
 def worded(message: str, name: Callable[[str], str] = str) -> str:
-    """A message whose marked arguments are named by `name`; by default as Python names them."""
+    """A message with its marked arguments named by `name`; Python's names by default."""
     return _MARKED.sub(lambda match: name(match[1]), message)
 
 
@@ -61,7 +61,7 @@ class LolatError(Exception):
         return other
 
     def worded(self, name: Callable[[str], str] = str) -> str:
-        """The message whose arguments are named by `name`; by default as Python names them."""
+        """The message with its arguments named by `name`; Python's names by default."""
         return worded(self.message, name)
 
 
@@ -144,7 +144,7 @@ def to_dict(error: LolatError) -> dict[str, Any]:
 
 
 def from_dict(document: Mapping[str, Any], default: type[LolatError]) -> LolatError:
-    """The error of `to_dict` in another process; of class `default` where its class is none of LoLat's."""
+    """The error of `to_dict` in another process; of class `default` if its class is not LoLat's."""
     kind = globals().get(document["kind"])
     if not (isinstance(kind, type) and issubclass(kind, LolatError)):
         kind = default

@@ -14,7 +14,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 LONGEST_MS = 9999.5
-"""Beyond it nobody counts in milliseconds."""
+"""Longer times are shown in seconds."""
 
 
 def milliseconds(value: float) -> str:
@@ -23,9 +23,7 @@ def milliseconds(value: float) -> str:
 
 
 def between(low: float, high: float) -> str:
-    """Two times given in ms, of one unit, which is left out where it is ms: 26.4 .. 31.9, 9.09 s .. 16.1 s,
-    52 min 10 s .. 1 h 04 min.
-    """
+    """A range of times given in ms, in one unit, without the unit if ms: 26.4 .. 31.9, 9.09 s .. 16.1 s."""
     if high < LONGEST_MS:
         return f"{digits(low)} .. {digits(high)}"
     if low < LONGEST_MS:
@@ -59,7 +57,7 @@ def changed(ratio: float) -> str:
 
 
 def plain(text: str) -> str:
-    """A name out of a file on one line: what a terminal would act on is shown as an escape."""
+    """A name out of a file on one line; control characters are shown as escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -69,7 +67,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def as_number(text: str) -> float:
-    """The number that a text is, of digits, a point and an exponent; NaN for any other (1_0, ١٢)."""
+    """The number in a text of digits, a point and an exponent; NaN for any other text (1_0, ١٢)."""
     return float(text) if _NUMBER.fullmatch(text) else math.nan
 
 
@@ -88,7 +86,7 @@ def digits(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: 250 ms, 12.3 s, 4 min 10 s, 3 h 05 min, 12 days 4 h."""
+    """A time for people: 250 ms, 12.3 s, 4 min 10 s, 3 h 05 min, 12 days 4 h."""
     if seconds < 1.0:
         return milliseconds(1e3 * seconds)
     if seconds < 99.95:
@@ -110,7 +108,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an exception that says something, short enough to read.
+    """The first telling line of an exception, shortened.
 
     Keras puts "Exception encountered when calling ..." before what was wrong, and prints it bold.
     """
@@ -133,12 +131,12 @@ def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
 
 
 def shapes_text(shapes: Iterable[Sequence[Any]]) -> str:
-    """Shapes as a person writes them: 224x224x3, with ? for what is open, the batch left out."""
+    """Shapes without the batch, for people: 224x224x3, with ? for an open size."""
     return ", ".join("x".join("?" if n is None else str(n) for n in s[1:]) for s in shapes)
 
 
 def dollars(value: float, sign: str = "$") -> str:
-    """US$: cents; of a thousand none, and of less than ten cents two digits."""
+    """US$ in cents; from a thousand on without, below ten cents in two digits."""
     if value >= 999.5:
         return f"{sign}{value:,.0f}"
     return f"{sign}{value:,.2f}" if value >= 0.0995 or value == 0 else f"{sign}{value:.2g}"
@@ -153,7 +151,7 @@ def byte_size(size: float) -> str:
 
 
 def by_text(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Each text once -> the names that it is told of; `told`: (name, text)."""
+    """Each text once -> its names; `told`: (name, text)."""
     found: dict[str, list[str]] = {}
     for name, text in told:
         found.setdefault(text, []).append(name)

@@ -1,4 +1,4 @@
-"""The machine that a run is measured on, and what makes the times of two runs comparable."""
+"""The machine that a run is measured on, and the fields that make the times of two runs comparable."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _field(info: str, *names: str) -> str:
 
 
 def load() -> float | None:
-    """The load average of the last minute; None where the system has none."""
+    """The load average of the last minute; None if the system has none."""
     try:
         return round(os.getloadavg()[0], 2)
     except (OSError, AttributeError):
@@ -222,13 +222,13 @@ def label_of(device: str, where: Mapping[str, Any]) -> str:
     return f"{cpu_model()}{kind}, {plural(threads, 'thread')}"
 
 
-# ---- What makes times comparable: the one list for everything that measures for a model
+# ---- The fields that make times comparable, for everything that measures for a model
 
 FIELDS = (
     "framework", "framework_version", "keras_version", "threads",
     "inter_op_threads", "jit", "compile", "channels_last", "half", "cuda_version", "flags",
 )  # fmt: skip
-"""Of the framework and its backend; a backend has some of these."""
+"""Fields of a framework and its backend; a backend has some of them."""
 OF_DEVICE = ("device", "processor", "threads_given")
 """Fields of a Difference that make it another device."""
 

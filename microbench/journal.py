@@ -72,7 +72,7 @@ class Journal:
         self.close()
 
     def _lock(self) -> None:
-        """Keep other processes off the file until it is closed, where the system has such locks."""
+        """Keep other processes off the file until it is closed, if the system has such locks."""
         if fcntl is None:
             return
         try:

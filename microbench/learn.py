@@ -215,7 +215,7 @@ def busy(where: Mapping[str, Any]) -> str | None:
 def warnings(
     where: Mapping[str, Any], noise: Mapping[str, Any], failures: Mapping[str, str]
 ) -> list[str]:
-    """Remarks on a run, each with what to do about it."""
+    """Remarks on a run, each with its remedy."""
     remarks = [remark] if (remark := busy(where)) else []
     able = _processors(where)
     if where["threads"] > able:

@@ -26,11 +26,11 @@ class Visit:
 
     samples_ms: tuple[float, ...]
     reference_ms: tuple[float, ...]
-    """Of the network that ran before each sample; () in a loop of its own."""
+    """Times of the network that ran before each sample; () in a loop of its own."""
     at_s: tuple[float, ...]
-    """When each sample began, seconds since the epoch."""
+    """The begin of each sample, seconds since the epoch."""
     before: str = ""
-    """Which network ran before each sample, once; "" in a loop of its own."""
+    """The network that ran before each sample, once; "" in a loop of its own."""
     others_s: float | None = None
     """Processor seconds that other programs had used when the visit was over (`environment.others_s`)."""
 

@@ -81,7 +81,7 @@ class Worker:
 
 
 def start(backend: str, device: str) -> Handler:
-    """The handler of a worker's requests; LolatError where there is no such backend or device."""
+    """The handler of a worker's requests; LolatError if there is no such backend or device."""
     return Worker(backend, device).answer
 
 

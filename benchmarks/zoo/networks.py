@@ -29,7 +29,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "Transformer": "examples.networks:transformer 0x1 0x8",
     },
 }
-"""For TensorFlow; 0 pixels: the network's own size."""
+"""Networks for TensorFlow; 0 pixels: the network's own size."""
 TORCH: dict[str, dict[str, str]] = {
     CHOSEN: {
         "ResNet": "resnet50 224x1 128x8",
@@ -61,7 +61,7 @@ FROM_GRAPHS: dict[str, dict[str, str]] = {
         "NASNet": "keras:NASNetMobile 224x1",
     },
 }
-"""For PyTorch and ONNX Runtime, built from their Graphs."""
+"""Networks for PyTorch and ONNX Runtime, built from their Graphs."""
 
 
 def rows(backend: str) -> list[tuple[str, str, str, int, int]]:

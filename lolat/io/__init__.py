@@ -1,1 +1,1 @@
-"""Files: documents (JSON), tables (CSV), where models and other data of a user live."""
+"""Files: documents (JSON), tables (CSV), folders of models and caches, child processes."""

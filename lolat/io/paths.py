@@ -31,7 +31,7 @@ _FOLDERS = {
     "win32": dict.fromkeys(_XDG, ("LOCALAPPDATA", "AppData/Local")),
     "darwin": {"data": ("", "Library/Application Support"), "cache": ("", "Library/Caches")},
 }
-"""System -> kind of folder -> (the environment variable that names it, where it is in the home folder)."""
+"""System -> kind of folder -> (its environment variable, its usual place in the home folder)."""
 
 
 def repository_root() -> Path | None:

@@ -206,9 +206,13 @@ def opened(spec: str, input_size: Shape, is_own: Callable[[Any], bool], name: st
     return network
 
 
-def environment_of(asked: int | None, used: int) -> dict[str, Any]:
-    """Fields of every environment: FLAGS that are set; threads per operation, used and asked for."""
-    fields = {"flags": {n: os.environ[n] for n in FLAGS if n in os.environ}, "threads": used}
+def environment_of(
+    name: str, version: str, asked: int | None, used: int, between: int
+) -> dict[str, Any]:
+    """Fields of every environment. Threads of an operation: asked for, used; threads between operations."""
+    threads = {"threads": used, "inter_op_threads": between}
+    flags = {n: os.environ[n] for n in FLAGS if n in os.environ}
+    fields = {"framework": name, "framework_version": version, "flags": flags, **threads}
     return fields if asked is None else {**fields, "threads_asked": asked}
 
 

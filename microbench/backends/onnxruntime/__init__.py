@@ -48,11 +48,9 @@ class OnnxRuntimeBackend(Backend):
 
     def environment(self) -> dict[str, Any]:
         """See `Backend.environment`."""
-        return {
-            "framework": "onnxruntime", "framework_version": self.runtime.__version__,
-            "inter_op_threads": self.pools[1],
-            **environment_of(self.threads, self.threads or core_count() or cpu_count()),
-        }  # fmt: skip
+        used = self.threads or core_count() or cpu_count()
+        version = self.runtime.__version__
+        return environment_of(self.name, version, self.threads, used, self.pools[1])
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
         """See `Backend.prepare_graph`."""

@@ -54,17 +54,15 @@ class TensorFlowBackend(Backend):
 
     def environment(self) -> dict[str, Any]:
         """See `Backend.environment`."""
-        threading = self.tf.config.threading
         details = self.tf.config.experimental.get_device_details if self.is_gpu else lambda _: {}
-        name = details(self.physical).get("device_name")
+        device = details(self.physical).get("device_name")
+        threads = self.threads, self.threads_used()
+        between = self.tf.config.threading.get_inter_op_parallelism_threads()
         return {
-            "framework": "tensorflow",
-            "framework_version": self.tf.__version__,
+            **environment_of(self.name, self.tf.__version__, *threads, between),
             "keras_version": self.keras.__version__,
-            "inter_op_threads": threading.get_inter_op_parallelism_threads(),
             "jit": self.jit,
-            **environment_of(self.threads, self.threads_used()),
-            **({"device_name": name} if name else {}),
+            **({"device_name": device} if device else {}),
         }
 
     def threads_used(self) -> int:

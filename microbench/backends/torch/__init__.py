@@ -81,14 +81,8 @@ class TorchBackend:
         if self.cuda is not None:
             version = torch.version.cuda or getattr(torch.version, "hip", None)
             gpu = {"device_name": self.cuda.get_device_name(PLACE), "cuda_version": version}
-        return {
-            "framework": "torch",
-            "framework_version": torch.__version__,
-            "inter_op_threads": torch.get_num_interop_threads(),
-            **self.options,
-            **environment_of(self.threads, torch.get_num_threads()),
-            **gpu,
-        }
+        threads = self.threads, torch.get_num_threads(), torch.get_num_interop_threads()
+        return {**environment_of(self.name, torch.__version__, *threads), **self.options, **gpu}
 
     def available_bytes(self) -> int | None:
         """Free memory of the CUDA device, with the unused part of PyTorch's; None for the host."""

@@ -177,7 +177,7 @@ def _concatenate(c: Call) -> Any:
 
 
 def _matmul(c: Call) -> Any:
-    """Along the last axis of the left operand; the right one is transposed where that fits."""
+    """A product along the last axis of the left operand; the right one is transposed if needed."""
     (left, right), rank = c.nodes, len(c.result.shape)
     if c.operands[1].shape[-2] != c.operands[0].shape[-1]:
         right = c.function("permute", right, (*range(rank - 2), rank - 1, rank - 2))
