@@ -93,7 +93,7 @@ def compare_blocks(
     counts = matrix([point for _, point in rows], names)
     ms = model.predict_counts(**dict(zip(names, counts.T, strict=True)), predictor=predictor)
     formula, found = model.predictor(predictor), []
-    knows = names == FEATURES and model.domain.is_known
+    knows = names == FEATURES and bool(model.domain.ratios)
     beyond = model.domain.beyond(counts) if knows else np.zeros(len(rows), bool)
     for (row, point), latency, is_beyond in zip(rows, ms.tolist(), beyond.tolist(), strict=True):
         extrapolation = Extrapolation(float(is_beyond), known=knows)

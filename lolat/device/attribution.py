@@ -1,8 +1,8 @@
-"""Where a prediction comes from, and what would change it.
+"""Attribution and counterfactuals of a prediction.
 
-The attribution (a receipt to the user): how many milliseconds come from each term of the formula, for a
-network, its blocks, and the operations of one block. They add up to the prediction. The counterfactuals:
-what a change saves, each the prediction of a really changed network, counted anew.
+Attribution: milliseconds of each term of the formula, for a network, its blocks and the operations of one
+block; they add up to the prediction. Counterfactuals: the saving of a change, by predicting the changed
+network.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from lolat.graph.width import NOTE, Widths, widths
 from lolat.io.results import Result, of
 from lolat.units import did_you_mean, milliseconds
 
-SMALLEST_SAVING = 0.01  # of the time of the network or the block; a smaller saving is left out
-HALF = 0.5  # of the channels, that a narrower network or block has
+SMALLEST_SAVING = 0.01  # share of the time of the network or the block
+HALF_WIDTH = 0.5  # share of the channels of a narrower network or block
 
 AtSize = Callable[[int], Graph]
-"""Reads the network again at an input of so many pixels; NetworkError where it cannot be."""
+"""Read the network again at an input of so many pixels; NetworkError if that is impossible."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """A line of an attribution: so many units of a count at `rate_ms` each."""
+    """A line of an attribution: `count` units at `rate_ms` each."""
 
     KEYS = ("count", "rate_ms", "latency_ms")
 
@@ -48,9 +48,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The time of a network, block or operation, term by term; `share`: of the network's time.
+    """The time of a network, block or operation, term by term.
 
-    `kind`: of an operation alone.
+    `share`: of the network's time; `kind`: of an operation, else unset.
     """
 
     KEYS = ("name", "latency_ms", "share", "terms=by_term", "kind")
@@ -68,15 +68,15 @@ class Attribution:
 
 
 Change = tuple[str, str, Graph | Device]
-"""A change: its kind, for programs; in words; the changed network, or the device run in another way."""
+"""A change: (its kind, its words, the changed network or the device in another mode)."""
 
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """The latency that a change would give, predicted for the changed network.
+    """The latency predicted for a changed network.
 
-    `kind`, `change`: as of the Change. `of_block`: the saving as a share of the block's time;
-    None for a change of the whole network.
+    `kind`, `change`: the Change, for programs and in words; `of_block`: the saving as a share of the
+    block's time, None for a change of the whole network.
     """
 
     kind: str
@@ -93,8 +93,8 @@ class Counterfactual:
 class Explanation(Result):
     """A prediction with its attributions, and the changes that save time, the largest saving first.
 
-    Of a network: `blocks` are the attributions of all blocks, `operations` is empty. Of a block: `blocks`
-    is its attribution alone, `operations` has one for each operation in it.
+    For a network, `blocks` has an attribution for each block and `operations` is empty. For a block,
+    `blocks` has its attribution alone and `operations` one for each operation in it.
     """
 
     KEYS = (
@@ -111,21 +111,21 @@ class Explanation(Result):
 
     @property
     def block(self) -> str | None:
-        """The name of the block that is explained; None: the whole network."""
+        """The name of the explained block; None for a whole network."""
         return self.blocks[0].name if self.operations else None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How exact the counts are of a network at another width."""
+        """A note on the counts of a network at another width, if there is one."""
         return (NOTE,) if any(c.kind.endswith("width") for c in self.counterfactuals) else ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Those of the prediction, and the notes."""
+        """The warnings of the prediction, and the notes."""
         return (*self.prediction.warnings, *self.notes)
 
     def words(self) -> str:
-        """The prediction, and the change that saves most."""
+        """The prediction, and the change with the largest saving."""
         change = "nothing that LoLat knows to try saves time"
         for best in self.counterfactuals[:1]:
             change = f"{best.change}: saves {milliseconds(best.saves_ms)}"
@@ -140,16 +140,16 @@ def explain(
     at_size: AtSize | None = None,
     block: str | None = None,
 ) -> Explanation:
-    """The attributions of a network and of its blocks, and the savings by changes of the network.
+    """Attribute the time of a network to its blocks and terms, and predict changes that save time.
 
-    `at_size` reads the network again at another resolution, where that can be done. `block`: explain this
-    block alone, operation by operation; see `find_block`. Raises InputError as `Model.predict` does, and
-    for an unknown block.
+    `at_size` reads the network at another resolution, None if it has one only. `block`: explain this block
+    alone, operation by operation; see `find_block`. InputError as `Model.predict`, and for an unknown
+    block.
     """
     analysis = analyze(network)
     position = None if block is None else find_block(analysis, block)
     now = model.predict(analysis, batch_size, predictor)
-    model = now.query.model  # in the precision of a network that is in half itself
+    model = now.query.model  # in the network's own precision
     total = _attribution(
         now, now.network, now.block_counts.sum(axis=0), now.block_terms.sum(axis=0)
     )
@@ -179,7 +179,7 @@ def _attribution(
     terms: np.ndarray,
     kind: str | UnsetType = UNSET,
 ) -> Attribution:
-    """From counts (COLUMNS) and milliseconds (features)."""
+    """The attribution of (COLUMNS,) counts and (features,) ms."""
     latency = float(terms.sum())
     numbers = counts[[COLUMNS.index(f) for f in prediction.features]]
     lines = tuple(
@@ -190,7 +190,7 @@ def _attribution(
 
 
 def find_block(analysis: Analysis, name: str) -> int:
-    """The position of a block by its label or its name; InputError where there is none."""
+    """The position of a block by its label or its name; InputError if there is none."""
     labels, names = [b.label for b in analysis.blocks], [b.name for b in analysis.blocks]
     for known in (labels, names):
         if name in known:
@@ -200,13 +200,13 @@ def find_block(analysis: Analysis, name: str) -> int:
     raise InputError(f"{arg('block')} {name!r} is no block of {analysis.graph.name!r}; {hint}")
 
 
-# ---- Changes that a designer would try to make a block or a network faster.
+# ---- Changes that make a block or a network faster
 
 
 def _judged(
     model: Device, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
 ) -> tuple[Counterfactual, ...]:
-    """The changes that save something, the most first; `block_ms`: of the block, if one is explained."""
+    """The changes that save enough, the largest saving first; `block_ms`: time of an explained block."""
     judged = []
     for kind, words, changed in changes:
         asked, graph = (
@@ -226,7 +226,7 @@ def _judged(
 
 
 def _changes_of_launch(model: Device, now: Prediction) -> Iterator[Change]:
-    """A CUDA graph, where the host decides."""
+    """A CUDA graph, if the prediction is host-bound."""
     if now.host_bound and now.launch != GRAPH:
         words = "its operations started at once from a CUDA graph (--launch graph)"
         yield ("launch", words, model.run_as(None, GRAPH))
@@ -235,11 +235,11 @@ def _changes_of_launch(model: Device, now: Prediction) -> Iterator[Change]:
 def _changes_of_network(
     analysis: Analysis, blocks: Sequence[Attribution], at_size: AtSize | None
 ) -> Iterator[Change]:
-    """Half the width, no longest block, half the resolution, separable convolutions: where possible."""
+    """Half the width, no longest block, half the resolution, separable convolutions, if possible."""
     graph = analysis.graph
     if widths(graph).free:
-        words = f"width x{HALF:g}: every channel count, in multiples of 8"
-        yield ("width", words, widths(graph).at(HALF))
+        words = f"width x{HALF_WIDTH:g}: every channel count, in multiples of 8"
+        yield ("width", words, widths(graph).at(HALF_WIDTH))
     for position in sorted(range(len(blocks)), key=lambda i: -blocks[i].latency_ms):
         block = analysis.blocks[position]
         if changed := bypassed(graph, block.operations):
@@ -255,7 +255,7 @@ def _changes_of_network(
 
 
 def _separable(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """Depthwise and pointwise convolutions in place of full ones."""
+    """Depthwise and pointwise convolutions instead of full ones."""
     if changed := separated(graph, positions):
         full = (o for o in (graph.operations[p] for p in positions) if is_separable(o))
         sizes = sorted({"x".join(map(str, o.attributes["kernel"])) for o in full})
@@ -264,13 +264,13 @@ def _separable(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """No block, separable convolutions, half of the channels inside: where possible."""
+    """No block, separable convolutions, half of the channels inside, if possible."""
     if changed := bypassed(graph, positions):
         words = "without this block: its input and output have the same shape"
         yield ("drop", words, changed)
     yield from _separable(graph, positions)
     inside = Widths(graph, positions)
-    pairs = [(before, after) for before, after in inside.pairs(HALF)[::-1] if after < before]
+    pairs = [(before, after) for before, after in inside.pairs(HALF_WIDTH)[::-1] if after < before]
     if pairs:
         channels = ", ".join(f"{before} -> {after}" for before, after in pairs)
-        yield ("inner_width", f"width x{HALF:g} inside ({channels})", inside.at(HALF))
+        yield ("inner_width", f"width x{HALF_WIDTH:g} inside ({channels})", inside.at(HALF_WIDTH))

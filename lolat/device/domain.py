@@ -1,4 +1,4 @@
-"""What was measured: whether a query lies inside it, and the remarks on a query that does not."""
+"""The measured domain: its limits, the part of a network that extrapolates, and remarks on that."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from lolat.graph.kinds import VIEWS
 from lolat.io.documents import NotNegative, Positive, Range
 from lolat.units import percent
 
-SLACK = 2.0  # how far outside the measured range still counts as inside, as a factor
-NEGLIGIBLE_SHARE = 0.05  # of a network's time; with less outside it is inside
-MOSTLY_SHARE = 0.8  # of a network's time; with less inside it is outside
-PASSED_OVER_SHARE = 0.01  # of a network's time: less than this has no remark
-OUTSIDE_WIDENING = 2.0  # the interval of what is outside is so many times as wide (log)
+SLACK = 2.0  # factor beyond the measured range that is still inside
+NEGLIGIBLE_SHARE = 0.05  # share of the time outside, below which a network is inside
+MOSTLY_SHARE = 0.8  # share of the time inside, below which a network is outside
+PASSED_OVER_SHARE = 0.01  # share of the time below which a part has no remark
+OUTSIDE_WIDENING = 2.0  # factor of the interval's width (log) outside
 MUCH_LARGER = 8.0
-"""Times the largest batch of the networks timed: the cost of weights, once a batch, and of activations is
-not told apart by small batches alone."""
+"""Factor of the largest timed batch that is still inside: small batches alone do not tell the cost of
+weights from that of activations."""
 UNLIKE_FACTOR = 2.0
-"""A class of a GPU's operations that were not timed, and are taken to be as on other GPUs, may be so many
-times off: then 90 % of the networks with a class left out of the fit are inside (docs/results/index.md).
-The same of networks on a CPU whose multiply-accumulates are of other kinds than those of the timed ones:
-83 to 99 % of transformers by a fit to 30 convolutional networks and the other way round, on two CPUs."""
+"""Error factor of a GPU's class of operations that was not timed and is assumed to be as on other GPUs:
+covers 90 % of networks with a class left out of the fit (docs/results/index.md). It also holds for
+networks on a CPU whose multiply-accumulates are of other kinds than the timed ones: covers 83 to 99 % of
+transformers by a fit to 30 convolutional networks, and of these by a fit to transformers, on two CPUs."""
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))
 """The kinds of multiply-accumulates."""
 UNMEASURED_FACTOR = 4.0
-"""A kind of operation or a data type that no block had may be so many times off."""
+"""Error factor of a kind of operation or a data type that no measured block has."""
 
 
 class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The smallest in the rows of a table of a GPU: samples of a batch, ms of a step, ms of an operation in
-    it; `most_samples`: the largest batch of a network. None where the table does not tell.
+    """The smallest batch, ms of a step and ms of an operation in the table of a GPU, None if not known.
+
+    `most_samples`: the largest batch of a network.
     """
 
     batch_size: Positive | None = None
@@ -47,7 +48,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
     most_samples: Positive | None = None
 
     def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
-        """Each figure of a step that is smaller than all measured ones by more than SLACK, in words."""
+        """The words for each figure of a step that is below the measured minimum by more than SLACK."""
         rows = (
             (batch_size, self.batch_size, "samples"),
             (latency_ms, self.latency_ms, "ms"),
@@ -60,7 +61,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def remark(self, batch_size: int, latency_ms: float, operations: int) -> str:
-        """A remark on a step that is `below`, or of a batch MUCH_LARGER than those timed; "" on others."""
+        """A remark on a step that is `below`, or of a MUCH_LARGER batch; "" on any other."""
         if self.most_samples is not None and batch_size > MUCH_LARGER * self.most_samples:
             return (
                 f"{batch_size:,} samples; networks were timed with {self.most_samples:,.0f} at most"
@@ -70,12 +71,11 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was measured: kinds of operation, the ratios of a block's counts, its size.
+    """The measured domain: kinds of operations, data types, ratios of a block's counts, its sizes.
 
-    `ratios` and `sizes` map a name to (smallest, largest); sizes only bound from above, because a
-    smaller block is always made of the same things. A query is judged block by block. `minimum`: of a table
-    of networks or of a GPU. `shares`: of a table of networks alone, the largest share that each of MACS has
-    in the multiply-accumulates of one.
+    `ratios` and `sizes` map a name to (smallest, largest); sizes bound from above only. A network is judged
+    block by block. `minimum`: from a table of networks or of a GPU. `shares`: from a table of networks
+    alone, the largest share of each of MACS in a network's multiply-accumulates.
     """
 
     kinds: frozenset[str] = frozenset()
@@ -85,21 +85,17 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     minimum: MeasuredMinimum = msgspec.field(default=MeasuredMinimum(), name="least")
     shares: dict[str, NotNegative] = {}
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the model says what was measured."""
-        return bool(self.ratios)
-
     def unlike(self, counts: np.ndarray) -> dict[str, float]:
-        """Of MACS the shares that a network has beyond SLACK times the largest of those that were timed;
-        `counts`: (COLUMNS,). Networks of one kind say little of another.
+        """The share of each of MACS in a network beyond SLACK times the largest timed one.
+
+        `counts`: (COLUMNS,). Timed networks of one kind say little about another.
         """
         mine = shares_of(counts)
         beyond = {n: share - SLACK * self.shares.get(n, 0.0) for n, share in mine.items()}
         return {n: share for n, share in beyond.items() if self.shares and share > 0.0}
 
     def unlike_remarks(self, counts: np.ndarray) -> Iterator[str]:
-        """A remark on the kinds of `unlike` that a network has much of."""
+        """A remark on the kinds in `unlike` with a large share."""
         mine, parts = shares_of(counts), []
         for name, beyond in self.unlike(counts).items():
             if beyond >= NEGLIGIBLE_SHARE:
@@ -113,7 +109,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
             )
 
     def beyond(self, counts: np.ndarray) -> np.ndarray:
-        """(blocks,) whether each lies outside; `counts`: (blocks, 6) in the order of FEATURES."""
+        """(blocks,) true for each outside; `counts`: (blocks, FEATURES)."""
         outside = np.zeros(len(counts), bool)
         for measure, values in (ratios_of(counts) | sizes_of(counts)).items():  # NaN is inside
             low, high = self.ratios.get(measure) or (0.0, self.sizes.get(measure, (0, math.inf))[1])
@@ -121,8 +117,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         return outside
 
     def unmeasured(self, graph: Graph) -> tuple[dict[int, str], dict[int, str]]:
-        """(position of an operation -> its kind) where no measured block had that kind, and (position ->
-        its data type) where that is another than the measured ones.
+        """(position -> kind of an operation that no measured block has, position -> data type that was not
+        measured).
         """
         kinds: dict[int, str] = {}
         dtypes: dict[int, str] = {}
@@ -141,7 +137,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     def unmeasured_remarks(
         self, kinds: Mapping[int, str], dtypes: Mapping[int, str], shares: np.ndarray
     ) -> Iterator[str]:
-        """Remarks on the operations of `unmeasured`; `shares`: (operations,) of the time."""
+        """Remarks on the operations in `unmeasured`; `shares`: (operations,) of the time."""
         if kinds:
             names = ", ".join(sorted(set(kinds.values())))
             yield f"no measured block has {names}, {percent(float(shares[list(kinds)].sum()))} of the time"
@@ -151,7 +147,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def beyond_remarks(beyond: np.ndarray, names: Sequence[str], shares: np.ndarray) -> tuple[str, ...]:
-    """A remark on the blocks that lie outside; none where they take next to no time.
+    """A remark on the blocks outside, unless they take next to no time.
 
     `beyond`: (blocks,); `names`: of the blocks; `shares`: (blocks,) of the time.
     """
@@ -166,10 +162,10 @@ def beyond_remarks(beyond: np.ndarray, names: Sequence[str], shares: np.ndarray)
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """The part of a network that lies outside the measured domain.
+    """The part of a network outside the measured domain, as shares of its time.
 
-    `beyond`, `unmeasured`, `unlike`: shares of its time, as of `widened`; `known`: whether the model says
-    what was measured.
+    `beyond`: larger or of other proportions; `unmeasured`: kinds and data types that were not measured;
+    `unlike`: classes known from other devices; `known`: false if the file does not say what was measured.
     """
 
     beyond: float = 0.0
@@ -180,7 +176,7 @@ class Extrapolation:
 
     @property
     def inside_share(self) -> float | None:
-        """The share of the time inside the domain; None where it is not known."""
+        """The share of the time inside the domain; None if that is not known."""
         return max(1.0 - self.share, 0.0) if self.known else None
 
     @property
@@ -190,17 +186,16 @@ class Extrapolation:
 
     @property
     def negligible(self) -> bool:
-        """Whether so little is outside that the network counts as inside."""
+        """True if the share outside is too small to matter."""
         return self.share < NEGLIGIBLE_SHARE
 
 
 def widened(half_width: float, extrapolation: Extrapolation) -> float:
-    """Half the width, as a logarithm, of an interval of which some is known less well.
+    """Half width, a logarithm, of the interval of a network that partly extrapolates.
 
-    `half_width`: of what is inside. Twice that is for what is larger than what was measured or of other
-    proportions (`beyond`); the factors are for what was not measured. The ends of the parts add up, as if
-    all were off together: nothing tells that they average out. Where much is unmeasured, its share is not
-    well known either.
+    `half_width`: of the part inside; OUTSIDE_WIDENING times that for `beyond`, UNLIKE_FACTOR for `unlike`,
+    UNMEASURED_FACTOR and more for `unmeasured`, whose share is uncertain too. The ends of the parts add up,
+    since nothing says that their errors average out.
     """
     inside, twice = max(1.0 - extrapolation.share, 0.0), OUTSIDE_WIDENING * half_width
     unlike = math.hypot(half_width, math.log(UNLIKE_FACTOR))
@@ -216,19 +211,19 @@ def widened(half_width: float, extrapolation: Extrapolation) -> float:
 
 
 def fit_again(source: str) -> str:
-    """The command that fits networks of the user's own into a model; `source`: as a command takes it."""
+    """The command that fits a user's networks into a model; `source`: the model as a command takes it."""
     return f"lolat fit {quote(source)} timed.csv --output mine.json"
 
 
 def shares_of(counts: np.ndarray) -> dict[str, float]:
-    """The share of each of MACS in the multiply-accumulates of a network; `counts`: (COLUMNS,)."""
+    """The share of each of MACS in a network's multiply-accumulates; `counts`: (COLUMNS,)."""
     each = {name: float(counts[COLUMNS.index(name)]) for name in MACS}
     total = sum(each.values()) or 1.0
     return {name: macs / total for name, macs in each.items()}
 
 
 def ratios_of(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Proportions of blocks; NaN where a block has none of either."""
+    """Ratios of counts of blocks, NaN without either count; `counts`: (blocks, FEATURES)."""
     acts, inp, flops, traffic, _, ops = counts.T
     elements = acts + inp + traffic
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -239,6 +234,6 @@ def ratios_of(counts: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def sizes_of(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Sizes of blocks."""
+    """Sizes of blocks; `counts`: (blocks, FEATURES)."""
     acts, inp, flops, traffic, weights, _ = counts.T
     return {"FLOPs": flops, "elements": acts + inp + traffic, "weights": weights}

@@ -1,4 +1,4 @@
-"""Latency from counts alone: which formula answers, and arrays of counts."""
+"""Latency from counts alone: the formula that answers, for numbers and arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lolat.device import Device
 
 MOST_OF_A_COUNT = 1e100
-"""A count above it is a mistake, and the latency might not be a finite number."""
+"""A larger count is refused: its latency might overflow."""
 
 
 def plan(
@@ -25,9 +25,9 @@ def plan(
     no_ops: bool,
     predictor: str | None,
 ) -> tuple[Formula, list[int]]:
-    """The formula that answers, and the position of each of its counts among the six and a 0.
+    """(the formula that answers, the position of each of its counts among the six and a 0).
 
-    The three flags say what the caller left out.
+    The three flags: counts that the caller left out.
     """
     left_out = {"traffic": no_traffic, "weights": no_weights, "ops": no_ops}
     absent = [name for name, is_absent in left_out.items() if is_absent]
@@ -47,10 +47,9 @@ def plan(
 
 
 def latencies_ms(formula: Formula, values: list[Any]) -> Any:
-    """Latencies in ms of counts that are numbers or arrays, which are broadcast.
+    """Latencies in ms from numbers or arrays, broadcast; `values`: one for each feature of the formula.
 
-    `values`: one for each feature of the formula. InputError for shapes that do not broadcast, and for a
-    value that is no number.
+    InputError for shapes that do not broadcast, and for a value that is no number.
     """
     columns = [_column(n, v) for n, v in zip(formula.features, values, strict=True)]
     try:

@@ -329,7 +329,7 @@ def _extrapolation(
 ) -> Extrapolation:
     """The extrapolation of a formula by counts; `shares`: (blocks,) of the time."""
     domain = model.domain
-    if not domain.is_known:
+    if not domain.ratios:
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())
         if smaller := domain.minimum.remark(batch_size, latency, ops):

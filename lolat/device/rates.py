@@ -1,4 +1,4 @@
-"""Where the time of networks goes on a device, in three parts with their rates: what people ask first."""
+"""Shares and rates of computing, moving and starting operations on a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lolat.graph.counts import GROUPS
 PARTS = {
     "flops": "computing", "memory": "moving", "weights": "moving", "patches": "moving", "ops": "starting",
 }  # fmt: skip
-"""The group of a count (`lolat.graph.counts.GROUPS`) -> one of three parts of the time."""
+"""Group of a count (`lolat.graph.counts.GROUPS`) -> one of three parts of the time."""
 PART_OF = {name: PARTS[group] for name, group in GROUPS.items()}
 CONVOLUTIONS = ("pointwise_macs", "spatial_macs", "depthwise_macs", "grouped_macs")
 HALF, SINGLE = 2, 4  # bytes of an element
@@ -21,12 +21,12 @@ HALF, SINGLE = 2, 4  # bytes of an element
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares of the time of the networks that a model was learned from, and the rates of each part.
+    """Shares of the time of a model's measured networks, and the rate of each part.
 
-    Shares are of the mean network and add up to 1; `starting` has the call of a network too. A rate is over
-    all the time of its part, null where the formula has none: `gmacs_per_s` of all layers,
-    `convolution_gmacs_per_s` of the products of convolutions alone, `gb_per_s` of tensors and weights, read
-    or written; `operation_us`: what an operation takes beside its work.
+    Shares are means over networks and add up to 1; `starting` includes the call of a network. A rate is
+    over all the time of its part, null if the formula has no such term: `gmacs_per_s` of all layers,
+    `convolution_gmacs_per_s` of convolutions alone, `gb_per_s` of tensors and weights, read or written,
+    `operation_us` an operation beside its work.
     """
 
     computing: float
@@ -40,9 +40,9 @@ class Rates:
 
 
 def rates_of(model: Device) -> Rates | None:
-    """The rates of a model's default formula; None where it has no points or goes operation by operation.
+    """The rates of a model's default formula, over its networks, or over its blocks if it has no networks.
 
-    They are over its whole networks, or over all its points where none of them is one.
+    None without points, and for a formula by operation.
     """
     points = model.document.get("points", [])
     points = [p for p in points if p.get("whole")] or points
@@ -56,12 +56,12 @@ def rates_of(model: Device) -> Rates | None:
     is_convolution = np.isin(names, CONVOLUTIONS)
 
     def share(name: str) -> float:
-        """The share of a part, the mean of the points."""
+        """The mean share of a part over the points."""
         of_part = ms[:, part == name].sum(axis=1) + formula.constant * (name == "starting")
         return float((of_part / totals).mean())
 
     def per_ms(unit: np.ndarray, term: np.ndarray) -> float | None:
-        """Units of some counts in a millisecond of some terms; both: (counts,), which."""
+        """Units of some counts per ms of some terms; both: (counts,) masks."""
         units, time = float(counts[:, unit].sum()), float(ms[:, term].sum())
         return units / time if time > 0.0 and units > 0.0 else None
 

@@ -1,4 +1,4 @@
-"""What a model file says of its device: in a line, as the answer of `lolat show --json`, its formula."""
+"""A model file in a line, as the answer of `lolat show --json`, and its formula as families of work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lolat.units import milliseconds, percent, plain
 
 @dataclass(frozen=True)
 class FittedPredictor:
-    """A formula's coefficients, and relative errors on what was left out of its fit."""
+    """A formula's coefficients, and its relative errors on left-out points."""
 
     coefficients: Mapping[str, float]
     error: Mapping[str, float]
@@ -27,12 +27,11 @@ class FittedPredictor:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """What a model file says of its device, without its points.
+    """A model file without its points.
 
     `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
-    inference; `rates`: where the time of its networks goes, null where its points do not tell; `families`:
-    the extended formula as families of work, null without one; `state`: its age and its last check, null of
-    a model that was not learned here.
+    inference; `rates`: null without points; `families`: the extended formula as families of work, null
+    without one; `state`: its age and its last check, null if it was learned on another machine.
     """
 
     name: str
@@ -80,7 +79,7 @@ def summary_of(model: Device) -> ModelSummary:
 
 
 def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
-    """Numbers of how far off a predictor is on what was left out of its fit, else on its points."""
+    """Errors of a predictor on left-out networks, else on left-out points, else on its own points."""
     errors = document["predictors"][predictor].get("error", {})
     kinds = ("networks_left_out", "left_out", "fitted")
     figures: Mapping[str, float] = next((errors[k] for k in kinds if errors.get(k)), {})
@@ -91,9 +90,9 @@ def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
 
 
 def headline(model: Device) -> str:
-    """A model in one line: its name, device, framework, when it was learned, its noise."""
+    """A model in one line: its name, device, framework, date and noise."""
     where: Mapping[str, Any] = model.document["environment"]
-    if "predictors" in model.document:  # it may be asked in another way than it was measured
+    if "predictors" in model.document:  # the mode that was asked for
         mode = mode_of(model.document)
         where = {**where, "half": mode.half, "compile": mode.launch == COMPILED}
     parts = [f"{plain(model.name)}: {plain(model.device)}", *framework_of(where)]
@@ -111,11 +110,11 @@ SPECIAL = {
     "channels_last": "channels last",
     "half": "half precision",
 }
-"""Options of an environment, and their words where they are on."""
+"""Option of an environment -> its words if it is on."""
 
 
 def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
-    """The framework of a model's environment with its version, and its special options."""
+    """The framework of an environment with its version, and the options that are on."""
     if "framework" in where:
         yield plain(f"{where['framework']} {where.get('framework_version', '')}".strip())
     yield from (words for key, words in SPECIAL.items() if where.get(key) is True)
@@ -123,7 +122,7 @@ def framework_of(where: Mapping[str, Any]) -> Iterator[str]:
 
 
 def words_of(model: Device) -> str:
-    """The device, and how far off its default formula is: its `repr`."""
+    """The `repr` of a model: its headline, and the error of its default formula."""
     if not model.predictors:
         return f"{headline(model)}\nknows {', '.join(knows(model.document))}"
     errors = errors_of(model.document, model.default)
@@ -133,7 +132,7 @@ def words_of(model: Device) -> str:
     return f"{headline(model)}\n{words}"
 
 
-# ---- A formula as people read it: families of counts with a rate each
+# ---- A formula as families of counts with a rate each
 
 FAMILIES = {
     "flops": ("computing", "Multiplying and adding."),
@@ -141,7 +140,7 @@ FAMILIES = {
     "weights": ("weights", "Reading kernels, once a pass whatever the batch size."),
     "ops": ("operations", "What each operation costs before it does anything."),
 }
-"""Names and sentences of the families of counts; the fifth is one call of the framework."""
+"""Family of counts -> (its name, its sentence)."""
 PER = {
     "MACs": (1e9, "GMAC"),
     "elements": (1e6, "million elements"),
@@ -149,15 +148,15 @@ PER = {
     "operations": (1.0, "operation"),
     "groups": (1.0, "group"),
 }
-"""Unit of a count -> the number of them that a rate is of, and its name."""
+"""Unit of a count -> (their number in the unit of a rate, the name of that)."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """What a count costs on a device: `ms` for each `per`.
+    """The cost of a count on a device: `ms` for each `per`.
 
-    `name`: of the count (`lolat.graph.counts`); `words`, `why`: its name and sentence in front of people;
-    `of_family`: how many times its family's rate, None of a count of no family and where that is free.
+    `name`: the count (`lolat.graph.counts`); `words`, `why`: its name and a sentence for people;
+    `of_family`: the rate over its family's, None without a family or if that is free.
     """
 
     name: str
@@ -168,7 +167,7 @@ class Rate:
     of_family: float | None = None
 
     def __str__(self) -> str:
-        """A few words: "8.1 ms a GMAC", "12.3 us an operation"."""
+        """The rate in words: "8.1 ms a GMAC", "12.3 us an operation"."""
         article = "an" if self.per[0] in "aeio" else "a"
         number = milliseconds(self.ms) if self.ms >= 0.1 else f"{1e3 * self.ms:.3g} us"
         return f"{number} {article} {self.per}"
@@ -176,7 +175,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Family:
-    """Work that a device does at one rate, and how far its kinds are from that, the dearest first."""
+    """A family of work with its rate, and the rates of its kinds, the most expensive first."""
 
     rate: Rate
     kinds: tuple[Rate, ...]
@@ -184,9 +183,9 @@ class Family:
 
 @dataclass(frozen=True)
 class Families:
-    """An extended formula: a network takes the sum of its counts times their rates, and one call.
+    """An extended formula: the sum of counts times their rates, and one call of the framework, `call_ms`.
 
-    `besides`: what some work costs on top of its family; `call_ms`: one call of the framework.
+    `besides`: extra costs of some work on top of its family.
     """
 
     families: tuple[Family, ...]
@@ -195,7 +194,7 @@ class Families:
 
 
 def families_of(formula: AdditiveCosts) -> Families:
-    """The families and kinds of a formula, as fitted: kinds that cost nothing are there too."""
+    """The families and kinds of a fitted formula, free kinds included."""
     families, cost = [], dict(zip(formula.features, formula.slopes, strict=True))
     for family, (words, why) in FAMILIES.items():
         common = formula.families.get(family, 0.0)
@@ -208,7 +207,7 @@ def families_of(formula: AdditiveCosts) -> Families:
 
 
 def _rate(name: str, ms: float, common: float = 0.0) -> Rate:
-    """The rate of a count that costs `ms` a unit; `common`: its family's."""
+    """The rate of a count that costs `ms` a unit; `common`: ms a unit of its family."""
     meaning = MEANINGS[name]
     number, per = PER[meaning.unit]
     of_family = ms / common if common > 0.0 else None

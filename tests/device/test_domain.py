@@ -112,7 +112,6 @@ def test_points_whose_counts_do_not_tell_have_none() -> None:
     assert domain_of([]) == Domain()
     three = ("acts", "inp", "flops")
     assert domain_of(synthetic.measured(5, columns=three)) == Domain()
-    assert (DOMAIN.is_known, Domain().is_known) == (True, False)
 
 
 def test_a_ratio_that_no_block_has_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""What the formulas have in common: coefficients times counts plus a constant, and how it is shared out."""
+"""The base of all formulas: coefficients times counts plus a constant, and its parts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
 
 CONSTANT = "call"
-CHUNK = 16384  # rows worked on at a time: two columns of a chunk stay in a core's cache
-NOTHING_MS = 1e-200  # a time below it cannot be divided by
+CHUNK = 16384  # rows at a time: two columns of a chunk stay in a core's cache
+NOTHING_MS = 1e-200  # no division by a time below it
 Term = Literal[(*COLUMNS, CONSTANT)]  # type: ignore[valid-type]
 
 
 class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=True):
-    """`t = sum of coefficient * count + constant`, milliseconds; a predictor of the model file.
+    """A predictor of a model file: `t = sum of coefficient * count + constant`, in ms.
 
-    `coefficients`: all >= 0, the constant as CONSTANT; `error`: relative errors on its own points (fitted),
-    on blocks left out of the fit (left_out), on whole networks left out (networks_left_out).
+    `coefficients`: all >= 0, the constant as CONSTANT; `error`: relative errors on its own points
+    ("fitted"), on left-out blocks ("left_out") and on left-out networks ("networks_left_out").
     """
 
     name: ClassVar[str]
@@ -43,7 +43,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     def linear(
         cls, features: Sequence[str], slopes: Iterable[float], constant: float, **more: Any
     ) -> Self:
-        """From a coefficient for each of `features`, and the constant."""
+        """A formula of a slope for each of `features`, and the constant."""
         named = dict(zip(features, map(float, slopes), strict=True))
         return cls(coefficients={**named, CONSTANT: float(constant)}, **more)
 
@@ -54,26 +54,26 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
 
     @cached_property
     def columns(self) -> list[int]:
-        """Where the features stand among COLUMNS."""
+        """Positions of the features in COLUMNS."""
         return [COLUMNS.index(f) for f in self.features]
 
     @cached_property
     def slopes(self) -> tuple[float, ...]:
-        """(features,) ms for each unit."""
+        """(features,) ms a unit."""
         return tuple(self.coefficients[f] for f in self.features)
 
     @cached_property
     def constant(self) -> float:
-        """Ms of a call."""
+        """Time of a call, in ms."""
         return self.coefficients.get(CONSTANT, 0.0)
 
     @property
     def of_six_counts(self) -> Formula:
-        """The formula that answers where the six counts alone are known."""
+        """The formula for questions of six counts."""
         return self
 
     def bend(self, times: np.ndarray) -> np.ndarray:
-        """The answers of the formula from the linear sums (in place if it likes); here the same."""
+        """The answers from the linear sums, in place; here unchanged."""
         return times
 
     def bend_one(self, time: float) -> float:
@@ -85,9 +85,9 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return self.bend_one(sum(map(mul, self.slopes, counts), self.constant))
 
     def many(self, columns: Sequence[np.ndarray | float], out: np.ndarray) -> np.ndarray:
-        """Latencies in ms into `out` (float64, 1-D) from one column (or number) per feature.
+        """Write latencies in ms to `out` (float64, 1-D) from one column (or number) per feature.
 
-        Works chunk by chunk, so that besides the inputs and `out` no memory is needed.
+        It works in chunks, so as to need no memory beside the inputs and `out`.
         """
         terms = [t for t in zip(self.slopes, columns, strict=True) if t[0] != 0.0]
         products = np.empty(min(CHUNK, len(out)))
@@ -97,7 +97,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
             part.fill(self.constant)
             for coefficient, column in terms:
                 if isinstance(column, np.ndarray):
-                    # With the type, for float32 counts would be multiplied in float32.
+                    # The type, lest float32 counts be multiplied in float32.
                     rows = column[start : start + CHUNK]
                     part += np.multiply(rows, coefficient, out=product, dtype=np.float64)
                 else:
@@ -110,10 +110,9 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return self.many(list(counts.T), np.empty(len(counts)))
 
     def shares(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
-        """How the time of a whole made of parts comes about: `counts` is (parts, features).
+        """((parts, features) ms of each part by term, ms of the constant), which add up to the latency.
 
-        Returns the milliseconds of each part by term, (parts, features), and those of the constant;
-        together they are the latency of the whole.
+        `counts`: (parts, features).
         """
         terms = counts * np.asarray(self.slopes)
         linear = float(terms.sum()) + self.constant
@@ -125,16 +124,15 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     def of_blocks(
         self, analysis: Analysis, batch_size: int
     ) -> tuple[np.ndarray, float, Steps | None]:
-        """(blocks, features) ms of each block of a network by term; ms of the call; the steps of a formula
-        by operation.
-        """
+        """((blocks, features) ms of each block by term, ms of the call, the steps of a formula by
+        operation)."""
         return *self.shares(analysis.block_counts(batch_size)[:, self.columns]), None
 
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """(operations, features) ms of each operation of a network by term, without the call's."""
-        # All of the network at once, because a formula may bend for what is small.
+        """(operations, features) ms of each operation by term, without the call."""
+        # The whole network at once, because a formula may bend for short times.
         return self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """The formula as a model file holds it."""
+        """The formula as a model file has it."""
         return as_dict(self)

@@ -1,11 +1,11 @@
-"""What the host needs to start a network's operations, while the device runs those that it has started.
+"""Launch overhead: the host launches a network's operations while the device runs them.
 
-PyTorch starts one operation after the other and waits for none; the device runs each when it has been
-started and the one before has ended:
+PyTorch launches one operation after the other without waiting; the device runs each once it is launched and
+the one before has ended:
 
     end[i] = max(end[i - 1], started[i]) + time[i]
 
-Below some batch size that is nearly the host's time, which no GPU makes shorter.
+Below some batch size the latency is nearly the host's time, which no faster GPU shortens.
 """
 
 from __future__ import annotations
@@ -24,32 +24,34 @@ from lolat.graph.work import CLASSES, Workload
 from lolat.io.documents import NotNegative, Positive
 
 VIEW = 0.4
-"""The host's time for a view (reshape, transpose ...) over that for another operation: the host makes it,
-the device does nothing. Chosen, like USUAL_MS, on the first half of the networks that docs/results/index.md
-judges by published times."""
+"""The host's time for a view (reshape, transpose ...) over that for another operation; the device does
+nothing. Chosen, like USUAL_MS, on the development split of the networks with published times
+(docs/results/index.md)."""
 USUAL_MS = 0.04
-"""Of an operation that starts something: ResNet-50, BEiT, ConvNeXt and OwlViT at batch 1 on A100 and V100
-by PyTorch 2.0.1 take 0.035 to 0.042 ms each, eager, and as much for each step of torch.compile's."""
+"""Launch overhead of an operation: ResNet-50, BEiT, ConvNeXt and OwlViT at batch 1 on A100 and V100 with
+PyTorch 2.0.1 take 0.035 to 0.042 ms an operation, eager, and as much a step compiled."""
 BACKWARD = 0.5
-"""Of a step of the backward pass, relative: autograd's engine starts those without Python. Assumed."""
+"""Launch overhead in the backward pass over that in the forward pass: autograd needs no Python. Assumed."""
 CASTS = frozenset([c.DENSE, c.POINTWISE, c.CONVOLUTION, c.GROUPED, c.DEPTHWISE])
-"""What autocast starts one more operation for: it converts the weights anew in every pass."""
+"""Classes for which autocast launches one operation more: it converts the weights in every pass."""
 GRAPH_MS = 0.0015
-"""Of an operation in a CUDA graph: NVIDIA, Getting Started with CUDA Graphs (2019): 0.5 us more than the
-kernel; on the GPUs of now 1 to 2 us between two."""
-GRAPH_CALLS = 2  # starts of a call of a graph: the copy of the input, the graph
+"""Launch overhead of an operation in a CUDA graph: 0.5 us (NVIDIA, Getting Started with CUDA Graphs,
+2019); 1 to 2 us between two operations on current GPUs."""
+GRAPH_CALLS = 2  # launches of a call of a CUDA graph: the copy of the input, the graph
 Source = Literal["assumed", "fitted"]
 ASSUMED: Source = "assumed"
 FITTED: Source = "fitted"
 FACTOR = {FITTED: 1.6, ASSUMED: 2.0}
-"""How far off the time of a start may be, 90 % sure. Tables tell of hosts that take 0.02 to 0.05 ms; one
-that was fitted may still be another host than the user's."""
+"""Error factor of the launch overhead, 90 % sure. Tables show hosts of 0.02 to 0.05 ms; a fitted one may
+still be another host than the user's."""
 
 
 class Host(msgspec.Struct, frozen=True):
-    """`start_ms`: to start an operation, at most `factor` times as much or as little (90 % sure); `source`:
-    FITTED to operations timed alone or to measured blocks, or ASSUMED; `launch`: how the table was made;
-    `call_ms`: what a call takes besides, before its first operation starts.
+    """The host of a device.
+
+    `start_ms`: launch overhead of an operation, within a `factor` either way (90 % sure); `source`:
+    FITTED to operations timed alone or to measured blocks, or ASSUMED; `launch`: the launch of the
+    measurements; `call_ms`: time of a call before its first operation.
     """
 
     start_ms: Positive
@@ -59,7 +61,7 @@ class Host(msgspec.Struct, frozen=True):
     call_ms: NotNegative = 0.0
 
     def starts(self, work: Workload, mode: Mode) -> np.ndarray:
-        """(steps,) ms that the host needs for each."""
+        """(steps,) ms of the host for each."""
         launch = mode.launch
         if launch == GRAPH:
             own = np.full(len(work.kind), GRAPH_MS)
@@ -71,8 +73,9 @@ class Host(msgspec.Struct, frozen=True):
 
 
 def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:
-    """(steps,) ms that the device waits before each, for the host that takes `starts_ms` to start each;
-    `run_ms`: what the device takes for each; all in the order in which they run.
+    """(steps,) ms that the device waits for the host before each, in the order in which they run.
+
+    `starts_ms`: (steps,) ms of the host; `run_ms`: (steps,) ms of the device.
     """
     before = np.cumsum(run_ms) - run_ms
     latest = np.maximum.accumulate(np.cumsum(starts_ms) - before)
@@ -81,12 +84,12 @@ def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a network in the order in which they run, each field (steps,) but `shares`.
+    """The steps of a network in the order in which they run; fields are (steps,).
 
-    `operation`: its number in the graph; `kind`: its class of work; `moves`: whether it moves any bytes;
-    `run_ms`: the device's time; `shares`: (features, steps) of it, for each feature; `backward`: whether
-    it is of the backward pass; `starts_ms`: the host's time to start it, 0 where the model knows no host.
-    `host_half`: how far off that may be at most, a logarithm, 90 % sure.
+    `operation`: its number in the graph; `kind`: its class of work; `moves`: true if it moves bytes;
+    `run_ms`: the device's time; `shares`: (features, steps) of `run_ms`; `backward`: true in the backward
+    pass; `starts_ms`: the host's time to launch it, 0 without a host. `host_half`: half width of the host's
+    times, a logarithm, 90 % sure.
     """
 
     operation: np.ndarray
@@ -102,7 +105,7 @@ class Steps:
     def of(
         cls, work: Workload, run_ms: np.ndarray, shares: np.ndarray, host: Host | None, mode: Mode
     ) -> Steps:
-        """From the work of a network, in the order of its operations; the backward pass comes last."""
+        """Order the work of a network by operation, the backward pass last."""
         listed = len(work.operation) + np.arange(len(work.operation))
         order = np.argsort(np.where(work.backward, listed, work.operation), kind="stable")
         starts = np.zeros(len(order)) if host is None else host.starts(work, mode)[order]
@@ -114,38 +117,36 @@ class Steps:
 
     @property
     def device_ms(self) -> float:
-        """To run all of them."""
+        """Time to run all steps."""
         return float(self.run_ms.sum())
 
     @property
     def host_ms(self) -> float | None:
-        """To start all of them; None where that is not known."""
+        """Time to launch all steps; None without a host."""
         return float(self.starts_ms.sum()) or None
 
     @property
     def host_bound(self) -> bool | None:
-        """Whether starting them takes longer than running them."""
+        """True if launching takes longer than running; None without a host."""
         return None if self.host_ms is None else self.host_ms > self.device_ms
 
     @property
     def waits_ms(self) -> np.ndarray:
-        """(steps,) ms that the device waits for the host before each."""
+        """(steps,) ms of waiting for the host before each."""
         return waits(self.starts_ms, self.run_ms)
 
     @property
     def ms(self) -> np.ndarray:
-        """(steps,) ms by which each makes the end later."""
+        """(steps,) ms of each, with the waiting before it."""
         return self.run_ms + self.waits_ms
 
     @property
     def latency_ms(self) -> float:
-        """Until the last one has ended."""
+        """Time until the last step has ended."""
         return float(self.run_ms.sum() + self.waits_ms.sum())
 
     def interval(self, half: float, coverage: float | None) -> tuple[float, float]:
-        """(low, high) ms of the latency, where the device's times are off by `half` at most, a logarithm,
-        and the host's by `host_half`.
-        """
+        """(low, high) ms of the latency; `half`: half width of the device's times, a logarithm."""
         sure = COVERAGE if coverage is None else coverage
         of_host = self.host_half * normal_quantile(sure) / normal_quantile(COVERAGE)
         low, high = (

@@ -1,7 +1,7 @@
-"""The formula of a GPU in another precision than the one in which it was measured.
+"""The formula of a GPU in another precision than the measured one.
 
-What only moves takes as long for a byte as it was measured. Products get the rate of the data sheet in that
-precision, and the part of it that they reach: REACHED.
+Operations that only move keep their time per byte. Products get the data sheet's rate and bandwidth in that
+precision, times the part that they usually reach.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from lolat.graph.modes import FLOAT32
 from lolat.hardware.gpus import OF_PEAK, Gpu, precision_of
 
 OFF = 0.2
-"""How far off a level is, a standard deviation as a logarithm. RTX 3090, 4090, 5090 and PRO 6000 in half
-precision, each with what products reach on the others: medians of 0.03 to 0.23."""
+"""Standard deviation of a level, a logarithm: RTX 3090, 4090, 5090 and PRO 6000 in half precision, each
+by the parts reached on the others, have medians of 0.03 to 0.23."""
 IN_HALF = {
     c.DENSE: (0.85, 0.47), c.BATCHED: (0.35, 0.31), c.POINTWISE: (0.75, 0.47),
     c.CONVOLUTION: (0.85, 0.26), c.GROUPED: (0.7, 0.24), c.ATTENTION: (0.9, 1.0),
 }  # fmt: skip
-"""What products in half precision reach of a data sheet's sustained rate, and of its bandwidth. Rates: as
-large products of bfloat16 on A100, H100 and B200 (0.67 to 0.83) and all of a RTX PRO 6000 do; bandwidths:
-means of RTX 3090, 4090 and 5090. Depthwise convolutions are as they were measured: they use no units for
-matrices."""
+"""Class of products -> the parts of a data sheet's sustained rate and of its bandwidth that it reaches in
+half precision. Rates: large products of bfloat16 on A100, H100 and B200 (0.67 to 0.83), all of a RTX PRO
+6000; bandwidths: means of RTX 3090, 4090 and 5090. Depthwise convolutions use no units for matrices and
+stay as measured."""
 CHANNELS_LAST = {c.CONVOLUTION: (0.85, 0.7), c.GROUPED: (0.7, 0.45)}
-"""The same where images have their channels last, or a compiler puts them so."""
+"""IN_HALF with channels last in memory, by the user or a compiler."""
 IN_FLOAT32 = dict.fromkeys(IN_HALF, (OF_PEAK, 0.7))
 
 
 def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
-    """The formula in a data type of a mode; InputError where the GPU has no units for it, or no sheet."""
+    """The formula in a data type of a mode; InputError if the GPU has no units for it, or no sheet."""
     before, mode = formula.mode, dataclasses.replace(formula.mode, dtype=dtype)
     if mode == before:
         return formula
@@ -70,7 +70,7 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
 
 
 def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
-    """The error of a device that cannot answer in a precision."""
+    """The error of a device without a precision."""
     name, asked = "the device" if gpu is None else gpu.name, precision_of(dtype)
     why = "has no units for it" if gpu is not None else "has no data sheet here"
     return InputError(

@@ -1,15 +1,14 @@
-"""A device that runs one operation after the other: each computes, moves, and is started.
+"""A roofline for each class of operations: each operation computes, moves and is launched.
 
-The longest of the three counts most, and the others in part, as they hide behind it incompletely:
+The longest of the three counts fully and the others in part, as they overlap incompletely:
 
     t = (computing ** SHARP + moving ** SHARP + starting ** SHARP) ** (1 / SHARP)
     computing = outputs * depth / rate
     moving = bytes / bandwidth
 
-`rate` and `bandwidth` are those of the operation's class. The outputs of a product are those of whole
-tiles, and, where the number of multiprocessors is known, in whole waves (NVIDIA's guide to matrix
-multiplication calls what is lost tile and wave quantization). An ablation says why there is no more:
-docs/explanation/formula.md.
+`rate` and `bandwidth` belong to the operation's class. The outputs of a product are rounded up to whole
+tiles and, if the number of multiprocessors is known, to whole waves (tile and wave quantization in
+NVIDIA's guide to matrix multiplication). docs/explanation/formula.md has an ablation.
 """
 
 from __future__ import annotations
@@ -36,24 +35,23 @@ if TYPE_CHECKING:
     from lolat.device.domain import Extrapolation, MeasuredMinimum
     from lolat.graph.analysis import Analysis
 
-SHARP = 3.0  # 1: the sum of the three; infinity: the longest
-DEEP = 64  # multiply-accumulates of each at a time, in half precision
-SPLIT = 1024  # of depth, that each part has at least where it is split
-TILE = 64  # outputs, high and wide, that a multiprocessor computes at once
+SHARP = 3.0  # order of the norm: 1 is the sum of the three, infinity the longest
+DEEP = 64  # step in depth of a product in half precision
+SPLIT = 1024  # least depth of a part of a split product
+TILE = 64  # height and width of the outputs that a multiprocessor computes at once
 TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
 """Classes of products that are cut into tiles."""
 IN_TF32 = frozenset([c.CONVOLUTION, c.POINTWISE, c.GROUPED])
-"""What PyTorch computes in TF32 by default, in float32, on GPUs that have it; products of matrices not."""
-OF_MATRICES = 1.5  # times the rate of convolutions in TF32, that products of matrices reach
+"""Classes that PyTorch computes in TF32 by default; products of matrices are not among them."""
+OF_MATRICES = 1.5  # rate of products of matrices over that of convolutions, in TF32
 WINOGRAD = 4.0
-"""Times fewer multiplications that a convolution of 3x3 needs by Winograd's way, F(4x4, 3x3) of Lavin and
-Gray 2016. Libraries take it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, counted
-as the plain way multiplies."""
-LEAST_STEPS = 20  # training steps left out of the fit, that say how far off others are
+"""Multiplications of a direct 3x3 convolution over those of F(4x4, 3x3) (Lavin and Gray 2016). Libraries
+use it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, by direct multiplications."""
+LEAST_STEPS = 20  # left-out training steps for an interval of their own
 ELEMENTS_BACK = 1.5
-"""How many times as long the backward pass of element-wise operations takes as their work says; that of
-others once. 711 training steps of convolutional networks and transformers on a RTX 3090, by PyTorch 1.12 in
-AMP, are then 7.6 % off at the median, 0.0 % biased; -5.3 % without."""
+"""Time of the backward pass of element-wise operations over that of their work; 1 for other classes. With
+it, 711 training steps of convolutional networks and transformers on a RTX 3090 (PyTorch 1.12, AMP) have a
+median error of 7.6 % and a bias of 0.0 %; -5.3 % without."""
 NOTHING_MEASURED = (
     "nothing was measured on this device: its data sheet alone; operations timed there make it better "
     "(`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
@@ -62,7 +60,7 @@ FEATURES = ("flops", "traffic", "ops")
 COMPUTE, MOVE, START = range(3)
 PARTS = ("rate", "bandwidth")
 TERMS = {name: PARTS if name in PRODUCTS else PARTS[1:] for name in CLASSES}
-"""The terms of each class of operations: `bandwidth`, bytes per ms, and of products `rate`, macs per ms."""
+"""Class of operations -> its terms: `bandwidth`, bytes per ms, and for products `rate`, macs per ms."""
 
 
 class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
@@ -106,7 +104,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         cls, multiprocessors: float, classes: Mapping[str, Mapping[str, float]], launch_ms: float,
         step_ms: float, measured: Sequence[str] = CLASSES, mode: Mode | None = None, tile: float = TILE,
     ) -> Roofline:  # fmt: skip
-        """From the terms of all classes; the linear coefficients are those of large operations."""
+        """A formula of the terms of all classes; its linear coefficients are those of large operations."""
         rate = max(terms["rate"] for name, terms in classes.items() if name in PRODUCTS)
         bandwidth = max(terms["bandwidth"] for terms in classes.values())
         return cls.linear(
@@ -115,25 +113,22 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             mode=mode or Mode(), tile=tile,
         )  # fmt: skip
 
-    # ---- Times of single operations.
+    # ---- Times of single operations
 
     @property
     def without_sheet(self) -> bool:
-        """Whether the formula knows the device by operations alone, without its data sheet."""
+        """True if the formula has no data sheet of the device."""
         return self.multiprocessors == 1.0
 
     @cached_property
     def terms(self) -> np.ndarray:
-        """(2, CLASSES) rates and bandwidths; the rate of a class that only moves is infinite."""
+        """(2, CLASSES) rates and bandwidths; the rate of a class without products is infinite."""
         return np.array(
             [[self.classes[name].get(term, math.inf) for name in CLASSES] for term in PARTS]
         )
 
     def times(self, work: Workload) -> tuple[np.ndarray, np.ndarray]:
-        """(steps,) ms of each in a network; (FEATURES, steps) the share of each of these in it.
-
-        Steps that move nothing are free.
-        """
+        """((steps,) ms of each in a network, (FEATURES, steps) shares of it); views take no time."""
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
             start = np.full(len(work.kind), self.step_ms)
@@ -146,7 +141,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return ms, np.where(work.bytes > 0, shares, 0.0)
 
     def times_alone(self, work: Workload) -> np.ndarray:
-        """(steps,) ms of each, timed alone; products have their launch on top."""
+        """(steps,) ms of each, timed alone; the launch of products is added."""
         on_top = np.where(_is_of(work, PRODUCTS), self.launch_ms, 0.0)
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
@@ -155,46 +150,46 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return np.where(work.bytes > 0, ms, 0.0)
 
     def moving_ms(self, name: str, moved: float) -> float:
-        """Ms of an operation in a network that only moves `moved` bytes."""
+        """Time, in ms, of an operation of class `name` in a network that only moves `moved` bytes."""
         parts = np.array([moved / self.classes[name]["bandwidth"]]), np.array([self.step_ms])
         return float(longest(*parts)[0][0])
 
     @staticmethod
     def faster(work: Workload, dtype: str, tf32: float) -> np.ndarray:
-        """(steps,) at how many times the rate of float32 each is computed in a data type of a mode."""
+        """(steps,) rate of each in a data type of a mode over that in float32."""
         of = {FLOAT32: (tf32, 1.0), TF32: (tf32, OF_MATRICES * tf32 if tf32 > 1.0 else 1.0)}
         convolutions, matrices = of.get(dtype, (1.0, 1.0))
         others = np.where(_is_of(work, TILED - IN_TF32), matrices, 1.0)
         return np.where(_is_of(work, IN_TF32), convolutions, others)
 
     def _least_ms(self, work: Workload, faster: np.ndarray) -> np.ndarray:
-        """(steps,) ms of the data sheet's peak and bandwidth, 0 where they are not known."""
+        """(steps,) ms by the data sheet's peak and bandwidth, 0 without a sheet."""
         macs, moved = self.most or (math.inf, math.inf)
         may = has_winograd(self.mode.dtype, self.tf32) & _is_of(work, [c.CONVOLUTION])
         by_winograd = np.where(may & (work.depth % 9 == 0), WINOGRAD, 1.0)
         return np.maximum(work.macs / (faster * by_winograd * macs), work.bytes / moved)
 
     def _parts(self, work: Workload, faster: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(steps,) ms of computing, of moving; `faster`: times the rate."""
+        """((steps,) ms of computing, (steps,) ms of moving); `faster`: factor of the rate."""
         rate, bandwidth = self.terms[:, work.kind]
         volume = volumes(work, self.multiprocessors, self.mode, self.tile)
         return volume / (faster * rate), work.bytes / bandwidth
 
     @staticmethod
     def slower(work: Workload) -> np.ndarray:
-        """(steps,) how many times as long each takes in a backward pass as its work says, usually."""
+        """(steps,) usual time of each in a backward pass over that of its work."""
         is_slower = work.backward & _is_of(work, [c.ELEMENTS])
         return np.where(is_slower, ELEMENTS_BACK, 1.0)
 
     def factors(self, work: Workload) -> np.ndarray:
-        """(steps,) by which times are to be multiplied, for operations timed nearby."""
+        """(steps,) factors of the times, from shape residuals."""
         factors = np.ones(len(work.kind))
         for name, rows in self.shape_residuals.items():
             which = work.kind == CLASSES.index(name)
             factors[which] = shape_factors(rows, work.take(which))
         return factors
 
-    # ---- Whole networks.
+    # ---- Whole networks
 
     def steps(self, work: Workload) -> Steps:
         """The steps of a network in the order in which they run."""
@@ -206,14 +201,14 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     def of_blocks(
         self, analysis: Analysis, batch_size: int
     ) -> tuple[np.ndarray, float, Steps | None]:
-        """See `Formula`."""
+        """See `Formula.of_blocks`; the call has no time of its own."""
         steps, each = self._of_operations(analysis, batch_size)
         terms = np.zeros((len(analysis.blocks), len(self.features)))
         np.add.at(terms, analysis.owner, each)
         return terms, 0.0, steps
 
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """See `Formula`; waiting for the host is starting operations."""
+        """See `Formula.of_operations`; waiting for the host belongs to the term "ops"."""
         return self._of_operations(analysis, batch_size)[1]
 
     def _of_operations(self, analysis: Analysis, batch_size: int) -> tuple[Steps, np.ndarray]:
@@ -223,17 +218,20 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         np.add.at(terms[:, START], steps.operation, steps.waits_ms)
         return steps, terms
 
-    # ---- Whether a network is like what was measured.
+    # ---- Extrapolation
 
     def extrapolation(
         self, steps: Steps, batch_size: int, minimum: MeasuredMinimum
     ) -> Extrapolation:
-        """What of a network is like nothing that was measured.
+        """The part of a network outside the measured domain.
 
-        That is all of it where the host decides, where it is launched in another way or is smaller than
-        the `minimum`; else its operations of other classes, and the time that the device waits.
+        It is the whole network if that is host-bound, launched in another way than measured, or below the
+        `minimum`; else the operations of classes that were not timed, and the device's waiting.
         """
-        from lolat.device.domain import PASSED_OVER_SHARE, Extrapolation  # needs points, tables
+        from lolat.device.domain import (  # late: an answer from counts needs none
+            PASSED_OVER_SHARE,
+            Extrapolation,
+        )
 
         unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, minimum)]
         if unlike is None:
@@ -247,9 +245,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return dataclasses.replace(extrapolation, remarks=tuple(remarks))
 
     def unlike(self, steps: Steps) -> dict[str, float] | None:
-        """Class -> its share of the device's time, of classes that were not measured; None where the terms
-        are of a data sheet alone.
-        """
+        """Class that was not timed -> its share of the device's time; None if no class was timed."""
         if not self.measured:
             return None
         ms = np.bincount(steps.kind, steps.run_ms, len(CLASSES))
@@ -258,7 +254,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
 
     @staticmethod
     def unlike_remarks(shares: Mapping[str, float], least: float) -> tuple[str, ...]:
-        """A remark on the classes of `unlike` that take more than `least` of the time each."""
+        """A remark on the classes in `unlike` with a share above `least`."""
         most = sorted(
             ((share, name) for name, share in shares.items() if share > least), reverse=True
         )
@@ -272,7 +268,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
 
     @property
     def launched_otherwise(self) -> str:
-        """A remark where operations are launched in another way than they were measured; "" where not."""
+        """A remark if the launch is another than the measured one, else ""."""
         if self.host is None or self.host.launch == self.mode.launch:
             return ""
         return (
@@ -281,7 +277,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         )
 
     def _reasons(self, steps: Steps, batch_size: int, minimum: MeasuredMinimum) -> Iterator[str]:
-        """Why a network as a whole is outside the measured domain."""
+        """Remarks on causes for which a network as a whole is outside the measured domain."""
         host, operations = self.host, int(steps.moves.sum())
         views = len(steps.moves) - operations
         if host is not None and steps.host_ms is not None and steps.host_bound:
@@ -301,30 +297,32 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
 
 
 class TrainingSteps(Roofline, frozen=True, kw_only=True, omit_defaults=True, dict=True):
-    """The same of training steps, where enough of them were timed to have terms of their own."""
+    """A roofline of training steps, with terms of their own if enough steps were timed."""
 
     name: ClassVar[str] = "training-steps"
 
     @staticmethod
     def slower(work: Workload) -> np.ndarray:
-        """(steps,) ones: the terms are of both passes."""
+        """(steps,) ones, as the terms cover both passes."""
         return np.ones(len(work.kind))
 
 
 def _is_of(work: Workload, classes: Iterable[str]) -> np.ndarray:
-    """(steps,) whether each is of one of the classes."""
+    """(steps,) true for work of one of the classes."""
     return np.isin(work.kind, [CLASSES.index(name) for name in classes])
 
 
 def has_winograd(dtype: str, tf32: float) -> bool:
-    """Whether convolutions may take Winograd's way: those in float32, not on units for matrices."""
+    """True if convolutions may use Winograd's algorithm: in float32 without units for matrices."""
     return dtype in (FLOAT32, TF32) and tf32 == 1.0
 
 
 def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TILE) -> np.ndarray:
-    """(steps,) multiply-accumulates, with those for nothing: of whole tiles, in waves of one for each
-    multiprocessor; in half precision, on units for matrices, of whole steps of depth. Few tiles that are
-    deep, as of gradients of weights, are split in depth for idle multiprocessors. `tile`: 1 for none.
+    """(steps,) multiply-accumulates, rounded up to whole tiles, waves and, in half precision, steps of
+    depth.
+
+    A wave is a tile for each multiprocessor. A few deep tiles, as of gradients of weights, are split in
+    depth for idle multiprocessors. `tile`: 1 without tiles.
     """
     if tile == 1.0:
         return work.macs
@@ -338,8 +336,9 @@ def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TI
 
 
 def longest(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(steps,) ms of what takes these (steps,) ms at a time, not all of them 0: the norm of order SHARP;
-    and (parts, steps) the share that each has in it.
+    """((steps,) ms of overlapping parts by the norm of order SHARP, (parts, steps) share of each part).
+
+    `parts`: (steps,) ms each, not all 0.
     """
     most = np.maximum.reduce(parts)
     powers = (np.array(parts) / most) ** SHARP

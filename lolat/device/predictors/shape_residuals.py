@@ -1,9 +1,8 @@
-"""What operations of nearly the same shape took more, or less, than the formula says.
+"""Residuals of operations by their shape: a Gaussian process on logarithms of sizes.
 
-A formula of a few terms does not tell which of its kernels a library takes for a shape. The mean of a
-Gaussian process on the logarithms of the shapes, with operations that were timed alone (Rasmussen and
-Williams 2006, 8.3.1: subset of regressors), is added to the logarithm of the formula; far from all of them
-it is nothing.
+A library picks a kernel by the shape of an operation, which a formula of a few terms does not know. The
+mean of the process, fitted to operations timed alone (Rasmussen and Williams 2006, 8.3.1: subset of
+regressors), is added to the logarithm of the formula's time; far from all of them it is 0.
 """
 
 from __future__ import annotations
@@ -14,27 +13,27 @@ from lolat.arrays import np
 from lolat.graph.work import SHAPE, Workload
 from lolat.io.documents import Number, Positive
 
-REACH = 2.0  # logarithms of a size over which operations have much in common
-ERROR_SPREAD = 0.3  # standard deviation of the correction, as a logarithm
+REACH = 2.0  # length scale, in logarithms of a size
+ERROR_SPREAD = 0.3  # standard deviation of the correction, a logarithm
 TIME_VARIANCE = 0.02  # of one time, as a logarithm
-OUTLIER = 0.15  # residuals beyond it count less
+OUTLIER = 0.15  # residual beyond which an operation counts less
 MOST_SHAPES = 200  # in a model file
-LEAST_OPERATIONS = 20  # operations of a class
-ALIGNED_SIZE = 32  # sizes that this divides are unlike others
+LEAST_OPERATIONS = 20  # of a class
+ALIGNED_SIZE = 32  # multiples of it are unlike other sizes
 WEIGHING_ROUNDS = 4
 Row = tuple[Positive, Positive, Positive, Positive, Number]
-"""SHAPE of a product and its weight."""
+"""(SHAPE of a product, its weight)."""
 
 
 def fit_shape_residuals(work: Workload, residuals: np.ndarray) -> tuple[Row, ...]:
-    """Shapes and weights from products timed alone, with (steps,) log(measured / predicted)."""
+    """Fit shapes and weights to products timed alone; `residuals`: (steps,) log(measured / predicted)."""
     shapes = _shapes(work)
     chosen = shapes
     if len(shapes) > MOST_SHAPES:
         chosen = shapes[np.random.default_rng(0).permutation(len(shapes))[:MOST_SHAPES]]
     chosen = np.unique(chosen, axis=0)
     between, own = _covariance(chosen, shapes), _covariance(chosen, chosen)
-    own += 1e-6 * np.eye(len(chosen))  # equal up to rounding
+    own += 1e-6 * np.eye(len(chosen))  # against rounding
     counting = np.ones(len(residuals))
     for _ in range(WEIGHING_ROUNDS):
         counted = between * counting
@@ -45,7 +44,7 @@ def fit_shape_residuals(work: Workload, residuals: np.ndarray) -> tuple[Row, ...
 
 
 def shape_factors(rows: Sequence[Row], work: Workload) -> np.ndarray:
-    """(steps,) by which the formula's times of products are to be multiplied."""
+    """(steps,) factors of the formula's times of products."""
     table = np.array(rows, float).reshape(-1, len(SHAPE) + 1)
     return np.asarray(np.exp(_covariance(_shapes(work), table[:, :-1]) @ table[:, -1]))
 
@@ -55,7 +54,7 @@ def _shapes(work: Workload) -> np.ndarray:
 
 
 def _covariance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(one, other) how much shapes have in common, up to ERROR_SPREAD**2."""
+    """(one, other) covariance of shapes, at most ERROR_SPREAD**2."""
     a, b = (
         np.column_stack([np.log(s) / REACH, s[:, 2:] % ALIGNED_SIZE == 0]) for s in (one, other)
     )

@@ -1,7 +1,6 @@
-"""The published formula: a*ACTS + b*INP + c*FLOPs + d, with another line below a breakpoint.
+"""The published formula: t = a*ACTS + b*INP + c*FLOPs + d, and slope * t + offset below a breakpoint.
 
-The answer is `t` from the breakpoint on and `slope * t + offset` below it. Here the two lines meet at
-the breakpoint, the lower one rises and is never negative, so that a ranking cannot turn round.
+The two lines meet at the breakpoint; the lower one rises and is never negative, so that rankings hold.
 """
 
 from __future__ import annotations
@@ -29,14 +28,11 @@ class TwoRegime(Formula, frozen=True, kw_only=True, dict=True):
         return times
 
     def bend_one(self, time: float) -> float:
-        """`bend` for one number.
-
-        `slope * time + offset`, written so that rounding cannot lift it above the breakpoint.
-        """
+        """`bend` for one number, written so that rounding cannot lift it above the breakpoint."""
         if time >= self.breakpoint_ms:
             return time
         return self.breakpoint_ms - self.slope * (self.breakpoint_ms - time)
 
     def to_dict(self) -> dict[str, Any]:
-        """The formula as a model file holds it, with the offset."""
+        """The formula as a model file has it, with the offset."""
         return super().to_dict() | {"offset_ms": self.breakpoint_ms * (1.0 - self.slope)}
