@@ -19,11 +19,7 @@ MOST_OF_A_COUNT = 1e100
 
 
 def plan(
-    model: Device,
-    no_traffic: bool,
-    no_weights: bool,
-    no_ops: bool,
-    predictor: str | None,
+    model: Device, no_traffic: bool, no_weights: bool, no_ops: bool, predictor: str | None
 ) -> tuple[Formula, list[int]]:
     """(the formula that answers, the position of each of its counts among the six and a 0).
 

@@ -109,10 +109,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def half_width_if_known(
-    calibration: Calibration,
-    document: Mapping[str, Any],
-    coverage: float | None,
-    ops: float,
+    calibration: Calibration, document: Mapping[str, Any], coverage: float | None, ops: float
 ) -> tuple[float | None, tuple[str, ...]]:
     """(half width of the interval for `ops` operations, a logarithm; remarks on a missing interval).
 

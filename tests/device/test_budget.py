@@ -16,13 +16,7 @@ from msgspec import structs
 
 import lolat as package
 from lolat.api.model import Model
-from lolat.device.budget import (
-    MOST_BATCH,
-    MOST_WIDTH,
-    WIDTH_STEPS,
-    BudgetAnswer,
-    budget,
-)
+from lolat.device.budget import MOST_BATCH, MOST_WIDTH, WIDTH_STEPS, BudgetAnswer, budget
 from lolat.device.predicting import last_within
 from lolat.device.prediction import Before, exceeded, read_before
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError, arg

@@ -8,12 +8,7 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
-from lolat.device.attribution import (
-    Attribution,
-    Explanation,
-    explain,
-    find_block,
-)
+from lolat.device.attribution import Attribution, Explanation, explain, find_block
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut

@@ -16,16 +16,7 @@ from hypothesis import given, settings
 import lolat
 from lolat.api.model import Model
 from lolat.device import file as model_file
-from lolat.device.file import (
-    OF_INFERENCE,
-    OF_TRAINING,
-    lacks,
-    made,
-    merged,
-    put,
-    read,
-    write,
-)
+from lolat.device.file import OF_INFERENCE, OF_TRAINING, lacks, made, merged, put, read, write
 from lolat.errors import InputError, LolatError, ModelFileError
 from tests import synthetic
 from tests.strategies import models
