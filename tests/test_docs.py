@@ -199,13 +199,13 @@ def test_a_tutorial_is_played(page: Path, tmp_path: Path) -> None:
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_is_one_page_with_the_six_questions() -> None:
+def test_the_readme_is_one_page_with_its_questions() -> None:
     assert len(README.splitlines()) <= 100
-    questions = {"predict", "report", "explain", "budget", "cost", "llm"}
+    questions = {"predict", "report", "cost", "llm"}
     assert questions <= {w[0] for w in commands(README)}
     targets = re.findall(r"^make (\w+)", README, re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert {"learn", "test"} <= set(targets)
+    assert "learn" in targets
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
@@ -223,7 +223,7 @@ def test_the_commands_and_snippets_of_the_readme_run(tmp_path: Path) -> None:
     """They run unchanged but for `local`, the bundled model; one process imports its framework once."""
     pytest.importorskip("keras")
     told = [["epyc-2t" if w == "local" else w for w in words] for words in commands(README)]
-    assert len(told) >= 6
+    assert len(told) >= 4
     snippets = [block for _, language, block in FENCED.findall(README) if language == "python"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = python(PLAYER, json.dumps([told, snippets]), cwd=tmp_path, env=env)
