@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +26,20 @@ MARKED = re.compile(r"<!-- made (\w+) -->\n.*?<!-- end of \1 -->\n", re.S)
 
 
 def _call(name: str, thing: Any) -> str:
-    """A call with its parameters, over several lines where it is long."""
-    signature = inspect.signature(thing)
+    """Write a call with its parameters and their defaults; the text below it says their types."""
     told, only_named = [], False
-    for p in (p for p in signature.parameters.values() if p.name != "self"):
+    for p in (p for p in inspect.signature(thing).parameters.values() if p.name != "self"):
         if p.kind == p.KEYWORD_ONLY and not only_named:
             told, only_named = [*told, "*"], True
         stars = {p.VAR_KEYWORD: "**", p.VAR_POSITIONAL: "*"}.get(p.kind, "")
         value = p.default.__name__ if inspect.isfunction(p.default) else repr(p.default)
-        default = "" if p.default is p.empty else f" = {value}"
-        told.append(f"{stars}{p.name}: {p.annotation}{default}")
-    text = ", ".join(told)
-    if len(text) > 70:
-        text = "".join(f"\n    {each}," for each in told) + "\n"
-    return f"```python\n{name}({text}) -> {signature.return_annotation}\n```\n"
+        told.append(f"{stars}{p.name}" + ("" if p.default is p.empty else f"={value}"))
+    text = textwrap.fill(f"{name}({', '.join(told)})", 90, subsequent_indent="    ")
+    return f"```python\n{text}\n```\n"
+
+
+INSIDE = {"check", "predictor"}
+"""Methods of `Model` for LoLat's own modules."""
 
 
 def python_page() -> str:
@@ -57,16 +58,16 @@ def python_page() -> str:
     errors = [n for n, v in public.items() if isinstance(v, type) and issubclass(v, Exception)]
     types = [n for n, v in public.items() if isinstance(v, type) and n not in errors]
     head = (
-        "`import lolat` loads no framework. Times are in milliseconds in names that end in `_ms`. What can "
-        "go wrong is a `lolat.LolatError` whose message says how to mend it. Answers are frozen "
-        "dataclasses with `to_dict()` and more, see Results. What is not on this page may change."
+        "`import lolat` loads no framework. Times are in milliseconds in names that end in `_ms`. An error is "
+        "a `lolat.LolatError` whose message says how to fix it. Answers are frozen dataclasses with "
+        "`to_dict()`, see Results. Names that are not on this page may change."
     )
     lines = ["# Python", MADE, head, "## Functions"]
     for name in (n for n, v in public.items() if inspect.isfunction(v)):
         lines += [f"### lolat.{name}", _call(f"lolat.{name}", public[name]), _doc(public[name])]
     lines += ["## Model", _doc(Model)]
     for name, method in inspect.getmembers(Model, inspect.isfunction):
-        if not name.startswith("_") and inspect.getdoc(method):
+        if not name.startswith("_") and inspect.getdoc(method) and name not in INSIDE:
             lines += [f"### Model.{name}", _call(f"model.{name}", method), _doc(method)]
     for name in (n for n in types if n != "Model"):
         lines += [f"## {name}", _doc(public[name])]
@@ -90,15 +91,6 @@ def python_page() -> str:
     )
     lines += ["## Errors", f"| exception | exit code | when |\n| --- | --- | --- |\n{table}"]
     return "\n\n".join(part.strip("\n") for part in lines) + "\n"
-
-
-def answers() -> str:
-    """The answers of `--json`: name, commands, meaning."""
-    rows = []
-    for name, (kind, commands) in sorted(schema.ANSWERS.items()):
-        printed_by = ", ".join(f"`{command}`" for command in commands)
-        rows.append(f"- lolat-{name} ({printed_by}): {_first(kind)}\n")
-    return "".join(rows)
 
 
 def counts() -> str:
@@ -134,7 +126,7 @@ SIX = {
     "acts": "ACTS", "inp": "INP", "flops": "FLOPs",
     **{name: name for name in ("traffic", "weights", "ops")},
 }  # fmt: skip
-MADE_TABLES = {"answers": answers, "counts": counts, "published_devices": published_devices}
+MADE_TABLES = {"counts": counts, "published_devices": published_devices}
 
 
 def rendered(text: str) -> str:
