@@ -58,8 +58,8 @@ def python_page() -> str:
     errors = [n for n, v in public.items() if isinstance(v, type) and issubclass(v, Exception)]
     types = [n for n, v in public.items() if isinstance(v, type) and n not in errors]
     head = (
-        "`import lolat` loads no framework. Times are in milliseconds in names that end in `_ms`. An error is "
-        "a `lolat.LolatError` whose message says how to fix it. Answers are frozen dataclasses with "
+        "`import lolat` loads no framework. Names that end in `_ms` are milliseconds. An error is a "
+        "`lolat.LolatError` whose message says how to fix it. Answers are frozen dataclasses with "
         "`to_dict()`, see Results. Names that are not on this page may change."
     )
     lines = ["# Python", MADE, head, "## Functions"]
