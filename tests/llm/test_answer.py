@@ -42,12 +42,10 @@ def lolat(
 
 
 def test_the_keys_of_the_contract(lolat: Command) -> None:
-    found = lolat.json(
-        "llm", "gpu.json", "eight.json", "--concurrency", "1,8", "--tensor-parallel", "1,2"
-    )
-    assert [(r["concurrency"], r["tensor_parallel"]) for r in found["rows"]] == [
-        (1, 1), (1, 2), (8, 1), (8, 2)
-    ]  # fmt: skip
+    ask = ("--concurrency", "1,8", "--tensor-parallel", "1,2")
+    found = lolat.json("llm", "gpu.json", "eight.json", *ask)
+    rows = [(row["concurrency"], row["tensor_parallel"]) for row in found["rows"]]
+    assert rows == [(1, 1), (1, 2), (8, 1), (8, 2)]
     for row in found["rows"]:
         assert set(row) >= KEYS
         low, high = row["tpot_interval_ms"]
@@ -66,14 +64,12 @@ def test_rows_by_hand() -> None:
         assert row.tokens_per_s_user == pytest.approx(1e3 / row.tpot_ms)
         assert row.tokens_per_s_gpu == pytest.approx(row.tokens_per_s / p)
         assert row.dollars_per_million == pytest.approx(2.0 * p / 3600 / row.tokens_per_s * 1e6)
-        assert row.memory_gib == pytest.approx(
-            (EIGHT.weight_bytes() + n * 2500 * 2 * 32 * 8 * 128 * 2) / p / GIB
-        )
+        cache = 2500 * 2 * 32 * 8 * 128 * 2
+        assert row.memory_gib == pytest.approx((EIGHT.weight_bytes() + n * cache) / p / GIB)
         free = (0.92 * SHEET.memory_gib - 2) * GIB - EIGHT.weight_bytes() / p
-        assert row.largest_concurrency == free // (2500 * 2 * 32 * 8 * 128 * 2 / p)
-        assert row.tpot_interval_ms == pytest.approx(
-            (row.tpot_ms / math.exp(0.2), row.tpot_ms * math.exp(0.2))
-        )
+        assert row.largest_concurrency == free // (cache / p)
+        ends = (row.tpot_ms * math.exp(off) for off in (-0.2, 0.2))
+        assert row.tpot_interval_ms == pytest.approx(tuple(ends))
         assert [*row.breakdown] == list(BREAKDOWN)
         assert sum(row.breakdown.values()) == pytest.approx(row.tpot_ms)
         assert min(row.breakdown.values()) >= -1e-9
@@ -139,16 +135,12 @@ def test_the_best_has_the_cheapest_tokens_of_all_replicas(
     fast, slow = (known.llm(LARGE, 1000, 200, 64, p).served[0].tpot_ms for p in (8, 1))
     for limit in (1.01 * slow, (fast * slow) ** 0.5, 1.01 * fast):
         worth = {}
-        for parallel, replicas in (
-            (p, r) for p in (1, 2, 4, 8) for r in (1, 2, 4, 8) if p * r <= 8
-        ):
+        pairs = ((p, r) for p in (1, 2, 4, 8) for r in (1, 2, 4, 8) if p * r <= 8)
+        for parallel, replicas in pairs:
             row = known.llm(LARGE, 1000, 200, 64 // replicas, parallel).served[0]
             speed = replicas * (row.tokens_per_s or 0.0)
-            rents = [
-                -(-replicas // (n // parallel)) * usd
-                for n, usd in machines.items()
-                if n >= parallel
-            ]
+            holding = {n: usd for n, usd in machines.items() if n >= parallel}
+            rents = [-(-replicas // (n // parallel)) * usd for n, usd in holding.items()]
             if (row.tpot_ms or 0.0) <= limit and (rents or not machines):
                 worth[parallel, replicas] = min(rents, default=parallel * replicas) / speed
         found = known.llm(LARGE, 1000, 200, 64, max_tpot_ms=limit, gpus=8, **asked)
@@ -186,9 +178,7 @@ def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
 
 def test_replicas_share_the_requests() -> None:
     """A small model on a small GPU that holds 10 requests: 36 of them need four."""
-    cache = 2 * 2 * 4 * 64 * 2 * 1000
-    weights = read_decoder(LLAMA).weight_bytes()
-    memory = (weights + 10.5 * cache) / GIB + 2
+    memory = (read_decoder(LLAMA).weight_bytes() + 10.5 * 2 * 2 * 4 * 64 * 2 * 1000) / GIB + 2
     sheet = msgspec.structs.replace(SHEET, memory_gib=memory / 0.92)
     model = Model(document(section(sheet=sheet)))
     answer = model.llm(LLAMA, 900, 100, 36, 1, gpus=8)
@@ -265,36 +255,19 @@ def test_known_names() -> None:
 @pytest.mark.parametrize(
     ("config", "asked", "code"),
     [
-        (LARGE, {"input_tokens": 0}, "input-tokens"),
-        (LARGE, {"input_tokens": MOST_TOKENS + 1}, "input-tokens"),
+        *[(LARGE, {name.replace("-", "_"): value}, name) for name, values in {
+            "input-tokens": (0, MOST_TOKENS + 1), "output-tokens": (2.5, 1), "expert-parallel": (2, 0),
+            "price-per-hour": (math.nan, math.inf, -1.0), "concurrency": ((), 8.0, (1, -1)),
+            "tensor-parallel": ((1, 2.0), 3), "gpus": (5000, 0), "max-tpot-ms": (0,),
+            "max-ttft-ms": (math.nan,), "dtype": ("nvfp4", "fp9"), "kv-dtype": ("fp4",),
+        }.items() for value in values],
         (LARGE, {"input_tokens": 131072, "output_tokens": 1}, "input-tokens"),
-        (LARGE, {"output_tokens": 2.5}, "output-tokens"),
-        (LARGE, {"output_tokens": 1}, "output-tokens"),
-        (LARGE, {"expert_parallel": 2}, "expert-parallel"),
-        (LARGE, {"price_per_hour": math.nan}, "price-per-hour"),
-        (LARGE, {"price_per_hour": math.inf}, "price-per-hour"),
-        (LARGE, {"price_per_hour": -1.0}, "price-per-hour"),
-        (None, {}, "decoder"),
-        (3, {}, "decoder"),
-        (LARGE, {"concurrency": ()}, "concurrency"),
-        (LARGE, {"concurrency": 8.0}, "concurrency"),
-        (LARGE, {"tensor_parallel": (1, 2.0)}, "tensor-parallel"),
-        (LARGE, {"concurrency": (1, -1)}, "concurrency"),
-        (LARGE, {"tensor_parallel": 3}, "tensor-parallel"),
-        (LARGE, {"expert_parallel": 0}, "expert-parallel"),
         (MIXTURE, {"expert_parallel": 3}, "expert-parallel"),
-        (LARGE, {"gpus": 5000}, "gpus"),
-        (LARGE, {"gpus": 0}, "gpus"),
-        (LARGE, {"max_tpot_ms": 0}, "max-tpot-ms"),
-        (LARGE, {"max_ttft_ms": math.nan}, "max-ttft-ms"),
-        (LARGE, {"dtype": "nvfp4"}, "dtype"),
-        (LARGE, {"dtype": "fp9"}, "dtype"),
-        (LARGE, {"kv_dtype": "fp4"}, "kv-dtype"),
         ({**LARGE, "model_type": "mamba"}, {}, "unknown-decoder"),
         ({"model_type": "llama"}, {}, "decoder-config"),
-        ("no-such-model", {}, "decoder"),
+        *[(config, {}, "decoder") for config in (None, 3, "no-such-model")],
     ],
-)
+)  # fmt: skip
 def test_questions_that_cannot_be(config: Any, asked: dict[str, Any], code: str) -> None:
     with pytest.raises(InputError) as caught:
         MODEL.llm(config, **asked)

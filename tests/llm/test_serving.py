@@ -170,18 +170,12 @@ def constant(step: float, prompt: float) -> Steps:
 
 @given(
     prompt=st.integers(1, 20_000), output=st.integers(2, 4000), concurrency=st.integers(1, 300),
-    burst_share=st.floats(0, 1), chunked_share=st.floats(0, 1),
-    decoder=st.sampled_from([EIGHT, SMALL, MIXED]),
+    burst=st.floats(0, 1), chunked=st.floats(0, 1), decoder=st.sampled_from([EIGHT, SMALL, MIXED]),
 )  # fmt: skip
 def test_what_a_request_waits_is_its_cycle(
-    prompt: int,
-    output: int,
-    concurrency: int,
-    burst_share: float,
-    chunked_share: float,
-    decoder: Any,
+    prompt: int, output: int, concurrency: int, burst: float, chunked: float, decoder: Any
 ) -> None:
-    some = msgspec.structs.replace(OVERHEADS, burst_share=burst_share, chunked_share=chunked_share)
+    some = msgspec.structs.replace(OVERHEADS, burst_share=burst, chunked_share=chunked)
     asked = loads(prompt, output, concurrency, 1e9)
     steps = steps_of(GPU(section()), Deployment(decoder, 1, 1, B, B, B), asked)
     found = serve(some, steps, asked)
@@ -191,29 +185,24 @@ def test_what_a_request_waits_is_its_cycle(
         assert found.cycle_ms == pytest.approx(found.ttft_ms + (output - 1) * found.tpot_ms)
     # By hand: every request's prompt once, and a step for each of its tokens.
     decode, alone = steps.decode @ each_ms(some), steps.prompt @ each_ms(some)
-    if chunked_share == 0.0:
+    if chunked == 0.0:
         assert found.cycle_ms - some.api_ms == pytest.approx(concurrency * alone + output * decode)
 
 
 @pytest.mark.parametrize(
-    ("burst_share", "chunked_share", "api_ms"), [(0, 0, 400.0), (0, 1, 400.0), (1, 0, 0.0)]
+    ("burst", "chunked", "api_ms"), [(0, 0, 400.0), (0, 1, 400.0), (1, 0, 0.0)]
 )
 @pytest.mark.parametrize(
     ("requests", "output", "prompt_ms"),
     [(1, 50, 60.0), (8, 200, 30.0), (32, 300, 40.0), (64, 400, 50.0), (64, 400, 90.0)],
 )
 def test_requests_see_what_a_simulation_of_a_server_shows(
-    burst_share: int,
-    chunked_share: int,
-    api_ms: float,
-    requests: int,
-    output: int,
-    prompt_ms: float,
+    burst: int, chunked: int, api_ms: float, requests: int, output: int, prompt_ms: float
 ) -> None:
     step_ms = 15.0
-    ttft, tpot, rate = simulated(requests, output, step_ms, prompt_ms, api_ms, chunked_share == 1)
+    ttft, tpot, rate = simulated(requests, output, step_ms, prompt_ms, api_ms, chunked == 1)
     asked = loads(1000, output, requests, 1e9)
-    known = overheads(burst_share=burst_share, chunked_share=chunked_share, api_ms=api_ms)
+    known = overheads(burst_share=burst, chunked_share=chunked, api_ms=api_ms)
     found = serve(known, constant(step_ms, prompt_ms), asked)
     assert found.tpot_ms == pytest.approx(tpot, rel=0.05)
     assert requests * output / found.cycle_ms == pytest.approx(rate, rel=0.05)
@@ -222,11 +211,11 @@ def test_requests_see_what_a_simulation_of_a_server_shows(
 
 
 def simulated(
-    requests: int, output: int, step_ms: float, prompt_ms: float, api_ms: float, chunked_share: bool
+    requests: int, output: int, step_ms: float, prompt_ms: float, api_ms: float, chunked: bool
 ) -> tuple[float, float, float]:
     """(ttft, tpot, tokens a ms) of a server with so many requests always there, event by event.
 
-    One prompt at a time goes first: alone, or (`chunked_share`) with a step of all that are decoded. The
+    One prompt at a time goes first: alone, or (`chunked`) with a step of all that are decoded. The
     next request is there a random time after the last one, `api_ms` at the mean, and lengths differ; with
     0 all begin together and stay so.
     """
@@ -246,8 +235,8 @@ def simulated(
         if not running:
             now = max(now, waiting[0][0])
         first = waiting.pop(0) if waiting and waiting[0][0] <= now else None
-        decoded = running if chunked_share or not first else []
-        now += (prompt_ms if first else 0.0) + (step_ms if chunked_share or not first else 0.0)
+        decoded = running if chunked or not first else []
+        now += (prompt_ms if first else 0.0) + (step_ms if chunked or not first else 0.0)
         for one in decoded:
             one[3] += 1
         if first:
@@ -270,17 +259,15 @@ def test_more_requests_at_once_are_never_faster_each(
     prompt: int, output: int, requests: int, gpus: int, fits: int
 ) -> None:
     asked = loads(prompt, output, [requests, 2 * requests], fits)
-    made = Deployment(EIGHT, gpus, 1, B, B, B)
-    found = serve(OVERHEADS, steps_of(GPU(section()), made, asked), asked)
-    cycle = found.cycle_ms
-    assert cycle[1] >= 0.95 * cycle[0]
-    assert found.tpot_ms[1] >= 0.95 * found.tpot_ms[0]
+    steps = steps_of(GPU(section()), Deployment(EIGHT, gpus, 1, B, B, B), asked)
+    found = serve(OVERHEADS, steps, asked)
+    for fewer, more in (found.cycle_ms, found.tpot_ms):
+        assert more >= 0.95 * fewer
 
 
 def test_who_does_not_fit_waits_for_those_that_end() -> None:
-    steps, few = constant(10.0, 5.0), loads(1000, 100, 40, 10)
-    all_fit = loads(1000, 100, 10, 10)
-    found, ten = (serve(NOTHING, steps, one) for one in (few, all_fit))
+    steps = constant(10.0, 5.0)
+    found, ten = (serve(NOTHING, steps, loads(1000, 100, n, 10)) for n in (40, 10))
     assert found.cycle_ms == pytest.approx(4 * ten.cycle_ms)
     assert found.tpot_ms == ten.tpot_ms
     assert found.ttft_ms == pytest.approx(found.cycle_ms - 99 * found.tpot_ms)
@@ -331,13 +318,11 @@ def test_each_framework_has_its_own_memory_and_limits(
 @pytest.mark.parametrize(
     ("asked", "changes", "wanted"),
     [
-        ({}, {}, (B, B)),
-        ({"dtype": F}, {}, (F, B)),
+        ({}, {}, (B, B)), ({"dtype": F}, {}, (F, B)), ({"kv_dtype": F}, {}, (B, F)),
         ({"dtype": F}, {"framework": "trtllm"}, (F, F)),
         ({"dtype": F, "kv_dtype": B}, {"framework": "trtllm"}, (F, B)),
-        ({"kv_dtype": F}, {}, (B, F)),
     ],
-)
+)  # fmt: skip
 def test_data_types_as_asked_for_or_as_usual(
     asked: dict[str, Any], changes: dict[str, Any], wanted: tuple[str, str]
 ) -> None:
@@ -351,24 +336,6 @@ def test_a_model_in_blocks_of_fp8_stays_so() -> None:
     assert deployment_of(section(), decoder).dtype == "fp8_block"
     assert deployment_of(section(), decoder, dtype="fp8").dtype == "fp8_block"
     assert deployment_of(section(), decoder, dtype=B).dtype == B
-
-
-@pytest.mark.parametrize(
-    ("decoder", "asked", "code"),
-    [
-        (SMALL, {"dtype": "nvfp4"}, "dtype"),
-        (SMALL, {"dtype": "int8"}, "dtype"),
-        (SMALL, {"kv_dtype": "int8"}, "kv-dtype"),
-        (SMALL, {"tensor_parallel": 3}, "tensor-parallel"),
-        (SMALL, {"tensor_parallel": 0}, "tensor-parallel"),
-        (MIXED, {"tensor_parallel": 4, "expert_parallel": 3}, "expert-parallel"),
-        (MIXED, {"tensor_parallel": 2, "expert_parallel": 0}, "expert-parallel"),
-    ],
-)
-def test_deployments_that_cannot_be(decoder: Any, asked: dict[str, Any], code: str) -> None:
-    with pytest.raises(InputError) as caught:
-        deployment_of(section(), decoder, **asked)
-    assert caught.value.code == code
 
 
 def test_an_operation_that_was_not_timed_is_named() -> None:
