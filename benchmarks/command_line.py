@@ -30,7 +30,7 @@ An answer is on stdout. Progress, remarks, warnings and errors are on stderr; wi
 | --: | --- |
 | 0 | done |
 | 1 | something else went wrong, such as a full disk; one line says what |
-| 2 | the call or its input is wrong; one line says what was given, what is expected and how to mend it |
+| 2 | the call or its input is wrong; one line says what was given, what is expected and how to fix it |
 | 3 | the answer is no: a time is exceeded, a model no longer holds; `--json` prints its object too |
 | 130 | interrupted by Ctrl-C; what was measured is kept |
 
