@@ -8,7 +8,7 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
-from lolat.device.attribution import Attribution, Explanation, explain, find_block
+from lolat.device.attribution import SMALLEST_SAVING, Attribution, Explanation, explain, find_block
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut
@@ -71,6 +71,7 @@ def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
         assert parts.blocks == (found.blocks[i],)
         assert whole(parts.operations) == close(whole(parts.blocks), rel=1e-12)
         assert len(parts.operations) == len(block.operations)
+        assert find_block(analyze(NETWORK), block.name) == i
 
 
 def test_a_line_is_a_count_times_its_coefficient() -> None:
@@ -109,14 +110,6 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
     assert found.notes == (NOTE,)
 
 
-def test_what_saves_nothing_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = ("drop", "more", synthetic.network(stages=5))
-    same = ("drop", "as it is", synthetic.network())
-    changes = "lolat.device.attribution._changes_of_block"
-    monkeypatch.setattr(changes, lambda *_: iter([slower, same]))
-    assert explain(MODEL, NETWORK, block="stem").counterfactuals == ()
-
-
 def test_a_network_narrower_and_smaller() -> None:
     found = explain(MODEL, NETWORK, at_size=at_size)
     half = of(found, "width")
@@ -126,12 +119,12 @@ def test_a_network_narrower_and_smaller() -> None:
     assert smaller.saves_ms == close(saving(NETWORK, at_size(28)), rel=1e-9)
     drop = of(found, "drop")
     assert drop.saves_ms == close(saving(NETWORK, synthetic.network(stages=2)), rel=1e-9)
-
-
-def test_blocks_by_name() -> None:
-    analysis = analyze(NETWORK)
-    for i, block in enumerate(analysis.blocks):
-        assert find_block(analysis, block.label) == find_block(analysis, block.name) == i
+    savings = [c.of_network for c in found.counterfactuals]
+    assert savings == sorted(savings, reverse=True)
+    assert savings[-1] > SMALLEST_SAVING
+    # At its own resolution a network saves nothing.
+    same = explain(MODEL, NETWORK, at_size=lambda side: NETWORK)
+    assert of(same, "resolution") == []
 
 
 def test_operations_that_are_timed_one_by_one_add_up() -> None:

@@ -1,14 +1,13 @@
-"""Conformal quantiles and the scale that they are of, against definitions, MAPIE and SciPy."""
+"""Conformal quantiles and their scale, against definitions and SciPy."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -44,6 +43,7 @@ def by_definition(residuals: list[float], coverage: float) -> float | None:
     st.lists(st.floats(-3, 3), min_size=1, max_size=60),
     st.integers(1, 99).map(lambda percent: percent / 100),
 )
+@example([i / 100 for i in range(1, 100)], 0.55)  # 100 * 0.55 is a little more than 55
 def test_a_quantile_follows_its_definition(residuals: list[float], coverage: float) -> None:
     expected = by_definition(residuals, coverage)
     if expected is None:
@@ -52,54 +52,6 @@ def test_a_quantile_follows_its_definition(residuals: list[float], coverage: flo
         assert error.value.code == "coverage-range"
     else:
         assert conformal_quantile(residuals, coverage) == expected
-
-
-def test_a_rank_that_rounding_lifts_is_put_right() -> None:
-    """100 * 0.55 is 55.000000000000007 in floating point: the 55th is meant, not the 56th."""
-    assert conformal_quantile([float(i) for i in range(1, 100)], 0.55) == 55.0
-
-
-class Fitted:
-    """A fitted regressor, as scikit-learn's are, that answers with a function of the first column."""
-
-    fitted_ = True  # MAPIE looks for it
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def fit(self, x: Any, y: Any) -> Fitted:
-        return self
-
-    def predict(self, x: Any) -> np.ndarray:
-        return np.array([self.function(row[0]) for row in np.asarray(x)])
-
-
-@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95])
-@pytest.mark.parametrize("exponent", [0.0, 0.3])
-def test_widths_are_those_of_mapie(coverage: float, exponent: float) -> None:
-    """Absolute scores where the scale is constant, residual-normalized ones where it is not."""
-    regression = pytest.importorskip("mapie.regression")
-    kinds = pytest.importorskip("mapie.conformity_scores")
-    random = np.random.default_rng(4)
-    ops = random.integers(1, 90, 104).astype(float)
-    residuals = random.standard_normal(104) * ops**-0.3
-    scale = Interval(exponent, (3.0, 60.0))
-    kind = (
-        kinds.ResidualNormalisedScore(Fitted(scale.scale), prefit=True)
-        if exponent
-        else kinds.AbsoluteConformityScore()
-    )
-    mapie = regression.SplitConformalRegressor(
-        Fitted(lambda n: 0.0), confidence_level=coverage, conformity_score=kind, prefit=True
-    )
-    mapie.conformalize(ops[:, None], residuals)
-    sizes = np.array([[1.0], [3.0], [12.0], [500.0]])
-    _, expected = mapie.predict_interval(sizes)
-    scores = tuple(abs(r) / scale.scale(n) for r, n in zip(residuals, ops, strict=True))
-    calibration = Calibration(interval=Interval(exponent, (3.0, 60.0), scores))
-    halves = [calibration.half_width(n, coverage) for n in sizes[:, 0]]
-    assert halves == pytest.approx(expected[:, 1, 0])
-    assert expected[:, 0, 0] == pytest.approx(-expected[:, 1, 0])
 
 
 @given(
@@ -235,20 +187,6 @@ def test_quantiles_of_student(freedom: int, coverage: float) -> None:
     assert t_quantile(coverage, freedom) == pytest.approx(expected, rel=close)
 
 
-def test_networks_of_few_families_are_covered() -> None:
-    """Drawn from the normal distribution, a family one error, and one more family asked for: 90 % are
-    inside, to 3 standard deviations of 4,000 draws; by the normal quantile of five, 83 %.
-    """
-    random = np.random.default_rng(5)
-    inside = 0
-    for _ in range(4000):
-        *known, new = random.standard_normal(6)
-        entry = network_entry(np.repeat(known, 3), np.full(15, 50), 5)
-        found = Calibration(residuals=RESIDUALS, networks=msgspec.convert(entry, Networks))
-        inside += abs(new) <= found.half_width(50)
-    assert inside / 4000 == pytest.approx(0.9, abs=0.015)
-
-
 @pytest.mark.parametrize("spread", [0.02, 0.05, 0.6])
 @pytest.mark.parametrize("coverage", [0.5, 0.9])
 def test_from_blocks_to_networks(spread: float, coverage: float) -> None:
@@ -264,23 +202,18 @@ def test_from_blocks_to_networks(spread: float, coverage: float) -> None:
     assert calibration.half_width(10, coverage) == pytest.approx((15 * blocks + networks) / 16)
 
 
-def test_another_host_makes_it_wider() -> None:
-    """As independent errors add up; of the normal distribution, 90 % sure."""
-    alone = Calibration(residuals=RESIDUALS).half_width(1)
-    other = Calibration(residuals=RESIDUALS, elsewhere=0.2).half_width(1)
-    assert other == pytest.approx(math.hypot(alone, 1.6449 * 0.2), rel=1e-4)
-
-
-def test_how_far_a_machine_moves() -> None:
-    """The normal distribution's quantiles are those of tables."""
+def test_errors_of_the_machine_and_of_another_host() -> None:
+    """Normal quantiles from tables; independent errors add up in squares."""
     noise = {"noise": {"repeatability": 0.1}}
     assert machine(noise, 0.9) == pytest.approx(1.6449 * math.log(1.1), rel=1e-4)
     assert machine(noise, 0.5) == pytest.approx(0.6745 * math.log(1.1), rel=1e-4)
     assert machine({}, 0.9) == 0.0
+    alone, other = (Calibration(residuals=RESIDUALS, elsewhere=e).half_width(1) for e in (0.0, 0.2))
+    assert other == pytest.approx(math.hypot(alone, 1.6449 * 0.2), rel=1e-4)
 
 
 def test_the_interval_of_a_prediction() -> None:
-    """At 90 % where nobody says otherwise, and never narrower than the noise."""
+    """At 90 % by default, and never narrower than the noise."""
     wide = Calibration(residuals=RESIDUALS)
     narrow = Calibration(residuals=tuple(r / 100 for r in RESIDUALS))
     noisy = {"noise": {"floor": 0.02}}
@@ -294,29 +227,22 @@ def test_the_interval_of_a_prediction() -> None:
     assert halves == pytest.approx([math.sqrt(0.1), math.sqrt(10)])
 
 
-def test_points_that_cannot_give_an_interval() -> None:
-    """A remark where nobody asks for a coverage, an error where somebody does."""
-    few = Calibration(residuals=(0.1,) * 8)
-    assert half_width_if_known(few, {}, 0.8, 1) == (0.1, ())
-    for calibration in (few, Calibration()):
-        half, (remark,) = half_width_if_known(calibration, {}, None, 1)
-        assert half is None
-        assert remark.startswith("no interval: ")
-        with pytest.raises(InputError) as error:
-            half_width_if_known(calibration, {}, 0.9, 1)
-        assert error.value.code == "coverage-range"
-
-
-def test_what_a_coverage_must_be() -> None:
-    """Of nine residuals nine tenths are the most that can be told."""
+def test_coverages_that_cannot_be() -> None:
+    """Too few points: a remark by default, an error if a coverage is asked for."""
     for coverage in (0.0, 1.0, -0.1, "0.9"):
         with pytest.raises(InputError) as error:
             check_coverage(coverage)  # type: ignore[arg-type]
         assert (error.value.code, error.value.data) == ("coverage-range", {"coverage": coverage})
-    assert conformal_quantile([0.1] * 9, 0.9) == 0.1
-    with pytest.raises(InputError, match=r"coverage 0.95: expected at most 0.9, ") as error:
+    few = Calibration(residuals=(0.1,) * 8)
+    assert half_width_if_known(few, {}, 0.8, 1) == (0.1, ())
+    for calibration in (few, Calibration()):
+        half, (remark,) = half_width_if_known(calibration, {}, None, 1)
+        assert (half, remark[:13]) == (None, "no interval: ")
+        with pytest.raises(InputError) as error:
+            half_width_if_known(calibration, {}, 0.9, 1)
+        assert error.value.data == {"coverage": 0.9}
+    with pytest.raises(InputError, match=r"coverage 0.95: expected at most 0.9, "):
         conformal_quantile([0.1] * 9, 0.95)
-    assert error.value.data == {"coverage": 0.95}
 
 
 def test_a_file_has_no_fewer_operations_than_one_and_no_more_than_there_are() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from lolat.api.model import Model, load
@@ -68,26 +66,19 @@ def test_shares_are_of_the_mean_network() -> None:
 
 
 def test_half_precision_moves_half_the_bytes() -> None:
-    single = made([NETWORK], [True], **COST)
-    half = Model(
-        {**single.document, "environment": {**single.document["environment"], "half": True}}
-    )
+    single, half = (made([NETWORK], [True], **COST) for _ in range(2))
+    half.document["environment"]["half"] = True
     first, second = rates_of(single), rates_of(half)
     assert first is not None
     assert second is not None
     assert first.gb_per_s == pytest.approx(2 * (second.gb_per_s or 0))
 
 
-@pytest.mark.parametrize("changes", [{"points": []}, {"predictors": {}}])
-def test_without_points_there_is_nothing_to_tell(changes: dict[str, Any]) -> None:
-    document = {**synthetic.document(), **changes}
-    if not changes.get("predictors", True):
-        del document["predictors"], document["default"]
+def test_without_points_or_by_operation_there_are_no_rates() -> None:
+    document = synthetic.document()
+    assert rates_of(Model({**document, "points": []})) is None
+    del document["predictors"], document["default"]
     assert rates_of(Model(document)) is None
-
-
-def test_a_formula_by_operation_has_no_such_rates() -> None:
-    """Those of `kernels` are each of another class: together no network has them."""
     assert rates_of(load("rtx-4090-amp")) is None
 
 

@@ -14,7 +14,6 @@ from lolat.device.predictors.host import Host
 from lolat.device.predictors.roofline import Roofline
 from lolat.errors import AnswerIsNo, InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.modes import Mode
 from lolat.graph.width import widened
 from lolat.report.prediction import summary
 from lolat.training.cost import training_of
@@ -145,21 +144,6 @@ def test_an_iteration_too_waits_for_the_host() -> None:
     found = training.iteration(chain(20, 8), 1, optimizer_named("sgd")).parts()
     assert found["forward"] == pytest.approx((20.4 + 1) * START_MS, rel=0.05)
     assert found["backward"] == pytest.approx((20 + 2) / 2 * START_MS, rel=0.1)
-
-
-def test_convolutions_of_float32_in_tf32() -> None:
-    """Half of the time where they compute; in half precision there is none of it."""
-    b = GraphBuilder("conv", "torch")
-    about = {
-        "kernel": (3, 3), "strides": (2, 2), "dilation": (1, 1), "bias": False, "groups": 1,
-        "in_channels": 512, "out_channels": 512,
-    }  # fmt: skip
-    x = b.add("conv", [b.input((1, 512, 64, 64))], (1, 512, 32, 32), **about)
-    graph = b.build([x])
-    slow, fast = (model(tf32=n).predict(graph, 64) for n in (1.0, 2.0))
-    assert fast.latency_ms == pytest.approx(slow.latency_ms / 2, rel=0.05)
-    half = [model(tf32=n, mode=Mode("float16")).predict(graph, 64) for n in (1.0, 2.0)]
-    assert half[0].latency_ms == half[1].latency_ms
 
 
 # ---- A device of which a few kinds of operations were timed.
