@@ -1,10 +1,10 @@
-"""A search for real: a small space, trained on images made on the spot, its front measured on this machine.
+"""Search a small space within a latency, train its candidates, and measure the front on this machine.
 
     python examples/nas_search.py [--model MODEL] [--candidates N] [--accuracy FILE]
 
 Networks of three stages, each with a width, a depth and a kind of block of its own (1,728 in all), learn
-to tell sixteen gratings apart. LoLat says what each would take on the device of MODEL; the search trains
-ten of those within the time and keeps those that no other beats. Then they are measured.
+to tell sixteen gratings apart. LoLat predicts the latency of each on the device of MODEL. The search trains
+ten of those within the time and keeps the Pareto front. Then the front is measured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ten networks as people write them, for `lolat predict local examples.networks:unet` and the like.
+"""Ten Keras networks as people write them: `lolat predict local examples.networks:unet`.
 
-None was looked at while LoLat's formula and blocks were chosen; docs/results/index.md has what came out.
+None was looked at while LoLat's formula and blocks were chosen.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _two_convolutions(x: Any, filters: int) -> Any:
 
 
 def _encoder(x: Any, features: int, heads: int, depth: int) -> Any:
-    """Transformer blocks: attention and a perceptron, each behind a normalisation."""
+    """Transformer blocks: attention and a perceptron, each behind a normalization."""
     for _ in range(depth):
         y = layers.LayerNormalization()(x)
         y = layers.MultiHeadAttention(heads, features // heads)(y, y)

@@ -1,11 +1,11 @@
-"""Times a decoder of random weights, of Llama's kind, on this machine's GPU with PyTorch alone.
+"""Time a decoder of random weights, of Llama's kind, on this machine's GPU with PyTorch alone.
 
     python examples/time_decoder.py config.json steps.csv [--batch 1,8] [--context 1024,4096] [--layers N]
 
 config.json is a model's, as Hugging Face has it. step_ms: one decode step of `batch` sequences, each with
 `context` tokens in its cache, the new one included. prefill_ms: one sequence of `context` tokens. Both in
-bfloat16, with a static cache, in a CUDA graph; to compare with `lolat llm`. What does not fit in the memory
-is left out. --layers N times the first N layers and no layers, and scales the difference up to all layers.
+bfloat16, with a static cache, in a CUDA graph. Compare them with `lolat llm`. Rows that do not fit in memory
+are left out. --layers N times the first N layers and no layers, and scales the difference up to all layers.
 """
 
 from __future__ import annotations

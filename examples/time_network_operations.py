@@ -1,11 +1,11 @@
-"""Times single operations on this machine's GPU (or CPU) with PyTorch: the table that `lolat fit` takes.
+"""Time single operations on this machine's GPU (or CPU) with PyTorch: the table that `lolat fit` takes.
 
     python examples/time_network_operations.py operations.csv [--rows 200] [--device cuda]
     lolat fit operations.csv --output mygpu.json
 
-Operations of random sizes as networks have them, a third each of dense layers and of products of two
-tensors, then convolutions, norms, softmax and element-wise ones; float32, each warmed up and timed some 20
-times, the fastest half averaged. A row is written as soon as it is timed; what does not fit is left out.
+The operations have random sizes as in networks: a third are dense layers, a third products of two
+tensors, the others convolutions, norms, softmax and element-wise operations. Each is float32, warmed up and
+timed some 20 times; the fastest half is averaged. A row is written as soon as it is timed.
 Needs PyTorch alone; 200 rows take a minute or two.
 """
 

@@ -1,8 +1,8 @@
-"""Times the operations of language models on this machine's GPU with PyTorch: tables for `lolat fit`.
+"""Time the operations of language models on this machine's GPU with PyTorch: tables for `lolat fit`.
 
     python examples/time_operations.py kernels.csv [--minutes 5] [--name mygpu]
 
-Writes kernels.csv and, beside it, kernels-device.csv with the GPU's facts; prints the call of `lolat fit`.
+Writes kernels.csv and, beside it, kernels-device.csv with the GPU's data sheet; prints the call of `lolat fit`.
 Needs PyTorch 2.6 or later and nothing else. Sizes are those of decoders of 0.5 to 70 billion parameters,
 split over 1 to 8 GPUs. The operations, in bfloat16:
 

@@ -16,7 +16,7 @@ def conv_norm(
     inside: int, out: int, kernel: int = 1, stride: int = 1, groups: int = 1,
     act: type[nn.Module] | None = nn.ReLU,
 ) -> nn.Sequential:  # fmt: skip
-    """Convolution, batch normalisation, activation."""
+    """Convolution, batch normalization, activation."""
     parts: list[nn.Module] = [
         nn.Conv2d(inside, out, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(out),
@@ -221,7 +221,7 @@ def densenet121() -> nn.Module:
 
 
 def vgg16() -> nn.Module:
-    """VGG-16 without batch normalisation."""
+    """VGG-16 without batch normalization."""
     layers: list[nn.Module] = []
     inside = 3
     for out, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
@@ -236,7 +236,7 @@ def vgg16() -> nn.Module:
 
 
 class Pair(nn.Sequential):
-    """Two 3x3 convolutions with batch normalisation."""
+    """Two 3x3 convolutions with batch normalization."""
 
     def __init__(self, inside: int, out: int) -> None:
         super().__init__(conv_norm(inside, out, 3), conv_norm(out, out, 3))
@@ -275,7 +275,7 @@ def unet() -> nn.Module:
 
 
 class ChannelNorm(nn.LayerNorm):
-    """Layer normalisation of each position of an image."""
+    """Layer normalization of each position of an image."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) -> the same."""
@@ -283,7 +283,7 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class ConvNeXtBlock(nn.Module):
-    """Depthwise 7x7, then a normalisation and two linear layers along the channels; the shortcut."""
+    """Depthwise 7x7, then a normalization and two linear layers along the channels; the shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ def convnext_tiny() -> nn.Module:
 
 
 class Encoder(nn.Module):
-    """A transformer block: attention and a perceptron, each behind a normalisation."""
+    """A transformer block: attention and a perceptron, each behind a normalization."""
 
     def __init__(self, features: int, heads: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Trains a small Keras network on made-up images; asked to, LoLat says first how long a pass of it takes.
+"""Train a small Keras network on made-up images; with --lolat-model, predict its latency first.
 
     python examples/train_keras.py --lolat-model epyc-2t
 
-`Forecast` is what to copy into a script of your own: `model.fit(..., callbacks=[Forecast(MODEL, 32)])`.
+Copy the callback `Forecast` into a script of your own: `model.fit(..., callbacks=[Forecast(MODEL, 32)])`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Trains a small PyTorch network on made-up images; asked to, LoLat says first how long a pass of it takes.
+"""Train a small PyTorch network on made-up images; with --lolat-model, predict its latency first.
 
     python examples/train_torch.py --lolat-model epyc-2t
 
-`forecast` is what to copy into a script of your own.
+Copy the function `forecast` into a script of your own.
 """
 
 from __future__ import annotations
