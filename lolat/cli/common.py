@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,12 +24,12 @@ from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.paths import looks_like_network
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
+from lolat.parameters import PARAMETERS
 
 # ---- How a command ends: an error is one line on stderr and an exit code.
 
 INTERRUPTED = 130
-PARAMETERS = {
-    "batch_size": "batch_sizes",
+OF_ARGUMENT = {
     "network": "networks",
     "html": "html_file",
     "csv": "csv_file",
@@ -97,7 +98,7 @@ def words_of(error: LolatError, command: click.Command | None = None) -> str:
 
     def option_of(argument: str) -> str:
         """`--max-ms`, `NETWORK`; the name itself where the command has no such argument."""
-        param = by_name.get(argument) or by_name.get(PARAMETERS.get(argument, argument))
+        param = by_name.get(argument) or by_name.get(OF_ARGUMENT.get(argument, argument))
         if isinstance(param, click.Argument):
             return str(param.metavar).strip("[]. ")
         return next((o for o in param.opts if o.startswith("--")), argument) if param else argument
@@ -159,23 +160,14 @@ def json_of_no(kind: str, as_json: bool) -> Iterator[None]:
 
 # ---- Options that several commands have: one name, one meaning.
 
-OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta")
-PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
-LAUNCHES = ("eager", "compiled", "graph")
-PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BEST = "best"
-BACKENDS = ("tensorflow", "torch", "onnxruntime")
-"""Written out, as the modules that have them import NumPy, and a command's help should not."""
 
 WHOLE = Whole(1)
-SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 POSITIVE = click.FloatRange(0, min_open=True)
-PERCENT = click.FloatRange(0, 100, min_open=True, max_open=True)
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
-BATCH = Auto(WHOLE)
-BATCHES = List(BATCH, "N[,N]|auto", "1,4,16")
-NUMBERS = List(WHOLE, "N[,N]", "1,4,16")
+BATCHES = List(Auto(WHOLE), "N[,N]|auto", PARAMETERS["batch_size"].example)
+PRECISIONS = click.Choice((*PARAMETERS["precision"].choices, BEST))
 
 
 class Command(click.Command):
@@ -205,6 +197,30 @@ def option(*names: str, **about: Any) -> Any:
         return made if target is None else made(target)
 
     return decorate
+
+
+def parameter(name: str, more: str = "", **changed: Any) -> Any:
+    """The option of a parameter of PARAMETERS, called with what a command changes and `more` words of help.
+
+    Without `several` a parameter that takes a list takes one value.
+    """
+    of = PARAMETERS[name]
+    several = changed.pop("several", bool(of.example))
+    about: dict[str, Any] = {"help": of.help}
+    if of.choices:
+        about["type"] = click.Choice(of.choices, case_sensitive=name != "optimizer")
+    elif of.kind is float:
+        most = None if math.isinf(of.most) else of.most
+        about["type"] = click.FloatRange(
+            of.least, most, of.is_open, of.is_open and most is not None
+        )
+    else:
+        about["type"] = WHOLE if of.least == 1 else click.IntRange(int(of.least))
+    if several:
+        about["type"] = List(about["type"], of.metavar, of.example)
+    elif not of.choices:
+        about["metavar"] = "N" if of.example else of.metavar
+    return option(of.option, *of.names, name, **about)(more=more, **changed)
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -248,70 +264,13 @@ device_argument = functools.partial(
     click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}"
 )
 json_option = option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-batch_option = option("--batch-size", type=WHOLE, metavar="N", help="Samples in one batch.")
 on_option = option(
     "--on", "--devices", "--device", "on", multiple=True, metavar="MODEL[,MODEL]",
     help="Devices to compare; all: every one that can answer.",
 )  # fmt: skip
-batches_option = option(
-    "--batch-size", "batch_sizes", type=NUMBERS, default=(), help="Samples in one batch."
-)
-size_option = option(
-    "--input-size", "--sequence-length", "input_size", default=(),
-    type=List(WHOLE, "H[,W,C]", "224 or 224,224,3"),
-    help="Height = width of the input, or its whole shape without the batch (Keras: H,W,C; PyTorch "
-    "and ONNX: C,H,W); of a text, its length.",
-)  # fmt: skip
-predictor_option = option(
-    "--predictor", type=click.Choice(PREDICTORS),
-    help="Another formula of the model than its default.",
-)  # fmt: skip
-precision_option = option(
-    "--precision", type=click.Choice(PRECISIONS),
-    help="How a GPU computes; as in the measurements if not given, else by its data sheet.",
-)  # fmt: skip
-launch_option = option(
-    "--launch", type=click.Choice(LAUNCHES),
-    help="How a GPU's operations are started: one by one, those of torch.compile, or at once from a "
-    "CUDA graph; as in the measurements if not given.",
-)  # fmt: skip
-coverage_option = option(
-    "--coverage", type=SHARE, metavar="SHARE",
-    help="How sure the interval is to be; 0.9 if not given.",
-)  # fmt: skip
-max_ms_option = option(
-    "--max-ms", type=POSITIVE, metavar="MS", help="The longest that it may take."
-)
-sure_option = option(
-    "--sure", type=PERCENT, is_flag=False, flag_value=90.0, metavar="[PERCENT]",
-    help="The upper end of the interval counts; without a number, of 90 %.",
-)  # fmt: skip
-samples_option = option("--samples", type=WHOLE, metavar="N", help="Samples in the data set.")
-epochs_option = option("--epochs", type=WHOLE, metavar="N", help="Times through the data set.")
-optimizer_option = option(
-    "--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), default="sgd",
-    show_default=True, help="What updates the weights.",
-)  # fmt: skip
-replicas_option = option(
-    "--replicas", type=List(WHOLE, "K[,K]", "1,2,4,8"), default="1", show_default=True,
-    help="Devices that train together.",
-)  # fmt: skip
-link_option = option(
-    "--link-gbps", type=POSITIVE, metavar="GBPS",
-    help="Gbit/s of each device's link to the others; if not given, as such devices are linked in one "
-    "machine, and between machines as the instance type says, else 10.",
-)  # fmt: skip
-backend_option = option(
-    "--backend", type=click.Choice(BACKENDS), help="The framework that is measured."
-)
 prices_option = option(
     "--prices", "prices_file", type=click.Path(), metavar="FILE",
     help="A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not given.",
-)  # fmt: skip
-threads_option = option("--threads", type=WHOLE, metavar="N", help="Threads on a CPU.")
-seed_option = option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-    help="Of random numbers: another seed, other numbers.",
 )  # fmt: skip
 facts_option = option("--facts", type=click.Path(), metavar="FILE", help="Data sheets of devices.")
 name_option = option("--name", metavar="NAME", help="What the device is called.")
@@ -320,7 +279,7 @@ csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write 
 html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
 restart_option = option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 network_options = stacked(
-    model_argument, network_argument, batch_option(default=1, show_default=True), size_option,
-    precision_option, launch_option, json_option,
+    model_argument, network_argument, parameter("batch_size", several=False, default=1, show_default=True),
+    parameter("input_size", default=()), parameter("precision"), parameter("launch"), json_option,
 )  # fmt: skip
 """MODEL NETWORK and what goes with them."""

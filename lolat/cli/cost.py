@@ -28,47 +28,34 @@ if TYPE_CHECKING:
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK", nargs=-1, required=True)
 @common.on_option(more="Without MODEL all with times and a price, if not given.")
-@common.precision_option(
-    type=click.Choice((*common.PRECISIONS, common.BEST)),
-    more="best: each device's fastest of fp32, tf32, amp.",
+@common.parameter(
+    "precision", "best: each device's fastest of fp32, tf32, amp.", type=common.PRECISIONS
 )
-@common.launch_option
-@common.batches_option(
-    type=common.BATCHES, required=True, more="On each device; auto: the most that fit."
+@common.parameter("launch")
+@common.parameter(
+    "batch_size", "On each device; auto: the most that fit.", type=common.BATCHES, required=True
 )
-@common.samples_option(more="Without it, iterations alone.")
-@common.epochs_option(default=1, show_default=True)
-@common.optimizer_option
-@common.option("--validation-samples", type=common.WHOLE, help="Evaluated after each epoch.")
-@common.coverage_option
-@common.option(
-    "--memory-gib", type=common.POSITIVE, metavar="GIB",
-    help="Of each device, all but 6 % and half a GiB for an iteration; devices with less are left out. If "
-    "not given, by the data sheet, or what was free when a CPU was learned.",
+@common.parameter("samples", "Without it, iterations alone.")
+@common.parameter("epochs", default=1, show_default=True)
+@common.parameter("optimizer", default="sgd", show_default=True)
+@common.parameter("validation_samples")
+@common.parameter("coverage")
+@common.parameter("memory_gib")
+@common.parameter(
+    "replicas",
+    "If not given, 1; of several devices as many as an instance of the price list has, and the data set a "
+    "batch for.",
 )  # fmt: skip
-@common.replicas_option(
-    default=None, show_default=False,
-    more="If not given, 1; of several devices as many as an instance of the price list has, and the data "
-    "set a batch for.",
-)  # fmt: skip
-@common.link_option
-@common.option(
-    "--max-hours", type=common.POSITIVE, metavar="HOURS",
-    help="The cheapest is of those within it; exit code 3 where there is none.",
-)  # fmt: skip
-@common.option(
-    "--max-dollars", type=common.POSITIVE, metavar="USD",
-    help="The fastest is of those within it; exit code 3 where there is none.",
-)  # fmt: skip
-@common.option(
-    "--price-per-hour", type=click.FloatRange(0), metavar="USD", help="US$ for one device."
-)
+@common.parameter("link_gbps")
+@common.parameter("max_hours")
+@common.parameter("max_dollars")
+@common.parameter("price_per_hour")
 @common.prices_option
-@common.size_option
+@common.parameter("input_size", default=())
 @common.json_option
 def cost(
     arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, launch: str | None,
-    batch_sizes: tuple[int | str, ...],
+    batch_size: tuple[int | str, ...],
     prices_file: str | None, replicas: tuple[int, ...] | None, as_json: bool, **question: Any,
 ) -> None:  # fmt: skip
     """How long training NETWORK takes on the device of MODEL or several of them, its memory and dollars.
@@ -100,14 +87,14 @@ def cost(
         question["replicas"] = replicas or ()
         with common.progress() as bar:
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
-            several = compare(models, network, mode, batch_sizes, left_out, on_progress, **question)
+            several = compare(models, network, mode, batch_size, left_out, on_progress, **question)
         return _answer_several(several, as_json)
     from lolat.cli.predict import opened
 
     loaded, question = opened(model, precision, launch), {**question, "replicas": replicas or 1}
-    if len({*batch_sizes}) > 1:
-        return _answer_several(loaded.cost(network, batch_sizes, **question), as_json)
-    answer = loaded.cost(network, batch_sizes[0], **question)
+    if len({*batch_size}) > 1:
+        return _answer_several(loaded.cost(network, batch_size, **question), as_json)
+    answer = loaded.cost(network, batch_size[0], **question)
     if answer.fits is False:
         common.answer("cost", answer, as_json, [])
         raise AnswerIsNo(no_room(answer), code="no-room")
@@ -115,7 +102,7 @@ def cost(
     hint = (
         []
         if precision or as_json
-        else faster_lines(loaded, answer, network, batch_sizes[0], question)
+        else faster_lines(loaded, answer, network, batch_size[0], question)
     )
     common.answer("cost", answer, as_json, [*cost_lines(answer), *hint])
     within(answer.limits, answer.options)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 )
 @common.model_argument
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
-@common.batches_option(more="1 and 4 if not given.")
-@common.size_option
+@common.parameter("batch_size", "1 and 4 if not given.", default=())
+@common.parameter("input_size", default=())
 @common.option("--table", type=click.Path(), metavar="FILE",
                help="Measure nothing: compare with the times in this table.")  # fmt: skip
 @common.option("--only", type=List(click.STRING, "NAME[,NAME]", "v100,p100"),
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
                help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip
 @common.option("--training", is_flag=True,
                help="Of --table: its training steps, by a model of tables.")  # fmt: skip
-@common.predictor_option(more="With --table.")
-@common.precision_option(more="With --table.")
+@common.parameter("predictor", "With --table.")
+@common.parameter("precision", "With --table.")
 @common.json_option
 def evaluate(
-    model: str, networks: tuple[str, ...], batch_sizes: tuple[int, ...],
+    model: str, networks: tuple[str, ...], batch_size: tuple[int, ...],
     input_size: tuple[int, ...], table: str | None, only: tuple[str, ...] | None,
     predictions: str | None, predictor: str | None, precision: str | None, training: bool,
     as_json: bool,
@@ -66,14 +66,14 @@ def evaluate(
     if table is not None:
         if networks:
             raise InputError(f"{arg('networks')} beside {arg('table')}; expected one of them")
-        common.refuse_given(arg("networks"), "batch_sizes", "input_size")
+        common.refuse_given(arg("networks"), "batch_size", "input_size")
     else:
         of_table = "only", "predictions", "predictor", "precision", "training"
         common.refuse_given(arg("table"), *of_table)
         takes = "minutes: each network is timed in several rounds, at each batch size"
         with common.progress(takes) as bar:
             result = measuring.evaluate(
-                loaded, model, networks, batch_sizes, input_size, bar, warn=common.say
+                loaded, model, networks, batch_size, input_size, bar, warn=common.say
             )
         common.answer("evaluation", result, as_json, evaluation_lines(result))
         return

@@ -19,14 +19,14 @@ from lolat.cli import common
 @common.output_option(
     more="The model file; models/local/<device>.json (or your data folder) if not given."
 )
-@common.backend_option(
-    more="If not given: tensorflow on a CPU, torch on a GPU, or what is there instead."
+@common.parameter(
+    "backend", "If not given: tensorflow on a CPU, torch on a GPU, or what is there instead."
 )
 @common.option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
 @common.option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
 @common.option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
 @common.option("--half", is_flag=True, help="torch: in float16 instead of float32.")
-@common.threads_option(more="As many as there are processors if not given.")
+@common.parameter("threads", "As many as there are processors if not given.")
 @common.option(
     "--mode",
     type=click.Choice(["inference", "training"]),

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from lolat.cli import common
-from lolat.cli.parsing import List
 from lolat.errors import ModelFileError
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-
-SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 
 
 @common.command(
@@ -27,29 +24,20 @@ SEVERAL = List(common.WHOLE, "N[,N]", "1,8,32")
 )
 @common.model_argument
 @click.argument("config", metavar="CONFIG")
-@common.option("--input-tokens", type=common.WHOLE, default=1024, show_default=True, metavar="N",
-               help="Of a prompt.")  # fmt: skip
-@common.option("--output-tokens", type=common.WHOLE, default=512, show_default=True, metavar="N",
-               help="Of an answer.")  # fmt: skip
-@common.option("--concurrency", type=SEVERAL, default="1,8,32,128", show_default=True,
-               help="Requests that are there all the time.")  # fmt: skip
-@common.option("--tensor-parallel", type=SEVERAL, default=(),
-               help="GPUs that share the model. If not given, all of 1, 2, 4, 8 that hold it.")  # fmt: skip
-@common.option("--expert-parallel", type=common.WHOLE, default=1, show_default=True, metavar="N",
-               help="Groups of these GPUs that share the experts whole.")  # fmt: skip
+@common.parameter("input_tokens", default=1024, show_default=True)
+@common.parameter("output_tokens", default=512, show_default=True)
+@common.parameter("concurrency", default="1,8,32,128", show_default=True)
+@common.parameter("tensor_parallel", default=())
+@common.parameter("expert_parallel", default=1, show_default=True)
 @common.option("--dtype", default="", metavar="TYPE",
                help=f"Of the weights: {', '.join(DTYPES)}; else as published.")  # fmt: skip
 @common.option("--kv-dtype", default="", metavar="TYPE",
                help=f"Of the cache: {', '.join(CACHE_BYTES)}; else as published, or the framework's "
                "usual one.")  # fmt: skip
-@common.option("--max-tpot-ms", type=common.POSITIVE, metavar="MS",
-               help="The longest time per output token.")  # fmt: skip
-@common.option("--max-ttft-ms", type=common.POSITIVE, metavar="MS",
-               help="The longest time to the first token.")  # fmt: skip
-@common.option("--gpus", type=common.WHOLE, metavar="N",
-               help="The best on up to so many GPUs, of one model or several replicas.")  # fmt: skip
-@common.option("--price-per-hour", type=click.FloatRange(0), metavar="USD",
-               help="US$ for one device.")  # fmt: skip
+@common.parameter("max_tpot_ms")
+@common.parameter("max_ttft_ms")
+@common.parameter("gpus")
+@common.parameter("price_per_hour")
 @common.prices_option
 @common.json_option
 def llm(

@@ -58,7 +58,7 @@ class LayerFit:
 @common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
                help="How it is trained; paper: as in 2018.")  # fmt: skip
 @common.output_option(required=True, more="The layer model's file.")
-@common.epochs_option(more="Instead of the recipe's.")
+@common.parameter("epochs", "Instead of the recipe's.")
 @common.json_option
 def fit(table: str, recipe: str, output: Path, epochs: int | None, as_json: bool) -> None:
     """Train a model on 80 % of the rows of CSV, drawn at random; its errors are of 10 % of the others.
@@ -122,11 +122,12 @@ class LayerPredict:
 @click.argument("layers", metavar="CSV|NETWORK")
 @common.output_option(more="Of a table: with a column predicted_ms.")
 @common.option("--gpu", metavar="NAME", help="Of a network: the GPU, such as V100.")
-@common.batch_option(default=1, show_default=True)
-@common.optimizer_option(
-    type=click.Choice(OPTIMIZERS, case_sensitive=False), default="none", more="none: forward only."
-)
-@common.size_option
+@common.parameter("batch_size", several=False, default=1, show_default=True)
+@common.parameter(
+    "optimizer", "none: forward only.", type=click.Choice(OPTIMIZERS, case_sensitive=False),
+    default="none", show_default=True,
+)  # fmt: skip
+@common.parameter("input_size", default=())
 @common.json_option
 def predict(
     models: tuple[str, ...], layers: str, output: Path | None, gpu: str | None, batch_size: int,

@@ -97,15 +97,15 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     help="package.module:callable that scores one candidate (its parameter is named arch, candidate or "
     "choices), or a CSV file with the columns arch,score.",
 )  # fmt: skip
-@common.max_ms_option(more="Only candidates within it.")
+@common.parameter("max_ms", "Only candidates within it.")
 @common.option("--candidates", type=common.WHOLE, metavar="N",
                help="How many the callable scores, 200 if not given; in a larger space the search is "
                "evolutionary.")  # fmt: skip
-@common.seed_option(default=None, show_default=False)
+@common.parameter("seed")
 @common.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
-@common.batch_option(default=1, show_default=True)
-@common.precision_option
-@common.launch_option
+@common.parameter("batch_size", several=False, default=1, show_default=True)
+@common.parameter("precision")
+@common.parameter("launch")
 @common.output_option(more="The front as CSV.")
 @common.option(
     "--accuracy", type=click.Path(), metavar="FILE",
@@ -197,7 +197,7 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
     "--among", metavar="ARCHS", type=click.Path(path_type=Path),
     help="Only the networks of a CSV table (or .csv.gz) with the column arch.",
 )  # fmt: skip
-@common.max_ms_option(more="Only candidates within it.")
+@common.parameter("max_ms", "Only candidates within it.")
 @common.option(
     "--best", type=click.IntRange(1, 100_000), metavar="N",
     help="Only the N best, the best first: the fastest, or those of the largest --value.",
@@ -207,9 +207,9 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
     help="package.module:callable, as --objective of search, or from (n, positions) integers to (n,) "
     "numbers: large is good.",
 )  # fmt: skip
-@common.batch_option(default=1, show_default=True)
-@common.precision_option
-@common.launch_option
+@common.parameter("batch_size", several=False, default=1, show_default=True)
+@common.parameter("precision")
+@common.parameter("launch")
 @common.json_option
 def score(
     space: str, model: str, output: Path, among: Path | None, max_ms: float | None,

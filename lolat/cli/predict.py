@@ -75,22 +75,18 @@ def check_room(prediction: OfDevice) -> None:
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
 @common.on_option
-@common.batches_option(
-    type=common.BATCHES,
-    default="1",
-    show_default=True,
-    more="auto: the most that fit in memory, and keep --max-ms if given.",
-)
-@common.size_option
-@common.predictor_option
-@common.precision_option(
-    type=click.Choice((*common.PRECISIONS, common.BEST)), more="best: each device's fastest."
-)
-@common.launch_option
-@common.coverage_option
+@common.parameter(
+    "batch_size", "auto: the most that fit in memory, and keep --max-ms if given.",
+    type=common.BATCHES, default="1", show_default=True,
+)  # fmt: skip
+@common.parameter("input_size", default=())
+@common.parameter("predictor")
+@common.parameter("precision", "best: each device's fastest.", type=common.PRECISIONS)
+@common.parameter("launch")
+@common.parameter("coverage")
 @common.json_option
-@common.max_ms_option(more="Exit code 3 where it takes longer.")
-@common.sure_option
+@common.parameter("max_ms", "Exit code 3 where it takes longer.")
+@common.parameter("sure", is_flag=False, flag_value=90.0)
 @common.option("--against", metavar="BASE", help="A network, or what `predict --json` wrote of the base "
                "branch: exit code 3 where it takes longer than --max-ratio allows.")  # fmt: skip
 @common.option("--max-ratio", type=common.POSITIVE, metavar="RATIO",
@@ -98,7 +94,7 @@ def check_room(prediction: OfDevice) -> None:
 @common.csv_option(more="An answer a row.")
 @common.prices_option
 def predict(
-    arguments: tuple[str, ...], on: tuple[str, ...], batch_sizes: tuple[int | str, ...],
+    arguments: tuple[str, ...], on: tuple[str, ...], batch_size: tuple[int | str, ...],
     input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
     coverage: float | None, as_json: bool, max_ms: float | None, sure: float | None,
     against: str | None, max_ratio: float | None, csv_file: Path | None,
@@ -123,7 +119,7 @@ def predict(
         (*filter(None, [model]), *on), lambda name: opened(name, precision, launch)
     )
     question = predictor, coverage if sure is None else sure / 100, input_size
-    if against is not None and len(models) * len(batch_sizes) > 1:
+    if against is not None and len(models) * len(batch_size) > 1:
         raise InputError(
             f"{arg('against')} is for one answer; give one {arg('batch_size')} and one device, as MODEL or "
             f"with {arg('on')}"
@@ -132,7 +128,7 @@ def predict(
     best = precision == common.BEST
     limit = max_ms, sure is not None
     predictions = predict_all(
-        models, networks, batch_sizes, *question, left_out, best, prices_file, *limit
+        models, networks, batch_size, *question, left_out, best, prices_file, *limit
     )
     if against is not None and before is None and predictions.answers:
         base = predict_all(models, [against], [predictions[0].batch_size], *question, best=best)
@@ -181,7 +177,7 @@ def _answer(
     answers={"prediction": "lolat.device.prediction:Prediction"},
 )
 @common.network_options
-@common.predictor_option
+@common.parameter("predictor")
 @common.csv_option(more="A row for each block.")
 @common.html_option(more="To explore the blocks in a browser.")
 @common.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
@@ -248,12 +244,9 @@ def explain(
     answers={"budget": "lolat.device.budget:BudgetAnswer"},
 )
 @common.network_options
-@common.max_ms_option(required=True)
-@common.option(
-    "--vary", type=click.Choice(["width", "resolution", "batch"]), required=True,
-    help="What may change: channel counts, pixels of the input, or samples at once.",
-)  # fmt: skip
-@common.sure_option
+@common.parameter("max_ms", required=True)
+@common.parameter("vary", required=True)
+@common.parameter("sure", is_flag=False, flag_value=90.0)
 def budget(
     model: str, network: str, batch_size: int, input_size: tuple[int, ...],
     precision: str | None, launch: str | None, as_json: bool, max_ms: float, vary: str, sure: float | None,

@@ -61,7 +61,7 @@ class NetworkFile:
     answers={"network-file": "lolat.cli.show:NetworkFile"},
 )
 @common.network_argument
-@common.size_option
+@common.parameter("input_size", default=())
 @common.output_option(required=True, more="A JSON file.")
 @common.json_option
 def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool) -> None:

@@ -29,13 +29,13 @@ from lolat.llm.serving import (
     serve,
     steps_of,
 )
+from lolat.parameters import MOST_GPUS, PARAMETERS
 from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
 
 COVERAGE = 0.9
-MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
              "prompts")  # fmt: skip
 """The parts of an output token's time: reading weights of dense layers, their products beyond that,
@@ -176,20 +176,15 @@ class Question:
 
     def check(self, decoder: Decoder) -> None:
         """InputError for an impossible question."""
-        for name, values, most in (
-            ("input_tokens", (self.input_tokens,), MOST_TOKENS),
-            ("output_tokens", (self.output_tokens,), MOST_TOKENS),
-            ("concurrency", self.concurrency, MOST_CONCURRENCY),
-            ("tensor_parallel", self.tensor_parallel or (1,), MOST_GPUS),
-            ("expert_parallel", (self.expert_parallel,), MOST_GPUS),
-            ("gpus", (1 if self.gpus is None else self.gpus,), MOST_GPUS),
+        for name, values in (
+            ("input_tokens", (self.input_tokens,)),
+            ("output_tokens", (self.output_tokens,)),
+            ("concurrency", self.concurrency),
+            ("tensor_parallel", self.tensor_parallel or (1,)),
+            ("expert_parallel", (self.expert_parallel,)),
+            ("gpus", (1 if self.gpus is None else self.gpus,)),
         ):
-            if not values or not all(type(v) is int and 1 <= v <= most for v in values):
-                raise InputError(
-                    f"{arg(name)} {', '.join(map(str, values))}: expected whole numbers from 1 to {most:,}",
-                    given=[*values],
-                    most=most,
-                )
+            PARAMETERS[name].check(values)
         for name, ms in (("max_tpot_ms", self.max_tpot_ms), ("max_ttft_ms", self.max_ttft_ms)):
             if ms is not None and not 0 < ms < math.inf:
                 raise InputError(f"{arg(name)} {ms}: expected milliseconds above 0")

@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from lolat.device.budget import VARY
 from lolat.errors import InputError, LolatError
-from lolat.graph.modes import LAUNCHES
-from lolat.hardware.gpus import PRECISIONS
-from lolat.llm.answer import MOST_CONCURRENCY, MOST_GPUS, MOST_TOKENS
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
+from lolat.parameters import PARAMETERS
 from lolat.readers.cache import shipped_networks
 from lolat.readers.children import ENDINGS
 from lolat.training.cost import AUTO
-from lolat.training.iteration import OPTIMIZERS
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import Device
 from lolat.web.networks import UPLOAD, sent_name
@@ -166,7 +162,6 @@ OF_LANGUAGE_MODEL = Subject("Language model", (
    "The config.json that was published with the model. It is read here, on this computer, and kept while "
    "the server runs.", "lolat llm MODEL CONFIG.json",
 )  # fmt: skip
-_LIMIT = Numbers(least=1e-6, whole=False, may_be_empty=True)
 
 
 class Tab(NamedTuple):
@@ -188,71 +183,84 @@ def _steps(least: int, most: int) -> tuple[str, ...]:
     return tuple(str(n) for p in powers for n in sorted({p, p * 3 // 2}) if least <= n <= most)
 
 
-PRECISION = Field("precision", "Precision", "", "a GPU that was not measured in it: by its data sheet",
-                  choices={"": "as measured", **{p: p for p in PRECISIONS}})  # fmt: skip
-LAUNCH = Field("launch", "Launch", "", "of a GPU's operations: one by one, compiled, or from a CUDA graph",
-               choices={"": "as measured", **{launch: launch for launch in LAUNCHES}})  # fmt: skip
-MODE = (PRECISION, LAUNCH)
-"""How a device runs the network."""
-
-
 def batch_on_each(text: str) -> int | str:
     """A batch size, or "auto"."""
     return AUTO if text == AUTO else int(Numbers()(text))
 
 
+EMPTY = 1e-6
+"""The distance of a field's numbers from the ends of an open range."""
+
+
+def field(
+    name: str, label: str, default: str = "", hint: str = "", longest: int = 1,
+    words: Mapping[str, str] | None = None, **more: Any,
+) -> Field:  # fmt: skip
+    """The field of a parameter; one that is empty at first may be left empty.
+
+    `longest`: the most numbers that it takes; `words`: of each choice, which are else as they are.
+    """
+    of = PARAMETERS[name]
+    if of.choices or words is not None:
+        return Field(name, label, default, hint, choices=words or {c: c for c in of.choices})
+    least, most = (of.least + EMPTY, of.most - EMPTY) if of.is_open else (of.least, of.most)
+    numbers = Numbers(least, min(most, 10**12), of.kind is int, longest, default == "")
+    return Field(name, label, default, hint, **{"parse": numbers, **more})
+
+
+def _or(first: str, choices: Iterable[str]) -> dict[str, str]:
+    """Choices, and before them an empty one in words."""
+    return {"": first, **{choice: choice for choice in choices}}
+
+
+MODE = (
+    field("precision", "Precision", "", "a GPU that was not measured in it: by its data sheet",
+          words=_or("as measured", PARAMETERS["precision"].choices)),
+    field("launch", "Launch", "", "of a GPU's operations: one by one, compiled, or from a CUDA graph",
+          words=_or("as measured", PARAMETERS["launch"].choices)),
+)  # fmt: skip
+"""How a device runs the network."""
 TABS = {
     "latency": Tab("Latency", (
-        Field("batch_size", "Batch sizes", "1", "samples at once; several with commas: 1,8,32",
-              Numbers(longest=8)),
+        field("batch_size", "Batch sizes", "1", "samples at once; several with commas: 1,8,32", 8),
         *MODE,
     )),
     "budget": Tab("What fits", (
-        Field("vary", "What may change", "width", choices={v: VARY_WORDS[v] for v in VARY}),
-        Field("max_ms", "At most, ms", "15", "", Numbers(least=1e-6, whole=False)),
-        Field("sure", "Sure to stay within it, %", "",
-              "empty: the predicted time counts; 90: the upper end of the 90 % interval does",
-              Numbers(least=0.001, most=99.999, whole=False, may_be_empty=True)),
-        Field("batch_size", "Batch size", "1", "samples at once", Numbers()),
+        field("vary", "What may change", "width", words=VARY_WORDS),
+        field("max_ms", "At most, ms", "15"),
+        field("sure", "Sure to stay within it, %", "",
+              "empty: the predicted time counts; 90: the upper end of the 90 % interval does"),
+        field("batch_size", "Batch size", "1", "samples at once"),
         *MODE,
     )),
     "training": Tab("Training and cost", (
-        Field("samples", "Samples in the data set", "50000", "", Numbers()),
-        Field("epochs", "Epochs", "20", "", Numbers()),
-        Field("batch_size", "Batch on each device", "64", "auto: the largest that fits", batch_on_each),
+        field("samples", "Samples in the data set", "50000"),
+        field("epochs", "Epochs", "20"),
+        field("batch_size", "Batch on each device", "64", "auto: the largest that fits",
+              parse=batch_on_each),
         *MODE,
-        Field("optimizer", "Optimizer", "sgd", choices={o: o for o in OPTIMIZERS}),
-        Field("replicas", "Devices", "1,2,4,8", "how many; several with commas",
-              Numbers(most=4096, longest=16)),
-        Field("link_gbps", "Link of a device, Gbit/s", "",
-              "empty: as such devices are linked in one machine, else by the instance type, or 10",
-              Numbers(least=0.001, whole=False, may_be_empty=True)),
-        Field("price_per_hour", "US$ an hour of one device", "", "empty: of the price list",
-              Numbers(least=0, whole=False, may_be_empty=True)),
-        Field("memory_gib", "Memory of a device, GiB", "", "empty: as the model says",
-              Numbers(least=0.001, whole=False, may_be_empty=True)),
+        field("optimizer", "Optimizer", "sgd"),
+        field("replicas", "Devices", "1,2,4,8", "how many; several with commas", 16),
+        field("link_gbps", "Link of a device, Gbit/s", "",
+              "empty: as such devices are linked in one machine, else by the instance type, or 10"),
+        field("price_per_hour", "US$ an hour of one device", "", "empty: of the price list"),
+        field("memory_gib", "Memory of a device, GiB", "", "empty: as the model says"),
     )),
     "llm": Tab("Language models", (
-        Field("concurrency", "Users at once", "32", "requests that are always there; several with commas",
-              Numbers(most=MOST_CONCURRENCY, longest=8), steps=_steps(1, 1024)),
-        Field("input_tokens", "Tokens in", "1024", "of a prompt", Numbers(most=MOST_TOKENS),
-              steps=_steps(16, 131_072)),
-        Field("output_tokens", "Tokens out", "512", "of an answer", Numbers(most=MOST_TOKENS),
-              steps=_steps(16, 32_768)),
-        Field("tensor_parallel", "GPUs that share the model", "", "empty: each of 1, 2, 4, 8 that hold it",
-              Numbers(most=MOST_GPUS, longest=8, may_be_empty=True), steps=("", "1", "2", "4", "8")),
-        Field("dtype", "Data type of the weights", "",
-              choices={"": "as published", **{t: t for t in DTYPES}}),
-        Field("kv_dtype", "Data type of the cache", "",
-              choices={"": "as published, or the framework's usual one", **{t: t for t in CACHE_BYTES}}),
-        Field("max_tpot_ms", "At most, ms per token", "", "empty: any; else the cheapest tokens within it",
-              _LIMIT, steps=("", *_steps(4, 128))),
-        Field("max_ttft_ms", "At most, ms to the first token", "", "", _LIMIT,
-              steps=("", *_steps(64, 8192))),
-        Field("gpus", "At most, GPUs in all", "", "empty: those of one machine",
-              Numbers(most=MOST_GPUS, may_be_empty=True)),
-        Field("price_per_hour", "US$ an hour of one GPU", "", "empty: of the price list",
-              Numbers(least=0, whole=False, may_be_empty=True)),
+        field("concurrency", "Concurrent requests", "32", "always there; several with commas", 8,
+              steps=_steps(1, 1024)),
+        field("input_tokens", "Tokens in", "1024", "of a prompt", steps=_steps(16, 131_072)),
+        field("output_tokens", "Tokens out", "512", "of an answer", steps=_steps(16, 32_768)),
+        field("tensor_parallel", "GPUs that share the model", "",
+              "empty: each of 1, 2, 4, 8 that hold it", 8, steps=("", "1", "2", "4", "8")),
+        Field("dtype", "Data type of the weights", choices=_or("as published", DTYPES)),
+        Field("kv_dtype", "Data type of the cache",
+              choices=_or("as published, or the framework's usual one", CACHE_BYTES)),
+        field("max_tpot_ms", "At most, ms per token", "", "empty: any; else the cheapest tokens within it",
+              steps=("", *_steps(4, 128))),
+        field("max_ttft_ms", "At most, ms to the first token", steps=("", *_steps(64, 8192))),
+        field("gpus", "At most, GPUs in all", "", "empty: those of one machine"),
+        field("price_per_hour", "US$ an hour of one GPU", "", "empty: of the price list"),
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
 """By view."""

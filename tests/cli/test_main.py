@@ -15,7 +15,7 @@ import click
 import pytest
 
 from benchmarks import command_line
-from lolat.cli import common
+from lolat import parameters
 from lolat.cli.common import run
 from lolat.cli.main import COMMANDS
 from lolat.cli.main import lolat as group
@@ -214,10 +214,10 @@ def test_the_choices_are_those_there_are() -> None:
     from lolat.training.iteration import OPTIMIZERS, optimizer_named
     from microbench.backends import BACKENDS
 
-    assert {optimizer_named(name) for name in common.OPTIMIZERS} == set(OPTIMIZERS.values())
-    assert set(common.BACKENDS) == set(BACKENDS)
-    assert set(common.PREDICTORS) == set(PREDICTORS)
-    assert common.LAUNCHES == LAUNCHES
+    assert {optimizer_named(name) for name in parameters.OPTIMIZERS} == set(OPTIMIZERS.values())
+    assert set(parameters.BACKENDS) == set(BACKENDS)
+    assert set(parameters.PREDICTORS) == set(PREDICTORS)
+    assert parameters.LAUNCHES == LAUNCHES
 
 
 def test_an_option_means_the_same_in_every_command() -> None:
@@ -247,7 +247,7 @@ def test_quiet_announces_no_reading(
     started: list[object] = []
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr(
-        "lolat.cli.progress.threading.Timer.start", lambda timer: started.append(timer)
+        "lolat.io.progress.threading.Timer.start", lambda timer: started.append(timer)
     )
     lolat("predict", *words, model, "gone.json")
     assert len(started) == announced

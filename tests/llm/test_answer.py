@@ -12,11 +12,12 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
-from lolat.llm.answer import BREAKDOWN, MOST_TOKENS
+from lolat.llm.answer import BREAKDOWN
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
 from lolat.llm.names import published
 from lolat.llm.serving import GIB
+from lolat.parameters import MOST_TOKENS
 from lolat.report.llm import llm_lines, llm_parts
 from lolat.web.form import TABS
 from tests.cli.commands import Command

@@ -1,0 +1,131 @@
+"""The parameters of questions, each declared once.
+
+Commands make their options from them, and the page its fields; `Parameter.check` judges numbers of Python.
+Choices are written out, as the modules that have them import NumPy, and a command's help should not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lolat.errors import InputError, arg
+
+OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta")
+PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
+LAUNCHES = ("eager", "compiled", "graph")
+PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
+BACKENDS = ("tensorflow", "torch", "onnxruntime")
+VARY = ("width", "resolution", "batch")
+MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter, named as the argument of Python.
+
+    `help`: a line for people. `kind`: int, float or str. Numbers lie from `least` to `most`; where
+    `is_open`, both are beyond. `choices`: the values of a word. `metavar`: a value in a command's help.
+    `example`: of several values, which it takes then. `names`: further names of the option.
+    """
+
+    name: str
+    help: str
+    kind: type = int
+    least: float = 1
+    most: float = math.inf
+    is_open: bool = False
+    choices: tuple[str, ...] = ()
+    metavar: str = "N"
+    example: str = ""
+    names: tuple[str, ...] = ()
+
+    @property
+    def option(self) -> str:
+        """The option of a command."""
+        return "--" + self.name.replace("_", "-")
+
+    def check(self, values: Sequence[Any]) -> None:
+        """InputError unless each value is a whole number in the range."""
+        for value in values:
+            is_whole = isinstance(value, int) and not isinstance(value, bool)
+            if not is_whole or not self.least <= value <= self.most:
+                break
+        else:
+            if values:
+                return
+        raise InputError(
+            f"{arg(self.name)} {', '.join(map(str, values))}: expected whole numbers from "
+            f"{self.least:,} to {self.most:,}",
+            given=[*values],
+            most=self.most,
+        )
+
+
+def _amount(
+    name: str, metavar: str, help: str, least: float = 0, is_open: bool = True
+) -> Parameter:
+    """A number above `least`, or from it on where it is not open."""
+    return Parameter(name, help, float, least, is_open=is_open, metavar=metavar)
+
+
+def _word(name: str, choices: tuple[str, ...], help: str) -> Parameter:
+    return Parameter(name, help, str, choices=choices, metavar="")
+
+
+_EVERY = (
+    # A network, and how a device runs it.
+    Parameter("batch_size", "Samples in one batch.", most=10**12, metavar="N[,N]",
+              example="1,4,16"),
+    Parameter("input_size", "Height = width of the input, or its whole shape without the batch (Keras: "
+              "H,W,C; PyTorch and ONNX: C,H,W); of a text, its length.", most=10**7, metavar="H[,W,C]",
+              example="224 or 224,224,3", names=("--sequence-length",)),
+    _word("precision", PRECISIONS,
+          "How a GPU computes; as in the measurements if not given, else by its data sheet."),
+    _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, those of torch.compile, or "
+          "at once from a CUDA graph; as in the measurements if not given."),
+    _word("predictor", PREDICTORS, "Another formula of the model than its default."),
+    # Its latency.
+    Parameter("coverage", "Share of true values inside the interval; 0.9 if not given.", float, 0, 1,
+              is_open=True, metavar="SHARE"),
+    _amount("max_ms", "MS", "The longest that it may take."),
+    Parameter("sure", "The upper end of the interval counts; without a number, of 90 %.", float, 0, 100,
+              is_open=True, metavar="[PERCENT]"),
+    _word("vary", VARY, "The quantity that changes: channel counts, pixels of the input, or samples at "
+          "once."),
+    # Its training.
+    Parameter("samples", "Samples in the data set.", most=10**12),
+    Parameter("epochs", "Times through the data set.", most=10**12),
+    _word("optimizer", OPTIMIZERS, "Optimizer that updates the weights."),
+    Parameter("validation_samples", "Samples evaluated after each epoch."),
+    Parameter("replicas", "Devices that train together.", most=4096, metavar="K[,K]", example="1,2,4,8"),
+    _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, as such "
+            "devices are linked in one machine, and between machines as the instance type says, else 10."),
+    _amount("memory_gib", "GIB", "Memory of each device, all but 6 % and half a GiB for an iteration; "
+            "devices with less are left out. If not given, by the data sheet, or what was free when a CPU "
+            "was learned."),
+    _amount("max_hours", "HOURS",
+            "The cheapest is of those within it; exit code 3 where there is none."),
+    _amount("max_dollars", "USD", "The fastest is of those within it; exit code 3 where there is none."),
+    _amount("price_per_hour", "USD", "US$ for one device.", is_open=False),
+    # A language model.
+    Parameter("input_tokens", "Tokens of a prompt.", most=MOST_TOKENS),
+    Parameter("output_tokens", "Tokens of an answer.", most=MOST_TOKENS),
+    Parameter("concurrency", "Requests that are there all the time.", most=MOST_CONCURRENCY,
+              metavar="N[,N]", example="1,8,32"),
+    Parameter("tensor_parallel", "GPUs that share the model. If not given, all of 1, 2, 4, 8 that hold it.",
+              most=MOST_GPUS, metavar="N[,N]", example="1,8,32"),
+    Parameter("expert_parallel", "Groups of these GPUs that share the experts whole.", most=MOST_GPUS),
+    _amount("max_tpot_ms", "MS", "The longest time per output token."),
+    _amount("max_ttft_ms", "MS", "The longest time to the first token."),
+    Parameter("gpus", "The best on up to so many GPUs, of one model or several replicas.",
+              most=MOST_GPUS),
+    # Measuring and searching.
+    _word("backend", BACKENDS, "The framework that is measured."),
+    Parameter("threads", "Threads on a CPU."),
+    Parameter("seed", "Random numbers: another seed, other numbers.", least=0),
+)  # fmt: skip
+PARAMETERS = {parameter.name: parameter for parameter in _EVERY}
+"""Each parameter by its name."""
