@@ -108,7 +108,6 @@ COMPUTE = PRODUCTS | {"embedding"}
 """Kinds that a block is about; the others go along with them."""
 KERNELS = PRODUCTS - {"matmul", "attention"}
 """Kinds that multiply with weights of their own."""
-EXPONENTIALS = _of("exponential")
 ELEMENTWISE = _of("clip", "exponential", "power", "binary")
 NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")

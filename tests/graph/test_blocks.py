@@ -71,10 +71,9 @@ def test_every_operation_is_in_exactly_one_block(graph: Graph) -> None:
 
 
 def separators(graph: Graph) -> list[set[int]]:
-    """For each tensor without which no input reaches an output: the operations on its near side.
+    """The operations on the near side of each tensor without which no input reaches an output.
 
-    Brute force: take the tensor away, walk from the inputs, look what is reached. Views of a tensor
-    are the tensor itself.
+    Brute force: take the tensor and its views away, and walk from the inputs.
     """
     same_data: dict[int, int] = {}
     for operation in graph.operations:
@@ -212,7 +211,7 @@ def test_a_network_without_names_is_cut_at_the_same_points() -> None:
 
 
 def shuffled(graph: Graph, seed: int) -> Graph:
-    """The same graph with its operations in another order in which they can run."""
+    """The graph with its operations in another order in which they can run."""
     chance = random.Random(seed)
     ready = set(range(len(graph.tensors))) - {t for o in graph.operations for t in o.outputs}
     left, order = list(graph.operations), []

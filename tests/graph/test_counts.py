@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder, Operation
 from lolat.graph.counts import COLUMNS, FORMULAS, MEMBERS, behavior, count
-from lolat.graph.kinds import EXPONENTIALS, VIEWS
+from lolat.graph.kinds import VIEWS, kind_of
 from tests.strategies import graphs
 from tests.synthetic import one
 
 OF_GRAPHS = {"serial", "border", "threaded", "streamed"}
-"""What the tests below look at by itself."""
+"""Counts that have tests of their own."""
 
 
 def check(graph: Graph, batch_size: int, **expected: int) -> None:
@@ -193,7 +193,10 @@ APART = [
 def test_what_only_moves_data_reads_and_writes(kinds: str, elements: str, started: str) -> None:
     """15 elements in, 15 out, two samples."""
     for kind in kinds.split():
-        more = {"exps": 30 * (kind in EXPONENTIALS), "gelus": 30 * (kind in ("gelu", "erf"))}
+        more = {
+            "exps": 30 * (kind_of(kind).group == "exponential"),
+            "gelus": 30 * (kind in ("gelu", "erf")),
+        }
         expected = moved(elements, 60, started, **{k: v for k, v in more.items() if v})
         check(one(kind, [(1, 3, 5)], [(1, 3, 5)]), 2, **expected)
 
@@ -281,7 +284,7 @@ def test_an_operation_without_its_attributes_is_an_error_in_one_line(graph: Grap
 
 
 def positions(size: int, kernel: int, stride: int, dilation: int) -> list[list[int]]:
-    """For each output position of a convolution without padding: the input positions it reads."""
+    """The input positions that each output position of a convolution without padding reads."""
     reach = (kernel - 1) * dilation
     return [[at + dilation * k for k in range(kernel)] for at in range(0, size - reach, stride)]
 
@@ -297,8 +300,8 @@ axis = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)).flatma
 def test_convolutions_against_a_loop(
     axes: list[tuple[int, int, int, int]], groups: int, inside: int, outside: int, batch: int
 ) -> None:
-    """Every product of a kernel weight with an input element, one by one; of a transposed convolution,
-    which is the gradient of one, the same products with input and output swapped."""
+    """The products of kernel weights with input elements, one by one; a transposed convolution, which is
+    the gradient of one, has the same products with input and output swapped."""
     reads = [positions(*a) for a in axes]
     taps = [
         (place, tap, group, channel)

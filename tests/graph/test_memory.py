@@ -59,9 +59,7 @@ def test_in_half_precision_tensors_and_weights_are_half() -> None:
 
 
 def test_autocast_keeps_weights_twice_and_products_in_half() -> None:
-    """What the wide convolution reads, writes and what waits: the shortcut is of a norm, in float32 as the
-    image; the results of the convolutions are halves.
-    """
+    """The image and the shortcut, a result of a norm, are in float32; results of convolutions in half."""
     memory = analyze(residual()).memory(1, Mode(AMP))
     assert memory.weights_bytes == (4 + 2) * PARAMETERS
     assert memory.activations_bytes == 4 * 128 + 4 * 128 + 2 * 128 + 2 * 384

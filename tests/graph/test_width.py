@@ -1,4 +1,4 @@
-"""How channels pass through single operations, on graphs written by hand."""
+"""Channels that pass through single operations, on graphs written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What networks ask of a device, step by step, against counts by hand."""
+"""Networks lowered to steps, against counts by hand."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_compiled_what_follows_a_convolution_is_one_step() -> None:
 
 @pytest.mark.parametrize(("mask", "keys", "tiles"), [(False, 50, 1), (True, 50, 1), (False, 70, 2)])
 def test_fused_attention_does_not_write_its_scores(mask: bool, keys: int, tiles: int) -> None:
-    """What is added to them is read. Positions fill tiles of 64; both products."""
+    """A mask is read. Positions fill tiles of 64; both products count."""
     work = work_of(attention(mask, keys), 3)
     moved = 3 * 4 * 2 * 32 * (50 + keys + keys + 50) + mask * 4 * 50 * keys
     assert named(work) == [(c.ATTENTION, moved)]
@@ -165,7 +165,7 @@ def test_fused_attention_does_not_write_its_scores(mask: bool, keys: int, tiles:
 def test_classes_of_convolutions_and_their_products(
     kind: str, inside: int, more: dict[str, Any], name: str
 ) -> None:
-    """Of 8 x 9 outputs; at three samples. A transposed one multiplies each input into a window."""
+    """8 x 9 outputs, three samples. A transposed one multiplies each input into a window."""
     outside = inside if kind == "depthwise_conv" else 10
     shapes = [(1, n, 8, 9) for n in (inside, outside)]
     given = conv(inside, outside, bias=True, **more)
@@ -243,7 +243,7 @@ def test_a_table_is_for_every_batch_size(mode: Mode) -> None:
 
 
 def test_a_training_step_has_two_more_products_for_each() -> None:
-    """Of the image nobody wants a gradient; the head's weights' sums over the batch."""
+    """The image has no gradient; those of the head's weights are sums over the batch."""
     mode = Mode(training=True)
     forward, step = work_of(convolutional(), 2), work_of(convolutional(), 2, mode)
     back = step.take(step.backward)
@@ -279,7 +279,7 @@ def test_the_backward_pass_by_hand() -> None:
 
 
 def test_the_gradients_of_a_convolution() -> None:
-    """Of what it read, where that is not the network's input; of its weights, a sum over the batch."""
+    """Gradients of its input, unless that is the network's, and of its weights, a sum over the batch."""
     b = GraphBuilder("two", "torch")
     x = b.add("conv", [b.input((1, 4, 7, 7))], (1, 8, 7, 7), **conv(4, 8))
     graph = b.build([b.add("conv", [x], (1, 6, 7, 7), **conv(8, 6, bias=True))])

@@ -24,7 +24,7 @@ def shapes(row: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _call(row: dict[str, Any], framework: str, names: dict[str, Any]) -> Any:
-    """What an expression is: a layer, or a function of the inputs."""
+    """The layer, or the function of the inputs, that an expression is."""
     text = row[framework]
     is_layer = not re.search(r"\b[xyz]\b", text)
     return eval(text if is_layer else f"lambda {', '.join(shapes(row))}: {text}", names)

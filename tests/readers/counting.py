@@ -1,4 +1,4 @@
-"""What the readers' tests ask of every graph and of every refusal, whatever the framework."""
+"""Checks of graphs and refusals, for the readers of all frameworks."""
 
 from __future__ import annotations
 

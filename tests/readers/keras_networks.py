@@ -21,7 +21,7 @@ ops = keras.ops
 
 
 def since(*version: int) -> pytest.MarkDecorator:
-    """Of what a later Keras brought than the oldest that pyproject.toml admits."""
+    """Skip a test of a layer that came with a later Keras than the oldest that pyproject.toml admits."""
     older = tuple(map(int, keras.__version__.split(".")[:2])) < version
     return pytest.mark.skipif(older, reason=f"came with Keras {version}")
 
@@ -45,7 +45,7 @@ def graph_of(
 
 
 def check_families(graph: Graph, batch_size: int = 3) -> None:
-    """Whatever the network: the kinds of a family add up to what the family counts."""
+    """Check that the counts of the kinds of a family add up to that of the family."""
     counts = count(graph).total(batch_size)._asdict()
     counts["elements"] = counts["acts"] + counts["inp"] + counts["traffic"]
     for family, names in MEMBERS.items():

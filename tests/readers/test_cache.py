@@ -137,7 +137,7 @@ def test_another_lolat_or_package_is_another_network(
 def test_settings_of_keras_are_part_of_a_network(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loaded: bool
 ) -> None:
-    """Of Keras where it is loaded, else of its file; what comes along is of the usual ones."""
+    """Settings of a loaded Keras, else of its file; bundled networks have the usual ones."""
     keras = pytest.importorskip("keras")
     first, other = cache.key("keras:VGG16"), cache.key("timm:a")
     assert shipped_graph("keras:VGG16") is not None

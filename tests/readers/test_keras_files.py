@@ -29,7 +29,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(path: Path | str, *parts: str) -> None:
-    """With weights or without."""
+    """Check that a file is refused with weights and without."""
     refused_to_read(path, *parts)
     for weights in (False, True):
         with pytest.raises(NetworkError) as caught:
@@ -138,7 +138,7 @@ class Random(layers.Dense):
     ],
 )
 def test_a_kernel_that_is_not_trainable_is_not_trained(of: Any) -> None:
-    """As Keras lists the network's trainable weights; normalizations and tables do not matter."""
+    """Keras' list of trainable weights has one less; normalizations and tables do not matter."""
 
     def network(layer: Any) -> Any:
         x = keras.Input((6,))

@@ -39,7 +39,7 @@ MAKERS = {name: make for name, (make, _) in NETWORKS.items()}
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the exporters tell on all channels."""
+    """Silence the exporters."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -134,7 +134,7 @@ def test_through_torch_export_it_counts_the_same(name: str) -> None:
 def test_what_the_file_has_is_what_counts(
     tmp_path: Path, name: str, export: Callable[..., str]
 ) -> None:
-    """Every transpose, product and softmax of the file, and no other."""
+    """The transposes, products and softmaxes of the file, and no others."""
     path = export(tmp_path, MAKERS[name](), image(name), keep=False)
     written = Counter(node.op_type for node in onnx.load(path).graph.node)
     found = Counter(kinds(lolat.read(path)))
@@ -218,7 +218,7 @@ def test_a_gru_counts_as_in_keras(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["mobilenet_v3", "unet", "vit"])
 def test_operations_count_what_onnx_tool_counts(tmp_path: Path, name: str) -> None:
-    """Each convolution and product: the same MACs, but for a bias, whose addition is one for onnx-tool."""
+    """MACs of the convolutions and products; onnx-tool counts the addition of a bias, too."""
     tool = pytest.importorskip("onnx_tool")
     path = traced(tmp_path, MAKERS[name](), image(name), keep=False)
     ours = lolat.read(path)

@@ -114,7 +114,7 @@ def test_a_branch_that_is_known_is_taken(tmp_path: Path, taken: bool, kind: str)
 
 
 def test_products_that_cannot_be_counted_are_refused(tmp_path: Path) -> None:
-    """In a branch that depends on data; of an operator that nobody knows, though its shapes are told."""
+    """Products in a branch that depends on data, and in an unknown operator whose shapes are told."""
     nodes = [
         node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m z", "c"),
         node("If", "c", "y", name="which", **BOTH),

@@ -134,13 +134,13 @@ data = [{"x": np.ones([int(n) for n in size.split("x")], dtype)}]
 reader = type("Data", (q.CalibrationDataReader,), {"get_next": lambda _: data and data.pop()})
 q.quantize_static(given, path, reader(), quant_format=q.QuantFormat[form])
 """
-"""In a process of its own: ONNX Runtime opens no session here that shares no threads, once one has."""
+"""A process of its own: ONNX Runtime opens no session with threads of its own once one shares them."""
 
 
 @pytest.mark.parametrize("form", ["dynamic", "QDQ", "QOperator"])
 @pytest.mark.parametrize("made", [IMAGES, WORDS], ids=["images", "words"])
 def test_a_quantized_network(tmp_path: Path, made: Any, form: str) -> None:
-    """What ONNX Runtime quantizes counts as before, is timed as before, and is outside what was timed."""
+    """A network that ONNX Runtime quantizes keeps its counts and time, outside the measured range."""
     pytest.importorskip("onnxruntime")
     ours, path = graph_of(tmp_path, made), str(tmp_path / "quantized.onnx")
     example = ("2x3x8x8", "float32") if made is IMAGES else ("2x9", "int64")

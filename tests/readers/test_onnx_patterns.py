@@ -1,4 +1,4 @@
-"""What exporters take apart is put together again; what only looks like it is left alone."""
+"""Operations that exporters take apart are put together again; those that only look like it are not."""
 
 from __future__ import annotations
 

@@ -13,11 +13,7 @@ import lolat
 from lolat.errors import NetworkError
 from lolat.graph.counts import count
 from lolat.readers.torch.named import without_weights
-from tests.readers.torch_networks import Does, counted, graph_of, kinds, total, unet, vit
-
-
-def does(forward: Any, size: Any, **parts: Any) -> Any:
-    return graph_of(Does(forward, **parts), size)
+from tests.readers.torch_networks import Does, counted, does, graph_of, kinds, total, unet, vit
 
 
 def conv(inside: int = 3, outside: int = 8) -> nn.Module:
@@ -185,7 +181,7 @@ def test_several_inputs() -> None:
 
 
 def test_inputs_that_come_with_a_network_get_the_size_that_is_given() -> None:
-    """By hand: a convolution of 3x3 without padding, 27 MACs for each output."""
+    """A convolution of 3x3 without padding, by hand: 27 MACs for each output."""
     conv, text = nn.Conv2d(3, 1, 3), nn.Embedding(9, 4)
     image, tokens = torch.zeros(2, 3, 8, 8), torch.zeros(2, 5, dtype=torch.int64)
     for inputs in (image, (image,), {"input": image}):
@@ -350,7 +346,7 @@ def test_weights_made_of_others_are_weights_and_functions_of_autograd_are_follow
 
 
 def test_weights_that_the_network_computes_are_computed() -> None:
-    """Where parameters usually stand: what made them must not get lost."""
+    """Their operations must not get lost."""
 
     def forward(m: Any, x: Any) -> Any:
         kernel = m.make(x.mean((0, 2, 3)).unsqueeze(0)).view(3, 3, 1, 1)
@@ -368,7 +364,7 @@ def test_weights_that_the_network_computes_are_computed() -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("bounds", [(-2.0, 2.0), (1.0, 2.0)])
 def test_weights_drawn_until_they_fit_are_not_waited_for(bounds: tuple[float, float]) -> None:
-    """What lies in memory is 1e9 here; the second bounds are PyTorch's other way of drawing."""
+    """Memory is filled with 1e9; the second bounds are PyTorch's other way of drawing."""
 
     def make() -> nn.Module:
         layer = nn.Linear(128, 64)

@@ -42,7 +42,7 @@ def counted(graph: Graph, name: str) -> list[int]:
 
 
 def analysis(model: Any, inputs: Any, of: str = "FlopCountAnalysis") -> Any:
-    """What fvcore counts, such as MACs."""
+    """An analysis of fvcore, such as its MACs."""
     pytest.importorskip("fvcore")
     from fvcore import nn
 
@@ -86,13 +86,13 @@ def test_convolutions_linear_layers_and_products(make: Callable[[], Any], size: 
 
 
 SEED, DRAWN, LARGEST = 15, 3, 12e6
-"""Of the networks below: their draw, how many, and the parameters of the largest."""
+"""The draw of the networks below, their number, and the parameters of the largest."""
 NOT_IN_FVCORE = {
     "aten::_convolution_mode": 'a convolution with padding="same" (ConvMixer)',
     "aten::lstm": "an LSTM (Sequencer)",
     "aten::scaled_dot_product_attention": "attention as one operation (most transformers)",
 }
-"""What multiplies and fvcore counts as nothing: a network that has it is compared with PyTorch alone."""
+"""Products that fvcore does not count; a network that has them is compared with PyTorch alone."""
 
 
 @pytest.fixture(scope="module")

@@ -163,7 +163,7 @@ class TestTransformers:
         assert read(f"transformers:{tmp_path}").operations == graph.operations  # the folder
 
     def test_experts_by_hand(self, tmp_path: Path) -> None:
-        """Of each token two of four experts with three products, two layers; and what Llama has besides."""
+        """Two of four experts for each token, with three products, in two layers; the rest as in Llama."""
         small, llama = (read(config(tmp_path, of), 16) for of in (MIXTRAL, LLAMA))
         experts, dense = 16 * (2 * 3 * 64 * 96 + 64 * 4), 16 * 3 * 64 * 96
         counts = [count(graph).total(1) for graph in (small, llama)]
@@ -218,7 +218,7 @@ class TestTimm:
         ("tag", "gmacs"), [("fb_in22k_ft_in1k_384", 45.21), ("fb_in22k", 15.38), ("fb_in1k", 15.38)]
     )
     def test_a_tag_is_its_size_and_its_classes(self, tag: str, gmacs: float) -> None:
-        """As timm makes it, and as its results have the multiply-accumulates."""
+        """timm's own configuration, and the multiply-accumulates of its results."""
         timm, name = importlib.import_module("timm"), f"convnext_base.{tag}"
         graph, known = read(f"timm:{name}"), timm.get_pretrained_cfg(name)
         assert graph.shapes([*graph.inputs, *graph.outputs]) == [

@@ -9,16 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.readers import read
 from tests.readers.counting import check, six
-from tests.readers.torch_networks import Does, graph_of, kinds, total
-
-
-def does(forward: Any, size: Any, **parts: Any) -> Graph:
-    """The graph of a function of (module, input) with parts of the module."""
-    return graph_of(Does(forward, **parts), size)
+from tests.readers.torch_networks import Does, does, graph_of, kinds, total
 
 
 def test_a_convolution_of_groups_and_how_one_is_padded() -> None:
@@ -43,7 +37,7 @@ PACKED = "dense transpose slice slice slice transpose transpose transpose"
 """The three projections as one dense layer, then each in front of the heads."""
 FUSED = "attention transpose dense"
 EAGER = "multiply transpose matmul softmax matmul transpose dense"
-"""As PyTorch runs it where the weights of attention are asked for."""
+"""PyTorch's operations if the weights of attention are asked for."""
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -159,7 +153,7 @@ def test_attention_with_its_steps_in_front_has_as_many_products() -> None:
 
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_a_batch_that_is_taken_as_steps_is_said(batch_first: bool) -> None:
-    """Where no other axis is the batch: an image's rows, a sequence without a batch."""
+    """No other axis is the batch: an image's rows, a sequence without a batch."""
     layer, conv = nn.LSTM(3, 4, batch_first=batch_first), nn.Conv2d(2, 3, 1)
     rows = does(lambda m, x: m.layer(m.conv(x).flatten(2).mT)[0], (2, 4, 4), layer=layer, conv=conv)
     flat = graph_of(layer, (), torch.zeros(2, 3))
@@ -187,7 +181,7 @@ def test_an_embedding() -> None:
 
 
 def test_where_the_channels_are_moved_nothing_is() -> None:
-    """As a network is written channels last; other transpositions count."""
+    """A transposition that only moves the channels is a view; others count."""
     stem = nn.Conv2d(3, 8, 2, 2)
     tokens = does(lambda m, x: m.stem(x).flatten(2).transpose(1, 2), (3, 8, 8), stem=stem)
     assert kinds(tokens) == ["conv"]

@@ -158,7 +158,7 @@ FIRST, AGAIN = "2 of its 4 parameters are frozen", "activations are computed aga
      ("grad_checkpointing", AGAIN), ("use_checkpoint", AGAIN)],
 )  # fmt: skip
 def test_what_is_partly_trained_is_predicted_and_not_trained(change: str, said: str) -> None:
-    """Without a table of positions, which nobody counts; a file of the network says it too."""
+    """A table of positions does not count; a file of the network keeps the reasons."""
     model, graph = lolat.load("v100-fp32"), lolat.read(_changed(change), 6)
     whole = lolat.read(_changed(""), 6)
     assert model.predict(graph, 4).latency_ms == model.predict(whole, 4).latency_ms

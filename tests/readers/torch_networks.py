@@ -43,6 +43,11 @@ class Does(nn.Module):
         return self.function(self, *args, **kwargs)
 
 
+def does(forward: Any, size: Any, **parts: Any) -> Graph:
+    """The graph of a function of (module, input) with parts of the module."""
+    return graph_of(Does(forward, **parts), size)
+
+
 # ---- ResNet ------------------------------------------------------------------------------------------
 
 
