@@ -421,11 +421,14 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
     )
     single = graph.tensors[operation.outputs[0]].elements()
     work = Sizes(operation.kind, operation.attributes, ins, outs, single)
+    lacking = set(kind_of(operation.kind).requires.split()).difference(operation.attributes)
     try:
+        if lacking:
+            raise ValueError(", ".join(sorted(lacking)))
         counts = FORMULAS.get(operation.kind, _traffic)(work)
         if min(counts) < 0 or (operation.kind not in VIEWS and 0 in outs):
             raise ValueError("sizes from 1")
-    except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (IndexError, TypeError, ValueError, ZeroDivisionError) as error:
         raise InputError(
             f"operation {operation.full_name!r} cannot be counted as {operation.kind}: it lacks {error}",
             code="network",

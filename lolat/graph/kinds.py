@@ -20,7 +20,7 @@ class Kind(NamedTuple):
     backward pass of such a step reads and writes, relative to the forward pass. `autocast`: HALF or FLOAT32
     if PyTorch's autocast computes in it (torch.amp), else "" for the widest type of the inputs.
     `like_memory`: elements are read and written once: where one such kind was measured, all were.
-    `vectors`: parameters of a channel of a normalization.
+    `vectors`: parameters of a channel of a normalization. `requires`: attributes that its formula reads.
     """
 
     group: str
@@ -31,6 +31,7 @@ class Kind(NamedTuple):
     autocast: str = ""
     like_memory: bool = False
     vectors: int = 0
+    requires: str = ""
 
 
 _product = partial(Kind, elements="dense_elements", ops="dense_ops", autocast=HALF)
@@ -38,14 +39,18 @@ _clip = partial(Kind, "clip", "clip_elements", "curve_ops")
 _curve = partial(Kind, elements="curve_elements", ops="curve_ops")
 _exponential = partial(_curve, "exponential", backward=1.5)
 _norm = partial(Kind, "normalization", "layer_norm_elements", "norm_ops", work="norm", backward=2.0)
+_pool = partial(Kind, "pool", "pool_elements", "pool_ops", "pools", like_memory=True)
 
 OTHER = Kind("other")
 """A kind that the table does not have: it is counted as memory traffic."""
 _TABLE = {
-    Kind("convolution", "", "", autocast=HALF): """
-        conv grouped_conv depthwise_conv transposed_conv""",
-    _product("product"): "dense matmul attention",
-    _product("recurrent"): "lstm gru simple_rnn",
+    Kind(
+        "convolution", "", "", autocast=HALF, requires="kernel in_channels out_channels groups bias"
+    ): "conv grouped_conv depthwise_conv transposed_conv",
+    _product("product", requires="in_features out_features bias"): "dense",
+    _product("product", requires="contracted"): "matmul",
+    _product("product", requires="queries keys head_size value_size"): "attention",
+    _product("recurrent", requires="in_features units timesteps bias"): "lstm gru simple_rnn",
     Kind("embedding"): "embedding",
     _clip(like_memory=True): """
         relu relu6 leaky_relu prelu softsign glu squareplus hard_tanh threshold clip round sign cast bitwise
@@ -71,8 +76,8 @@ _TABLE = {
     _norm(autocast=FLOAT32, like_memory=True): "unit_norm",
     # in float32 by PyTorch's documentation, in half as timm runs them, and those times are what is known
     _norm(work="group_norm", vectors=2): "group_norm instance_norm",
-    Kind("pool", "pool_elements", "pool_ops", "pools", like_memory=True): """
-        max_pool average_pool global_average_pool global_max_pool adaptive_pool""",
+    _pool(requires="kernel"): "max_pool average_pool",
+    _pool(): "global_average_pool global_max_pool adaptive_pool",
     # whole tensors, in another order or size
     Kind("move", work="moves", like_memory=True): "pad transpose repeat",
     Kind("move", work="sums", like_memory=True): "reduce",
