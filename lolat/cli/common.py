@@ -1,4 +1,4 @@
-"""How a command runs and ends, and the arguments and options that several commands share."""
+"""Run a command, and the arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Command(click.Command):
 
 
 def command(*examples: str, answers: Mapping[str, str] | None = None) -> Any:
-    """As `click.command`, with examples that its help shows; `answers`: see Command."""
+    """Make a function a command; its help shows the examples. `answers`: see Command."""
     shown = "\n".join(f"  {example}" for example in examples)
 
     def decorate(function: Callable[..., Any]) -> Command:
@@ -189,7 +189,7 @@ def command(*examples: str, answers: Mapping[str, str] | None = None) -> Any:
 
 
 def option(*names: str, **about: Any) -> Any:
-    """As `click.option`; to be used as it is, or called with what is changed and `more` words of help."""
+    """Make an option; it is used as it is, or called with changes and `more` words of help."""
 
     def decorate(target: Any = None, /, more: str = "", **changed: Any) -> Any:
         words = " ".join(filter(None, [about.get("help"), more]))

@@ -58,14 +58,14 @@ def cost(
     batch_size: tuple[int | str, ...],
     prices_file: str | None, replicas: tuple[int, ...] | None, as_json: bool, **question: Any,
 ) -> None:  # fmt: skip
-    """How long training NETWORK takes on the device of MODEL or several of them, its memory and dollars.
+    """Predict how long training NETWORK takes on one device or several, its memory and dollars.
 
-    By what MODEL knows best: timed epochs, what `lolat learn --mode training` measured, or else an estimate
-    from its latencies of inference, which says so. With --price-per-hour K devices cost K times as much;
-    from a price list they are an instance with as many where there is one, else several. Without MODEL, and
-    with --on, devices are compared, each in the precision in which it is fastest.
+    MODEL answers by the best that it has: timed epochs, measurements of `lolat learn --mode training`, or
+    an estimate from its latencies of inference, which says so. With --price-per-hour K devices cost K times
+    as much. From a price list they are an instance with as many if there is one, else several. Without
+    MODEL, and with --on, devices are compared, each in the precision in which it is fastest.
 
-    Exit code 3 where an iteration does not fit into the device's memory.
+    Exit code 3 if an iteration does not fit into the device's memory.
     """
     from lolat.report.cost import cost_lines
     from lolat.training.cost import no_room
@@ -141,7 +141,7 @@ def within(limits: Limits, options: Iterable[TrainingPrediction]) -> None:
 def faster_lines(
     model: Model, answer: Cost, network: str, batch_size: int | str, question: dict[str, Any]
 ) -> Iterator[str]:
-    """That mixed precision is faster, where the device has it and nobody asked."""
+    """A hint if mixed precision is faster, on a device that has it."""
     with contextlib.suppress(LolatError):
         other = model.run_as("amp").cost(network, batch_size, **question)
         mine, its = (c.options[0].iteration_ms / c.batch_size for c in (answer, other))
@@ -158,7 +158,7 @@ def faster_lines(
 )
 @common.json_option
 def prices(prices_file: str | None, accelerator: str | None, as_json: bool) -> None:
-    """What instances cost an hour: from FILE, or else from a small built-in table."""
+    """List what instances cost an hour, from FILE or a small built-in table."""
     from lolat.hardware.prices import Prices, offers_of, read_prices
     from lolat.report.cost import price_lines
 

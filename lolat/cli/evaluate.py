@@ -91,7 +91,7 @@ def evaluate(
 
 
 MOST_ROWS, LISTED = 20, 10
-"""Of more networks than MOST_ROWS so many are listed."""
+"""The number of networks that are listed if there are more than MOST_ROWS."""
 
 
 def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def llm(
     model: str, config: str, prices_file: str | None, as_json: bool, **question: object
 ) -> None:
-    """How fast the language model of CONFIG is served on GPUs as that of MODEL, and what a million tokens
+    """Predict how fast GPUs like MODEL's serve the language model of CONFIG, and what a million tokens
     cost: time to the first token, time per output token, memory, and what would help.
 
     CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a

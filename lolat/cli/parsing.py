@@ -1,4 +1,4 @@
-"""How a command line is read: a group that imports a command when it is used, lists with commas."""
+"""Read a command line: a group that imports a command when it is used, lists with commas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from lolat.cli.progress import QUIET
 
 COMMAND = "lolat.command"
-"""In the `meta` of a call's context: the command that runs, the innermost one."""
+"""The key of the innermost running command in the `meta` of a call's context."""
 QUIET_NAMES = ("-q", "--quiet")
 
 

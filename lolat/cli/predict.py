@@ -222,7 +222,7 @@ def explain(
     model: str, network: str, batch_size: int, input_size: tuple[int, ...],
     precision: str | None, launch: str | None, as_json: bool, block: str | None,
 ) -> None:  # fmt: skip
-    """Which milliseconds of NETWORK come from what, and what a change would save.
+    """Explain where the milliseconds of NETWORK go, and what a change would save.
 
     Exit code 3 if it does not fit into the device's memory.
     """

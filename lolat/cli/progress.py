@@ -1,4 +1,4 @@
-"""What a command says on stderr while it works: remarks, and how far it is."""
+"""Messages on stderr while a command works: remarks and progress."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lolat.io.progress import Progress, late
 from lolat.units import plain
 
 QUIET = "lolat.quiet"
-"""In the `meta` of a call's context: true with --quiet."""
+"""The key in the `meta` of a call's context that is true with --quiet."""
 EVERY_S = 10.0
 """Seconds between two lines of a run that is not on a terminal."""
 
 
 def is_quiet() -> bool:
-    """Whether the call has --quiet."""
+    """Return whether the call has --quiet."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(QUIET))
 
@@ -52,7 +52,7 @@ def announced(command: str) -> Iterator[None]:
 
 
 class Show(Progress):
-    """How far a run is, on stderr: a bar on a terminal, elsewhere a line now and then."""
+    """Show progress on stderr: a bar on a terminal, elsewhere a line now and then."""
 
     def __init__(self, takes: str = "") -> None:
         """`takes`: how long the run will be, said before the first stage."""
@@ -103,7 +103,7 @@ class Show(Progress):
 
 
 def progress(takes: str = "") -> Show:
-    """How far a run is; `takes`: how long, of one that takes more than a minute."""
+    """Show the progress of a run; `takes`: how long it will take, if more than a minute."""
     return Show(takes)
 
 

@@ -20,7 +20,7 @@ from lolat.cli import common
 @common.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")
 @common.json_option
 def show(model: str, formula: bool, as_json: bool) -> None:
-    """What MODEL knows of its device: how far off it is, where the time goes, what was measured.
+    """Show what MODEL knows of its device: its errors, where the time goes, what was measured.
 
     With --formula how it computes a time: families of work with a rate each, and below how far each kind of
     work is from that. --json has both.

@@ -16,7 +16,7 @@ from lolat.units import byte_size, digits, dollars, duration, milliseconds, perc
 
 
 def cost_lines(cost: Cost) -> Iterator[str]:
-    """The answer of `lolat cost`: its lines, its table, and the best of its rows."""
+    """The lines of `lolat cost`, with its table and the best of its rows."""
     before, table, after = cost_parts(cost)
     yield from before
     if table.rows:
@@ -69,13 +69,13 @@ NO_SAMPLES = "Give --samples N for epochs, and with a price their cost."
 
 
 def no_price_words(devices: Sequence[str], cost: Cost) -> str:
-    """That the price list which was asked has none of some devices."""
+    """The remark that the price list has no price of some devices."""
     found = f"No price of {', '.join(devices)} in {plain(cost.price_list or '')}"
     return f"{found}: give another list (--prices), or --price-per-hour."
 
 
 def fit_words(cost: Cost) -> str:
-    """Whether an iteration fits into a device's memory."""
+    """A clause on whether an iteration fits into a device's memory."""
     if cost.available_bytes is None:
         return "estimated; that of the device is not known (--memory-gib)"
     fits = "fits" if cost.memory_bytes <= cost.available_bytes else "does not fit"
@@ -165,7 +165,7 @@ SURE = ("yes", "likely", "unlikely", "NO")
 
 
 def _keeps(option: TrainingPrediction, limits: Limits) -> str:
-    """Whether an option keeps the limits, the less sure of both, as `within_limit`; "" without any."""
+    """The less sure of both limits' `within_limit` for an option; "" without limits."""
     words = []
     if limits.max_hours is not None and option.total_s is not None:
         words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
@@ -312,7 +312,7 @@ def _ranked(listed: Listed, name: str) -> dict[str, tuple[float, tuple[float, fl
 
 
 def _launches(costs: Costs) -> list[str]:
-    """How the compared devices launch their operations."""
+    """The launch modes of the compared devices."""
     return sorted({c.launch for c in costs.answers if c.launch})
 
 

@@ -114,7 +114,7 @@ def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def device_lines(model: Device) -> Iterator[str]:
-    """How far off a model is, and where the time goes on its device."""
+    """The lines on a model's errors, and on where the time goes on its device."""
     if model.predictors:
         yield from _titled("how far off, each left out of the fit", _errors(model))
         yield from _titled("where the time of its networks goes", _where_time_goes(model))
@@ -176,7 +176,7 @@ def _where_time_goes(model: Device) -> Iterator[str]:
 
 
 def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """What a model file knows of training, timed epochs and search spaces, and how good it is."""
+    """The lines on training, timed epochs and search spaces of a model file, with their errors."""
     if part := document.get("training"):
         blocks = {p["name"] for p in part["points"]}
         line = (

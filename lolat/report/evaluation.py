@@ -58,7 +58,7 @@ def times_as_long(ratio: float) -> str:
 
 
 def verdict(result: Evaluation) -> str:
-    """How good the model is here, what limits it, and what to do."""
+    """A verdict on the model here: its errors, their cause, the remedy."""
     error = percent(result.median_error)
     if result.cause is None:
         return f"This model is good here: half of these networks are within {error}."
@@ -112,7 +112,7 @@ def _figure(value: float | None) -> str:
 
 
 def doctor_lines(model: Device, model_name: str, result: Diagnosis) -> Iterator[str]:
-    """What `doctor` prints: the model, its networks then and now, the verdict, what to do."""
+    """The lines of `lolat doctor`: the model, its networks then and now, the verdict, the remedy."""
     yield headline(model)
     if result.networks:
         rows = [
@@ -156,7 +156,7 @@ def _answer(result: Diagnosis) -> Iterator[str]:
 
 
 def _advice(result: Diagnosis, model: str, learn: str) -> Iterator[str]:
-    """What to do, by verdict."""
+    """The remedy for a verdict."""
     if result.verdict == "ok":
         yield f"Next: lolat evaluate {model}"
     elif result.verdict == "unsettled":

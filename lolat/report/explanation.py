@@ -1,4 +1,4 @@
-"""Where the time goes, in a terminal: a line per term in its own units, and what a change would save."""
+"""Explanations in a terminal: a line per term in its own units, and what a change would save."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_COUNTS = 6
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """Where the time of a network or of a block goes, what it is made of, what would change it."""
+    """The lines of `lolat explain`: the terms of a network or a block, its parts, and changes."""
     prediction = explanation.prediction
     yield from room_lines(prediction)
     yield prediction.title
@@ -138,7 +138,7 @@ def indented(lines: Iterable[str]) -> Iterator[str]:
 
 
 def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
-    """What `lolat budget` answers."""
+    """The lines of `lolat budget`."""
     best, further, now = answer.best, answer.next, answer.now
     budget = f"{answer.budget_ms:g} ms"
     yield (

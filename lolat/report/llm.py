@@ -128,7 +128,7 @@ def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
 
 
 def _columns(answer: ServingAnswer) -> list[Column]:
-    """What is told of a configuration; of each limit whether the interval keeps it, see `within_limit`.
+    """The columns of a configuration, with `within_limit` for each limit.
 
     A configuration whose weights do not fit has no times.
     """
@@ -180,7 +180,7 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
 
 
 def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:
-    """What the dollars of rows of one device are for, and what is rented for them."""
+    """A sentence on the dollars of one device's rows, and on what is rented for them."""
     machines = {row.gpus_words: plain(row.rented) for row in rows if row.rented}
     if prices is None:
         return f"No price of {plain(device)} is known: give --price-per-hour or --prices."

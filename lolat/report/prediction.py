@@ -63,7 +63,7 @@ def head_lines(prediction: Prediction) -> tuple[str, str]:
 
 
 def room_lines(prediction: Prediction) -> Iterator[str]:
-    """That the network does not fit into the device's memory, where that is so."""
+    """A line if the network does not fit into the device's memory."""
     if prediction.fits is False:
         assert prediction.available_bytes is not None
         yield no_room_words(
@@ -183,7 +183,7 @@ def table_of_predictions(
 
 
 def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
-    """Whether a prediction keeps a limit, and fits; see `within_limit`."""
+    """`within_limit` for a prediction; "NO" if it does not fit."""
     if prediction.fits is False:
         return "NO"
     return within_limit(prediction.latency_ms, prediction.interval_ms, max_ms, sure)
@@ -192,7 +192,8 @@ def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
 def within_limit(
     time: float, interval: tuple[float, float] | None, limit: float, sure: bool = False
 ) -> str:
-    """Whether a time keeps a limit: its whole interval ("yes"), itself ("likely"), or not; all of one unit.
+    """The word for a limit: "yes" if the whole interval keeps it, "likely" if the time does, else
+    "unlikely" or "NO". Times and limit have one unit.
 
     `sure`: only the whole interval counts.
     """
@@ -211,7 +212,7 @@ Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
 
 
 def apart_words(best: str, ranked: Ranked) -> str:
-    """That names cannot be told apart from the best of a ranking, as a predicate.
+    """A predicate: the names that cannot be told apart from the best of a ranking.
 
     "" for none. They are those whose value lies in the interval of the best, or the value of the best in
     theirs.
@@ -236,8 +237,9 @@ def also_apart(best: str, ranked: Ranked) -> str:
 
 
 def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
-    """Of each network and batch size on several devices with a price the cheapest that keeps the limit; of
-    each network alone where every device has a batch size of its own.
+    """Sentences on the cheapest device that keeps the limit, for each network and batch size.
+
+    If every device has a batch size of its own, they are for each network alone.
     """
     groups: dict[tuple[str, int | None], dict[str, tuple[float, tuple[float, float] | None]]] = {}
     own = len({p.batch_size for p in predictions}) > 1 and set(
@@ -278,7 +280,7 @@ def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, 
 
 
 def _width(prediction: Prediction) -> float:
-    """How wide the interval is, as a factor; more where it is not known."""
+    """The width of the interval, as a factor; more if it is not known."""
     low, high = prediction.interval_ms or (1e-9, 1.0)
     return high / max(low, 1e-9)
 

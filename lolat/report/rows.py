@@ -63,7 +63,7 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
 
 
 def bottleneck_sentence(prediction: Prediction) -> str:
-    """Which blocks take most of the time, and why."""
+    """A sentence on the blocks that take most of the time, and why."""
     blocks = [b for b in prediction.blocks if b.name != CALL]
     if not blocks:
         return "There is nothing to compute."
@@ -129,7 +129,7 @@ _DIMENSIONS = re.compile(r"(?:conv|pool|ling|ding|norm|pout)[123]d$")
 
 
 def modules(prediction: Prediction) -> list[tuple[str, ...]]:
-    """For each block, the modules that it is in, the outermost first, and the block itself last.
+    """The modules that each block is in, the outermost first, and the block itself last.
 
     Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.
     """

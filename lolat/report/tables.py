@@ -24,7 +24,7 @@ LEAST_WIDTH = 12
 
 
 def screen_width() -> int:
-    """How many characters a line of stdout has."""
+    """The number of characters in a line of stdout."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 

@@ -30,7 +30,7 @@ from lolat.web.devices import Device
 from lolat.web.form import MODE, Form
 
 Card = dict[str, Any]
-"""Of one device: "device", "title" in large letters, "command", and what its tab shows of it."""
+"""The answer of one device: "device", "title" in large letters, "command", and what its tab shows."""
 AtSize = Callable[[int], Graph]
 """Reads the network again at another resolution."""
 
@@ -229,9 +229,10 @@ Compared = tuple[int, float, list[tuple[int, Card, Prediction]], str]
 
 
 def compared(cards: list[Card]) -> list[Compared]:
-    """Of each batch size the longest time of all intervals; (number, card, prediction) of each device, the
-    fastest first, and last what does not fit; what cannot be told apart from the fastest. Nothing where
-    there is nothing to compare.
+    """A comparison of the devices at each batch size; none for a single answer.
+
+    It has the batch size, the longest time of all intervals, (number, card, prediction) of each device, the
+    fastest first and what does not fit last, and what cannot be told apart from the fastest.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
@@ -254,7 +255,7 @@ def compared(cards: list[Card]) -> list[Compared]:
 
 
 def blocks(cards: list[Card]) -> dict[str, Any]:
-    """Where the first batch's time goes: a row for each block, with (ms, share) on each device."""
+    """The blocks of the first batch: a row for each, with (ms, share) on each device."""
     of_devices = [c["predictions"][0] for c in cards]
     columns = [rows(p) for p in of_devices]
     lines = []

@@ -26,11 +26,11 @@ class Device:
 
     @property
     def name(self) -> str:
-        """What the device is called."""
+        """The device's name."""
         return plain(self.model.device)
 
     def answers(self, view: str) -> bool:
-        """Whether it is offered on a tab: one that knows language models alone on no other, one of single
+        """Return whether a tab offers it: one that knows language models alone on no other, one of single
         layers on none.
         """
         known = answers_for(self.model.document)

@@ -125,7 +125,7 @@ VARY_WORDS = {
 
 @dataclass(frozen=True)
 class Subject:
-    """What a tab asks about; the first of `fields` holds its name, or that of a file that was sent.
+    """The subject of a tab's question; the first of `fields` holds its name, or that of a sent file.
 
     `names`: the known ones; `endings`, `most_bytes`: of files; `hint`: what is done with a file;
     `command`: for a larger one.
@@ -219,7 +219,7 @@ MODE = (
     field("launch", "Launch", "", "of a GPU's operations: one by one, compiled, or from a CUDA graph",
           words=_or("as measured", PARAMETERS["launch"].choices)),
 )  # fmt: skip
-"""How a device runs the network."""
+"""The fields of how a device runs the network."""
 TABS = {
     "latency": Tab("Latency", (
         field("batch_size", "Batch sizes", "1", "samples at once; several with commas: 1,8,32", 8),
@@ -263,7 +263,7 @@ TABS = {
         field("price_per_hour", "US$ an hour of one GPU", "", "empty: of the price list"),
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
-"""By view."""
+"""Each tab by its view."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
 """Shipped models that are ticked where none is and none was named or learned here: a CPU and a GPU, and one
 that serves language models.
@@ -304,7 +304,7 @@ class Form:
         self.kept += [(n, self.typed[n]) for n in names if n in self.typed]
 
     def text(self, name: str) -> str:
-        """What a field holds, or what it holds at first."""
+        """The text of a field, as typed or as it is at first."""
         return self.typed.get(name, self.fields[name].default).strip()
 
     def question(self) -> dict[str, Any] | None:
@@ -358,7 +358,7 @@ class Form:
         return "/?" + urlencode(pairs, safe=",:@")
 
     def tabs(self) -> dict[str, tuple[str, str]]:
-        """Of each view its title and its address, with the same devices, and what is typed in fields that
+        """The title and the address of each view, with the same devices, and what is typed in fields that
         it has too, as far as they take it.
         """
         known = {key: self.devices[key] for key in self.ticked} | self.elsewhere

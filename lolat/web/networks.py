@@ -179,7 +179,7 @@ class Decoders:
         return self._sent[spec]
 
     def put(self, file: BinaryIO, name: str) -> str:
-        """As `Networks.put`, of a configuration. InputError where it is none."""
+        """Keep a configuration that a client sent; returns its CONFIG. InputError if it is none."""
         name, content, spec = _received(file, name)
         with _written(content, name) as path:
             decoder = read_decoder(path)

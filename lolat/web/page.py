@@ -21,7 +21,7 @@ from lolat.web.networks import UPLOAD, Decoders, Networks
 
 WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, percent, plain,
          shapes_text, mode_words]  # fmt: skip
-"""What the templates say numbers with."""
+"""The filters with which the templates write numbers."""
 
 Query = Iterable[tuple[str, str]]
 """(name, text) of what is typed."""
@@ -42,7 +42,7 @@ class Pages:
         self._environment.filters |= {word.__name__: word for word in WORDS}
 
     def form(self, query: Query) -> Form:
-        """What is typed. InputError where a folder of models cannot be read."""
+        """The form as it was typed. InputError if a folder of models cannot be read."""
         return Form(query, devices(self.named))
 
     def page(self, query: Query, upload_error: str = "") -> str:

@@ -57,7 +57,7 @@ FAILED = "LoLat could not answer; the terminal of `lolat serve` says why\n"
 
 
 def _asked_elsewhere(request: Request) -> bool:
-    """Whether another site's page has the browser ask a question."""
+    """Return whether another site's page has the browser ask a question."""
     return bool(request.url.query) and request.headers.get("sec-fetch-site", "") not in OWN
 
 

@@ -75,7 +75,7 @@ def bar(parts: Mapping[str, float], longest: float) -> str:
 
 
 def numbers(prediction: Prediction, depth: int | None) -> list[dict[str, Any]]:
-    """Of each row the texts of its cells, its bar, and the numbers that it is sorted by."""
+    """The texts of each row's cells, its bar, and the numbers that it is sorted by."""
     table = rows(prediction, depth)
     longest = max((row.latency_ms for row in table), default=0.0) or 1.0
     marked = {block.name for block in bottlenecks(prediction)}
@@ -97,7 +97,7 @@ def numbers(prediction: Prediction, depth: int | None) -> list[dict[str, Any]]:
 COLUMNS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "bars left"),
            ("time", "ms", "time"), ("", "share", "share"), ("macs", "MACs", "macs"),
            ("", "most of it is", "most left"))  # fmt: skip
-"""By which number each is sorted ("": not at all), its head, its CSS classes."""
+"""The number that each column is sorted by ("": none), its head, its CSS classes."""
 SORTED_BY = {"order": "network order", "name": "name", "time": "ms", "macs": "MACs"}
 
 

@@ -26,7 +26,7 @@ COLORS = {group: key for key, group in FAMILIES.items()}
 
 
 def words_of(color: str) -> str:
-    """What a color stands for."""
+    """The meaning of a color."""
     return TERMS[FAMILIES[color]]
 
 
@@ -170,7 +170,7 @@ def _saved(caption: str, explanation: Explanation, of_block: bool) -> str:
 
 
 def changes(answer: Prediction) -> str:
-    """What changes of the whole network would save."""
+    """The savings of changes of the whole network."""
     query, size = answer.query, answer.batch_size
     explanation = explain(query.model, query.graph, size, answer.predictor, query.at_size)
     caption = f"Each change counted anew and predicted, at batch size {size}"
