@@ -4,8 +4,8 @@
 
 config.json is a model's, as Hugging Face has it. step_ms: one decode step of `batch` sequences, each with
 `context` tokens in its cache, the new one included. prefill_ms: one sequence of `context` tokens. Both in
-bfloat16, with a static cache, in a CUDA graph. Compare them with `lolat llm`. Rows that do not fit in memory
-are left out. --layers N times the first N layers and no layers, and scales the difference up to all layers.
+bfloat16, with a static cache, in a CUDA graph. Compare them with `lolat llm`. Rows that do not fit in
+memory are left out. --layers N times the first N layers and no layers, and scales the difference up.
 """
 
 from __future__ import annotations

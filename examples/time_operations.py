@@ -2,9 +2,9 @@
 
     python examples/time_operations.py kernels.csv [--minutes 5] [--name mygpu]
 
-Writes kernels.csv and, beside it, kernels-device.csv with the GPU's data sheet; prints the call of `lolat fit`.
-Needs PyTorch 2.6 or later and nothing else. Sizes are those of decoders of 0.5 to 70 billion parameters,
-split over 1 to 8 GPUs. The operations, in bfloat16:
+Writes kernels.csv and, beside it, kernels-device.csv with the GPU's data sheet; prints the call of
+`lolat fit`. Needs PyTorch 2.6 or later and nothing else. Sizes are those of decoders of 0.5 to 70 billion
+parameters, split over 1 to 8 GPUs. The operations, in bfloat16:
 
   gemm               a product of matrices. Also in FP8 where the GPU has it, with one scale a tensor;
                      quantizing the input is part of the time, and takes four operations that are not fused
