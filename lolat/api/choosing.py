@@ -1,4 +1,4 @@
-"""The devices that a question names: by file, by name, by GPU, all."""
+"""Choose devices by file, by name, by GPU, or all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CPU = "cpu"
 def devices(
     on: Sequence[str], opened: Callable[[str], Model] = load, every: bool = False
 ) -> tuple[list[Model], dict[str, str]]:
-    """(the models of these names, each once; why others cannot answer, by name).
+    """(the models of these names, each once; name -> reason why it cannot answer).
 
     `on`: names with commas between them; "all": every local and shipped one that answers for networks;
     "a100": the one of that GPU, eager where it can be, or `every` one. `opened`: opens one by its name.
@@ -59,7 +59,7 @@ def devices(
 
 
 def _named(names: Sequence[str], all_of_a_gpu: bool) -> dict[str, list[str]]:
-    """Each name once, and the full names of what it names; ModelFileError for those that are not there."""
+    """Name -> the full names of its models; one ModelFileError for all unknown names."""
     found: dict[str, list[str]] = {}
     unknown: list[ModelFileError] = []
     for name in dict.fromkeys(names):
@@ -85,7 +85,7 @@ def _named(names: Sequence[str], all_of_a_gpu: bool) -> dict[str, list[str]]:
 
 
 def full_name(name: str) -> str:
-    """The first of `full_names`; ModelFileError where these are of several devices."""
+    """The first of `full_names`; ModelFileError if they are of several devices."""
     names = full_names(name)
     if names[1:] and len({name_of(load(n).document) for n in names}) > 1:
         why = f"several devices are called so: {', '.join(names)}"
@@ -99,9 +99,11 @@ def full_name(name: str) -> str:
 
 
 def full_names(name: str) -> list[str]:
-    """The name of a model as it is written, where `name` is that in capitals or not, or those of a GPU's
-    models of networks, the eager ones first: "a100", "RTX4090", "5090"; a file as it is. ModelFileError
-    where there is none.
+    """The names of the models that `name` stands for.
+
+    A file stays as it is; a model's name, in any case, becomes the name as written; a GPU's ("a100",
+    "RTX4090", "5090") the names of its models of networks, the eager ones first. ModelFileError for any
+    other name.
     """
     try:
         found = find_model(name)
@@ -113,6 +115,8 @@ def full_names(name: str) -> list[str]:
         if not able:
             raise _of_its_sheet(name, error) from None
         return sorted(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n))
+    if str(found) == name:  # a file
+        return [name]
     alike = (n for n, path, _ in list_models() if path == found and _same(n, name))
     return [next(alike, name)]
 
@@ -129,7 +133,7 @@ def _begins(model: str, name: str) -> bool:
 
 
 def _gpu_named(name: str) -> Gpu | None:
-    """The GPU whose data sheet comes along and is called so; None of a path, for example."""
+    """The GPU with a bundled data sheet and this name; None for a path, for example."""
     return find_gpu(name) if re.fullmatch(r"[\w -]+", name) else None
 
 
@@ -144,7 +148,7 @@ def _is_same_chip(one: Gpu, other: Gpu | None, model: str) -> bool:
 
 
 def _of_its_sheet(name: str, error: ModelFileError) -> ModelFileError:
-    """The error of an unknown name; of a GPU whose data sheet comes along it says what makes a model."""
+    """The error of an unknown name, with the command that makes a model if a GPU has a data sheet."""
     if (gpu := _gpu_named(name)) is None:
         return error
     alike = [n for n, _, _ in list_models() if _is_same_chip(gpu, gpu_of(load(n).document), n)]
@@ -170,12 +174,10 @@ OF_ITS_SHEET = f"{NO_TIMES}; of its sheet: `lolat fit --name NAME --output FILE`
 def with_a_price(
     models: Sequence[Model], prices: str | Prices | None
 ) -> tuple[list[Model], dict[str, str]]:
-    """(the GPUs among models that a price list has; why others are left out, by name: GPUs without a price,
-    and those of the list without a model).
-    """
+    """(the models of GPUs with a price; name -> reason, for GPUs without a price or without a model)."""
     listed = price_list(prices)
     others = [m for m in models if m.document["environment"].get("device") != CPU]
-    # A card of less memory too: whether a network fits into it is not known yet.
+    # A card with less memory too, since the network is not known yet.
     rentals = {m.label: rental_of(m.document, None, listed, step_bytes=0) for m in others}
     priced = [m for m in others if rentals[m.label]]
     why = f"no price in {listed.prices}"

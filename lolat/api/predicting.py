@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -188,7 +189,8 @@ def predict_all(
             limited = batch_size == AUTO and max_ms is not None
             limits = {"max_ms": max_ms, "sure": sure} if limited else {}
             try:
-                answer = _fastest(model, best, graph, batch_size, predictor, coverage, **limits)
+                ask: Callable[..., Prediction] = partial(_fastest, model) if best else model.predict
+                answer = ask(graph, batch_size, predictor, coverage, **limits)
             except LolatError as error:
                 if error.code not in OF_THE_DEVICE or len(models) == 1:
                     raise
@@ -207,7 +209,7 @@ def predict_all(
 
 
 def _read(network: Any, input_size: InputSize) -> Graph | Analysis:
-    """The network, read unless it was."""
+    """The network as a graph, or its analysis if that was given."""
     if isinstance(network, Analysis):
         return network
     from lolat.readers import read  # late: a network that was read needs none
@@ -231,10 +233,8 @@ def _priced(prediction: Prediction, model: Model, listed: Prices, is_given: bool
     return replace(prediction, warnings=(*prediction.warnings, remark))
 
 
-def _fastest(model: Model, best: bool, *question: Any, **limit: Any) -> Prediction:
-    """The prediction of a device; `best`: in its fastest precision of those that it has."""
-    if not best:
-        return model.predict(*question, **limit)
+def _fastest(model: Model, *question: Any, **limit: Any) -> Prediction:
+    """The prediction of a device in its fastest precision."""
     found: list[Prediction] = []
     refused: InputError | None = None
     for device in in_precisions(model, PRECISIONS):

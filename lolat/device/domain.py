@@ -111,7 +111,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     def beyond(self, counts: np.ndarray) -> np.ndarray:
         """(blocks,) true for each outside; `counts`: (blocks, FEATURES)."""
         outside = np.zeros(len(counts), bool)
-        for measure, values in (ratios_of(counts) | sizes_of(counts)).items():  # NaN is inside
+        ratios, sizes = measures_of(counts)
+        for measure, values in (ratios | sizes).items():  # NaN is inside
             low, high = self.ratios.get(measure) or (0.0, self.sizes.get(measure, (0, math.inf))[1])
             outside |= (values > high * SLACK) | (values < low / SLACK)
         return outside
@@ -222,18 +223,13 @@ def shares_of(counts: np.ndarray) -> dict[str, float]:
     return {name: macs / total for name, macs in each.items()}
 
 
-def ratios_of(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Ratios of counts of blocks, NaN without either count; `counts`: (blocks, FEATURES)."""
-    acts, inp, flops, traffic, _, ops = counts.T
+def measures_of(counts: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(ratios of counts, NaN without either; sizes) of blocks; `counts`: (blocks, FEATURES)."""
+    acts, inp, flops, traffic, weights, ops = counts.T
     elements = acts + inp + traffic
     with np.errstate(divide="ignore", invalid="ignore"):
-        return {
+        ratios = {
             "FLOPs per element": np.where(flops * elements > 0, flops / elements, np.nan),
             "elements per operation": np.where(ops > 0, elements / ops, np.nan),
         }
-
-
-def sizes_of(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Sizes of blocks; `counts`: (blocks, FEATURES)."""
-    acts, inp, flops, traffic, weights, _ = counts.T
-    return {"FLOPs": flops, "elements": acts + inp + traffic, "weights": weights}
+    return ratios, {"FLOPs": flops, "elements": elements, "weights": weights}

@@ -96,7 +96,6 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         operation to a network's at `networks.ops`. It is at least `floor`, the relative noise floor.
         InputError for a coverage outside (0, 1) or too high for the number of points.
         """
-        check_coverage(coverage)
         scale = self.interval or Interval(scores=self.residuals)
         half = conformal_quantile(scale.scores, coverage) * scale.scale(ops)
         if self.networks is not None:

@@ -151,7 +151,7 @@ class Prediction(Result):
     @cached_property
     def counts(self) -> dict[str, int]:
         """Counts of the whole network at this batch size."""
-        return _by_column(self.block_counts.sum(axis=0))
+        return dict(zip(COLUMNS, self.block_counts.sum(axis=0).tolist(), strict=True))
 
     @cached_property
     def blocks(self) -> tuple[BlockPrediction, ...]:
@@ -161,7 +161,8 @@ class Prediction(Result):
             ms = float(terms.sum())
             terms_ms = dict(zip(self.features, map(float, terms), strict=True))
             bound = bound_by(terms_ms) if terms_ms else CALL
-            parts.append(BlockPrediction(name, ms, ms / total, bound, _by_column(row), terms_ms))
+            counts = dict(zip(COLUMNS, row.tolist(), strict=True))
+            parts.append(BlockPrediction(name, ms, ms / total, bound, counts, terms_ms))
         nothing = dict.fromkeys(COLUMNS, 0)
         return *parts, BlockPrediction(CALL, self.call_ms, self.call_ms / total, CALL, nothing, {})
 
@@ -286,10 +287,6 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
         grouped[GROUPS[term]] += ms  # type: ignore[assignment]
     ((most, ms),) = grouped.most_common(1)
     return most if ms > 0.0 else NOTHING
-
-
-def _by_column(row: np.ndarray) -> dict[str, int]:
-    return dict(zip(COLUMNS, (int(v) for v in row), strict=True))
 
 
 # ---- Limits of a prediction: a time, or a ratio to an earlier one

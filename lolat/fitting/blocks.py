@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device.domain import Domain, ratios_of, sizes_of
+from lolat.device.domain import Domain, measures_of
 from lolat.device.file import made
 from lolat.device.intervals import as_dict, interval_entry, network_entry
 from lolat.device.predictors.additive import NUMBERS, TERMS, AdditiveCosts
@@ -190,6 +190,6 @@ def domain_of(points: Sequence[Point], dtype: str = "float32") -> Domain:
             for k, v in measures.items()
             if (v >= 0).any()
         }
-        for measures in (ratios_of(counts), sizes_of(counts))
+        for measures in measures_of(counts)
     )
     return Domain(frozenset(k for p in points for k in p.kinds), frozenset([dtype]), ratios, sizes)

@@ -269,8 +269,9 @@ def _about(training: Training, graph: Graph, run: TrainingRun, mode: Mode | None
     names = ("batch_size", "samples", "epochs", "optimizer", "coverage")
     inside = training.in_domain(graph, run.batch_size)
     asked = {name: getattr(run, name) for name in names}
-    way = (None, None) if mode is None else (precision_of(mode.dtype), mode.launch)
-    asked |= {"network": graph.name, "precision": way[0], "launch": way[1]}
+    precision = None if mode is None else precision_of(mode.dtype)
+    launch = None if mode is None else mode.launch
+    asked |= {"network": graph.name, "precision": precision, "launch": launch}
     return {**asked, "estimated": training.estimated, "in_domain": inside}
 
 
