@@ -161,7 +161,7 @@ class ServingAnswer(Result):
 
 @dataclass(frozen=True)
 class Question:
-    """What a GPU is asked; each combination of concurrency and tensor parallel is a row of the answer."""
+    """A question; each combination of concurrency and tensor parallel is a row of the answer."""
 
     input_tokens: int = 1024
     output_tokens: int = 512
@@ -206,11 +206,11 @@ class Question:
 
     @property
     def limits(self) -> bool:
-        """Whether the best row within limits is asked for."""
+        """True if the best row within limits is asked for."""
         return (self.max_tpot_ms, self.max_ttft_ms, self.gpus) != (None, None, None)
 
     def within(self, row: ServingConfig) -> bool:
-        """Whether a row fits and keeps the limits."""
+        """True if a row fits and keeps the limits."""
         tpot, ttft = self.max_tpot_ms or math.inf, self.max_ttft_ms or math.inf
         times = (row.tpot_ms or 0.0) <= tpot and (row.ttft_ms or 0.0) <= ttft
         return row.fits and times and row.gpus <= (self.gpus or MOST_GPUS)
@@ -229,9 +229,8 @@ def answer(
     """
     asked.check(decoder)
     if rental is not None and not all(0 <= offer.price < math.inf for offer in rental.offers):
-        raise InputError(
-            f"{arg('price_per_hour')} {rental.offers[0].price}: expected US$ from 0, such as 2.50"
-        )
+        price = rental.offers[0].price
+        raise InputError(f"{arg('price_per_hour')} {price}: expected US$ from 0, such as 2.50")
     gpu, deployments = GPU(section), _deployments(section, decoder, asked)
     rows = [row for one in deployments for row in _rows(gpu, device, one, asked, rental)]
     rows.sort(key=lambda row: (row.concurrency, row.tensor_parallel))
@@ -271,13 +270,10 @@ def _deployments(section: Section, decoder: Decoder, asked: Question) -> list[De
     """
     found, refused = list[Deployment](), None
     most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
+    more = asked.expert_parallel, asked.dtype, asked.kv_dtype
     for parallel in asked.tensor_parallel or (1 << n for n in range(most.bit_length())):
         try:
-            found.append(
-                deployment_of(
-                    section, decoder, parallel, asked.expert_parallel, asked.dtype, asked.kv_dtype
-                )
-            )
+            found.append(deployment_of(section, decoder, parallel, *more))
         except InputError as error:
             if asked.tensor_parallel or error.code not in ("tensor-parallel", "expert-parallel"):
                 raise
@@ -379,7 +375,7 @@ def _breakdown(gpu: GPU, deployment: Deployment, steps: Steps, found: Served) ->
 
 
 def _replicated(rows: Sequence[ServingConfig]) -> list[ServingConfig]:
-    """For each concurrency and tensor parallel the best replicas within the limits, else the most."""
+    """The best replicas within the limits, else the most, for each concurrency and tensor parallel."""
     found = []
     for _, some in itertools.groupby(rows, key=lambda row: (row.concurrency, row.tensor_parallel)):
         several = [*some]

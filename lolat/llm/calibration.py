@@ -119,9 +119,8 @@ def fit_overheads(
     names, numbers = np.unique(timed.group, return_inverse=True)
     weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]
     fitted = LEVEL + (one_server and _shares_level(timed, start))
-    begin, most, width = (
-        np.array(msgspec.structs.astuple(one))[:fitted] for one in (start, MOST_OVERHEADS, WIDTHS)
-    )
+    every = map(msgspec.structs.astuple, (start, MOST_OVERHEADS, WIDTHS))
+    begin, most, width = (np.array(one)[:fitted] for one in every)
     fixed = msgspec.structs.astuple(start)[fitted:]
     least = np.append(np.zeros(LEVEL), 1.0 / most[LEVEL:])
     tpot, known = np.log(timed.tpot_ms), timed.ttft_ms > 0
@@ -146,7 +145,7 @@ def fit_overheads(
 
 
 def _shares_level(timed: Timed, start: FrameworkOverheads) -> bool:
-    """Whether rows are slower, or faster, than by `start` by more than they differ from each other."""
+    """True if rows differ from `start` by more than they differ from each other."""
     off = np.log(timed.tpot_ms / serve(start, timed.steps, timed.load).tpot_ms)
     middle = np.median(off)
     differ = 1.4826 * float(np.median(np.abs(off - middle)))
@@ -202,11 +201,6 @@ def types_words(section: Section, rows: Sequence[ServedRow], decoder_of: Decoder
     return f"taken are {'; '.join(taken)}{say}" if taken else ""
 
 
-def placed_model(name: str) -> str:
-    """A model's name, or the full path of its configuration, which is read again with the next rows."""
-    return str(Path(name).resolve()) if Path(name).exists() else name
-
-
 def served_by(
     section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf, one_server: bool = True
 ) -> tuple[Section, str]:
@@ -218,7 +212,10 @@ def served_by(
     before = section.before or FrameworkFit(
         overheads=section.overheads, spread=section.spread, served=section.served, kinds=section.kinds
     )  # fmt: skip
-    placed = (replace(row, model=placed_model(row.model)) for row in rows)
+    # The next fit reads a configuration again, by its full path.
+    paths = {row.model: Path(row.model) for row in rows}
+    full = {model: str(path.resolve()) for model, path in paths.items() if path.exists()}
+    placed = (replace(row, model=full.get(row.model, row.model)) for row in rows)
     every = [*dict.fromkeys([*(ServedRow(*own) for own in section.own), *placed])]
     timed = timed_steps(section, every, decoder_of)
     was = serve(before.overheads, timed.steps, timed.load).tpot_ms / timed.tpot_ms

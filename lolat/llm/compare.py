@@ -52,7 +52,7 @@ class ComparedModels(Result):
         return tuple(f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
 
     def words(self) -> str:
-        """How many answers, and the fastest."""
+        """The number of answers, and the fastest."""
         return f"{plural(len(self.answers), 'answer')}; the fastest: {self.fastest}"
 
 

@@ -193,9 +193,8 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     may_lack = architecture in _AS_MANY or "num_key_value_heads" in given
     kv_heads = config.get("num_key_value_heads", Size, heads if may_lack else _REQUIRED)
     if heads % kv_heads:
-        raise config.refused(
-            f"{heads} query heads are no multiple of {kv_heads} key and value heads"
-        )
+        why = f"{heads} query heads are no multiple of {kv_heads} key and value heads"
+        raise config.refused(why)
     head_dim = config.get("head_dim", Size, 0)
     if not head_dim and hidden % heads:
         why = f"it has no head_dim, and hidden_size {hidden} is no multiple of {heads} heads"
@@ -300,9 +299,8 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
     for i in range(number):
         experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
         found[windows[i], experts, unquantized_parts(is_unquantized, i, experts)] += 1
-    return tuple(
-        Layers(number=n, window=w, experts=e, unquantized=u) for (w, e, u), n in found.items()
-    )
+    kinds = found.items()
+    return tuple(Layers(number=n, window=w, experts=e, unquantized=u) for (w, e, u), n in kinds)
 
 
 def _windows(config: Config, kind: _Kind, number: int) -> list[int]:

@@ -101,12 +101,11 @@ class Decoder:
         vectors = self.qkv_bias * (query + 2 * cached) + self.output_bias * self.hidden
         normalized = {"": 0, "head": 2 * self.head_dim, "whole": query + cached}[self.head_norm]
         norms = self.norms * (1 + self.norm_bias) * self.hidden
+        width = self.shared_width if layer.experts else self.intermediate
         parts = {
             "attention": (2 * self.hidden * (query + cached), vectors + self.sinks * self.heads),
             "norms": (0, norms + normalized),
-            "feed_forward": self._feed_forward(
-                self.shared_width if layer.experts else self.intermediate
-            ),
+            "feed_forward": self._feed_forward(width),
         }
         if layer.experts:
             matrices, biases = self._feed_forward(self.expert_width)
@@ -177,28 +176,22 @@ class Decoder:
                   "shared experts": self.shared_width}  # fmt: skip
         types = dict.fromkeys(("attention", *widths), dtype or self.dtype)
         types["experts"] = expert_dtype or self.expert_dtype
-        blocks = {
-            part
-            for part, one in types.items()
-            if one == "fp8_block" and not self._is_unquantized(part)
-        }
+        in_blocks = [part for part, one in types.items() if one == "fp8_block"]
+        blocks = [part for part in in_blocks if not self._is_unquantized(part)]
 
         def why_not(n: int) -> str:
             heads = self.kv_heads % n == 0 or n % self.kv_heads == 0
             if not heads or any(size % n for size in (self.heads, *widths.values())):
                 sizes = ", ".join(str(size) for size in widths.values() if size)
-                return (
-                    f"{self.heads} query heads, {self.kv_heads} key and value heads, widths {sizes}"
-                )
+                heads_words = f"{self.heads} query heads, {self.kv_heads} key and value heads"
+                return f"{heads_words}, widths {sizes}"
             parts = [(part, width // n) for part, width in widths.items()]
-            parts += [
-                ("attention", max(h // n, 1) * self.head_dim) for h in (self.heads, self.kv_heads)
-            ]
+            each = (max(heads // n, 1) for heads in (self.heads, self.kv_heads))
+            parts += [("attention", heads * self.head_dim) for heads in each]
             for part, size in parts if n > 1 else ():
                 if part in blocks and size % BLOCK:
-                    return (
-                        f"FP8 in blocks of {BLOCK}, and {part} {size} wide on each GPU breaks them"
-                    )
+                    on_each = f"{part} {size} wide on each GPU"
+                    return f"FP8 in blocks of {BLOCK}, and {on_each} breaks them"
             return ""
 
         if why := why_not(n):
@@ -208,8 +201,7 @@ class Decoder:
             )
 
     def _is_unquantized(self, part: str) -> bool:
-        """Whether a part is bfloat16 in all layers that have it."""
+        """True if a part is bfloat16 in all layers that have it."""
         name, of_experts = part.replace("shared experts", "feed_forward"), part.endswith("experts")
-        return all(
-            name in layer.unquantized for layer in self.kinds if layer.experts or not of_experts
-        )
+        layers = (layer for layer in self.kinds if layer.experts or not of_experts)
+        return all(name in layer.unquantized for layer in layers)

@@ -27,7 +27,7 @@ OPERATIONS = {"products": "gemm", "attention": "decode_attention", "experts": "m
 
 
 def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
-    """Whether all served rows of a GPU are of the other kind of model, dense or with experts."""
+    """True if all served rows of a GPU are of the other kind of model, dense or with experts."""
     kinds = gpu.section.kinds
     return bool(kinds) and deployment.decoder.kind not in kinds
 

@@ -260,9 +260,8 @@ def _unlike(a: Section, b: Section) -> float:
 
     def place(sheet: Sheet) -> np.ndarray:
         rates = np.array([sheet.bf16_tflops, sheet.bandwidth_gb_s]) / sheet.multiprocessors
-        return np.array(
-            [*np.log(rates), sheet.fp8_tflops is not None, sheet.fp4_tflops is not None]
-        )
+        has = (rate is not None for rate in (sheet.fp8_tflops, sheet.fp4_tflops))
+        return np.array([*np.log(rates), *has])
 
     distance = np.abs(place(a.sheet) - place(b.sheet)).sum()
     return float(distance + 0.25 * (a.framework != b.framework))

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class FrameworkOverheads(msgspec.Struct, frozen=True):
-    """What a framework adds to the kernels of a step, the same for all models; see `fit_overheads`.
+    """The overheads of a framework besides the kernels of a step, the same for all models.
+
+    `fit_overheads` fits them.
 
     `kernel_ms`: between two kernels of a CUDA graph. `fp8_ms`, `block_ms`, `fp4_ms`: a kernel that
     quantizes the input of a product. `experts_ms`: the small kernels of a layer of experts. `exchange_ms`:

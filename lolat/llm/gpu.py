@@ -119,7 +119,7 @@ def section_of(document: Mapping[str, Any], source: str) -> Section:
 
 
 def _is_valid(name: str, dtype: str, operation: Operation) -> bool:
-    """Whether an operation has the terms of its kernel model, and a correction of its width."""
+    """True if an operation has the terms of its kernel model, and a correction of its width."""
     kernel = KERNEL_MODELS.get(name)
     if kernel is None or not {*dtype.split("/")} <= {*PEAKS}:
         return False
@@ -152,7 +152,7 @@ def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def lacks(sheet: Sheet, dtype: str) -> bool:
-    """Whether the GPU cannot compute products of a data type (4-bit weights alone need no such rate)."""
+    """True if the GPU cannot compute products of a data type (4-bit weights alone need no such rate)."""
     return getattr(sheet, PEAKS[dtype]) is None
 
 

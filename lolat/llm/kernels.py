@@ -1,9 +1,8 @@
 """Kernel models of language models on a GPU: matrix product, attention, experts, all-reduce.
 
-Each takes `terms`, a handful of positive numbers (the tables below: center, and width of the logarithm, of
-a fit's prior), `rows`, the sizes as (rows,) arrays, and the specs of a GPU. It answers (rows,) ms: of an
-operation timed `alone`, over and over, or as it runs in a served model: started by a CUDA graph
-(`FrameworkOverheads.kernel_ms`), with weights and caches read from memory.
+Each takes `terms`, positive numbers (the tables below: center, and width of the logarithm, of a fit's
+prior), `rows`, the sizes as (rows,) arrays, and the specs of a GPU. It answers (rows,) ms: of an operation
+timed `alone`, over and over, or in a served model, started by a CUDA graph, its data read from memory.
 
 Computing is tiles in waves over the multiprocessors, moving is bytes at a bandwidth, and the longer of the
 two counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
@@ -88,16 +87,17 @@ WIDE = np.array([64.0, 64.0, 128.0, 64.0, 128.0, 256.0])[:, None]
 """Tiles that a library chooses from."""
 FIXED = {"fixed-128": 128.0, "fixed-256": 256.0}
 """CUTLASS chooses tiles by m alone: the largest m with tiles 64 high."""
-PASS = 2048.0
-"""Elements of a row that quantizing reads at once, beside the tiles of CUTLASS."""
-RAMP_MS, HOT_MS, COPIES = 1e-3, 0.3, 6.0
-"""ms until memory streams, ms until a kernel is hot, copies of weights that a benchmark takes in turns."""
+GEMM_VARIANTS = {"fp8": ("library", *FIXED), "fp8_block": ("library", "hosted")}
+"""The variants that a fit chooses from, by data type; others: ("library",)."""
+PASS = 2048.0  # elements of a row that quantizing reads at once, beside the tiles of CUTLASS
+RAMP_MS, HOT_MS = 1e-3, 0.3  # until memory streams; until a kernel is hot
+COPIES = 6.0  # of weights, which a benchmark takes in turns
 STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
 """`depth` by data type."""
 
 
 def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
-    """The terms of products of a data type; `variant`: of `gemm_variants`."""
+    """The terms of products of a data type; `variant`: of GEMM_VARIANTS."""
     whole = 1.2 if variant in FIXED else 0.25
     terms = GEMM | {"depth": (STEP.get(dtype, 1.6), 0.7), "whole": (whole, 0.7)}
     if variant == "library" and dtype in ("bfloat16", "fp8"):
@@ -107,13 +107,6 @@ def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
     if dtype == "fp8_block":
         terms |= IN_BLOCKS
     return terms | (HOSTED if variant == "hosted" else {})
-
-
-def gemm_variants(dtype: str) -> tuple[str, ...]:
-    """The variants that a fit chooses from."""
-    if dtype == "fp8":
-        return ("library", *FIXED)
-    return ("library", "hosted") if dtype == "fp8_block" else ("library",)
 
 
 def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
@@ -132,9 +125,8 @@ def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone:
     if "row" in t:
         read = np.ceil(k / PASS) * PASS if variant in FIXED else k
         bytes_ = m * (HALF * read + k)
-        passing = (
-            bytes_ * (1.0 - gain * cache_hit_share(bytes_ * cache)) / (bandwidth * t["quantizing"])
-        )
+        far = bytes_ * (1.0 - gain * cache_hit_share(bytes_ * cache))
+        passing = far / (bandwidth * t["quantizing"])
         time = time + 1e-3 * t["row"] * m + passing
     if not alone:
         return time
@@ -350,8 +342,7 @@ class Loads:
     `here`: experts of a GPU. `own`: assignments to them. `touched`: experts with any. Evenly, assignments
     go round the experts. Else the share of an expert is drawn with the density x ** -skew between 1 and
     0.8 * tokens (0.01 and 2 if there are fewer assignments than experts), scaled and rounded to the
-    assignments, as in the tables, timed `alone`; the constants are fitted to 1,100 simulated cases, with 2
-    to 4 % at the median. EVEN has the distribution in a served model.
+    assignments, as in the tables; the constants are fitted to 1,100 simulations, 2 to 4 % at the median.
     """
 
     def __init__(
@@ -384,11 +375,8 @@ class Loads:
 
     @staticmethod
     def _busiest(shape: Any, experts: Any, groups: Any, most: Any) -> Any:
-        """The load of the busiest of `groups` GPUs over the mean.
-
-        A GPU's is gamma distributed (Wilson-Hilferty); the largest of n normal values is near steps / (1.56
-        + 0.16 steps).
-        """
+        """The load of the busiest of `groups` GPUs over the mean, if loads are gamma distributed."""
+        # Wilson-Hilferty; the largest of n normal values is near steps / (1.56 + 0.16 steps).
         steps = np.log2(groups)
         cube = 1.0 - 0.103 / shape + 0.589 * steps / (1.56 + 0.16 * steps) / np.sqrt(shape)
         busy = np.maximum(cube, 0.3) ** (1.64 + 0.83 / np.sqrt(experts))
@@ -482,11 +470,7 @@ def _sooner(a: Any, b: Any) -> Any:
 
 
 class KernelModel(NamedTuple):
-    """The model of one operation.
-
-    `columns`: its sizes. `terms`, `variants`: by data type. `ms`: its time. `log_sizes`: the coordinates of
-    its correction, None for none.
-    """
+    """The model of one operation; `terms`, `variants`: by data type; `log_sizes`: for its correction."""
 
     columns: tuple[str, ...]
     terms: Callable[[str, str], Mapping[str, Center]]
@@ -496,15 +480,20 @@ class KernelModel(NamedTuple):
 
 
 def _model(
-    columns: tuple[str, ...], terms: Mapping[str, Center], variants: Iterable[str],
-    ms: Callable[[Terms, Rows, Specs, str, str, bool], Any], log_sizes: Callable[[Rows], Any] | None,
-) -> KernelModel:  # fmt: skip
+    columns: tuple[str, ...], terms: Mapping[str, Center], variants: Iterable[str], *functions: Any
+) -> KernelModel:
     """A kernel model with the same terms and variants for all data types."""
-    return KernelModel(columns, lambda *_: terms, lambda _: tuple(variants), ms, log_sizes)
+    return KernelModel(columns, lambda *_: terms, lambda _: tuple(variants), *functions)
 
 
 KERNEL_MODELS = {
-    "gemm": KernelModel(("m", "n", "k"), gemm_terms, gemm_variants, gemm_ms, gemm_log_sizes),
+    "gemm": KernelModel(
+        ("m", "n", "k"),
+        gemm_terms,
+        lambda t: GEMM_VARIANTS.get(t, ("library",)),
+        gemm_ms,
+        gemm_log_sizes,
+    ),
     "prefill_attention": _model(ATTENTION, PREFILL, PACKED, prefill_ms, attention_log_sizes),
     "decode_attention": _model(ATTENTION, DECODE, GROUPED, decode_ms, attention_log_sizes),
     "moe": _model(EXPERTS, MOE, EXPECTED_BY, moe_ms, moe_log_sizes),

@@ -40,7 +40,7 @@ NEAREST = f"the nearest {arg('dtype')}: fp8 for 8 bits, int4_wo for 4"
 """The remedy for a model in an unknown data type."""
 _WITHOUT = f"for an estimate leave quantization_config out and give {NEAREST}"
 IsUnquantized = Callable[[str], bool]
-"""Whether the module with a name stays bfloat16."""
+"""A test by the name of a module: it stays bfloat16."""
 
 
 def dtypes_of(config: Config) -> tuple[str, str, str, IsUnquantized]:
@@ -83,8 +83,6 @@ def _scheme(config: Config) -> str:
     if method == "fp8":
         block = config.get("weight_block_size", list[int], [])
         return f"fp8 block {'x'.join(map(str, block))}" if block else "fp8"
-    if method == "bitsandbytes":
-        return f"{method} {4 if config.get('load_in_4bit', bool, False) else 8}"
     if method in ("awq", "gptq", "auto-round"):
         head = " with its head" if config.get("lm_head", bool, False) else ""
         return f"{method} {config.get('bits')}{_grouped(config)}{head}"

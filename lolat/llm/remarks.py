@@ -51,7 +51,7 @@ class Chosen:
         self, concurrency: Any = None, overheads: FrameworkOverheads | None = None,
         deployment: Deployment | None = None, prompts: float = 1.0,
     ) -> Served:  # fmt: skip
-        """What `concurrency` (rows,) requests of one replica see; `prompts` of them share a step.
+        """Times for `concurrency` (rows,) requests of one replica; `prompts` of them share a step.
 
         By default the requests, the overheads and the deployment of the row.
         """
@@ -61,9 +61,8 @@ class Chosen:
         tokens = np.array([row.input_tokens + row.output_tokens])
         fit = requests_that_fit(section, deployment, tokens) * size
         load = Load(size * row.input_tokens, size * row.output_tokens, requests, fit)
-        return serve(
-            overheads or section.overheads, steps_of(self.gpu, deployment, load, prompts), load
-        )
+        steps = steps_of(self.gpu, deployment, load, prompts)
+        return serve(overheads or section.overheads, steps, load)
 
     def free_concurrency(self) -> int | None:
         """The most requests at which a token takes SAME times that of one at most; None without times."""

@@ -78,9 +78,8 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
     for row in read_table(path, columns, expected=SERVED):
         others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
         batch = row.number("batch_size", 1.0, default=MOST)
-        concurrency = row.number(
-            "concurrency", 1.0, default=batch if row.get("batch_size") else None
-        )
+        usual = batch if row.get("batch_size") else None
+        concurrency = row.number("concurrency", 1.0, default=usual)
         attention = row.number("attention_data_parallel", default=1.0)
         if others or concurrency > batch or attention > 1.0:
             continue

@@ -31,8 +31,8 @@ PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
 """The computing and moving of a step; `moved`: normalization, rotation, activation and such."""
 STARTS = ("kernels", "fp8", "fp8_block", "nvfp4", "layers_of_experts", "exchanges", "steps",
           "parallel")  # fmt: skip
-"""What a step starts: kernels, those that quantize to a data type, layers of experts, all-reduces, itself,
-itself on several GPUs."""
+"""Starts in a step: kernels, those that quantize to a data type, layers of experts, all-reduces, the step,
+the step on several GPUs."""
 NORM, ROTATION, ACTIVATION = 4, 4, 3
 """Tensors that a normalization (with the addition before it), rotary positions and a gated activation read
 and write."""
@@ -226,7 +226,7 @@ def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], Ope
     return {(name, dtype): gpu.operation(name, dtype) for name, dtype in sorted(used)}
 
 
-# ---- What requests see.
+# ---- Times of requests.
 
 
 class Load(NamedTuple):
@@ -264,7 +264,7 @@ def each_ms(o: FrameworkOverheads) -> np.ndarray:
 
 
 def serve(overheads: FrameworkOverheads, steps: Steps, load: Load) -> Served:
-    """What requests see of these steps; the top of this file has the formula."""
+    """Times of requests that are served by these steps; the top of this file has the formula."""
     each, served = each_ms(overheads), load.served
     step, mixed, alone = steps.decode @ each, steps.mixed @ each, steps.prompt @ each
     chunked = overheads.chunked_share

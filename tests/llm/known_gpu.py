@@ -41,7 +41,7 @@ LARGE = {
     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
     "max_position_embeddings": 131072,
 }  # fmt: skip
-"""As of Llama 3.1 8B."""
+"""The sizes of Llama 3.1 8B."""
 SMALL, MIXED, EIGHT = read_decoder(LLAMA), read_decoder(MIXTURE), read_decoder(LARGE)
 
 

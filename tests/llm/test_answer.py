@@ -27,7 +27,7 @@ KEYS = {
     "model", "device", "dtype", "concurrency", "tensor_parallel", "ttft_ms", "tpot_ms", "tpot_interval_ms",
     "prefill_ms", "decode_ms", "memory_gib", "fits", "tokens_per_s",
 }  # fmt: skip
-"""Of a row, as the design has them."""
+"""The keys of a row in the design's contract."""
 MODEL = Model(document())
 
 
@@ -127,7 +127,7 @@ def test_asked_again_it_is_the_same() -> None:
 def test_the_best_has_the_cheapest_tokens_of_all_replicas(
     machines: dict[int, float], tmp_path: Path
 ) -> None:
-    """Of all numbers of GPUs and replicas, each asked alone, priced by hand; without prices by GPUs."""
+    """All numbers of GPUs and replicas are asked alone and priced by hand; without prices by GPUs."""
     prices = tmp_path / "prices.csv"
     lines = (f"m{n},h100,{n},{usd}\n" for n, usd in machines.items())
     prices.write_text("InstanceType,AcceleratorName,AcceleratorCount,Price\n" + "".join(lines))
@@ -154,7 +154,7 @@ def test_the_best_has_the_cheapest_tokens_of_all_replicas(
 
 
 def test_the_best_of_several_numbers_of_requests_has_the_most_tokens_from_each_gpu() -> None:
-    """So it has, on one GPU, the most requests within the limits, never one on the fewest GPUs."""
+    """On one GPU it has the most requests within the limits, never one on the fewest GPUs."""
     many = MODEL.llm(LARGE, 1000, 200, (1, 4, 16), (1, 2), gpus=4, max_tpot_ms=1e3)
     assert many.best is not None
     per_gpu = [row.tokens_per_s / row.gpus for row in many.served]
@@ -321,7 +321,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
      ({"type": "linear", "factor": 2.0}, 81920), ({**YARN, "factor": 1.0}, 40960)],
 )  # fmt: skip
 def test_positions_that_are_scaled_make_the_context_longer(scaling: Any, longest: int) -> None:
-    """As of Qwen3, whose card says that YaRN with a factor of 4 takes 131,072 tokens."""
+    """Qwen3's card says that YaRN with a factor of 4 takes 131,072 tokens."""
     config = {**LARGE, "max_position_embeddings": 40960, "rope_scaling": scaling}
     assert MODEL.llm(config, longest - 100, 100, 1, 1).served
     with pytest.raises(InputError, match=f"holds {longest:,} tokens"):

@@ -19,7 +19,7 @@ from tests.llm.known_gpu import EIGHT, OVERHEADS, section
 
 
 def served(noise: float = 0.0) -> list[ServedRow]:
-    """What a framework of known overheads shows, on a GPU whose operations are known."""
+    """Rows of a framework with known overheads, on a GPU with known operations."""
     random, rows = np.random.default_rng(9), []
     for parallel, dtype in ((1, "bfloat16"), (1, "fp8"), (4, "bfloat16"), (2, "fp8")):
         deployment = Deployment(EIGHT, parallel, 1, dtype, dtype, "bfloat16")

@@ -159,7 +159,7 @@ def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
 
 
 def test_remarks_are_of_the_rows_that_are_shown() -> None:
-    """Of the default numbers of requests 128 do not fit at once in a GPU of 26 GiB, and are not shown."""
+    """128 requests, a default, do not fit at once in a GPU of 26 GiB, and are not shown."""
     tight = document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26), served=0))
     models = {"large": Model(files()["large"]), "tight": Model(tight), "again": Model(tight)}
     found = compare(asks(models), LARGE, tensor_parallel=1)

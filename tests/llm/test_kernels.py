@@ -47,7 +47,7 @@ def test_more_work_is_never_faster(
 
 @pytest.mark.parametrize(("name", "dtype", "variant"), FORMS_OF)
 def test_alone_an_operation_is_started_too(name: str, dtype: str, variant: str) -> None:
-    """That costs more than what a cache spares it, if tokens fall on experts alike."""
+    """A start costs more than a cache saves, if tokens fall on experts evenly."""
     rows = random_rows(name, 2000, 1)
     rows |= {"skew": np.zeros(2000)} if name == "moe" else {}
     alone, served = (kernel_ms(name, dtype, rows, variant, alone) for alone in (True, False))
@@ -91,7 +91,7 @@ def test_a_data_type_that_a_gpu_lacks_is_computed_in_half_precision() -> None:
 
 
 def pairs(length: int, window: int) -> int:
-    """Of queries and keys, one by one."""
+    """Pairs of queries and keys, one by one."""
     return sum(min(i + 1, window or length) for i in range(length))
 
 
@@ -100,7 +100,7 @@ def pairs(length: int, window: int) -> int:
 def test_prefill_takes_its_pairs_of_queries_and_keys(
     variant: str, length: int, window: int
 ) -> None:
-    """As 8192 tokens do, but for tiles at the edges: of many sequences, the products alone."""
+    """The products of many sequences take as long as for 8192 tokens, but for tiles at the edges."""
     many = {"batch": 64, "heads": 32, "kv_heads": 8, "head_dim": 128}
     rows = {**many, "length": np.array([length, 8192]), "window": [window, 0]}
     nothing = dict.fromkeys(("append", "queries", "token", "item"), 1e-9)
@@ -124,7 +124,7 @@ def test_a_window_that_holds_all_is_none(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16/bfloat16", "bfloat16/fp8"])
 def test_decoding_reads_the_cache_once(dtype: str) -> None:
-    """Of many long sequences; from a window of it only what it holds."""
+    """The cache of many long sequences; with a window, no more than the window."""
     rows = {
         "batch": 64,
         "length": 16384,

@@ -117,7 +117,7 @@ def test_publishers_have_their_own_ways(name: str, dtypes: tuple[str, str] | Non
     ],
 )  # fmt: skip
 def test_nvidias_fp8_and_fp4_models_have_an_fp8_cache(name: str, cache: str) -> None:
-    """As their hf_quant_config.json says: kv_cache_quant_algo is FP8."""
+    """Their hf_quant_config.json says: kv_cache_quant_algo is FP8."""
     assert find_decoder(name).kv_dtype == cache
 
 

@@ -84,7 +84,7 @@ MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
     ],
 )
 def test_a_quantized_cache_is_read(quantization: dict[str, Any], dtype: str | None) -> None:
-    """As vLLM and TensorRT-LLM take it; of another data type it is refused."""
+    """vLLM and TensorRT-LLM take it so; another data type is refused."""
     config = published("llama-3.1-8b", quantization_config=quantization)
     if dtype is None:
         assert refusal(config, "its cache is").code == "decoder-dtype"

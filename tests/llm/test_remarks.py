@@ -1,4 +1,4 @@
-"""What is said of an answer besides its numbers: true, by another answer or by hand."""
+"""Remarks on an answer are true, by another answer or by hand."""
 
 from __future__ import annotations
 
@@ -135,9 +135,7 @@ def test_what_was_not_timed_is_named_with_its_share_of_a_token() -> None:
 
 
 def test_the_share_of_an_operation_is_not_told_where_a_part_was_timed() -> None:
-    """In FP8 a step has products of bfloat16 too, those of the head: which of them takes how long, a row
-    does not say.
-    """
+    """An FP8 model has products of the head in bfloat16 too, and a row has one time for both."""
     operations = {name: dict(dtypes) for name, dtypes in section().operations.items()}
     operations["gemm"]["fp8"] = msgspec.structs.replace(operation("gemm", "fp8"), like="l40s-vllm")
     known = of(operations=operations)

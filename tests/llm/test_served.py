@@ -89,7 +89,7 @@ def test_a_row_of_another_load_or_split_is_named(
 
 
 def test_the_number_of_gpus_is_an_option(write: Write, tmp_path: Path) -> None:
-    """Of files and rows that do not say it; a file that says it is as it says."""
+    """The option is for files and rows without the number."""
     silent = {key: value for key, value in VLLM.items() if key != "tensor_parallel"}
     table = write("s.csv", SERVED.replace("tensor_parallel,", "") + "qwen3-8b,,99,99,4,9,,\n")
     two, none = write("two.json", json.dumps(VLLM)), write("none.json", json.dumps(silent))

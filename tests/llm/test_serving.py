@@ -64,7 +64,7 @@ class Recorder(GPU):
 
 
 def together(products: Iterable[Product]) -> Counter[tuple[str, float, float]]:
-    """How often each product is made."""
+    """The number of times that each product is made."""
     found = Counter[tuple[str, float, float]]()
     for dtype, n, k, times in products:
         found[dtype, float(n), float(k)] += times
@@ -96,9 +96,7 @@ def test_products_of_a_small_llama(parallel: int) -> None:
 
 
 def test_products_of_a_small_mixture() -> None:
-    """Of three layers the first has no experts; two GPUs, each with half of every expert; the query and key
-    of each head are normalized.
-    """
+    """Three layers, the first without experts; two GPUs with half of every expert; normalized heads."""
     made = Deployment(MIXED, 2, 1, F, F, B)
     assert together(made.products) == together(
         [Product(F, (8 / 2 + 2) * 128, 512, 3), Product(F, 512, 8 * 128 / 2, 3),
