@@ -44,8 +44,11 @@ ONE_HOST = 1.0
 MOST_TRIALS = 60  # of the search
 PRECISION = 1e-5  # of the terms, and of the loss, at which it ends
 ROOM = 0.05  # below the data sheet, as a logarithm, where the search begins at most
-LAUNCH = 2
-"""Of the device are the first unknowns: the rate, the bandwidth, the launch."""
+LAUNCH, SHARP = 2, 3
+"""Of the device are the first unknowns: the rate, the bandwidth, the launch, the sharpness."""
+USUAL_SHARPNESS = (2.0, 0.4)
+"""The sharpness where times tell nothing of it, and how far off it is, as a logarithm."""
+MOST_SHARPNESS = 8.0
 OF_BANDWIDTH = (0.8, 0.3)
 """What operations reach of a data sheet's bandwidth, and how far from it, as a logarithm."""
 LAUNCH_MS, STEP_MS = 0.03, 0.004
@@ -81,7 +84,7 @@ def fit_roofline(
     mode = mode or Mode()
     problem = _Problem(times, specs, mode, of)
     optimum = least_squares(
-        problem.errors, problem.start, problem.slopes, bounds=(-np.inf, problem.most),
+        problem.errors, problem.start, problem.slopes, bounds=(problem.least, problem.most),
         loss=problem.loss, f_scale=OUTLIER, max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION,
         gtol=PRECISION,
     )  # fmt: skip
@@ -96,7 +99,12 @@ def fit_roofline(
         specs.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, specs.tile or TILE
     )
     most = specs.most(mode.dtype)
-    formula = replace(formula, tf32=specs.tf32, most=most if np.isfinite(most).all() else None)
+    formula = replace(
+        formula,
+        tf32=specs.tf32,
+        most=most if np.isfinite(most).all() else None,
+        sharpness=float(np.exp(optimum.x[SHARP])),
+    )
     formula = replace(formula, shape_residuals=_shape_residuals(formula, times))
     if specs.bound and not times.whole.any():
         # An operation alone is over before the power is missed.
@@ -156,6 +164,7 @@ class _Problem:
             (OF_PEAK * specs.rate, specs.width),
             (OF_BANDWIDTH[0] * specs.bandwidth, max(OF_BANDWIDTH[1], wide)),
             (LAUNCH_MS, 1.0),
+            USUAL_SHARPNESS,
         ]
         self.class_terms: list[tuple[int, int]] = []  # (class, RATE or BANDWIDTH)
         for kind, name in enumerate(CLASSES):
@@ -168,13 +177,17 @@ class _Problem:
         centers, self.widths = np.array(usual).T
         self.centers = np.log(centers)
         of_device = [part for _, part in self.class_terms]
-        self.most = np.log([*specs.most(mode.dtype), np.inf])[[0, 1, 2, *of_device]]
+        self.most = np.log([*specs.most(mode.dtype), np.inf, MOST_SHARPNESS])[
+            [0, 1, 2, 3, *of_device]
+        ]
+        self.least = np.full(len(centers), -np.inf)
+        self.least[SHARP] = 0.0  # the sum of the parts
         if has_winograd(mode.dtype, specs.tf32):
             of_convolutions = self.class_terms.index((CLASSES.index(c.CONVOLUTION), 0))
-            self.most[LAUNCH + 1 + of_convolutions] += np.log(WINOGRAD)
+            self.most[SHARP + 1 + of_convolutions] += np.log(WINOGRAD)
         # Of a class the center is relative to the unknown of the device.
         self.relative = np.eye(len(centers))
-        self.relative[np.arange(LAUNCH + 1, len(centers)), of_device] = -1.0
+        self.relative[np.arange(SHARP + 1, len(centers)), of_device] = -1.0
         self.start = np.minimum(np.linalg.solve(self.relative, self.centers), self.most - ROOM)
         self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY else PRIOR
         # A few networks weigh nothing beside thousands of operations, and users ask about networks.
@@ -187,7 +200,7 @@ class _Problem:
     def terms(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
         """The launch, ms; (PARTS, classes) rates and bandwidths, infinite of a class without."""
         table = np.full((len(PARTS), len(CLASSES)), np.inf)
-        for (kind, part), own in zip(self.class_terms, unknowns[LAUNCH + 1 :], strict=True):
+        for (kind, part), own in zip(self.class_terms, unknowns[SHARP + 1 :], strict=True):
             table[part, kind] = np.exp(np.clip(own, -60, 60))
         return float(np.exp(np.clip(unknowns[LAUNCH], -60, 60))), table
 
@@ -215,12 +228,17 @@ class _Problem:
         rate, bandwidth = table[:, self.kind]
         start = np.where(self.alone, launch_ms, STEP_MS)
         later = np.where(self.on_top, start, 0.0)
-        ms, shares = longest(self.volume / rate, self.bytes / bandwidth, start - later)
+        sharpness = float(np.exp(unknowns[SHARP]))
+        parts = self.volume / rate, self.bytes / bandwidth, start - later
+        ms, shares = longest(sharpness, *parts)
+        # d log(t) / d log(s) of t = (sum of a ** s) ** (1 / s): the shares' mean of log(a / t)
+        sharper = (shares * np.log(np.maximum(parts / ms, 1e-12))).sum(axis=0)
         ms = ms * self.slower
         slopes = np.zeros((len(unknowns), len(self.log_ms)))
-        for at, (kind, part) in enumerate(self.class_terms, LAUNCH + 1):
+        for at, (kind, part) in enumerate(self.class_terms, SHARP + 1):
             slopes[at] = self._sums(-ms * shares[part] * (self.kind == kind))
         slopes[LAUNCH] = self._sums((ms * shares[-1] + later) * self.alone)
+        slopes[SHARP] = self._sums(ms * sharper)
         return self._sums(ms + later), slopes
 
     def _sums(self, steps_ms: np.ndarray) -> np.ndarray:

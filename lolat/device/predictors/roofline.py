@@ -2,7 +2,7 @@
 
 The longest of the three counts fully and the others in part, as they overlap incompletely:
 
-    t = (computing ** SHARP + moving ** SHARP + starting ** SHARP) ** (1 / SHARP)
+    t = (computing ** s + moving ** s + starting ** s) ** (1 / s), s: the device's sharpness
     computing = outputs * depth / rate
     moving = bytes / bandwidth
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lolat.device.domain import Extrapolation, MeasuredMinimum
     from lolat.graph.analysis import Analysis
 
-SHARP = 3.0  # order of the norm: 1 is the sum of the three, infinity the longest
+SHARPNESS = 3.0  # order of the norm in files that do not say it: 1 is the sum, infinity the longest
 DEEP = 64  # step in depth of a product in half precision
 SPLIT = 1024  # least depth of a part of a split product
 TILE = 64  # height and width of the outputs that a multiprocessor computes at once
@@ -68,15 +68,15 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     operations.
 
     `multiprocessors`: of the device, 1 if unknown; `tile`: height and width of the outputs that a
-    multiprocessor computes at once, 1 without tiles; `classes`: see TERMS; `launch_ms`: launch overhead of
-    an operation timed alone, `step_ms`: in a network; `measured`: classes of which operations were timed,
-    others have usual terms; `mode`: how the device runs networks; `shape_residuals`: corrections of classes
-    of products, from operations timed alone; `sustained`: macs per ms that no product of a network exceeds,
-    where power limits long runs; `most`: macs and bytes per ms of the data sheet, None without one; `host`:
-    launches the operations, None if that takes no time of its own; `tf32`: the rate of convolutions in TF32
-    over that in float32, 1 without TF32; `training`: measured over predicted time of training steps;
-    `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update was
-    timed with them, "none" without an update, "" if the tables do not say.
+    multiprocessor computes at once, 1 without tiles; `sharpness`: see SHARPNESS; `classes`: see TERMS;
+    `launch_ms`: launch overhead of an operation timed alone, `step_ms`: in a network; `measured`: classes
+    of which operations were timed, others have usual terms; `mode`: how the device runs networks;
+    `shape_residuals`: corrections of classes of products, from operations timed alone; `sustained`: macs
+    per ms that no product of a network exceeds, where power limits long runs; `most`: macs and bytes per ms
+    of the data sheet, None without one; `host`: launches the operations, None if that takes no time of its
+    own; `tf32`: the rate of convolutions in TF32 over that in float32, 1 without TF32; `training`: measured
+    over predicted time of training steps; `training_residuals`: `residuals` of these; `training_optimizer`:
+    the optimizer whose update was timed with them, "none" without an update, "" if the tables do not say.
     """
 
     name: ClassVar[str] = "kernels"
@@ -95,6 +95,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     host: Host | None = None
     tf32: Positive = 1.0
     tile: Positive = TILE
+    sharpness: Positive = SHARPNESS
     training: Positive = 1.0
     training_residuals: tuple[Number, ...] = ()
     training_optimizer: str = ""
@@ -132,7 +133,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
             start = np.full(len(work.kind), self.step_ms)
-            ms, shares = longest(*self._parts(work, faster), start)
+            ms, shares = longest(self.sharpness, *self._parts(work, faster), start)
             ms = ms * self.factors(work) * self.slower(work)
             if self.sustained is not None:
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
@@ -145,14 +146,14 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         on_top = np.where(_is_of(work, PRODUCTS), self.launch_ms, 0.0)
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
-            ms, _ = longest(*self._parts(work, faster), self.launch_ms - on_top)
+            ms, _ = longest(self.sharpness, *self._parts(work, faster), self.launch_ms - on_top)
             ms = np.maximum((ms + on_top) * self.factors(work), self._least_ms(work, faster))
         return np.where(work.bytes > 0, ms, 0.0)
 
     def moving_ms(self, name: str, moved: float) -> float:
         """Time, in ms, of an operation of class `name` in a network that only moves `moved` bytes."""
         parts = np.array([moved / self.classes[name]["bandwidth"]]), np.array([self.step_ms])
-        return float(longest(*parts)[0][0])
+        return float(longest(self.sharpness, *parts)[0][0])
 
     @staticmethod
     def faster(work: Workload, dtype: str, tf32: float) -> np.ndarray:
@@ -335,12 +336,12 @@ def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TI
     return np.where(_is_of(work, TILED), waves * multiprocessors * tile**2 * depth, work.macs)
 
 
-def longest(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """((steps,) ms of overlapping parts by the norm of order SHARP, (parts, steps) share of each part).
+def longest(sharpness: float, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """((steps,) ms of overlapping parts by the norm of order `sharpness`, (parts, steps) their shares).
 
     `parts`: (steps,) ms each, not all 0.
     """
     most = np.maximum.reduce(parts)
-    powers = (np.array(parts) / most) ** SHARP
+    powers = (np.array(parts) / most) ** sharpness
     total = powers.sum(axis=0)
-    return most * total ** (1.0 / SHARP), powers / total
+    return most * total ** (1.0 / sharpness), powers / total
