@@ -320,17 +320,14 @@ def outlying(
 
 def spreads(explanations: Sequence[Explanation]) -> dict[str, np.ndarray]:
     """Principal directions of the costs' covariance, by assumption: (directions, pieces)."""
-    covariance: dict[str, np.ndarray] = {}
-    total: dict[str, float] = {}
-    for explanation in explanations:
-        name, weight = explanation.pieces.name, explanation.weight
-        _, slopes = explanation.pieces.costs(explanation.parameters)
-        spread = slopes @ np.linalg.inv(explanation.precision) @ slopes.T
-        covariance[name] = covariance.get(name, 0.0) + weight * spread
-        total[name] = total.get(name, 0.0) + weight
     directions_of = {}
-    for name, summed in covariance.items():
-        _, sizes, directions = np.linalg.svd(summed / total[name], hermitian=True)
+    for name in dict.fromkeys(e.pieces.name for e in explanations):
+        same = [e for e in explanations if e.pieces.name == name]
+        slopes = [e.pieces.costs(e.parameters)[1] for e in same]
+        each = [s @ np.linalg.inv(e.precision) @ s.T for s, e in zip(slopes, same, strict=True)]
+        summed = sum(e.weight * spread for e, spread in zip(same, each, strict=True))
+        mean = summed / sum(e.weight for e in same)
+        _, sizes, directions = np.linalg.svd(mean, hermitian=True)
         count = 1 + int(np.searchsorted(np.cumsum(sizes), _VARIANCE * sizes.sum()))
         scaled = np.sqrt(sizes[:, None]) * directions
         directions_of[name] = scaled[: min(count, _MOST_DIRECTIONS)]

@@ -210,9 +210,9 @@ def estimator(
     if sampled and predictor is None and batch_size == 1 and not asked:
         space.prepare(progress)
         return from_model(model, space)
-    if not sampled and not model.predictors:
-        raise lacks(model.document, model.source, space.name)
     if not model.predictors:
+        if not sampled:
+            raise lacks(model.document, model.source, space.name)
         raise samples_only("batch_size" if predictor is None else "predictor", model)
     model.predictor(predictor)
     as_whole(batch_size)

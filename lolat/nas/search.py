@@ -103,10 +103,10 @@ def search(
     `model`: a `Model`, or an argument of `lolat.load`. `objective`: a CSV file with the columns arch and
     score, all of whose networks are compared; or a function that scores one candidate (its parameter is
     named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
-    that take at most this. `candidates`: how many a function scores (None: 200): all of a space that has no
-    more, else the search is evolutionary; `seed`: of its draws. `lower_is_better`: a low score is good,
-    such as a loss. `accuracy`: a CSV file to which each score of a function is added at once, and which a
-    later search reads; with more `candidates` it scores only as many as are missing.
+    that take at most this. `candidates`: how many a function scores (None: 200), all of a space that has no
+    more, else by an evolutionary search with random numbers of `seed`. `lower_is_better`: a low score is
+    good, such as a loss. `accuracy`: a CSV file to which each score of a function is added at once; a later
+    search reads it, and with more `candidates` scores only those that are missing.
 
     Raises AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
@@ -117,8 +117,11 @@ def search(
     if scores.rows is not None:
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     latencies = estimator(of_space, loaded, batch_size, predictor, shown)
-    most = candidates or CANDIDATES
-    method, rows = _begun(of_space, latencies, scores.rows, most)
+    most, rows = candidates or CANDIDATES, scores.rows
+    if rows is None and of_space.size <= most:
+        rows = of_space.decode(np.arange(of_space.size))
+    method = EVOLUTIONARY if rows is None else EXHAUSTIVE
+    rows = fastest(latencies)[None] if rows is None else rows
     result = SearchResult(
         of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, method, max_ms,
         0, 0, (),
@@ -137,11 +140,7 @@ def search(
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
-        raise AnswerIsNo(
-            f"{arg('objective')} gave no finite number for any of {unscored:,} candidates of "
-            f"{of_space.name}; expected one for some of them",
-            result.to_dict(),
-        )
+        raise _none_scored(result)
     return replace(result, front=_whole_front(archive, of_space, loaded, limit))
 
 
@@ -156,15 +155,13 @@ def _refuse_beside_table(table: Any, **given: Any) -> None:
             )
 
 
-def _begun(
-    space: Space, latencies: LatencyEstimator, rows: np.ndarray | None, most: int
-) -> tuple[str, np.ndarray]:
-    """(the method, (n, positions) candidates that the search begins with); `rows`: those of a table."""
-    if rows is not None:
-        return EXHAUSTIVE, rows
-    if space.size <= most:
-        return EXHAUSTIVE, space.decode(np.arange(space.size))
-    return EVOLUTIONARY, fastest(latencies)[None]
+def _none_scored(result: SearchResult) -> AnswerIsNo:
+    """The error if no candidate has a score."""
+    return AnswerIsNo(
+        f"{arg('objective')} gave no finite number for any of {result.unscored:,} candidates of "
+        f"{result.space}; expected one for some of them",
+        result.to_dict(),
+    )
 
 
 def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -129,28 +127,11 @@ def test_pytorchs_layers_count_the_same(known: dict[str, Space], name: str) -> N
     space = known[name]
     for row in space.sample(4, seed=5):
         chosen = space.values(row)
-        make, how, size = (
-            (torch_spaces.fbnet, list(chosen.values()), 224)
-            if name == "fbnet"
-            else (torch_spaces.once_for_all, stages(chosen), chosen["resolution"])
-        )
-        network = torch_spaces.without_weights(make, how)
-        theirs = torch_spaces.hooked(network, size)
+        make = torch_spaces.fbnet if name == "fbnet" else torch_spaces.once_for_all
+        network = torch_spaces.without_weights(make, chosen)
+        theirs = torch_spaces.hooked(network, chosen.get("resolution", 224))
         ours = dict(zip(COLUMNS, space.counts(row[None])[0].tolist(), strict=True))
         assert {k: ours[k] for k in theirs} == theirs
-
-
-def stages(chosen: dict[str, Any]) -> list[tuple[int, list[tuple[int, float]]]]:
-    """A candidate of `ofa` as the PyTorch code takes it."""
-    found = []
-    for number, channels in enumerate((24, 40, 80, 112, 160), 1):
-        depth = chosen[f"stage{number} depth"]
-        layers = [
-            (chosen[f"stage{number} layer{i} kernel"], chosen[f"stage{number} layer{i} expansion"])
-            for i in range(1, depth + 1)
-        ]
-        found.append((channels, layers))
-    return found
 
 
 # ---- Their networks as text: read, written, refused with their place.

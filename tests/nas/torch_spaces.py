@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -99,13 +98,13 @@ class Residual(nn.Module):
         return self.body(x) + x
 
 
-def fbnet(blocks: Sequence[str]) -> nn.Module:
+def fbnet(chosen: dict[str, str]) -> nn.Module:
     """22 layers; the widths and strides are those of the paper's table 1."""
     widths = [16] + [24] * 4 + [32] * 4 + [64] * 4 + [112] * 4 + [184] * 4 + [352]
     strides = {1: 2, 5: 2, 9: 2, 17: 2}
     layers: list[nn.Module] = [cbr(3, 16, 3, 2)]
     inside = 16
-    for index, (name, width) in enumerate(zip(blocks, widths, strict=True)):
+    for index, (name, width) in enumerate(zip(chosen.values(), widths, strict=True)):
         stride = strides.get(index, 1)
         same = stride == 1 and inside == width
         if name == "skip":
@@ -124,19 +123,20 @@ def fbnet(blocks: Sequence[str]) -> nn.Module:
     return nn.Sequential(*layers).eval()
 
 
-def once_for_all(stages: Sequence[tuple[int, Sequence[tuple[int, float]]]]) -> nn.Module:
-    """OFAMobileNetV3's subnet: the width of each stage, and (kernel, expansion) of its layers."""
+def once_for_all(chosen: dict[str, Any]) -> nn.Module:
+    """A subnet of OFAMobileNetV3, of torchvision's blocks, by the choices at the space's positions."""
     from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
 
     settings = [InvertedResidualConfig(16, 3, 16, 16, False, "RE", 1, 1, 1.0)]
-    kinds = ((2, "RE", False), (2, "RE", True), (2, "HS", False), (1, "HS", True), (2, "HS", True))
+    kinds = ((24, 2, "RE", False), (40, 2, "RE", True), (80, 2, "HS", False),
+             (112, 1, "HS", True), (160, 2, "HS", True))  # fmt: skip
     inside = 16
-    for (width, chosen), (first, act, gate) in zip(stages, kinds, strict=True):
-        for index, (kernel, expansion) in enumerate(chosen):
-            middle, stride = round(inside * expansion), 1 if index else first
-            settings.append(
-                InvertedResidualConfig(inside, kernel, middle, width, gate, act, stride, 1, 1.0)
-            )
+    for number, (width, stride, act, gate) in enumerate(kinds, 1):
+        for index in range(1, chosen[f"stage{number} depth"] + 1):
+            layer = f"stage{number} layer{index}"
+            middle = inside * chosen[f"{layer} expansion"]
+            shape = (inside, chosen[f"{layer} kernel"], middle, width, gate, act)
+            settings.append(InvertedResidualConfig(*shape, stride if index == 1 else 1, 1, 1.0))
             inside = width
     network = MobileNetV3(settings, last_channel=1280)
     last = nn.Conv2d(960, 1280, 1, bias=False)
