@@ -208,7 +208,7 @@ class Prediction(Result):
         """The latency, its interval, and whether it extrapolates."""
         return (
             f"{self.title}: {milliseconds(self.latency_ms)}"
-            f"{interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
+            f", {interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -274,10 +274,10 @@ def memory_words(memory: Memory) -> str:
 
 
 def interval_words(interval_ms: tuple[float, float] | None, coverage: float | None) -> str:
-    """An interval behind its latency: ", 90 % sure of 26.4 .. 31.9"."""
+    """An interval with its coverage: "90 % sure of 26.4 .. 31.9"."""
     if interval_ms is None or coverage is None:
-        return ", how sure that is, is not known"
-    return f", {100 * coverage:g} % sure of {between(*interval_ms)}"
+        return "how sure that is, is not known"
+    return f"{100 * coverage:g} % sure of {between(*interval_ms)}"
 
 
 def bound_by(terms_ms: Mapping[str, float]) -> str:

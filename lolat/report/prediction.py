@@ -28,7 +28,7 @@ from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural,
 def latency(prediction: Prediction) -> str:
     """The latency and its interval."""
     interval = interval_words(prediction.interval_ms, prediction.coverage)
-    return milliseconds(prediction.latency_ms) + interval
+    return f"{milliseconds(prediction.latency_ms)}, {interval}"
 
 
 def counts_words(prediction: Prediction) -> str:

@@ -132,13 +132,3 @@ def test_four_fifths_train_and_a_tenth_judges(lolat: Command, learn: Learn, tabl
     document = json.loads(table.with_name("model.json").read_text())
     assert document["errors"]["rows"] == 10
     assert document["training"]["table"] == "a.csv"
-
-
-@pytest.mark.parametrize(
-    "option", [("--gpu", "V100"), ("--batch-size", 1), ("--optimizer", "adam"), ("--input-size", 8)]
-)
-def test_of_a_table_what_is_for_a_network_is_refused(
-    lolat: Command, model: Path, tmp_path: Path, option: tuple[object, ...]
-) -> None:
-    table = write(tmp_path / "a.csv", rows_of("dense", {}))
-    assert str(option[0]) in lolat.refused("mlp", "predict", model, table, *option)

@@ -332,24 +332,16 @@ def test_every_option_and_command_is_covered() -> None:
     assert lacking == []
 
 
-DISCONNECTED = {
-    "predict": (
-        "--batch-size",
-        "--input-size",
-        "--precision",
-        "--launch",
-        "--coverage",
-        "--max-ms",
-    ),
-    "report": ("--depth", "--html", "--precision"),
-    "budget": ("--vary", "--sure", "--max-ms"),
-    "cost": ("--replicas", "--memory-gib", "--optimizer", "--validation-samples", "--epochs"),
-}
+DISCONNECTED = [
+    ("predict", "--launch"),
+    ("predict", "--max-ms"),
+    ("report", "--html"),
+    ("budget", "--sure"),
+    ("cost", "--validation-samples"),
+]
 
 
-@pytest.mark.parametrize(
-    ("command", "name"), [(c, n) for c, ns in DISCONNECTED.items() for n in ns]
-)
+@pytest.mark.parametrize(("command", "name"), DISCONNECTED)
 def test_a_disconnected_option_is_found(
     command: str, name: str, folder: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,

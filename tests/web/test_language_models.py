@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("starlette")
 
 import lolat
-from lolat.cli.llm import llm
 from lolat.errors import AnswerIsNo
 from lolat.report.llm import llm_lines
 from lolat.units import digits, milliseconds, plural
@@ -249,8 +248,3 @@ def test_each_tab_keeps_what_the_others_ask_about(page: Site) -> None:
     assert "Mine 64x64x3" in page.answer()
     assert page.value("config") == "qwen3-8b"  # for the way back
     assert page.value("batch_size") == "3"
-
-
-def test_every_field_is_an_option_of_the_command() -> None:
-    options = {name for p in llm.params for name in p.opts}
-    assert {"--" + f.name.replace("_", "-") for f in TABS["llm"].fields} <= options

@@ -24,7 +24,7 @@ from lolat.device.prediction import domain_words
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
-from lolat.units import dollars, duration, milliseconds, quantity
+from lolat.units import milliseconds, quantity
 from lolat.web import answers
 from lolat.web.devices import devices
 from lolat.web.form import TABS
@@ -184,24 +184,7 @@ def test_a_report_that_cannot_be_is_the_page_that_says_why(page: Site, query: st
     assert (found.status_code, found.headers["location"]) == (303, f"/?{query}")
 
 
-# ---- What fits in a time, and training
-
-
-@pytest.mark.parametrize(("vary", "sure"), [("width", ""), ("batch", "90")])
-def test_what_fits_is_what_the_library_finds(
-    page: Site, laptop: Path, vary: str, sure: str
-) -> None:
-    limit = float(f"{3 * lolat.load(laptop).predict(synthetic.network()).latency_ms:.6g}")
-    page.get(MINE + "&view=budget", vary=vary, max_ms=limit, sure=sure)
-    options: Any = {"coverage": 0.9, "sure": True} if sure else {}
-    found = budget(lolat.load(laptop), synthetic.network(), limit, vary, **options)
-    said = page.answer()
-    shown = {"width": "width x{:g}", "batch": "batch {:g}"}[vary].format
-    assert f"laptop a laptop {shown(found.best.value)} " in said
-    assert found.next is not None
-    wanted = milliseconds(found.next.prediction.latency_ms)
-    assert f"next: {shown(found.next.value)} takes {wanted}" in said
-    assert ("--sure 90" in page.commands()[0]) == bool(sure)
+# ---- What fits in a time
 
 
 def test_what_does_not_fit_says_what_would(page: Site, laptop: Path) -> None:
@@ -221,22 +204,6 @@ def test_the_largest_input_is_read_anew(page: Site, laptop: Path) -> None:
     before = len(page.reader.calls)
     page.get(page.link().removeprefix("/"))
     assert len(page.reader.calls) == before  # each is read once
-
-
-def test_training_is_what_the_command_answers(page: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    page.get(
-        MINE + "&view=training", batch_size=16, samples=5000, epochs=3, optimizer="adam", replicas="1,4",
-        link_gbps=25, price_per_hour=2.5, memory_gib=12.5, input_size="56,56, 3",
-    )  # fmt: skip
-    assert page.errors() == {}
-    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network())
-    answer, said = command_json(page.commands()[0]), page.answer()
-    assert [o["devices"] for o in answer["options"]] == [1, 4]
-    for option in answer["options"]:
-        ends = " .. ".join(map(duration, option["interval_s"]))
-        assert f" {duration(option['total_s'])} {ends} " in said
-        assert dollars(option["dollars"]).removeprefix("$") in said
-    assert "11.2 GiB" in said  # less 6 % and half a GiB
 
 
 # ---- The form

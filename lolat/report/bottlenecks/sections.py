@@ -97,7 +97,7 @@ def _interval(answer: Prediction) -> str:
         return ""
     most = 1.04 * answer.interval_ms[1]
     low, high, point = (100 * t / most for t in (*answer.interval_ms, answer.latency_ms))
-    return element("p", interval_words(answer.interval_ms, answer.coverage).removeprefix(", ")) + (
+    return element("p", interval_words(answer.interval_ms, answer.coverage)) + (
         '<svg class="range" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="band" x="{low:.3f}" y="4" width="{high - low:.3f}" height="6"></rect>'
         f'<rect class="point" x="{point - 0.25:.3f}" y="0" width="0.5" height="10"></rect></svg>'
