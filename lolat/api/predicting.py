@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
+from msgspec import UNSET
 
-from lolat.device import prediction
 from lolat.device.predicting import AUTO, why_left_out
-from lolat.device.prediction import CALL, InputSize
+from lolat.device.prediction import CALL, InputSize, end_ms
+from lolat.device.prediction import Prediction as DevicePrediction
 from lolat.device.running import in_precisions
 from lolat.errors import (
     InputError,
@@ -25,9 +28,10 @@ from lolat.errors import (
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
+from lolat.io.documents import Positive, converted, read_json
 from lolat.io.results import Result
 from lolat.io.writing import write_text
-from lolat.units import milliseconds, plain, plural
+from lolat.units import milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -40,7 +44,7 @@ OF_THE_DEVICE = ("no-precision", "no-memory", "no-room")
 and of a largest batch that its memory is not known, or holds not one sample."""
 
 
-class Prediction(prediction.Prediction):
+class Prediction(DevicePrediction):
     """A prediction that prints itself; its fields: see `lolat.device.prediction.Prediction`."""
 
     def folded(self, depth: int) -> Prediction:
@@ -247,3 +251,82 @@ def _fastest(model: Model, *question: Any, **limit: Any) -> Prediction:
     if not found and refused is not None:
         raise refused
     return min(found, key=lambda p: p.latency_ms / p.batch_size)
+
+
+# ---- Limits of a prediction: a time, or a ratio to an earlier one
+
+MAX_RATIO = 1.05
+"""The largest time over that of the base, by default."""
+SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch")
+"""Fields that two compared predictions must share."""
+
+
+class Before(msgspec.Struct, frozen=True):
+    """The part of an earlier prediction that is compared."""
+
+    model: str
+    learned: str | None
+    predictor: str
+    batch_size: int
+    precision: str
+    launch: str | None
+    input_shapes: tuple[tuple[int, ...], ...]
+    latency_ms: Positive
+
+
+def read_before(path: str) -> Before | None:
+    """The prediction in a file that `predict --json` wrote; None for any other file."""
+    if not path.lower().endswith(".json") or not os.path.isfile(path):
+        return None
+    document = read_json(path, "expected what `lolat predict --json` wrote")
+    if not isinstance(document, dict) or document.get("schema") != "lolat-prediction":
+        return None
+    return converted(document, Before, f"{arg('against')} {plain(path)}")
+
+
+def exceeded(
+    predictions: Collection[DevicePrediction],
+    max_ms: float | None = None,
+    sure: float | None = None,
+    before: DevicePrediction | Before | None = None,
+    max_ratio: float | None = None,
+) -> list[str]:
+    """A line for each limit that a prediction exceeds, and for each that does not fit if none does.
+
+    `max_ms`: limit of the latency or, with `sure`, the coverage of the intervals, of their upper ends.
+    `max_ratio`: limit of the latency over that of `before`, MAX_RATIO if None. InputError without an
+    interval, or if `before` is of another model, predictor or batch size.
+    """
+    lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
+    is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
+    for prediction in predictions:
+        on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
+        takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
+        if is_limit and prediction.fits is False:
+            lines.append(f"{prediction.title}{on} does not fit into its memory")
+            continue
+        if max_ms is not None and (most_ms := end_ms(prediction, sure is not None)) > max_ms:
+            most = f" ({percent(sure)} sure of at most {milliseconds(most_ms)})" if sure else ""
+            lines.append(
+                f"{takes}{most}, {percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
+                f"{arg('max_ms')}; `lolat report` says where the time goes"
+            )
+        if before is not None and (ratio := _ratio(prediction, before)) > most_ratio:
+            lines.append(
+                f"{takes}, {ratio:.3g} times the {milliseconds(before.latency_ms)} of the base, more "
+                f"than the {most_ratio:g} times of {arg('max_ratio')}"
+            )
+    return lines
+
+
+def _ratio(now: DevicePrediction, before: DevicePrediction | Before) -> float:
+    """The latency over the earlier one; InputError if that answered another question."""
+    same: tuple[str, ...] = ("batch_size",)
+    if isinstance(before, Before):
+        same = (*SAME, "input_shapes") if now.query.input_size else SAME
+    if different := [name for name in same if getattr(before, name) != getattr(now, name)]:
+        raise InputError(
+            f"{arg('against')} has another {different[0].replace('_', ' ')}; predict the base with the "
+            "same MODEL and options"
+        )
+    return now.latency_ms / before.latency_ms

@@ -17,8 +17,7 @@ from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-    from lolat.api.predicting import Prediction, Predictions
-    from lolat.device.prediction import Before
+    from lolat.api.predicting import Before, Prediction, Predictions
     from lolat.device.prediction import Prediction as OfDevice
 
 
@@ -56,7 +55,7 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 
 def check_room(prediction: OfDevice) -> None:
     """AnswerIsNo if the network does not fit into the device's memory."""
-    from lolat.device.prediction import exceeded
+    from lolat.api.predicting import exceeded
 
     for line in exceeded([prediction]):
         raise AnswerIsNo(line, code="no-room")
@@ -107,8 +106,7 @@ def predict(
     a pull request for example: exit code 3 where the limit is exceeded, and where no network fits.
     """
     from lolat.api.choosing import devices
-    from lolat.api.predicting import predict_all
-    from lolat.device.prediction import exceeded, read_before
+    from lolat.api.predicting import exceeded, predict_all, read_before
 
     if sure is not None and (max_ms is None or coverage is not None):
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}, and without {arg('coverage')}")

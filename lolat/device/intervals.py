@@ -6,9 +6,9 @@ docs/explanation/intervals.md says what they promise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,9 +18,6 @@ from lolat.io.documents import MOST, NotNegative, Number
 
 COVERAGE = 0.9  # of an interval, by default
 STEEPEST = 0.5  # the exponent at which errors of operations are independent
-STEPS = 50  # exponents tried from 0 to STEEPEST
-TAIL = 0.1  # share of the points beyond either end of the range in which the scale changes
-LEAST_POINTS = 30  # of a scale that depends on the number of operations
 UNLIKE = 1.3
 """Errors of blocks of other networks over those of left-out predefined blocks, whose kin stay in the fit.
 UNLIKE and STEEP were chosen on the development split of the zoo (docs/results/index.md)."""
@@ -42,21 +39,7 @@ class Interval(msgspec.Struct, frozen=True):
 
     def scale(self, ops: float) -> float:
         """s(n) for n = `ops`."""
-        return math.exp(-self.exponent * float(_logarithms(ops, *self.ops)))
-
-    @classmethod
-    def fit(cls, residuals: np.ndarray, ops: np.ndarray) -> Self:
-        """Fit the scale to (points,) `residuals`, log(measured / predicted), of blocks of `ops` operations.
-
-        The exponent, 0 to STEEPEST, maximizes the likelihood of Laplace-distributed residuals whose spread
-        is proportional to s. The range leaves TAIL of the points beyond either end. Constant for fewer
-        than LEAST_POINTS.
-        """
-        ends = np.quantile(ops, (TAIL, 1.0 - TAIL), method="nearest")
-        low, high = (max(float(end), 1.0) for end in ends)
-        if len(ops) < LEAST_POINTS or low == high:
-            return cls()
-        return cls(_exponent(residuals, _logarithms(ops, low, high)), (low, high))
+        return math.exp(-self.exponent * float(logarithms(ops, *self.ops)))
 
 
 class Networks(msgspec.Struct, frozen=True):
@@ -210,39 +193,6 @@ def t_quantile(coverage: float, freedom: int) -> float:
     return math.sqrt(freedom) * math.tan(low)
 
 
-# ---- Entries of a model file
-
-
-def interval_entry(
-    residuals: np.ndarray, ops: np.ndarray, folds: Iterable[np.ndarray]
-) -> dict[str, Any] | None:
-    """The Interval for a model file; None if the scale is constant, as residuals are then the scores.
-
-    `residuals`: (points,), log(measured / predicted) of left-out points; `ops`: (points,), operations;
-    `folds`: masks of the points that stayed in each fit. A score's scale is fitted without its fold, so
-    that no point influences its own.
-    """
-    scale = Interval.fit(residuals, ops)
-    if scale.exponent == 0.0:
-        return None
-    x = _logarithms(ops, *scale.ops)
-    scores = np.empty(len(residuals))
-    for fitted in folds:
-        exponent = _exponent(residuals[fitted], x[fitted])
-        scores[~fitted] = np.abs(residuals[~fitted]) * np.exp(exponent * x[~fitted])
-    rounded = tuple(round(float(s), 6) for s in scores)
-    return as_dict(Interval(scale.exponent, scale.ops, rounded))
-
-
-def network_entry(residuals: np.ndarray, ops: np.ndarray, families: int) -> dict[str, Any]:
-    """The Networks for a model file.
-
-    `residuals`: (networks,), log(measured / predicted); `ops`: (networks,); `families`: their number.
-    """
-    spread = round(math.sqrt(float((residuals**2).mean())), 6)
-    return as_dict(Networks(float(np.quantile(ops, TAIL)), spread, families))
-
-
 def as_dict(section: msgspec.Struct) -> dict[str, Any]:
     """A struct as a model file has it."""
     document: dict[str, Any] = msgspec.json.decode(
@@ -251,15 +201,6 @@ def as_dict(section: msgspec.Struct) -> dict[str, Any]:
     return document
 
 
-def _logarithms(ops: np.ndarray | float, low: float, high: float) -> np.ndarray:
+def logarithms(ops: np.ndarray | float, low: float, high: float) -> np.ndarray:
     """Logarithms of the clipped operations, 0 in the middle of the range."""
     return np.log(np.clip(ops, low, high)) - 0.5 * math.log(low * high)
-
-
-def _exponent(residuals: np.ndarray, x: np.ndarray) -> float:
-    """The likeliest exponent, the smallest of equals; `x`: `_logarithms`."""
-    tried = np.linspace(0.0, STEEPEST, STEPS + 1)
-    size = np.maximum(np.abs(residuals), 1e-9)
-    # -log likelihood / points with the best level: mean(log s) + log(mean(|r| / s)), log s = -b * x.
-    loss = np.log((size * np.exp(np.outer(tried, x))).mean(axis=1)) - tried * x.mean()
-    return round(float(tried[np.argmin(loss)]), 6)

@@ -221,8 +221,7 @@ def predict_network(
     else:
         shares = terms.sum(axis=1) / (latency or 1.0)
         extrapolation = _extrapolation(model, analysis, size, formula, shares)
-    if quantized := quantized_share(graph, analysis.counts):
-        extrapolation = with_quantized(extrapolation, quantized)
+    extrapolation = with_quantized(extrapolation, quantized_share(graph, analysis.counts))
     mode = mode_of(document)
     inside = extrapolation.inside_share if is_measured(document) else 0.0
     ops = int(counts[:, _OPS].sum())

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import attrgetter
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
@@ -23,9 +21,8 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, GROUPS
-from lolat.io.documents import Positive, converted, read_json
 from lolat.io.results import Result
-from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
+from lolat.units import between, byte_size, milliseconds, plain, shapes_text
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -289,9 +286,6 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
     return most if ms > 0.0 else NOTHING
 
 
-# ---- Limits of a prediction: a time, or a ratio to an earlier one
-
-
 def end_ms(prediction: Prediction, sure: bool) -> float:
     """The latency, or if `sure` the upper end of its interval; InputError without an interval."""
     if not sure:
@@ -302,80 +296,3 @@ def end_ms(prediction: Prediction, sure: bool) -> float:
             code="too-few-points",
         )
     return prediction.interval_ms[1]
-
-
-MAX_RATIO = 1.05
-"""The largest time over that of the base, by default."""
-SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch")
-"""Fields that two compared predictions must share."""
-
-
-class Before(msgspec.Struct, frozen=True):
-    """The part of an earlier prediction that is compared."""
-
-    model: str
-    learned: str | None
-    predictor: str
-    batch_size: int
-    precision: str
-    launch: str | None
-    input_shapes: tuple[tuple[int, ...], ...]
-    latency_ms: Positive
-
-
-def read_before(path: str) -> Before | None:
-    """The prediction in a file that `predict --json` wrote; None for any other file."""
-    if not path.lower().endswith(".json") or not os.path.isfile(path):
-        return None
-    document = read_json(path, "expected what `lolat predict --json` wrote")
-    if not isinstance(document, dict) or document.get("schema") != "lolat-prediction":
-        return None
-    return converted(document, Before, f"{arg('against')} {plain(path)}")
-
-
-def exceeded(
-    predictions: Collection[Prediction],
-    max_ms: float | None = None,
-    sure: float | None = None,
-    before: Prediction | Before | None = None,
-    max_ratio: float | None = None,
-) -> list[str]:
-    """A line for each limit that a prediction exceeds, and for each that does not fit if none does.
-
-    `max_ms`: limit of the latency or, with `sure`, the coverage of the intervals, of their upper ends.
-    `max_ratio`: limit of the latency over that of `before`, MAX_RATIO if None. InputError without an
-    interval, or if `before` is of another model, predictor or batch size.
-    """
-    lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
-    is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
-    for prediction in predictions:
-        on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
-        takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
-        if is_limit and prediction.fits is False:
-            lines.append(f"{prediction.title}{on} does not fit into its memory")
-            continue
-        if max_ms is not None and (most_ms := end_ms(prediction, sure is not None)) > max_ms:
-            most = f" ({percent(sure)} sure of at most {milliseconds(most_ms)})" if sure else ""
-            lines.append(
-                f"{takes}{most}, {percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
-                f"{arg('max_ms')}; `lolat report` says where the time goes"
-            )
-        if before is not None and (ratio := _ratio(prediction, before)) > most_ratio:
-            lines.append(
-                f"{takes}, {ratio:.3g} times the {milliseconds(before.latency_ms)} of the base, more "
-                f"than the {most_ratio:g} times of {arg('max_ratio')}"
-            )
-    return lines
-
-
-def _ratio(now: Prediction, before: Prediction | Before) -> float:
-    """The latency over the earlier one; InputError if that answered another question."""
-    same: tuple[str, ...] = ("batch_size",)
-    if isinstance(before, Before):
-        same = (*SAME, "input_shapes") if now.query.input_size else SAME
-    if different := [name for name in same if getattr(before, name) != getattr(now, name)]:
-        raise InputError(
-            f"{arg('against')} has another {different[0].replace('_', ' ')}; predict the base with the "
-            "same MODEL and options"
-        )
-    return now.latency_ms / before.latency_ms

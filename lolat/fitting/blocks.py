@@ -10,13 +10,14 @@ import numpy as np
 
 from lolat.device.domain import Domain, measures_of
 from lolat.device.file import made
-from lolat.device.intervals import as_dict, interval_entry, network_entry
+from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import NUMBERS, TERMS, AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import FEATURES as THREE
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.cross_validation import cross_validate, errors, leave_out, log_errors
+from lolat.fitting.intervals import interval_entry, network_entry
 from lolat.fitting.least_squares import require_points
 from lolat.fitting.points import Point, blocks_of, known_features, matrix, times
 from lolat.fitting.two_regime import fit_two_regime

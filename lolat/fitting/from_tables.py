@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from lolat.device.domain import MACS, MeasuredMinimum, shares_of
-from lolat.device.intervals import as_dict, network_entry
+from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import NUMBERS, AdditiveCosts
 from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
 from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline, TrainingSteps
@@ -25,6 +25,7 @@ from lolat.fitting.cross_validation import (
     leave_folds_out,
     log_errors,
 )
+from lolat.fitting.intervals import network_entry
 from lolat.fitting.points import family_of
 from lolat.fitting.roofline import LEAST_STEPS, fit_roofline, predicted
 from lolat.fitting.times import Times, check_sheet, seen_specs

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.device.intervals import as_dict, network_entry
+from lolat.device.intervals import as_dict
 from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, Host
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import mode_of, name_of
@@ -28,6 +28,7 @@ from lolat.fitting.cross_validation import (
     log_errors,
 )
 from lolat.fitting.from_tables import measured_minimum
+from lolat.fitting.intervals import network_entry
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.points import Point, blocks_of, times
 from lolat.fitting.roofline import fit_roofline

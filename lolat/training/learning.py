@@ -11,10 +11,11 @@ import numpy as np
 from lolat.device import Device
 from lolat.device.domain import MOSTLY_SHARE, Extrapolation, widened
 from lolat.device.file import Noise
-from lolat.device.intervals import Calibration, interval_entry
+from lolat.device.intervals import Calibration
 from lolat.device.predicting import other_framework
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, leave_out, log_errors
+from lolat.fitting.intervals import interval_entry
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
