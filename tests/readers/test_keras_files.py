@@ -144,7 +144,10 @@ def test_a_kernel_that_is_not_trainable_is_not_trained(of: Any) -> None:
         x = keras.Input((6,))
         return keras.Model(x, layer(layers.BatchNormalization()(layers.Dense(6)(x))))
 
+    x = keras.Input((4, 6), batch_size=2)
+    states = keras.Model(x, layers.LSTM(3, stateful=True)(x))
     trained = network(Product(of, trainable_kernel=True))
+    assert lolat.read(states).training == ()
     assert lolat.read(trained).training == ()
     device = lolat.load("v100-fp32")
     for layer, number in ((Product(of, trainable_kernel=False), 5), (Random(4), 5)):

@@ -189,6 +189,7 @@ class Fixed(nn.Module):
         lambda m, x: nn.functional.conv1d(x[:, None], m.kernel),
         lambda m, x: torch.einsum("ab,bc->ac", x, m.matrix),
         lambda m, x: x @ (2 * m.matrix.T),
+        lambda m, x: nn.functional.linear(x, m.table),
         lambda m, x: x @ m.plain,
     ],
 )

@@ -312,7 +312,8 @@ class KerasReader:
         import keras
 
         if isinstance(node.operation, keras.layers.Layer):
-            return {id(v) for v in node.operation.variables if _is_kernel(v) and not v.trainable}
+            layer = getattr(node.operation, "cell", node.operation)  # without the states of an RNN
+            return {id(v) for v in layer.variables if _is_kernel(v) and not v.trainable}
         owner, found = self.owner, set[int]()
         own = [*owner._trainable_variables, *owner._non_trainable_variables]
         for given in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):

@@ -166,11 +166,13 @@ class Tracer(TorchDispatchMode):
     def weights(self, sources: Sequence[int], start: int) -> list[int]:
         """The constant matrices and kernels of what was written from position `start` on."""
         written = [o for o in self.builder.operations[start:] if o.kind in KERNELS]
+        if any(o.attributes.get("in_features") == 1 for o in written):
+            return []  # sums nothing, such as the angles of positions
         read = {i for o in written for i in o.inputs}
         tensors = self.builder.tensors
         return [
             i for i in sources if written and i in self.writer.constants and i not in read
-            and "float" in tensors[i].dtype and sum(n > 1 for n in tensors[i].shape) > 1
+            and "float" in tensors[i].dtype and len(tensors[i].shape) > 1
         ]  # fmt: skip
 
     def parameters(self, named: dict[str, Any]) -> list[tuple[tuple[int, int, int], bool]]:
