@@ -1,4 +1,4 @@
-"""A GPU whose operations take what their forms say in the middle, and two small language models."""
+"""A GPU whose operations have the centers of their kernel models as terms, and small language models."""
 
 from __future__ import annotations
 
@@ -84,13 +84,9 @@ def kernel_ms(
 ) -> Any:  # fmt: skip
     """(rows,) ms by the terms in the middle but for those `changed`."""
     variant = variant or KERNEL_MODELS[name].variants(dtype)[0]
-    arrays = dict(
-        zip(rows, np.broadcast_arrays(*(np.asarray(v, float) for v in rows.values())), strict=True)
-    )
-    flat = {column: np.atleast_1d(values) for column, values in arrays.items()}
-    return KERNEL_MODELS[name].ms(
-        {**terms(name, dtype, variant), **changed}, flat, specs, dtype, variant, alone
-    )
+    arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, float)) for v in rows.values()))
+    flat, own = dict(zip(rows, arrays, strict=True)), {**terms(name, dtype, variant), **changed}
+    return KERNEL_MODELS[name].ms(own, flat, specs, dtype, variant, alone)
 
 
 def random_rows(name: str, number: int, seed: int) -> dict[str, Any]:

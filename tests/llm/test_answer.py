@@ -95,13 +95,6 @@ def test_up_to_how_many_requests_a_token_takes_at_most_a_quarter_longer() -> Non
     assert at_most.tpot_ms < 1.26 * one.tpot_ms < more.tpot_ms
 
 
-def test_experts_are_read_as_far_as_they_are_touched() -> None:
-    answer = MODEL.llm(MIXTURE, 500, 100, (1, 64), 1)
-    assert answer.active < answer.parameters
-    few, many = (row.breakdown["experts"] for row in answer.served)
-    assert 0 < few < many
-
-
 def test_a_frame_of_its_rows() -> None:
     pandas = pytest.importorskip("pandas")
     answer = MODEL.llm(LARGE, concurrency=(1, 8), tensor_parallel=(1, 2, 4))
@@ -153,15 +146,6 @@ def test_the_best_has_the_cheapest_tokens_of_all_replicas(
         assert "The best row has the" in "\n".join(llm_lines(found))
 
 
-def test_the_best_of_several_numbers_of_requests_has_the_most_tokens_from_each_gpu() -> None:
-    """On one GPU it has the most requests within the limits, never one on the fewest GPUs."""
-    many = MODEL.llm(LARGE, 1000, 200, (1, 4, 16), (1, 2), gpus=4, max_tpot_ms=1e3)
-    assert many.best is not None
-    per_gpu = [row.tokens_per_s / row.gpus for row in many.served]
-    assert per_gpu[many.best] == max(per_gpu)
-    assert many.served[many.best].concurrency == 16
-
-
 def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
     requests = (2, 8, 32, 128)
     free = MODEL.llm(LARGE, 1000, 200, requests, 1)
@@ -171,6 +155,8 @@ def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
     answer = MODEL.llm(LARGE, 1000, 200, requests, 1, max_tpot_ms=limit, gpus=1)
     assert answer.best is not None
     assert answer.served[answer.best].concurrency == 8
+    per_gpu = [row.tokens_per_s / row.gpus for row in answer.served if row.within]
+    assert per_gpu[answer.best] == max(per_gpu)
     assert [row.within for row in answer.served] == [ms <= limit for ms in times]
     assert [row.within for row in free.served] == [None] * 4
     _, table, _ = llm_parts(answer)

@@ -1,4 +1,4 @@
-"""Data types of published models by the ways in which their configurations say them."""
+"""Data types of published models as their configurations state them."""
 
 from __future__ import annotations
 

@@ -59,13 +59,11 @@ def test_operations_are_compared_as_they_are_timed_alone(
 def test_served_models_are_compared_as_they_are_answered(gpu: str) -> None:
     model = load(gpu)
     found = model.evaluate_table("served.csv")
-    assert (found.content, [c.row["concurrency"] for c in found.compared]) == (
-        "served",
-        ["8", "32"],
-    )
+    loads = [one.row["concurrency"] for one in found.compared]
+    assert (found.content, loads) == ("served", ["8", "32"])
     assert [*found.skipped.values()] == [1]
-    for row, users, parallel in zip(found.rows(), (8, 32), (1, 2), strict=True):
-        [asked] = model.llm("config.json", 1000, 500, users, parallel).served
+    for row, requests, parallel in zip(found.rows(), (8, 32), (1, 2), strict=True):
+        [asked] = model.llm("config.json", 1000, 500, requests, parallel).served
         assert row["predicted_ms"] == pytest.approx(asked.tpot_ms)
         assert row["predicted_ttft_ms"] == pytest.approx(asked.ttft_ms)
         assert row["interval_ms"] == pytest.approx(asked.tpot_interval_ms)
