@@ -11,7 +11,7 @@ from typing import Any
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.training.iteration import OPTIMIZERS, optimizer_named, pass_rows, started, variables
-from lolat.training.learning import (
+from lolat.training.measured import (
     SIMPLEST,
     EpochPoint,
     PassPoint,

@@ -41,7 +41,7 @@ from lolat.tables.timed import (
     content_of,
 )
 from lolat.training.epochs import epochs_document
-from lolat.training.learning import refitted
+from lolat.training.measured import refitted
 from lolat.units import plain, plural
 from microbench.blocks import known_graphs
 

@@ -1,1 +1,1 @@
-"""How long training takes and what it costs."""
+"""The time, memory and cost of training."""

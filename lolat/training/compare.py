@@ -1,4 +1,4 @@
-"""The same training on several devices: which of them, how many, in which precision, for how much."""
+"""Comparison of devices, their numbers, precisions and batch sizes for one training."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from lolat.hardware.gpus import gpu_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.readers.children import OnProgress
-from lolat.training.cost import Cost, check_limits, cost_on, frontier
+from lolat.training.cost import Cost, best_of, check_limits, cost_on
 from lolat.training.model import Limits
 from lolat.units import by_text, dollars, duration, plain, plural
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An option among several devices or batch sizes: which device in which precision, how many of it, with
-    how many samples on each.
-    """
+    """An option of a comparison: a number of devices of one kind, their precision, samples on each."""
 
     device: str
     precision: str | None
@@ -38,12 +36,12 @@ class Choice:
 
 @dataclass(frozen=True, repr=False)
 class Costs(Result):
-    """The same training on several devices, each in the precision in which it is fastest or a given one, or
-    with several batch sizes.
+    """One training on several devices, each in its fastest precision or a given one, or in several batches.
 
-    `answers`: of each device that can answer; `left_out`: why others are not compared. `cheapest`,
-    `fastest`: None without samples, and of `cheapest` without a price, or within the limits; `frontier`:
-    those than which no other is both faster and cheaper, from the cheapest on.
+    `answers`: the cost on each device that can answer; `left_out`: reasons why others are not compared.
+    `cheapest`: within the limits, `fastest`: within that of money; None without samples, without a price,
+    or if nothing keeps the limits. `frontier`: choices that no other beats in time and money, from the
+    cheapest on.
     """
 
     network: str
@@ -66,7 +64,7 @@ class Costs(Result):
 
     @property
     def batches(self) -> int:
-        """How many batch sizes there are."""
+        """Number of different batch sizes."""
         return len({c.batch_size for c in self.answers})
 
     def words(self) -> str:
@@ -98,7 +96,7 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
 
 
 TRIED = ("tf32", "amp")
-"""Precisions in which a device is tried: what people train in."""
+"""Precisions, in which people train, that each device is tried in."""
 
 
 def compare(
@@ -110,11 +108,11 @@ def compare(
     on_progress: OnProgress | None = None,
     **asked: Any,
 ) -> Costs:
-    """The same training on several devices, with each batch size.
+    """Compare devices for one training, with each batch size.
 
-    `mode`: (precision, launch) of each, None: the precision in which it is fastest, as it was measured.
-    `left_out`: devices that cannot answer, and why; `on_progress`: called for each device (done, all,
-    name); `asked`: see `lolat.api.model.Model.cost`. InputError where no device can answer.
+    `mode`: (precision, launch); None: the fastest precision, the launch as measured. `left_out`: reasons by
+    device why it cannot answer; `on_progress`: called for each device (done, all, name); `asked`: see
+    `lolat.api.model.Model.cost`. InputError if no device can answer.
     """
     check_limits(**asked)
     graph = trained_whole(readers.read(network, asked.pop("input_size", None)))
@@ -143,38 +141,24 @@ def costs_on(
 
 
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
-    """Answers to one question for several devices or batch sizes, beside each other."""
+    """Join the answers of several devices or batch sizes to one question."""
     choices = [
         Choice(c.device, c.precision, c.batch_size, o.devices, o.total_s, o.dollars)
         for c in answers
         for o in c.options
         if c.fits is not False and o.total_s is not None
     ]
-    paid = [c for c in choices if c.dollars is not None]
-    good = frontier([(c.total_s, c.dollars or 0.0) for c in paid])
-    best = [c for c, is_best in zip(paid, good, strict=True) if is_best]
     first = answers[0]
-    limits = first.limits
     return Costs(
         network=first.network,
         samples=first.samples,
         epochs=first.epochs,
         optimizer=first.optimizer,
         coverage=first.coverage,
-        **asdict(limits),
+        **asdict(first.limits),
         answers=tuple(answers),
         left_out=left_out,
-        cheapest=min(
-            (c for c in paid if limits.keeps(c.total_s, c.dollars)),
-            key=lambda c: (c.dollars, c.total_s),
-            default=None,
-        ),
-        fastest=min(
-            (c for c in choices if limits.of_money.keeps(c.total_s, c.dollars)),
-            key=lambda c: (c.total_s, c.dollars or 0.0),
-            default=None,
-        ),
-        frontier=tuple(sorted(best, key=lambda c: c.dollars or 0.0)),
+        **best_of(choices, first.limits),
     )
 
 
@@ -187,7 +171,7 @@ def _answers(
     asked: dict[str, Any],
     on_progress: OnProgress | None,
 ) -> list[Cost]:
-    """Of each device the answer in its fastest precision; why others have none is added to `left_out`."""
+    """The answer of each device in its fastest precision; reasons of others are added to `left_out`."""
     least = asked.get("memory_gib")
     found: list[Cost] = []
     if launch := mode[1]:  # of a GPU that was measured so no other model is asked
@@ -214,12 +198,12 @@ def _answers(
 
 
 def _launch(model: Device) -> str | None:
-    """How a model's operations were launched; None where it has no formula of latencies."""
+    """The launch mode of a device's measurements; None if it has no formula of latencies."""
     return mode_of(model.document).launch if "predictors" in model.document else None
 
 
 def _too_small(model: Device, least_gib: float | None, prices: Any) -> str | None:
-    """Why a device is left out that has less memory than is asked for, and is not rented with more."""
+    """The reason to leave out a device: too little memory, and none rented with more; None if it fits."""
     gpu = gpu_of(model.document)
     own_gib = None if gpu is None else gpu.memory_gib
     if own_gib is None or least_gib is None or own_gib >= least_gib:

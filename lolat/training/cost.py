@@ -1,4 +1,4 @@
-"""How long training takes on one device or several, its memory, and what it costs."""
+"""The time, the memory and the price of training on one device or several."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lolat.io.results import Result, plain_data
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.iteration import half_remarks, memory_bytes, optimizer_named
-from lolat.training.learning import MeasuredTraining
+from lolat.training.measured import MeasuredTraining
 from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.units import dollars, duration, milliseconds, plain, plural
 
@@ -102,7 +102,7 @@ class Cost(Result):
 
     @property
     def fits(self) -> bool | None:
-        """Whether an iteration fits into a device's memory; None where that is not known."""
+        """True if an iteration fits into a device's memory; None if that is not known."""
         return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
 
     def option(self, devices: int) -> TrainingPrediction:
@@ -140,15 +140,15 @@ class Cost(Result):
 
 
 def no_room(cost: Cost) -> str:
-    """That an iteration does not fit, and what does."""
+    """The sentence that an iteration does not fit, with the largest batch that does."""
     return no_room_words(cost.memory_bytes, cost.available_bytes or 0, cost.largest_batch or 0)
 
 
 def training_of(document: Mapping[str, Any], source: str) -> Training:
-    """The training of a valid model file: by timed epochs, as it was measured, by a formula of operations,
-    or else estimated from latencies of inference.
+    """The training of a valid model file.
 
-    `source` begins the message of a ModelFileError: a damaged section, or neither training nor latencies.
+    It comes from timed epochs, else from measured training, else from a formula of operations, else from
+    latencies of inference. ModelFileError, which begins with `source`: a damaged section, or none of these.
     """
     if "epochs" in document:
         return EpochTraining(document, source)
@@ -192,11 +192,12 @@ def cost(
     input_size: Any = None, largest: bool = False, device: str = "",
     written: Callable[[Graph], Training] | None = None,
 ) -> Cost:  # fmt: skip
-    """Time, memory and money of training a network on so many devices as each of `replicas`.
+    """Time, memory and money of training a network on each number of devices in `replicas`.
 
-    `replicas`: none: as many as one instance of the price list has, within the data set. `largest`: not the
-    batch of `run` but the largest that fits. `device`: the model as it was given. `written`: the device's
-    training of a network that is in half itself. Others, and errors: see `lolat.api.model.Model.cost`.
+    No `replicas`: as many as instances of the price list have, within the data set. `largest`: take the
+    largest batch that fits instead of the batch of `run`. `device`: the model as it was given. `written`:
+    the device's training of a network that is in half precision itself. Other arguments and errors: see
+    `lolat.api.model.Model.cost`.
     """
     check_limits(run.samples, price_per_hour, prices, **asdict(limits))
     available = _available(training, memory_gib)
@@ -238,14 +239,14 @@ def cost(
         prices=rental.prices if rental else None,
         price_list=listed.prices if listed else None,
         options=options,
-        **(_best(options, limits) if fits else NOTHING),
+        **_numbers(best_of(options if fits else (), limits)),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
         warnings=half_remarks(graph, memory, optimizer, mode) + options[0].warnings,
     )
 
 
 def _available(training: Training, memory_gib: float | None) -> int | None:
-    """Bytes that an iteration may take: of a device's memory, or of one that has `memory_gib`."""
+    """Usable bytes of the device's memory, or of `memory_gib`; None if not known."""
     if memory_gib is None:
         return available_bytes(training.document)
     return max(Gpu("", memory_gib).usable_bytes or 0, 0)
@@ -257,7 +258,7 @@ def check_limits(
     prices: str | Prices | None = None,
     **limits: Any,
 ) -> None:
-    """InputError for two prices, and for a limit where nothing is known that it limits."""
+    """InputError for two prices, and for a limit of time or money without samples."""
     check_price(price_per_hour, prices)
     for name in ("max_hours", "max_dollars"):
         if limits.get(name) is not None and samples is None:
@@ -265,7 +266,7 @@ def check_limits(
 
 
 def _about(training: Training, graph: Graph, run: TrainingRun, mode: Mode | None) -> dict[str, Any]:
-    """What an answer repeats of its question, and on what it rests."""
+    """Fields of a Cost that repeat the question, and `estimated`, `in_domain`, precision and launch."""
     names = ("batch_size", "samples", "epochs", "optimizer", "coverage")
     inside = training.in_domain(graph, run.batch_size)
     asked = {name: getattr(run, name) for name in names}
@@ -279,8 +280,10 @@ def _other_cards(
     asked: tuple[Any, ...], rental: Rental | None, replicas: Sequence[int],
     batch_for: Callable[[float], int] | None,
 ) -> Iterator[str]:  # fmt: skip
-    """See `Cost.other_cards`; `asked`, `rental`: of `rental_of`, None where it does not fit; `batch_for`:
-    the largest batch in some bytes, None where it is not asked for.
+    """Remarks on cards with another memory, see `Cost.other_cards`.
+
+    `asked`: arguments of `rental_of`; `rental`: None if the iteration does not fit; `batch_for`: bytes ->
+    the largest batch, None if that is not asked for.
     """
     document, price_per_hour, listed, memory_gib = asked
     own = gpu_of(document)
@@ -303,8 +306,9 @@ def _option(
     training: Training, graph: Graph, run: TrainingRun, devices: int, link: Link | None,
     rental: Rental | None, limits: Limits,
 ) -> TrainingPrediction:  # fmt: skip
-    """The training on so many devices, with its price where there is a rental: of what can be rented, with
-    the link that it has, the cheapest for the whole training that keeps the limits; `link`: a given one.
+    """The training on `devices` devices: on the offer that is cheapest in all, within the limits.
+
+    `link`: None: the one that the offer has, or the device if nothing is rented.
     """
     if rental is None:
         if link is None and devices > 1:
@@ -324,26 +328,38 @@ def _option(
     return min(map(on, rental.offers_for(devices, linked=False)), key=price)
 
 
-NOTHING: dict[str, Any] = {"cheapest": None, "fastest": None, "frontier": ()}
+def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
+    """The cheapest of `options` within the limits, the fastest within that of money, and the frontier.
 
-
-def _best(options: Sequence[TrainingPrediction], limits: Limits) -> dict[str, Any]:
-    """The numbers of devices of the cheapest within the time, the fastest, and those between them."""
-    timed = [(o.total_s, o.dollars, o.devices) for o in options if o.total_s is not None]
-    paid = [(seconds, price, k) for seconds, price, k in timed if price is not None]
-    cheap = [(o[1], o[0], o[2]) for o in paid if limits.keeps(*o[:2])]
-    fast = [(o[0], o[1] or 0.0, o[2]) for o in timed if limits.of_money.keeps(*o[:2])]
-    best = [o for o, good in zip(paid, frontier([o[:2] for o in paid]), strict=True) if good]
+    The frontier: options that no other beats in time and money, from the cheapest on. An option has
+    `total_s`, `dollars` and `devices`; one without a time is left out.
+    """
+    timed = [o for o in options if o.total_s is not None]
+    paid = [o for o in timed if o.dollars is not None]
+    of_both = {(o.total_s, o.dollars) for o in paid}
+    good = [
+        o for o in paid
+        if not any(t <= o.total_s and d <= o.dollars for t, d in of_both - {(o.total_s, o.dollars)})
+    ]  # fmt: skip
     return {
-        "cheapest": min(cheap)[2] if cheap else None,
-        "fastest": min(fast)[2] if fast else None,
-        "frontier": tuple(o[2] for o in sorted(best, key=lambda o: o[1])),
+        "cheapest": min(
+            (o for o in paid if limits.keeps(o.total_s, o.dollars)),
+            key=lambda o: (o.dollars, o.total_s, o.devices),
+            default=None,
+        ),
+        "fastest": min(
+            (o for o in timed if limits.of_money.keeps(o.total_s, o.dollars)),
+            key=lambda o: (o.total_s, o.dollars or 0.0, o.devices),
+            default=None,
+        ),
+        "frontier": tuple(sorted(good, key=lambda o: o.dollars)),
     }
 
 
-def frontier(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """For each (time, dollars) whether no other is at least as good in both and better in one."""
-    return [not any(o[0] <= p[0] and o[1] <= p[1] and o != p for o in points) for p in points]
+def _numbers(best: Mapping[str, Any]) -> dict[str, Any]:
+    """The best options as their numbers of devices."""
+    named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
+    return named | {"frontier": tuple(o.devices for o in best["frontier"])}
 
 
 def _priced(option: TrainingPrediction, rented: Rented) -> TrainingPrediction:

@@ -1,4 +1,4 @@
-"""A device's training from a table of epochs that somebody timed: the fit, and what it predicts."""
+"""Training learned from a table of timed epochs: the fit and the predictions."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ BALANCE = 800.0  # multiplications while an element is moved: more than any devi
 
 
 class EpochSection(msgspec.Struct):
-    """`epochs` of a model file; `residuals`: log(measured / predicted) of networks left out of the fit;
-    `mode`: how the device trained, None where the table does not say it, which is taken to be float32.
+    """The section `epochs` of a model file.
+
+    `residuals`: log(measured / predicted) of networks left out of the fit; `mode`: the execution mode, None
+    if the table does not say it (float32 is assumed).
     """
 
     coefficients_ms: Terms
@@ -91,7 +93,7 @@ class EpochTraining(Training):
         return *remarks, *graph.warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; of sizes the model does not say it."""
+        """See `Training`; sizes outside the table are not noticed."""
         return False if self._unknown(graph) else None
 
     def _unknown(self, graph: Graph) -> list[str]:

@@ -81,7 +81,7 @@ MACS_PER_ELEMENT = 10.0
 
 
 class ForwardTraining(Training):
-    """By the latency of inference; for every optimizer."""
+    """Training estimated from the latency of inference, for every optimizer."""
 
     estimated = True
 
@@ -95,7 +95,7 @@ class ForwardTraining(Training):
         self.ratios = np.median(list(known), axis=0).tolist()
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `Training`; a block's latency is shared out among its operations by their work."""
+        """See `Training`; a block's latency is divided among its operations by their work."""
         prediction = self.latency.predict(graph, batch_size)
         forward, forward_norms, backward, backward_norms = self.ratios
         work, norms = operation_work(graph, batch_size)
@@ -125,7 +125,7 @@ class ForwardTraining(Training):
         return estimated, *self.latency.predict(graph, batch_size).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; of inference."""
+        """See `Training`; judged for inference."""
         return self.latency.predict(graph, batch_size).in_domain
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
@@ -150,7 +150,7 @@ UNMEASURED = 1.5  # widening (log) of the interval of latencies if there are few
 
 
 class EstimatedTraining(Training):
-    """By the formula of a device that is made from tables, for every optimizer.
+    """Training by the formula of a device that is made from tables, for every optimizer.
 
     An iteration has no loop of its own. An update is one step that moves what the optimizer reads and
     writes, less what the update moved that was timed within the measured training steps.
@@ -174,7 +174,7 @@ class EstimatedTraining(Training):
             self.calibration = Calibration(residuals=residuals, elsewhere=self.formula.elsewhere)
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `Training`; the loss is with the last operation."""
+        """See `Training`; the last operation includes the loss."""
         steps, _ = self._steps(graph, batch_size)
         number, back = len(graph.operations), steps.backward
         forward = np.bincount(steps.operation, steps.ms * ~back, number)
@@ -196,7 +196,7 @@ class EstimatedTraining(Training):
         remarks += self._extrapolation(graph, batch_size).remarks
         if steps.host_bound and steps.host_ms is not None:
             remarks.append(
-                f"host-bound: the host takes {milliseconds(steps.host_ms)} to start the operations of an "
+                f"host-bound: the host takes {milliseconds(steps.host_ms)} to launch the operations of an "
                 f"iteration, the GPU {milliseconds(steps.device_ms)} to run them"
             )
         if self.estimated:
@@ -217,7 +217,7 @@ class EstimatedTraining(Training):
         return *remarks, *of_its_source(self.document), *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`: nothing is inside where the data sheet alone tells it, or the precision."""
+        """See `Training`; False if the time follows from the data sheet alone, or the precision does."""
         inside = 1.0 - self._extrapolation(graph, batch_size).share >= MOSTLY_SHARE
         return inside and is_measured(self.document)
 
@@ -231,8 +231,10 @@ class EstimatedTraining(Training):
         return max(half, steps.host_half) if steps.host_bound else half
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
-        """What of an iteration is like nothing that was measured; what a forward pass has of that, too, as
-        only inference has its kinds of products, and, where no training was measured, the smallest.
+        """The part of an iteration that is unlike all measurements, with that of its forward pass.
+
+        The measurements of inference alone tell kinds of products, and, if no training was measured, the
+        smallest measured times.
         """
         if not self.formula.measured:
             return Extrapolation(unlike=1.0, remarks=(NOTHING_MEASURED,))

@@ -21,7 +21,7 @@ from lolat.training.iteration import state_bytes
 BUCKET_BYTES = 25 * 2**20
 """DistributedDataParallel's `bucket_cap_mb` of 25."""
 FIRST_BUCKET_BYTES = 2**20
-"""Its first bucket holds 1 MiB, so that the link has something to do early."""
+"""DistributedDataParallel's first bucket is small, so that the link is busy early."""
 
 
 def exposed_ms(
@@ -31,7 +31,7 @@ def exposed_ms(
     bucket_bytes: float = BUCKET_BYTES,
     first_bytes: float = FIRST_BUCKET_BYTES,
 ) -> float:
-    """How long the devices still exchange after their backward pass has ended, ms.
+    """Time of the exchange after the backward pass has ended, in ms.
 
     `gradient_bytes`, `backward_ms`: (gradients,), in the order of the forward pass: the bytes of each, and
     the part of the backward pass that computes it. `allreduce`: bytes -> ms. Gradients become ready from

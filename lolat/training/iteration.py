@@ -1,4 +1,4 @@
-"""What an iteration is made of: its optimizer, the counts that its time depends on, its memory."""
+"""The optimizer, the counts and the memory of a training iteration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Optimizer:
 _SLOTS = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adadelta": 2}
 _ALIKE = {"adamw": "adam"}  # its decay reads and writes nothing more
 OPTIMIZERS = {name: Optimizer(name, slots) for name, slots in _SLOTS.items()}
-"""As TensorFlow and PyTorch have them by default (RMSprop without momentum)."""
+"""The defaults of TensorFlow and PyTorch (RMSprop without momentum)."""
 
 
 def optimizer_named(name: str) -> Optimizer:
@@ -171,8 +171,8 @@ def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
 
 
 LOSS_NUMBERS = 3
-"""Of a loss for each output, all in float32: itself, its log-softmax, its gradient. As PyTorch's MemTracker
-has it of cross_entropy."""
+"""Numbers in float32 per output of a loss: the output, its log-softmax, its gradient, as PyTorch's
+MemTracker shows for cross_entropy."""
 
 
 def state_bytes(graph: Graph, mode: Mode | None = None) -> float:
@@ -216,8 +216,10 @@ def memory_bytes(
 def half_remarks(
     graph: Graph, needed: int, optimizer: Optimizer, mode: Mode | None
 ) -> tuple[str, ...]:
-    """That a training is in half alone, and the memory of the usual recipe beside the `needed` bytes of it:
-    a copy of the weights in float32 more (as in ZeRO, Rajbhandari et al. 2020), and its states.
+    """A remark on a training in half precision alone, with the memory of the usual recipe.
+
+    The usual recipe adds weights and states in float32 (ZeRO, Rajbhandari et al. 2020) to the `needed`
+    bytes. No remark for other trainings.
     """
     if state_bytes(graph, mode) != HALF_BYTES:
         return ()

@@ -1,4 +1,4 @@
-"""How long training takes: what every model of a device's training answers, and the prediction from it."""
+"""The training of a device: the question, the interface of its models, and the prediction."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TrainingRun:
         return None if self.samples is None else max(self.samples // devices, 1)
 
     def most_devices(self, devices: Sequence[int]) -> tuple[int, ...]:
-        """Those numbers of devices whose batches the data set has, or else the largest that it has."""
+        """The numbers of `devices` whose batches the data set fills, or else the largest that it fills."""
         if self.samples is None:
             return tuple(devices)
         most = max(self.samples // self.batch_size, 1)
@@ -81,11 +81,11 @@ class Limits:
 
     @property
     def of_money(self) -> Limits:
-        """That of money alone, within which the fastest is."""
+        """The limit of money alone, which applies to the fastest."""
         return replace(self, max_hours=None)
 
     def keeps(self, total_s: float, price: float | None) -> bool:
-        """Whether so many seconds and US$ are within them; without a price no limit of money is kept."""
+        """True if seconds and US$ are within the limits; without a price no limit of money is kept."""
         in_time = self.max_hours is None or total_s <= 3600 * self.max_hours
         return in_time and (
             self.max_dollars is None or (price is not None and price <= self.max_dollars)
@@ -116,7 +116,7 @@ class Iteration:
         return float(self.forward.sum()) + backward + self.update + self.step
 
     def parts(self) -> dict[str, float | None]:
-        """Its parts, which add up to `total`; None each where the model cannot tell them apart."""
+        """The parts, which add up to `total`; None each if the model cannot tell them apart."""
         if self.backward is None:
             return {"forward": None, "backward": None, "update": None}
         forward = float(self.forward.sum()) + self.step
@@ -138,7 +138,7 @@ class Training(ABC):
 
     @property
     def mode(self) -> Mode | None:
-        """How the device trains; None where the file does not say it."""
+        """The execution mode of the training; None if the file does not say it."""
         return mode_of(self.document) if "predictors" in self.document else None
 
     @abstractmethod
@@ -147,22 +147,22 @@ class Training(ABC):
 
     @abstractmethod
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """What a user must know of an answer."""
+        """Remarks on an answer."""
 
     @abstractmethod
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """Half of an interval's width, a logarithm; InputError if there are too few points."""
+        """Half of the interval's width, as a logarithm; InputError if there are too few points."""
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """Whether most of the time is spent in what is like what was measured; None if nobody can tell."""
+        """True if most of the time is spent within the measured range; None if not known."""
         return None
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """The evaluation of a batch: its forward pass in a loop; InputError if the model cannot tell."""
+        """Time to evaluate a batch, a forward pass in a loop, in ms; InputError if not known."""
         raise InputError(f"the model knows no evaluation; leave out {arg('validation_samples')}")
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """The time before the first iteration; None if the model cannot tell."""
+        """Time before the first iteration, in s; None if not known."""
         return None
 
 
@@ -242,11 +242,11 @@ def _with_epochs(
     alone_ms: float,
     ends_ms: tuple[float, float],
 ) -> TrainingPrediction:
-    """With the times of epochs; the last iteration of each has what is left of a device's samples.
+    """Add the times of epochs; the last iteration of each has the rest of a device's samples.
 
-    `alone_ms`: an iteration without its exchange; `ends_ms`: the wait for that on a link which is as
-    fast, and as slow, as it may be. The lower ends of computing and of exchanging are added, and the upper
-    ones. A sum of squares would be narrower, as a ratio, than either part alone.
+    `alone_ms`: an iteration without its exchange; `ends_ms`: the wait for the exchange on the fastest and
+    on the slowest possible link. The lower ends of computing and of exchanging are added, and so are
+    the upper ones: a sum of squares would be narrower, as a ratio, than either part alone.
     """
     assert run.samples is not None
     optimizer, warnings = optimizer_named(run.optimizer), list(prediction.warnings)

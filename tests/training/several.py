@@ -7,11 +7,8 @@ from lolat.graph import Graph
 from lolat.training.compare import Costs, compare
 from tests import synthetic
 
-PRICES = """InstanceType,Price,AcceleratorName,AcceleratorCount
-v,2,V100-32GB,1
-vv,4,V100-32GB,2
-a,3,A100,1
-"""
+HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount\n"
+PRICES = f"{HEAD}v,2,V100-32GB,1\nvv,4,V100-32GB,2\na,3,A100,1\n"
 GPUS = ("v100-fp32", "a100-fp32", "p4-fp32")
 
 
@@ -21,13 +18,5 @@ def network() -> Graph:
 
 def asked(prices: str, precision: str | None = None, batch_size: int | str = 64) -> Costs:
     models = [package.load(name) for name in GPUS]
-    return compare(
-        models,
-        network(),
-        (precision, None),
-        [batch_size],
-        {},
-        samples=10_000,
-        prices=prices,
-        replicas=(),
-    )
+    ask = {"samples": 10_000, "prices": prices, "replicas": ()}
+    return compare(models, network(), (precision, None), [batch_size], {}, **ask)

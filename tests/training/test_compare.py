@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError, ModelFileError
 from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.training.compare import compare
-from tests.training.several import GPUS, PRICES, asked, network
+from tests.training.several import GPUS, HEAD, PRICES, asked, network
 
 
 def test_each_device_is_in_its_fastest_precision(prices: str) -> None:
@@ -107,19 +108,24 @@ def test_all_gpus_with_a_price_once(prices: str) -> None:
     assert "`lolat fit --name NAME" in unpriced["MI210"]
 
 
-def test_the_name_of_a_gpu_names_its_model() -> None:
-    models, _ = devices(["a100,rtx-4090"])
-    assert [m.label for m in models] == ["a100-fp32", "rtx-4090-amp"]  # eager, not compiled
-
-
-def test_a_gpu_names_all_its_models_where_it_is_asked_for_every_one() -> None:
-    for name in ("rtx-4090", "RTX4090", "4090", "GeForce RTX 4090"):
-        every, _ = devices([name], every=True)
-        assert [m.label for m in every] == ["rtx-4090-amp", "rtx-4090-amp-compiled"]
-        (one,), _ = devices([name])
-        assert one.label == "rtx-4090-amp"
-    (exact,), _ = devices(["rtx-4090-amp-compiled"], every=True)
-    assert exact.label == "rtx-4090-amp-compiled"
+@pytest.mark.parametrize(
+    ("names", "every", "labels"),
+    [
+        (["a100,rtx-4090"], False, ["a100-fp32", "rtx-4090-amp"]),  # eager, not compiled
+        (["rtx-4090"], True, ["rtx-4090-amp", "rtx-4090-amp-compiled"]),
+        (["4090"], True, ["rtx-4090-amp", "rtx-4090-amp-compiled"]),
+        (["GeForce RTX 4090"], False, ["rtx-4090-amp"]),
+        (["rtx-4090-amp-compiled"], True, ["rtx-4090-amp-compiled"]),
+        # In capitals or not, with hyphens or without; each model once.
+        (["A100,RTX4090,a100-FP32", "V100-fp32", "Rtx-3090"], False,
+         ["a100-fp32", "rtx-4090-amp", "v100-fp32", "rtx-3090-amp"]),
+    ],
+)  # fmt: skip
+def test_the_names_of_gpus_name_their_models(
+    names: list[str], every: bool, labels: list[str]
+) -> None:
+    models, _ = devices(names, every=every)
+    assert [m.label for m in models] == labels
 
 
 def test_an_unknown_card_with_the_chip_of_a_known_one_is_told_so() -> None:
@@ -131,14 +137,9 @@ def test_an_unknown_card_with_the_chip_of_a_known_one_is_told_so() -> None:
 
 
 def test_each_device_is_told_as_it_is_asked(prices: str) -> None:
-    said: list[tuple[int, int, str]] = []
-    models = [package.load(name) for name in GPUS]
-
-    def tell(done: int, of: int, name: str) -> None:
-        said.append((done, of, name))
-
-    compare(models, network(), (None, None), [64], {}, tell, samples=100, prices=prices)
-    assert said == [(n, 3, name) for n, name in enumerate(GPUS, 1)]
+    told, models = Mock(), [package.load(name) for name in GPUS]
+    compare(models, network(), (None, None), [64], {}, told, samples=100, prices=prices)
+    assert told.mock_calls == [call(n, 3, name) for n, name in enumerate(GPUS, 1)]
 
 
 def test_the_reasons_of_all_devices_are_told_once_each(prices: str) -> None:
@@ -148,14 +149,6 @@ def test_the_reasons_of_all_devices_are_told_once_each(prices: str) -> None:
         compare(models, network(), ("fp8", None), [64], left_out, samples=100, prices=prices)
     assert str(error.value).count("no price in FILE") == 1
     assert "a, b, c: no price in FILE; d: other; " in str(error.value)
-
-
-def test_the_names_of_price_lists_name_models() -> None:
-    """In capitals or not, with hyphens or without; each model once."""
-    models, _ = devices(["A100,RTX4090,a100-FP32", "V100-fp32", "Rtx-3090"])
-    labels = [m.label for m in models]
-    assert labels == ["a100-fp32", "rtx-4090-amp", "v100-fp32", "rtx-3090-amp"]
-    assert package.load("A100-FP32").device == package.load("a100-fp32").device
 
 
 @pytest.mark.parametrize(
@@ -243,8 +236,7 @@ def test_a_gpu_that_was_measured_so_answers_for_its_launch() -> None:
 
 def test_a_price_with_the_makers_name_is_of_its_gpu(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
-    head = "InstanceType,Price,AcceleratorName,AcceleratorCount\n"
-    path.write_text(f"{head}x,5,NVIDIA A100 80GB,1\ny,1,NVIDIA GeForce RTX 4090,1\n")
+    path.write_text(f"{HEAD}x,5,NVIDIA A100 80GB,1\ny,1,NVIDIA GeForce RTX 4090,1\n")
     for name, price in (("a100-fp32", 5), ("rtx-4090-amp", 1)):
         found = package.load(name).cost(network(), 8, 1000, prices=str(path))
         assert found.options[0].rented is not None

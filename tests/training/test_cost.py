@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ import lolat as package
 from lolat.graph.analysis import parameters
 from lolat.hardware.prices import Offer, Rental, read_prices
 from lolat.training import cost as costs
-from lolat.training.cost import Cost, frontier
-from lolat.training.model import TrainingRun
+from lolat.training.cost import Cost, best_of
+from lolat.training.model import Limits, TrainingRun
 from lolat.units import byte_size
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import known_device
 from tests.training.known import KnownTraining
+from tests.training.several import HEAD, network
 
 ONE = Offer("one", "G", 1, 3.0)
 DEARER = Offer("dear", "G", 1, 3.5)
@@ -55,10 +57,19 @@ points = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12)
 
 
 @given(points)
-def test_the_frontier_is_the_points_that_no_other_beats(found: list[tuple[float, float]]) -> None:
-    for (time, money), best in zip(found, frontier(found), strict=True):
-        better = [(t, m) for t, m in found if t <= time and m <= money and (t < time or m < money)]
-        assert best == (not better)
+def test_the_frontier_is_the_options_that_no_other_beats(found: list[tuple[int, int]]) -> None:
+    options = [SimpleNamespace(total_s=t, dollars=m, devices=n) for n, (t, m) in enumerate(found)]
+    best = best_of(options, Limits())
+    front = [
+        o for o in options
+        if not any(t <= o.total_s and m <= o.dollars and (t, m) != (o.total_s, o.dollars)
+                   for t, m in found)
+    ]  # fmt: skip
+    assert sorted(best["frontier"], key=options.index) == front
+    assert [o.dollars for o in best["frontier"]] == sorted(o.dollars for o in front)
+    if options:
+        assert best["cheapest"].dollars == min(m for _, m in found)
+        assert best["fastest"].total_s == min(t for t, _ in found)
 
 
 # ---- A cost by hand: 36 s a sample, 800 samples, 5 epochs: 40 hours of one device.
@@ -111,16 +122,15 @@ def test_a_list_of_prices_has_the_models_device(prices: str) -> None:
     assert (found.cheapest, found.fastest, found.frontier) == (8, 8, (8,))
 
 
-def test_counts_are_those_that_the_data_allows(lolat: Command, tmp_path: Path) -> None:
+def test_counts_are_those_that_the_data_allows(lolat: Command, tmp_path: Path, net: str) -> None:
     """1,000 samples have three batches of 256; a number of devices that is given twice is one."""
-    path, net = tmp_path / "p.csv", tmp_path / "net.json"
-    net.write_text(json.dumps(synthetic.network().to_dict()))
+    path = tmp_path / "p.csv"
     rows = ["four,11,V100,4", "eight,20,V100,8", "one,3,V100,1", "two,6,V100,2"]
     for listed, batch_size, counts in (
         (rows[:2], 256, [3]), (rows[1:], 256, [1, 2]), (rows[1:], 100, [1, 2, 8]),
         (rows[:2], 1000, [1]),
     ):  # fmt: skip
-        path.write_text("\n".join(["InstanceType,Price,AcceleratorName,AcceleratorCount", *listed]))
+        path.write_text(HEAD + "\n".join(listed))
         ask = ("cost", net, "--samples", 1000, "--prices", path, "--batch-size", batch_size)
         found = json.loads(lolat.done(*ask, "--on", "v100,t4", "--json").out)
         v100 = next(a for a in found["answers"] if a["device"] == "v100-fp32")
@@ -159,7 +169,9 @@ unknown,0.4,,,4,
 """
 
 
-def test_a_cpu_is_an_instance_that_holds_the_iteration(lolat: Command, tmp_path: Path) -> None:
+def test_a_cpu_is_an_instance_that_holds_the_iteration(
+    lolat: Command, tmp_path: Path, net: str
+) -> None:
     """Its memory less 6 % and half a GiB: just as much as the iteration takes, and a bit less."""
     path, model = tmp_path / "p.csv", known("cpu")
     step_gib = asked(model).memory_bytes / 2**30
@@ -171,8 +183,6 @@ def test_a_cpu_is_an_instance_that_holds_the_iteration(lolat: Command, tmp_path:
         assert rented.instance_type == name
     path.write_text(MACHINES.format(small=just * 0.99).partition("large")[0])
     assert asked(model, prices=str(path)).prices is None
-    net = tmp_path / "net.json"
-    net.write_text(json.dumps(synthetic.network().to_dict()))
     ask = ("cost", "epyc-2t", net, "--batch-size", 10, "--samples", 800, "--prices", path)
     assert "with that memory" in lolat.done(*ask).out
     path.write_text(MACHINES.format(small=16))
@@ -211,7 +221,7 @@ def test_without_an_instance_of_just_as_many_the_job_decides(
     model.sample_ms = sample_ms
     for number, listed in enumerate(([rows[0]], [rows[1]], rows)):
         path = tmp_path / f"{number}.csv"
-        path.write_text("\n".join(["InstanceType,Price,AcceleratorName,AcceleratorCount", *listed]))
+        path.write_text(HEAD + "\n".join(listed))
         found.append(asked(model, 3, prices=str(path)).options[0])
     apart, machine, both = found
     assert (apart.link, machine.link) == ("the network between machines", "NVLink 2")
@@ -222,60 +232,49 @@ def test_without_an_instance_of_just_as_many_the_job_decides(
 def test_the_name_of_an_instance_tells_the_form_of_its_cards(tmp_path: Path) -> None:
     """Two A100 of form SXM: 0.8 of 300 GB/s; as cards: 0.5 of 31.5."""
     path = tmp_path / "p.csv"
-    head = "InstanceType,Price,AcceleratorName,AcceleratorCount\n"
     for instance, link in (("2x_a100_sxm4", ("NVLink 3", 1920.0)), ("2x", ("PCIe 4.0 x16", 126.0))):
-        path.write_text(f"{head}{instance},4,A100,2\n")
+        path.write_text(f"{HEAD}{instance},4,A100,2\n")
         found = package.load("a100-fp32").cost(synthetic.network(), 8, replicas=2, prices=str(path))
         assert (found.options[0].link, found.options[0].link_gbps) == link
 
 
-SMALLER = """InstanceType,Price,AcceleratorName,AcceleratorCount
-two,5.0,V100-32GB,2
-eight,6,V100,8
-"""
+SMALLER = f"{HEAD}two,5.0,V100-32GB,2\neight,6,V100,8\n"
 
 
 @pytest.mark.parametrize(
     ("batch_size", "asked_gib", "instance", "memory_gib"),
-    [(8, None, "eight", 16), (8, 31, "two", None), ("auto", None, "two", None)],
-)
+    [
+        (8, None, "eight", 16), (8, 31, "two", None), ("auto", None, "two", None),
+        ("most", None, "eight", 16), ("one more", None, "two", None),
+    ],
+)  # fmt: skip
 def test_a_card_with_less_memory_is_rented_where_the_step_fits(
     tmp_path: Path, batch_size: int | str, asked_gib: float | None, instance: str,
     memory_gib: float | None,
 ) -> None:  # fmt: skip
-    """The model's card has 32 GiB; eight of 16 in one machine go before four machines of two."""
+    """The model's card has 32 GiB; eight of 16 in one machine go before four machines of two.
+
+    The most is the largest batch of 16 GiB less 6 % and half a GiB.
+    """
     path = tmp_path / "p.csv"
     path.write_text(SMALLER)
+    model, graph = package.load("v100-fp32"), synthetic.network()
+    most = model.cost(graph, 1, memory_gib=16).largest_batch or 0
+    batch_size = {"most": most, "one more": most + 1}.get(str(batch_size), batch_size)
     ask: dict[str, Any] = {"replicas": 8, "prices": str(path), "memory_gib": asked_gib}
-    found = package.load("v100-fp32").cost(synthetic.network(), batch_size, 10**6, **ask)
+    found = model.cost(graph, batch_size, 10**6, **ask)
     rented = found.options[0].rented
     assert rented is not None
     assert (rented.instance_type, rented.memory_gib) == (instance, memory_gib)
     assert (found.options[0].link == "the network between machines") == (instance == "two")
 
 
-def test_a_card_with_less_memory_is_not_rented_where_the_step_does_not_fit(tmp_path: Path) -> None:
-    """By the largest batch of 16 GiB less 6 % and half a GiB, and one sample more."""
+def test_what_does_not_fit_tells_a_card_with_more_memory(
+    lolat: Command, tmp_path: Path, net: str
+) -> None:
     path = tmp_path / "p.csv"
-    path.write_text(SMALLER)
-    model, graph = package.load("v100-fp32"), synthetic.network()
-    most = model.cost(graph, 1, memory_gib=16).largest_batch
-    assert most is not None
-    for batch_size, instance in ((most, "eight"), (most + 1, "two")):
-        rented = (
-            model.cost(graph, batch_size, 10**6, replicas=8, prices=str(path)).options[0].rented
-        )
-        assert rented is not None
-        assert rented.instance_type == instance
-
-
-def test_what_does_not_fit_tells_a_card_with_more_memory(lolat: Command, tmp_path: Path) -> None:
-    path, net = tmp_path / "p.csv", tmp_path / "net.json"
-    path.write_text(
-        "InstanceType,AcceleratorName,AcceleratorCount,Price\nsmall,A100,1,1\nbig,A100-80GB,1,2\n"
-    )
-    net.write_text(json.dumps(synthetic.network(width=64, size=56).to_dict()))
-    model, graph = package.load("a100-fp32"), synthetic.network(width=64, size=56)
+    path.write_text(f"{HEAD}small,1,A100,1\nbig,2,A100-80GB,1\n")
+    model, graph = package.load("a100-fp32"), network()
     most = model.cost(graph, 1).largest_batch
     assert most is not None
     said = "A100-80GB with 80 GiB is rented too: --memory-gib 80 counts on it"
@@ -287,38 +286,28 @@ def test_what_does_not_fit_tells_a_card_with_more_memory(lolat: Command, tmp_pat
 
 
 def test_a_largest_batch_tells_a_cheaper_card_with_less_memory(
-    lolat: Command, tmp_path: Path
+    lolat: Command, tmp_path: Path, net: str
 ) -> None:
     """At $0.75 a card and hour, against $2.50; with its batch it is what is rented."""
-    path, net = tmp_path / "p.csv", tmp_path / "net.json"
+    path = tmp_path / "p.csv"
     path.write_text(SMALLER)
-    net.write_text(json.dumps(synthetic.network().to_dict()))
     ask = (net, "--samples", 10**7, "--prices", path, "--replicas", "1,8", "--batch-size")
-    model, graph = package.load("v100-fp32"), synthetic.network()
-    most = model.cost(graph, 1, memory_gib=16).largest_batch
+    most = package.load("v100-fp32").cost(network(), 1, memory_gib=16).largest_batch
     said = "eight (8 x V100 with 16 GiB, $6.00 an hour) is cheaper, and holds a batch of "
     for device in (("v100-fp32",), ("--on", "v100-fp32,t4-fp32", "--precision", "fp32")):
         lines = lolat.done("cost", *device, *ask, "auto").out.splitlines()
         assert f"{said}{most:,}: --batch-size {most}" in lines
         assert " eight (V100) " in lolat.done("cost", *device, *ask, most).out
         assert said not in lolat.done("cost", *device, *ask, most + 1).out
-    one = (
-        "cost",
-        "v100-fp32",
-        *ask[:-2],
-        1,
-        "--batch-size",
-        "auto",
-    )  # seven of eight would be idle
-    assert said[:9] not in lolat.done(*one).out
+    one = (*ask[:-2], 1, "--batch-size", "auto")  # seven of eight would be idle
+    assert said[:9] not in lolat.done("cost", "v100-fp32", *one).out
     path.write_text(SMALLER.replace("eight,6,", "eight,60,"))
     assert said[:9] not in lolat.done("cost", "v100-fp32", *ask, "auto").out
 
 
-def test_the_memory_of_the_rented_card_is_said(lolat: Command, tmp_path: Path) -> None:
-    path, net = tmp_path / "p.csv", tmp_path / "net.json"
+def test_the_memory_of_the_rented_card_is_said(lolat: Command, tmp_path: Path, net: str) -> None:
+    path = tmp_path / "p.csv"
     path.write_text(SMALLER)
-    net.write_text(json.dumps(synthetic.network().to_dict()))
     ask = (net, "--batch-size", 8, "--samples", 10**6, "--prices", path, "--replicas", 8)
     for model in (("v100-fp32",), ("--on", "v100-fp32,a100-fp32")):
         out = lolat.done("cost", *model, *ask).out

@@ -19,7 +19,7 @@ from lolat.training.iteration import OPTIMIZERS, memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.cli.commands import Command
-from tests.training import known_device, test_learning
+from tests.training import known_device, test_measured
 from tests.training.epoch_tables import (
     Epoch,
     epoch,
@@ -207,7 +207,7 @@ def test_epochs_of_mixed_precision_have_its_memory(
 
 
 def test_training_measured_in_one_precision_says_nothing_of_another() -> None:
-    document = known_device.document() | {"training": test_learning.SECTION | {"points": []}}
+    document = known_device.document() | {"training": test_measured.SECTION | {"points": []}}
     model = Model(document)
     assert not model.cost(known_device.network(), 8).estimated
     other = model.run_as("amp").cost(known_device.network(), 8)

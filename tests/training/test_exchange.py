@@ -1,4 +1,4 @@
-"""Exchanges against devices that pass numbers on, buckets against a ticking clock; links by data sheets."""
+"""Exchanges against devices that pass numbers on, and buckets against a ticking clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.modes import AMP, BFLOAT16, Mode
-from lolat.hardware.links import MACHINE, Link, assumed_link
+from lolat.hardware.links import Link
 from lolat.training.exchange import exchange_ms, exposed_ms, gradients
 from tests import synthetic
 
@@ -137,85 +137,6 @@ def test_gradients_add_up(stages: int, data: st.DataObject) -> None:
     assert sum(found) == 4 * parameters(graph)
     assert sum(backward) == pytest.approx(sum(times))
     assert len(found) == len(backward) == 1 + 2 * stages * 2 + 1  # conv and norm, stem and head
-
-
-# ---- Links.
-
-NVLINK = {1: 160, 2: 300, 3: 600, 4: 900, 5: 1800}
-"""GB/s, both ways together: NVIDIA's data sheets of P100, V100, A100, H100, B200."""
-LANES, ENCODED = 16, 128 / 130
-GIGATRANSFERS = {3: 8, 4: 16, 5: 32}
-"""A second and lane: PCI Express."""
-CARDS = {
-    3: ["Tesla V100-PCIE-32GB", "V100-32GB", "p100-pcie-16gb", "t4", "K80", "1080ti",
-        "NVIDIA GeForce RTX 2080 Ti"],
-    4: ["NVIDIA A100-PCIE-40GB", "A100-80GB", "NVIDIA GeForce RTX 4090", "RTX4090", "A10G", "L4",
-        "NVIDIA L40S", "A6000", "RTX 6000 Ada", "mi210"],
-    5: ["h100", "NVIDIA H100 PCIe", "H200 NVL", "RTX 5090", "RTX PRO 6000 Max-Q"],
-}  # fmt: skip
-MODULES = {
-    1: ["Tesla P100-SXM2-16GB"],
-    2: ["Tesla V100-SXM2-16GB", "v100-sxm2"],
-    3: ["NVIDIA A100-SXM4-40GB", "a100-sxm-40gb", "A100-80GB-SXM", "a100-pcie-40gb A100-80GB-SXM"],
-    4: ["h100-sxm-80gb", "NVIDIA H100 80GB HBM3", "H100-SXM", "NVIDIA H200"],
-    5: ["NVIDIA B200"],
-}
-
-
-@pytest.mark.parametrize(("of", "device"), [(g, n) for g, names in CARDS.items() for n in names])
-def test_cards_have_half_of_their_slot(of: int, device: str) -> None:
-    gbps = GIGATRANSFERS[of] * LANES * ENCODED / 2
-    link = assumed_link(device, 2)
-    assert (link.name, link.gbps) == (f"PCIe {of}.0 x16", pytest.approx(gbps, rel=1e-3))
-
-
-@pytest.mark.parametrize(("of", "device"), [(g, n) for g, names in MODULES.items() for n in names])
-def test_modules_have_four_fifths_of_nvlink(of: int, device: str) -> None:
-    link = assumed_link(device, 2)
-    assert (link.name, link.gbps) == (f"NVLink {of}", pytest.approx(8 * NVLINK[of] / 2 * 0.8))
-
-
-@pytest.mark.parametrize(
-    "device",
-    [
-        "cpu",
-        "AMD EPYC, 2 threads",
-        "Intel Core i7-12700H",
-        "Intel Xeon E5-2690 v4",
-        "80gb",
-        "mi250",
-    ],
-)
-def test_a_device_of_unknown_links_has_a_network(device: str) -> None:
-    assert assumed_link(device, 2).gbps == 10
-
-
-def test_more_devices_than_a_machine_holds_are_linked_by_a_network() -> None:
-    assert assumed_link("RTX 4090", MACHINE).gbps == 126
-    unknown = assumed_link("RTX 4090", MACHINE + 1)
-    assert unknown == Link(10, name="the network between machines", fastest_gbps=126)
-    assert assumed_link("RTX 4090", 4, machine=2) == unknown
-
-
-@pytest.mark.parametrize(
-    ("names", "gbps", "fast", "slow"),
-    [
-        ("A100-SXM4-40GB p4d.24xlarge", 400, 800, 200),  # as the clouds say, twice as fast or slow
-        ("NVIDIA A100 a2-highgpu-8g", 100, 200, 50),
-        ("A100-80GB-SXM Standard_ND96amsr_A100_v4", 1600, 3200, 800),
-        ("T4 n1-standard-16 + 2 T4", 32, 64, 16),
-        ("H100-SXM p5.48xlarge", 0.8 * 8 * 450, 2 * 2880, 1440),  # within a machine it is no faster
-        ("H100-SXM some-cloud", 10, 2880, 5),  # not known: any, up to the link within a machine
-        ("NVIDIA B200", 10, 0.8 * 8 * 900, 5),
-        ("AMD EPYC", 10, 3200, 5),
-    ],
-)
-def test_the_network_between_machines_is_that_of_the_instance(
-    names: str, gbps: float, fast: float, slow: float
-) -> None:
-    link = assumed_link(names, 16)
-    assert link.gbps == pytest.approx(gbps)
-    assert [end.gbps for end in link.ends] == pytest.approx([fast, slow])
 
 
 @given(

@@ -20,7 +20,7 @@ from lolat.training.model import (
 from tests import synthetic
 from tests.training.known import KnownTraining
 from tests.training.test_exchange import MIB, three_dense
-from tests.training.test_learning import model as measured
+from tests.training.test_measured import model as measured
 
 GRAPH = synthetic.network()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lolat.training.iteration import PASS_TERMS
-from lolat.training.learning import (
+from lolat.training.measured import (
     EpochPoint,
     PassPoint,
     Points,

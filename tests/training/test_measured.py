@@ -21,7 +21,7 @@ from lolat.graph.analysis import largest_fitting
 from lolat.graph.counts import behaviors
 from lolat.training.cost import training_of
 from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, memory_bytes
-from lolat.training.learning import (
+from lolat.training.measured import (
     WIDENING,
     UpdatePoint,
     effective_ops,

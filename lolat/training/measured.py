@@ -1,4 +1,4 @@
-"""Training that was measured: points of passes, updates, loop and start, the fit, and what it predicts."""
+"""Measured training: points of passes, updates, loop and start, their fit, and the predictions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, 
 from lolat.training.model import Iteration, Training
 from lolat.units import percent
 
-# ---- What is measured, one point each, all times in ms.
+# ---- Points of measurement, all times in ms.
 
 Terms = dict[Literal[PASS_TERMS], NotNegative]  # type: ignore[valid-type]
 Costs = dict[Literal[(*PASS_TERMS, "call")], NotNegative]  # type: ignore[valid-type]
@@ -75,7 +75,7 @@ class StartPoint(msgspec.Struct):
 
 
 class Points(msgspec.Struct):
-    """All that a section was fitted on, as it stands in a model file."""
+    """All points of measured training in a model file."""
 
     points: list[PassPoint]
     update_points: list[UpdatePoint]
@@ -95,7 +95,7 @@ def _row(named: Mapping[str, float]) -> np.ndarray:
     return np.array([float(named.get(t, 0.0)) for t in PASS_TERMS])
 
 
-# ---- What a model file has under "training" for predictions.
+# ---- Coefficients.
 
 
 class Update(msgspec.Struct):
@@ -121,7 +121,7 @@ class Start(msgspec.Struct):
     variable: dict[str, NotNegative]
 
 
-class Section(Calibration, frozen=True, kw_only=True):
+class TrainingCoefficients(Calibration, frozen=True, kw_only=True):
     """Coefficients in ms for each unit, and how far they were off for blocks left out of the fit.
 
     `start_ms`: None if it could not be measured; `kinds`: of operation, see `lolat.graph.counts.behaviors`.
@@ -235,7 +235,7 @@ def training_section(
     noise: Mapping[str, Any],
     warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """What a model file has under "training". InputError if too little was measured."""
+    """The section "training" of a model file; InputError if too little was measured."""
     return {
         **fit_passes(points.points),
         "update_ms": fit_update(points.update_points),
@@ -280,14 +280,18 @@ def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
 
 
 class MeasuredTraining(Training):
-    """By what was measured; `forward`, `backward`: (PASS_TERMS,) ms for each unit, without the call of a
-    block measured alone, as the loop has one call for all.
+    """Training by measured coefficients.
+
+    `forward`, `backward`: (PASS_TERMS,) ms for each unit, without the call of a block measured alone, as
+    the loop has one call for all.
     """
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         """`document`: a valid model file's; ModelFileError if its `training` is damaged."""
         self.document, self.source, self.name = document, source, str(document["device"])
-        self.section: Section = converted(document["training"], Section, source, "$.training")
+        self.section: TrainingCoefficients = converted(
+            document["training"], TrainingCoefficients, source, "$.training"
+        )
         self.epoch_ms = self.section.loop_ms.epoch
         self.forward, self.backward = map(_row, (self.section.forward_ms, self.section.backward_ms))
         self.latency = Device(document, source)
@@ -309,12 +313,12 @@ class MeasuredTraining(Training):
         )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """Forward, as latencies are predicted, in the same loop."""
+        """See `Training`: the predicted latency, in the same loop."""
         prediction = self.latency.predict(graph, batch_size)
         return prediction.latency_ms - prediction.call_ms + self._step_ms(graph, batch_size)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """Tracing the operations, making the optimizer's variables; None: not measured."""
+        """See `Training`: tracing the operations and making the variables of the optimizer."""
         start = self.section.start_ms
         if start is None or optimizer.name not in start.variable:
             return None
@@ -335,21 +339,19 @@ class MeasuredTraining(Training):
         return *framework, *remarks, *graph.warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; of sizes and proportions as inference has it."""
+        """See `Training`; sizes and proportions are judged for inference."""
         inside = self._inside(graph, batch_size)
         if self._unmeasured_kinds(graph):
             return False
         return None if inside is None else inside >= MOSTLY_SHARE
 
     def _inside(self, graph: Graph, batch_size: int) -> float | None:
-        """The share of a forward pass inside of what was measured of inference; None: not known."""
+        """Share of a forward pass inside the measured range of inference; None if not known."""
         has_latencies = "predictors" in self.document
         return self.latency.predict(graph, batch_size).inside_share if has_latencies else None
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`: of blocks left out of the fit; more for operations that no measured block had,
-        and for what is outside in inference.
-        """
+        """See `Training`; wider for kinds of operation that no measured block had, and out of range."""
         rows = pass_rows(graph, batch_size)
         blocks = np.array([rows[list(b.operations)].sum(axis=0) for b in cut(graph)])
         ops = blocks[:, PASS_TERMS.index("ops")]
