@@ -107,18 +107,18 @@ def _of(*groups: str) -> frozenset[str]:
 
 
 CONVOLUTIONS = _of("convolution")
-PRODUCTS = _of("convolution", "product", "recurrent")
+MULTIPLYING = _of("convolution", "product", "recurrent")
 """Kinds that multiply matrices, in one way or another."""
-COMPUTE = PRODUCTS | {"embedding"}
+COMPUTE = MULTIPLYING | {"embedding"}
 """Kinds that a block is about; the others go along with them."""
-KERNELS = PRODUCTS - {"matmul", "attention"}
+KERNELS = MULTIPLYING - {"matmul", "attention"}
 """Kinds that multiply with weights of their own."""
 ELEMENTWISE = _of("clip", "exponential", "power", "binary")
 NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
-PARTS = _of("selection", "embedding")
+READ_IN_PART = _of("selection", "embedding")
 """Kinds that read of their input only what they write."""
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 """Recurrent layers: the matrices that a step multiplies its input with, and its state."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import FLOAT32 as IN_FLOAT32
-from lolat.graph.kinds import PARTS, POOLINGS, PRODUCTS, SLICES, VIEWS, kind_of
+from lolat.graph.kinds import MULTIPLYING, POOLINGS, READ_IN_PART, SLICES, VIEWS, kind_of
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
 DTYPES = {
@@ -158,7 +158,7 @@ class Lowering:
 
         Parameters are not among them: they are converted once.
         """
-        want = 2.0 if operation.kind in PRODUCTS else 4.0
+        want = 2.0 if operation.kind in MULTIPLYING else 4.0
         if self.mode.dtype != AMP or not (
             want == 2.0 or kind_of(operation.kind).autocast == IN_FLOAT32
         ):
@@ -170,7 +170,7 @@ class Lowering:
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
         """(tensor, bytes of an element) pairs that an operation without products reads, and writes."""
         writes = [(t, self.sizes[t]) for t in operation.outputs]
-        if operation.kind in PARTS:
+        if operation.kind in READ_IN_PART:
             return writes, writes
         if operation.kind == "fill":
             return [], writes
@@ -195,7 +195,7 @@ class Lowering:
         for o in operations:
             for source in (self.origin[t] for t in o.inputs):
                 if self.written.get(source) not in inside:
-                    part = o.outputs[0] if o.kind in PARTS else source
+                    part = o.outputs[0] if o.kind in READ_IN_PART else source
                     reads[source] = (part, self._stored(source))
         final = {self.origin[t] for t in self.graph.outputs}
         writes = [
@@ -209,7 +209,7 @@ class Lowering:
     def _stored(self, tensor: int) -> float:
         """Bytes of an element in memory; autocast writes a tensor that only products read in half."""
         kinds = self._kinds_behind(tensor)
-        only_products = self.mode.dtype == AMP and kinds and PRODUCTS.issuperset(kinds)
+        only_products = self.mode.dtype == AMP and kinds and MULTIPLYING.issuperset(kinds)
         return 2.0 if only_products else self.sizes[tensor]
 
     def _grouped(self) -> list[list[int]]:
@@ -219,9 +219,9 @@ class Lowering:
         elements: list[int] = []  # of each group; -1: nothing joins it
         tensors = self.graph.tensors
         for i, o in enumerate(self.graph.operations):
-            if o.kind in VIEWS or o.kind in PRODUCTS:
+            if o.kind in VIEWS or o.kind in MULTIPLYING:
                 continue
-            seen = o.outputs if o.kind in PARTS else (*o.inputs, *o.outputs)
+            seen = o.outputs if o.kind in READ_IN_PART else (*o.inputs, *o.outputs)
             size = max((tensors[t].elements() for t in seen), default=0)
             before = [self.written.get(self.origin[t], -1) for t in o.inputs if tensors[t].batched]
             able = [group_of[p] for p in before if p in group_of and elements[group_of[p]] == size]
@@ -245,7 +245,7 @@ class Lowering:
                 sizes[t] = of_float
         for o in self.graph.operations if amp else ():
             floats = [sizes[t] for t in o.inputs if self.floats[t]]
-            if o.kind in PRODUCTS:
+            if o.kind in MULTIPLYING:
                 floats = [2.0]
             elif kind_of(o.kind).autocast == IN_FLOAT32:
                 floats = [4.0]
@@ -280,6 +280,6 @@ def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
 
 def own_dtype(graph: Graph) -> str | None:
     """The data type of the results of all products; None if there are several, or no products."""
-    products = (o for o in graph.operations if o.kind in PRODUCTS)
+    products = (o for o in graph.operations if o.kind in MULTIPLYING)
     written = {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}
     return written.pop() if len(written) == 1 else None

@@ -62,7 +62,7 @@ class Step(NamedTuple):
     backward: bool = False
 
 
-COLUMNS = Step._fields
+STEP_COLUMNS = Step._fields
 GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
 Product = tuple[float, float, float, float]  # number, rows, columns, depth
 NO_PRODUCT = (0.0, 0.0, 0.0, 0.0)
@@ -98,13 +98,13 @@ class Workload(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[Workload]) -> Workload:
         """The steps of several, one after the other."""
-        parts = parts or [at(np.zeros((0, len(COLUMNS))), 1)]
+        parts = parts or [at(np.zeros((0, len(STEP_COLUMNS))), 1)]
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def at(table: np.ndarray, batch_size: int) -> Workload:
     """The steps of a table of `lower` at a batch size."""
-    column = dict(zip(COLUMNS, table.T, strict=True))
+    column = dict(zip(STEP_COLUMNS, table.T, strict=True))
 
     def grown(name: str, how: int) -> np.ndarray:
         return column[name] * np.where(column["growing"] == how, batch_size, 1)
@@ -131,7 +131,7 @@ def work_of(graph: Graph, batch_size: int = 1, mode: Mode | None = None) -> Work
 
 
 def lower(graph: Graph, mode: Mode) -> np.ndarray:
-    """(steps, COLUMNS) of a graph for any batch size, for `at`; tables of networks are cached on disk."""
+    """(steps, STEP_COLUMNS) of a graph for any batch size, for `at`; cached on disk by tables."""
     lowering = Lowering(graph, mode)
     steps = _Steps(lowering)
     for position, operation in enumerate(graph.operations):
@@ -148,7 +148,7 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
         if not mode.fused:  # what autocast converts before an operation, a step each
             for tensor, have, want in lowering.conversions(operation):
                 steps.moves(ELEMENTS, [(tensor, have)], [(tensor, want)])
-        if operation.kind in kinds.PRODUCTS:
+        if operation.kind in kinds.MULTIPLYING:
             steps.product(operation)
         elif not mode.fused:
             kind = kind_of(operation.kind)
@@ -163,7 +163,7 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
         for tensor in graph.outputs:  # the loss: a cross-entropy, softmax and its gradient
             steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], kind_of("softmax").backward)
         steps.back()
-    return np.array(steps.rows, float).reshape(-1, len(COLUMNS))
+    return np.array(steps.rows, float).reshape(-1, len(STEP_COLUMNS))
 
 
 SLOWEST = (NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)

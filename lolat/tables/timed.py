@@ -19,10 +19,9 @@ import numpy as np
 from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters, trained_whole
-from lolat.graph.counts import COLUMNS as COUNTS
-from lolat.graph.counts import count
+from lolat.graph.counts import COLUMNS, count
 from lolat.graph.modes import MODE_COLUMNS, Mode
-from lolat.graph.work import COLUMNS, Workload, at, lower
+from lolat.graph.work import STEP_COLUMNS, Workload, at, lower
 from lolat.io.documents import read_json
 from lolat.io.progress import Warn
 from lolat.io.tables import (
@@ -350,7 +349,7 @@ TOO_MANY = 0.004
 @dataclass(frozen=True)
 class Counted:
     """A network, in the form that was timed: the table of its steps (`lolat.graph.work.works`); its counts,
-    (2, COUNTS): whatever the batch, and of each sample; how many parameters it has.
+    (2, COLUMNS): whatever the batch, and of each sample; how many parameters it has.
     """
 
     network: Network
@@ -365,7 +364,7 @@ class Counted:
     def total(self, batch_size: int) -> dict[str, int]:
         """Its counts at a batch size."""
         values = self.counts[0] + batch_size * self.counts[1]
-        return dict(zip(COUNTS, (int(v) for v in values), strict=True))
+        return dict(zip(COLUMNS, (int(v) for v in values), strict=True))
 
 
 def counts_of(
@@ -420,6 +419,6 @@ def _packed(mode: Mode, graph: Graph) -> np.ndarray:
 
 
 def _unpacked(network: Network, array: np.ndarray) -> Counted:
-    end = 1 + 2 * len(COUNTS)
-    counts = array[1:end].reshape(2, len(COUNTS))
-    return Counted(network, array[end:].reshape(-1, len(COLUMNS)), counts, float(array[0]))
+    end = 1 + 2 * len(COLUMNS)
+    counts = array[1:end].reshape(2, len(COLUMNS))
+    return Counted(network, array[end:].reshape(-1, len(STEP_COLUMNS)), counts, float(array[0]))

@@ -17,7 +17,7 @@ import numpy as np
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.onnx.patterns import Patterns, clip_limits
-from lolat.readers.onnx.quantized import BITS, PRODUCTS
+from lolat.readers.onnx.quantized import BITS, MULTIPLYING
 from lolat.readers.ops import Call, Writer
 from lolat.units import shortened
 
@@ -184,7 +184,7 @@ def _dtype(value: Any) -> str:
 def _hides_products(node: Any) -> bool:
     """True for a loop or a branch with products inside."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
-    return any(n.op_type in PRODUCTS for body in bodies for n in body.all_nodes())
+    return any(n.op_type in MULTIPLYING for body in bodies for n in body.all_nodes())
 
 
 # ---- Names of operators.

@@ -28,7 +28,7 @@ _FLOAT: dict[str, tuple[Any, ...]] = {
        for op in ("Sigmoid", "LeakyRelu", "Softmax", "AveragePool", "GlobalAveragePool")},
 }  # fmt: skip
 """Operator of ONNX or of ONNX Runtime -> (the one in float, the positions of its operands)."""
-PRODUCTS = frozenset(["Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"])
+MULTIPLYING = frozenset(["Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"])
 _PASSING = frozenset(["Cast", "Gather", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
 """Operators behind which weights are as wide as before."""
 
@@ -67,7 +67,7 @@ def _width(data_type: int) -> int:
 
 def _marked(node: Any, width: int) -> Any:
     """The node, with the width of its weights where it is a product."""
-    if width and node.op_type in PRODUCTS | {"Gather"}:
+    if width and node.op_type in MULTIPLYING | {"Gather"}:
         node.metadata_props.add(key=BITS, value=str(width))
     return node
 
