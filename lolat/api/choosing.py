@@ -30,7 +30,7 @@ def devices(
     """(the models of these names, each once; name -> reason why it cannot answer).
 
     `on`: names with commas between them; "all": every local and shipped one that answers for networks;
-    "a100": the one of that GPU, eager where it can be, or `every` one. `opened`: opens one by its name.
+    "a100": the one of that GPU, eager if there is one, or `every` one. `opened`: opens one by its name.
     ModelFileError for names that are not there, all in one.
     """
     names = [name.strip() for text in on for name in text.split(",") if name.strip()]

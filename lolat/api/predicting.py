@@ -48,7 +48,7 @@ class Prediction(DevicePrediction):
     """A prediction that prints itself; its fields: see `lolat.device.prediction.Prediction`."""
 
     def folded(self, depth: int) -> Prediction:
-        """The prediction with a block for each module, so many names deep; 0: one of all."""
+        """The prediction with a block for each module at a depth of names; 0: one block."""
         from lolat.report.rows import rows
 
         named = [(r.label, [*r.blocks]) for r in rows(self, depth) if r.label != CALL]
@@ -66,7 +66,7 @@ class Prediction(DevicePrediction):
         return "\n".join(report_lines(self))
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write `block_rows` as a CSV table. Raises InputError where the file cannot be written."""
+        """Write `block_rows` as a CSV table. InputError if the file cannot be written."""
         from lolat.report.tables import write_csv
 
         write_csv(path, self.block_rows())
@@ -74,7 +74,7 @@ class Prediction(DevicePrediction):
     def write_html(self, path: str | os.PathLike[str], depth: int | None = None) -> None:
         """Write a page to explore the blocks, at first `folded`: one file that loads nothing.
 
-        Raises InputError where it cannot be written.
+        InputError if it cannot be written.
         """
         from lolat.report.bottlenecks import page
 
@@ -85,8 +85,8 @@ class Prediction(DevicePrediction):
 class Predictions(Result):
     """Predictions of several networks, batch sizes or devices: a sequence of them.
 
-    `failures`: why a network could not be read, by network; `left_out`: why a device could not answer, by
-    its name.
+    `failures`: network -> reason why it could not be read; `left_out`: device -> reason why it could not
+    answer.
     """
 
     KEYS = ("answers", "failures", "left_out")
@@ -97,7 +97,7 @@ class Predictions(Result):
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why a network could not be read, by network."""
+        """Network -> the reason why it could not be read."""
         return {network: str(error) for network, error in self.errors.items()}
 
     def __getitem__(self, index: int) -> Prediction:
@@ -139,8 +139,8 @@ def predict_in(
 ) -> Prediction | Predictions:
     """The answer of `Model.predict` in another precision or launch, or for several networks or batches.
 
-    `limits`: prices, max_ms and sure, as of `predict_all`. Raises what `predict` does; of several networks
-    one that cannot be read only where none can.
+    `limits`: prices, max_ms and sure of `predict_all`. Raises what `predict` does; an unreadable network
+    among several is an error only if none can be read.
     """
     has_sizes = isinstance(batch_size, Sequence) and not isinstance(batch_size, str)
     networks = network if isinstance(network, list) else [network]
@@ -169,10 +169,10 @@ def predict_all(
 ) -> Predictions:
     """Predict each network at each batch size on each device, in this order.
 
-    A network is read once. One that cannot be read is in `errors`, and the others are answered. `left_out`:
-    devices that cannot answer, and why. `best`: each device in its fastest precision. `prices`: of devices,
-    several of which have those of `lolat prices` where it is None. `max_ms`, `sure`: see `Model.predict`.
-    InputError for a predictor or a coverage that a model cannot answer, before a network is read.
+    A network is read once; one that cannot be read is in `errors`. `left_out`: devices that cannot answer,
+    with the reasons. `best`: each device in its fastest precision. `prices`: a price list; if None, several
+    devices have that of `lolat prices`. `max_ms`, `sure`: see `Model.predict`. InputError for an unknown
+    predictor or an impossible coverage, before a network is read.
     """
     for model in models:
         model.check(predictor, coverage)

@@ -31,7 +31,7 @@ SMALLEST_SAVING = 0.01  # share of the time of the network or the block
 HALF_WIDTH = 0.5  # share of the channels of a narrower network or block
 
 AtSize = Callable[[int], Graph]
-"""Read the network again at an input of so many pixels; NetworkError if that is impossible."""
+"""A function that reads the network at an input of n pixels; NetworkError if that is impossible."""
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,10 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
             if beyond >= NEGLIGIBLE_SHARE:
                 largest = self.shares.get(name, 0.0)
                 most = f"at most {percent(largest)}" if largest else "none"
-                parts.append(f"{MEANINGS[name].words} {percent(mine[name])} (of those {most})")
+                parts.append(f"{MEANINGS[name].words} {percent(mine[name])} (there {most})")
         if parts:
             yield (
-                "of other multiply-accumulates than the networks that were timed: "
+                "multiply-accumulates of other kinds than in the timed networks: "
                 + ", ".join(parts)
             )
 

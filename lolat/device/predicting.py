@@ -41,12 +41,12 @@ MOSTLY_UNLIKE = (
     0.5  # share of the time in classes not timed, beyond which a device without sheet is unknown
 )
 THREE_COUNTS = (
-    "the table had three counts alone, of convolutions: what weights, dense layers and all else of a "
-    "network take is not known"
+    "the table has three counts of convolutions alone: the time of weights, dense layers and other "
+    "operations is not known"
 )
 NOT_KNOWN = (
-    "not known how far off: most of its time goes to kinds of operations of which little or nothing was "
-    "timed on this device, and no data sheet of it was given (`lolat fit` with --facts)"
+    "no interval: most of the time goes to kinds of operations that were hardly timed on this device, and "
+    "it has no data sheet (`lolat fit` with --facts)"
 )
 _SIX = [COLUMNS.index(c) for c in FEATURES]
 _OPS = COLUMNS.index("ops")
@@ -308,8 +308,8 @@ def tables_extrapolation(
     share = float(steps.ms[is_recurrent[steps.operation]].sum()) / (steps.latency_ms or 1.0)
     if share > NEGLIGIBLE_SHARE:
         remarks.append(
-            f"no recurrent layer was timed on this device, {percent(share)} of the time: it is taken to be "
-            "a matrix product a step"
+            f"no recurrent layer was timed on this device, {percent(share)} of the time: it is predicted "
+            "as a matrix product for each step"
         )
     total = analysis.counts.at(batch_size).sum(axis=0)
     unlike = sum(model.domain.unlike(total).values()) * (1.0 - extrapolation.unlike - share)

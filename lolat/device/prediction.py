@@ -202,7 +202,7 @@ class Prediction(Result):
         return " · ".join(filter(None, [*parts, mode_words(self.query.model.document)]))
 
     def words(self) -> str:
-        """The latency, its interval, and whether it extrapolates."""
+        """The latency, its interval, and the part inside the measured domain."""
         return (
             f"{self.title}: {milliseconds(self.latency_ms)}"
             f", {interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"

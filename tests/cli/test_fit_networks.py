@@ -105,7 +105,7 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
         x = b.add("dense", [x], (1, 512), in_features=512, out_features=512, bias=False)
     unlike = load(out).predict(b.build([x]), 8)
     assert unlike.in_domain is False
-    assert any("dense layers 100 % (of those none)" in text for text in unlike.warnings)
+    assert any("dense layers 100 % (there none)" in text for text in unlike.warnings)
 
 
 def test_networks_of_keras_are_of_no_known_framework(lolat: Command, tmp_path: Path) -> None:

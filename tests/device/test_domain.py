@@ -79,7 +79,7 @@ def chain_of(kinds: Sequence[str], dtype: str = "float32") -> Graph:
 
 
 def remarks_on(domain: Domain, graph: Graph) -> list[str]:
-    """With operations that all take as long."""
+    """The remarks on a network whose operations all take the same time."""
     kinds, dtypes = domain.unmeasured(graph)
     shares = np.full(len(graph.operations), 1 / len(graph.operations))
     return list(domain.unmeasured_remarks(kinds, dtypes, shares))
@@ -148,7 +148,7 @@ def test_a_time_does_not_help_with_a_kind_without_a_formula() -> None:
 
 
 def test_below_the_smallest_step_of_a_table() -> None:
-    """By more than SLACK; an operation takes its share of the step."""
+    """Figures below the minimum by more than SLACK; an operation takes its share of the step."""
     minimum = MeasuredMinimum(batch_size=64, latency_ms=8.0, operation_ms=0.1)
     assert minimum.below(64, 8.0, 80) == ()
     assert minimum.below(1, 8.0, 80) == ("1 samples (nearly all that was measured: from 64)",)
@@ -160,7 +160,7 @@ def test_below_the_smallest_step_of_a_table() -> None:
 
 
 def test_a_network_of_other_products_than_the_timed_ones() -> None:
-    """Those of one 3x3 convolution and a dense layer of its size; at most a fifth were in dense layers."""
+    """A 3x3 convolution and a dense layer of its size, against networks with a fifth in dense layers."""
     b = GraphBuilder("half")
     x = b.add(
         "conv", [b.input((1, 4, 4, 8))], (1, 4, 4, 8), kernel=(3, 3), strides=(1, 1), dilation=(1, 1),
@@ -179,7 +179,7 @@ def test_a_network_of_other_products_than_the_timed_ones() -> None:
     )
     assert (inside.in_domain, inside.inside_share, inside.warnings) == (True, 1.0, ())
     assert outside.inside_share == pytest.approx(1 - (0.5 - 2 * 0.2))
-    assert "dense layers 50 % (of those at most 20 %)" in outside.warnings[0]
+    assert "dense layers 50 % (there at most 20 %)" in outside.warnings[0]
     (low, high), (least, greatest) = inside.interval_ms or (0, 0), outside.interval_ms or (0, 0)
     half = np.log(high / low) / 2
     wide = np.log(0.9 * np.exp(half) + 0.1 * np.exp(np.hypot(half, np.log(2))))

@@ -73,7 +73,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def unchanged(path: Path) -> bool:
-    """Whether the file is as it was, and alone."""
+    """True if the file is as it was, and alone."""
     return read(path) == small() and os.listdir(path.parent) == [path.name]
 
 
@@ -188,7 +188,7 @@ def test_each_field_has_a_type_and_a_range(place: Place, value: Any) -> None:
 
 @pytest.mark.parametrize(("place", "value"), PLACES)
 def test_a_field_that_is_missing_is_refused_or_changes_nothing(place: Place, value: Any) -> None:
-    """Where a file without it is accepted, predictions are as before or an error says what lacks."""
+    """A file without it predicts as before, or an error names what lacks."""
     document = changed(place, ...)
     try:
         model_file.validate(document, "here")

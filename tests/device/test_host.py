@@ -14,7 +14,7 @@ HOST = Host(0.03, 1.6, "fitted")
 
 
 def played(starts: list[float], run: list[float]) -> list[float]:
-    """How long the device waits before each step."""
+    """Waiting of the device before each step, by a clock."""
     clock = free = 0.0
     waited = []
     for start, ms in zip(starts, run, strict=True):
@@ -45,7 +45,7 @@ def test_a_view_is_cheaper_and_a_graph_starts_all_at_once() -> None:
 
 
 def test_autocast_starts_a_conversion_of_the_weights_of_each_layer() -> None:
-    """Of a dense layer one more; not of a product of two tensors, of a norm, of a compiled network."""
+    """One for a dense layer; none for a product of two tensors, a norm or a compiled network."""
     row = (1.0, 64.0, 64.0, 64.0, 1e6)
     work = work_of([row, row, (0, 0, 0, 0, 1e6)], c.DENSE, c.BATCHED, c.NORM)
     each = (HOST.starts(work, Mode(AMP)) / 0.03).tolist()
@@ -54,7 +54,7 @@ def test_autocast_starts_a_conversion_of_the_weights_of_each_layer() -> None:
 
 
 def test_the_steps_of_a_network() -> None:
-    """In the order of the graph, the backward pass last, started as the host does it."""
+    """Steps in the order of the graph, the backward pass last, with the host's times."""
     work = work_of([(1, 64, 64, 64, 3e4), (1, 8, 8, 8, 1e3), (0, 0, 0, 0, 0)])
     work = work._replace(operation=np.array([1, 0, 0]), backward=np.array([False, True, False]))
     run = np.array([1.0, 2.0, 0.0])

@@ -72,7 +72,7 @@ def test_a_scale_never_rises_and_is_constant_beyond_its_range(
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 10, 13, 99, 100, 1000])
 @pytest.mark.parametrize("coverage", [0.01, 0.5, 0.9, 0.999])
 def test_quantiles_of_student(freedom: int, coverage: float) -> None:
-    """As SciPy has them, to 1 % where the normal distribution stands for many."""
+    """SciPy's quantiles, to 1 % from 100 degrees of freedom on."""
     expected = stats.t.ppf((1 + coverage) / 2, freedom)
     close = 1e-9 if freedom < 100 else 0.03 if coverage == 0.999 else 0.01
     assert t_quantile(coverage, freedom) == pytest.approx(expected, rel=close)

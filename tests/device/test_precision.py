@@ -44,7 +44,7 @@ def test_what_only_moves_and_depthwise_convolutions_stay_as_measured() -> None:
 
 
 def test_tf32_is_for_products_of_matrices_too() -> None:
-    """By default convolutions alone; half of the sheet's 156 TFLOPS against 0.85 of 19.5 in float32."""
+    """Convolutions alone by default; half of the sheet's 156 TFLOPS against 0.85 of 19.5 in float32."""
     measured = replace(formula(), tf32=A100.tf32)  # type: ignore[union-attr]
     times = 0.5 * 156 / (0.85 * 19.5)
     found = in_precision(measured, TF32, A100)

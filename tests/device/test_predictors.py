@@ -1,4 +1,4 @@
-"""What holds of every formula on counts, and how formulas are found in a model file."""
+"""Properties of every formula on counts, and formulas in a model file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time goes and how fast: against sums by hand, and against a prediction's own terms."""
+"""Shares and rates of the parts of the time, against sums by hand."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def computing(
 @pytest.mark.parametrize(("dtype", "deep"), [("float32", 1), ("amp", 64), ("bfloat16", 64)])
 @pytest.mark.parametrize("mps", [1, 7, 108])
 def test_products_by_hand(mps: int, dtype: str, deep: int) -> None:
-    """In a network the start is part of the norm; timed alone it is on top."""
+    """The launch is part of the norm in a network, and on top if timed alone."""
     own, work = formula(mps, Mode(dtype)), work_of(PRODUCT_ROWS)
     parts = [(computing(p, mps, deep=deep), p[-1] / BANDWIDTH) for p in PRODUCT_ROWS]
     ms, shares = own.times(work)
@@ -183,6 +183,6 @@ def test_what_is_unlike_all_that_was_measured() -> None:
     assert formula().unlike(steps) == {}
     assert replace(formula(), measured=()).unlike(steps) is None
     assert k.Roofline.unlike_remarks({c.GROUPED: 0.5, c.NORM: 0.05}, 0.05) == (
-        "of these kinds little or nothing was timed on this device: grouped convolutions (50 %) of its "
-        "time; they are taken to be as the GPUs that LoLat knows have them",
+        "kinds of operations that were hardly timed on this device: grouped convolutions (50 %) of the "
+        "time; they are assumed to be as on other GPUs",
     )

@@ -1,4 +1,4 @@
-"""How a device runs a network: precision, launch, what its table held; a network in half itself."""
+"""Execution modes of a device, its measurements, and networks in half precision."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_how_a_device_runs_networks() -> None:
 
 
 def test_a_network_in_bfloat16_on_a_gpu_without_it_is_asked_in_float16() -> None:
-    """As many bytes on the same units; the T4 has none of bfloat16."""
+    """The T4 has no units for bfloat16; float16 takes as many bytes."""
     t4, graph = lolat.load("t4-fp32"), layers("bfloat16")
     with pytest.raises(InputError, match=r"bf16 itself.*T4.*; expected .*fp16, or the network in"):
         t4.predict(graph, 64)

@@ -1,4 +1,4 @@
-"""What operations of nearly the same shape say, against scikit-learn's Gaussian process."""
+"""Residuals by shape, against scikit-learn's Gaussian process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old a model is and its last check, with a clock and folders of the tests'."""
+"""The age of a model and its last check, with a clock and folders of the tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEARNED = "2026-03-10T09:00:00+00:00"
 
 
 class Clock:
-    """In place of the machine's."""
+    """A clock instead of the machine's."""
 
     def __init__(self) -> None:
         self.now = NOW

@@ -164,7 +164,7 @@ def test_what_was_never_timed_is_twice_off_or_not_known() -> None:
     assert sheet.in_domain is False
     alone = model(multiprocessors=1, **products).predict(graph, 64)
     assert (alone.interval_ms, alone.coverage, alone.in_domain) == (None, None, False)
-    assert any(w.startswith("not known how far off") for w in alone.warnings)
+    assert any(w.startswith("no interval: most of the time") for w in alone.warnings)
 
 
 def test_recurrent_layers_were_timed_on_no_gpu() -> None:

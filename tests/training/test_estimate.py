@@ -149,8 +149,8 @@ def test_what_nothing_measured_is_like_widens_it() -> None:
     assert share > 5
     found = asked(model(measured=MEASURED, **MANY), known.network(), 8, samples=80)
     assert found.warnings == (
-        f"of these kinds little or nothing was timed on this device: layer norms ({share:.0f} %) of its "
-        "time; they are taken to be as the GPUs that LoLat knows have them",
+        f"kinds of operations that were hardly timed on this device: layer norms ({share:.0f} %) of the "
+        "time; they are assumed to be as on other GPUs",
     )
     assert found.interval_s == ends(found, wider(TRAINED[18], share / 100))
     every = [*MEASURED, "norm"]

@@ -202,14 +202,14 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     def of_blocks(
         self, analysis: Analysis, batch_size: int
     ) -> tuple[np.ndarray, float, Steps | None]:
-        """See `Formula.of_blocks`; the call has no time of its own."""
+        """`Formula.of_blocks`; the call has no time of its own."""
         steps, each = self._of_operations(analysis, batch_size)
         terms = np.zeros((len(analysis.blocks), len(self.features)))
         np.add.at(terms, analysis.owner, each)
         return terms, 0.0, steps
 
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """See `Formula.of_operations`; waiting for the host belongs to the term "ops"."""
+        """`Formula.of_operations`; waiting for the host belongs to the term "ops"."""
         return self._of_operations(analysis, batch_size)[1]
 
     def _of_operations(self, analysis: Analysis, batch_size: int) -> tuple[Steps, np.ndarray]:
@@ -263,8 +263,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             return ()
         parts = ", ".join(f"{CALLED[name]} ({100 * share:.0f} %)" for share, name in most)
         return (
-            f"of these kinds little or nothing was timed on this device: {parts} of its time; they are "
-            "taken to be as the GPUs that LoLat knows have them",
+            f"kinds of operations that were hardly timed on this device: {parts} of the time; they are "
+            "assumed to be as on other GPUs",
         )
 
     @property
@@ -273,8 +273,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         if self.host is None or self.host.launch == self.mode.launch:
             return ""
         return (
-            f"what was measured was launched in another way ({self.host.launch}); {self.mode.launch} is "
-            "estimated from it"
+            f"the measurements were launched in another way ({self.host.launch}); {self.mode.launch} is "
+            "estimated from them"
         )
 
     def _reasons(self, steps: Steps, batch_size: int, minimum: MeasuredMinimum) -> Iterator[str]:
@@ -322,7 +322,7 @@ def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TI
     """(steps,) multiply-accumulates, rounded up to whole tiles, waves and, in half precision, steps of
     depth.
 
-    A wave is a tile for each multiprocessor. A few deep tiles, as of gradients of weights, are split in
+    A wave is a tile for each multiprocessor. A few deep tiles, such as gradients of weights, are split in
     depth for idle multiprocessors. `tile`: 1 without tiles.
     """
     if tile == 1.0:
