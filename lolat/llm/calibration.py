@@ -196,9 +196,9 @@ def types_words(section: Section, rows: Sequence[ServedRow], decoder_of: Decoder
     for row in rows:
         if not row.row and not row.dtype:
             one = deployment_of(section, decoder_of(row.model), row.tensor_parallel)
-            taken[f"{row.model} in {one.dtype}, cache {one.kv_dtype}"] = None
-    say = ": the keys dtype and kv_dtype in the JSON say others"
-    return f"taken are {'; '.join(taken)}{say}" if taken else ""
+            taken[f"{row.model} in {one.dtype} with cache {one.kv_dtype}"] = None
+    remedy = "; the keys dtype and kv_dtype in the JSON state others"
+    return f"assumed: {', '.join(taken)}{remedy}" if taken else ""
 
 
 def served_by(

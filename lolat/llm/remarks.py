@@ -96,13 +96,13 @@ class Chosen:
         yield from self._not_timed()
         if not self.gpu.section.served:
             yield (
-                "no served model of this GPU and framework is known: how it schedules and starts kernels "
-                "is as on others"
+                "no served model of this GPU and framework is known: its scheduling and kernel launches "
+                "are assumed to be those of other GPUs"
             )
         elif is_unseen(self.gpu, self.deployment):
             kind = "mixture of experts" if decoder.experts else "dense model"
             yield (
-                f"no served {kind} of this GPU and framework is known: its times are those of its "
+                f"no served {kind} of this GPU and framework is known: its times follow from its "
                 "operations, and the interval is wider"
             )
         yield from self._burst()
@@ -119,8 +119,8 @@ class Chosen:
         if row.ttft_ms < FASTER * burst.ttft_ms[0]:  # a single request waits for none
             yield (
                 "this framework was measured with requests that all start at once: then the first token "
-                f"takes about {milliseconds(burst.ttft_ms[0])}; here it is of a steady load, as of other "
-                f"frameworks, in which each further token takes up to {milliseconds(even.tpot_ms[0])} "
+                f"takes about {milliseconds(burst.ttft_ms[0])}; here it is of a steady load, as for other "
+                f"frameworks, with up to {milliseconds(even.tpot_ms[0])} for each further token "
                 f"({row.load_words})"
             )
 
@@ -169,14 +169,14 @@ class Chosen:
             if what := [f"{MOST_SERVED[n]:,} {n}" for n, more in found.items() if more.any()]:
                 number = int(np.any([*found.values()], axis=0).sum())
                 yield (
-                    f"{plural(number, 'row')} OUTSIDE what was served on any GPU: more than "
-                    f"{' and '.join(what)}; the interval is wider for it"
+                    f"{plural(number, 'row')} extrapolating: outside what was served on any GPU, with more "
+                    f"than {' and '.join(what)}; the interval is wider"
                 )
         node = int(self.gpu.section.sheet.gpus_per_node)
         if any(row.tensor_parallel > node for row in rows):
             yield (
-                f"more than the {node} GPUs of a node is OUTSIDE: taken to be linked as within one, which "
-                f"few are; the interval reaches to links of {BETWEEN_GB_S:.0f} GB/s"
+                f"extrapolating: more GPUs than the {node} of a node; links are assumed to be those within "
+                f"a node, and the interval reaches to links of {BETWEEN_GB_S:.0f} GB/s"
             )
 
     def _others(self) -> Iterator[Deployment]:
@@ -257,7 +257,7 @@ class Chosen:
         for like, names in sorted(told.items()):
             source = f"as {like}" if like.startswith("its ") else f"as on {like}"
             source = "by the usual rates of GPUs" if like == IN_GENERAL else source
-            yield f"not timed on this GPU, but taken {source}: {', '.join(names)}"
+            yield f"not timed on this GPU, but assumed {source}: {', '.join(names)}"
 
 
 def _each(row: ServingConfig) -> np.ndarray:

@@ -128,7 +128,7 @@ def test_what_was_not_timed_is_named_with_its_share_of_a_token() -> None:
     like = msgspec.structs.replace(operation("moe", "bfloat16"), like="h100-vllm")
     operations["moe"]["bfloat16"] = like
     answer = of(operations=operations).llm(WIDE, concurrency=8, tensor_parallel=1)
-    remark = said(answer, "not timed on this GPU, but taken as on h100-vllm: experts in bfloat16")
+    remark = said(answer, "not timed on this GPU, but assumed as on h100-vllm: experts in bfloat16")
     share = answer.chosen.breakdown["experts"] / answer.chosen.tpot_ms
     (percent,) = re.findall(r"\(([\d.]+) % of a token\)", remark)
     assert float(percent) == pytest.approx(100 * share, abs=0.6)
@@ -140,7 +140,7 @@ def test_the_share_of_an_operation_is_not_told_where_a_part_was_timed() -> None:
     operations["gemm"]["fp8"] = msgspec.structs.replace(operation("gemm", "fp8"), like="l40s-vllm")
     known = of(operations=operations)
     remark = said(known.llm(LARGE, concurrency=8, tensor_parallel=1, dtype="fp8"), "not timed")
-    assert remark == "not timed on this GPU, but taken as on l40s-vllm: products in fp8"
+    assert remark == "not timed on this GPU, but assumed as on l40s-vllm: products in fp8"
 
 
 def test_a_single_request_waits_for_none() -> None:
