@@ -18,7 +18,7 @@ from lolat.io.writing import write_text
 from lolat.mlp.layer_model import Evaluation, evaluate, read_layer_model, write_layer_model
 from lolat.mlp.recipes import RECIPES, data_sheets
 from lolat.mlp.table import OPTIMIZERS, TIME, parse
-from lolat.report.tables import table_lines
+from lolat.report.tables import Column, Table
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -88,12 +88,15 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None, as_json: bool
 def error_lines(errors: Evaluation) -> Iterator[str]:
     """A table of the errors of all rows, of each GPU and of each optimizer."""
     optimizers = {"forward only" if n == "none" else n: e for n, e in errors.optimizers.items()}
-    rows = [
-        [plain(name), f"{e.rows:,}", digits(e.rmse_ms), percent(e.mean_relative_error),
-         percent(e.median_relative_error)]
-        for name, e in ({"all": errors.all} | errors.gpus | optimizers).items()
-    ]  # fmt: skip
-    yield from table_lines(["", "rows", "RMSE, ms", "mean error", "median"], rows)
+    columns = [
+        Column("", lambda pair: pair[0], plain, is_text=True),
+        Column("rows", lambda pair: pair[1].rows, "{:,}".format),
+        Column("RMSE, ms", lambda pair: pair[1].rmse_ms, digits),
+        Column("mean error", lambda pair: pair[1].mean_relative_error, percent),
+        Column("median", lambda pair: pair[1].median_relative_error, percent),
+    ]
+    every = {"all": errors.all} | errors.gpus | optimizers
+    yield from Table(columns, [*every.items()]).lines()
 
 
 @dataclass(frozen=True)
@@ -194,8 +197,12 @@ def network_lines(network: NetworkTime) -> Iterator[str]:
     layers = plural(len(network.layers), "layer")
     yield f"{milliseconds(network.batch_ms)} a batch: {layers}, each as if alone"
     yield ""
-    rows = [[plain(e.name), milliseconds(e.predicted_ms), percent(e.share)] for e in network.layers]
-    yield from table_lines(["layer", "time", "share"], rows)
+    columns = [
+        Column("layer", lambda e: e.name, plain, is_text=True),
+        Column("time", lambda e: e.predicted_ms, milliseconds),
+        Column("share", lambda e: e.share, percent),
+    ]
+    yield from Table(columns, network.layers).lines()
     if network.not_predicted:
         yield ""
         kinds = ", ".join(f"{number} {kind}" for kind, number in network.not_predicted.items())

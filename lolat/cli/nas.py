@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from lolat.cli import common
 from lolat.io.writing import check_file
-from lolat.report.tables import table_lines, write_csv
+from lolat.report.tables import Column, Table, write_csv
 from lolat.units import between, milliseconds, plain, plural
 
 if TYPE_CHECKING:
@@ -163,12 +163,14 @@ def front_lines(result: SearchResult) -> Iterator[str]:
         return
     coverage = result.front[0].coverage
     sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
-    cells = [
-        [milliseconds(c.latency_ms), between(*c.interval_ms) if c.interval_ms else "",
-         OUTSIDE if c.in_domain is False else "", f"{c.score:.6g}", _named(c)]
-        for c in result.front
-    ]  # fmt: skip
-    yield from table_lines(["latency", sure, "", "score", "candidate"], cells, left={2, 4})
+    columns = [
+        Column("latency", lambda c: c.latency_ms, milliseconds),
+        Column(sure, lambda c: c.interval_ms, lambda ends: between(*ends)),
+        Column("", lambda c: OUTSIDE if c.in_domain is False else None, is_text=True),
+        Column("score", lambda c: c.score, "{:.6g}".format),
+        Column("candidate", _named, is_text=True),
+    ]
+    yield from Table(columns, result.front).lines()
     if any(c.in_domain is False for c in result.front):
         yield f"{OUTSIDE} extrapolating: outside the measured range (docs/explanation/intervals.md)"
 
@@ -235,11 +237,12 @@ def best_lines(result: Ranking) -> Iterator[str]:
     from lolat.report.prediction import MOST_NOTES, note_lines
 
     yield from _heading(result)
-    cells = [
-        [milliseconds(c.latency_ms), "" if c.value is UNSET else f"{c.value:.6g}", _named(c)]
-        for c in result.best[:LISTED]
+    columns = [
+        Column("latency", lambda c: c.latency_ms, milliseconds),
+        Column("value", lambda c: None if c.value is UNSET else c.value, "{:.6g}".format),
+        Column("candidate", _named, is_text=True),
     ]
-    yield from table_lines(["latency", "value", "candidate"], cells, left={2})
+    yield from Table(columns, result.best[:LISTED]).lines()
     yield ""
     if result.interval_ms is not None and result.coverage is not None:
         sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"

@@ -23,7 +23,7 @@ from lolat.device.running import span
 from lolat.device.summary import Families, Rate, families_of, framework_of, headline
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED
-from lolat.report.tables import table_lines
+from lolat.report.tables import Column, Table
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -59,18 +59,19 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
         yield "no models yet: learn one with `lolat learn cpu`"
         return
     shown = [m for m in models if "layers" not in m.answers_for]
-    rows = [
-        [
-            plain(m.name) + (" (local)" if m.origin == LOCAL else ""),
-            plain(f"cannot be read: {m.problem}") if m.problem else ", ".join(m.answers_for),
-            plain(m.runs or ""),
-            span(m.batch_sizes) if m.batch_sizes else "",
-            percent(m.error) if m.error is not None else "",
-        ]
-        for m in sorted(shown, key=lambda m: (m.origin == SHIPPED, m.answers_for[-1:], m.name))
+
+    def answers(m: ListedModel) -> str:
+        return f"cannot be read: {m.problem}" if m.problem else ", ".join(m.answers_for)
+
+    columns = [
+        Column("model", lambda m: m.name + " (local)" * (m.origin == LOCAL), plain, is_text=True),
+        Column("answers for", answers, plain, is_text=True),
+        Column("as it runs them", lambda m: m.runs, plain, is_text=True),
+        Column("batch", lambda m: m.batch_sizes or None, span),
+        Column("error, left out", lambda m: m.error, percent),
     ]
-    heads = ["model", "answers for", "as it runs them", "batch", "error, left out"]
-    yield from table_lines(heads, rows, left={0, 1, 2})
+    order = sorted(shown, key=lambda m: (m.origin == SHIPPED, m.answers_for[-1:], m.name))
+    yield from Table(columns, order).lines()
     if layers := [plain(m.name) for m in models if "layers" in m.answers_for]:
         yield f"Single layers of 2018, for `lolat mlp`: {', '.join(layers)}"
 

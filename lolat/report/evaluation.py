@@ -10,7 +10,7 @@ from lolat.device import Device
 from lolat.device.domain import fit_again
 from lolat.device.file import LIMIT
 from lolat.device.summary import headline
-from lolat.report.tables import table_lines
+from lolat.report.tables import Column, Table
 from lolat.units import milliseconds, percent, plain
 
 Evaluation = Any
@@ -21,14 +21,15 @@ Diagnosis = Any
 
 def evaluation_lines(result: Evaluation) -> Iterator[str]:
     """The table that `evaluate` prints, and how good the model is."""
-    rows = [
-        [
-            r.network, str(r.batch_size), milliseconds(r.measured_ms), milliseconds(r.predicted_ms),
-            f"{100 * r.error:+.1f} %", "outside the domain" if r.in_domain is False else "",
-        ]
-        for r in result.networks
-    ]  # fmt: skip
-    yield from table_lines(["network", "batch", "measured", "predicted", "error", ""], rows, (0, 5))
+    columns = [
+        Column("network", lambda r: r.network, is_text=True),
+        Column("batch", lambda r: r.batch_size),
+        Column("measured", lambda r: r.measured_ms, milliseconds),
+        Column("predicted", lambda r: r.predicted_ms, milliseconds),
+        Column("error", lambda r: 100 * r.error, "{:+.1f} %".format),
+        Column("", lambda r: "outside the domain" * (r.in_domain is False), is_text=True),
+    ]
+    yield from Table(columns, result.networks).lines()
     yield ""
     kept = result.intervals
     inside = "" if kept is None else f", {kept.inside} of {kept.of} inside their intervals"
@@ -115,13 +116,15 @@ def doctor_lines(model: Device, model_name: str, result: Diagnosis) -> Iterator[
     """The lines of `lolat doctor`: the model, its networks then and now, the verdict, the remedy."""
     yield headline(model)
     if result.networks:
-        rows = [
-            [n.name, str(n.batch_size), milliseconds(n.learned_ms), milliseconds(n.now_ms),
-             f"{n.ratio:.2f}"]
-            for n in result.networks
-        ]  # fmt: skip
+        columns = [
+            Column("network", lambda n: n.name, is_text=True),
+            Column("batch", lambda n: n.batch_size),
+            Column("learned", lambda n: n.learned_ms, milliseconds),
+            Column("now", lambda n: n.now_ms, milliseconds),
+            Column("ratio", lambda n: n.ratio, "{:.2f}".format),
+        ]
         yield ""
-        yield from table_lines(["network", "batch", "learned", "now", "ratio"], rows)
+        yield from Table(columns, result.networks).lines()
     yield ""
     yield from _answer(result)
     device = "gpu" if model.document["environment"].get("device") == "gpu" else "cpu"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from shlex import quote
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
@@ -10,7 +10,7 @@ from lolat.device.budget import BudgetAnswer, value_words
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.report.prediction import latency, note_lines, room_lines, totals
 from lolat.report.rows import TERMS, named_parts, short_name
-from lolat.report.tables import table_lines
+from lolat.report.tables import Column, Table
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
@@ -81,55 +81,69 @@ def _term_table(terms: Sequence[Term], whole: float, call_ms: float | None) -> I
     ]
     if call_ms is not None:
         parts.append(("one call of the framework", call_ms, "1", milliseconds(call_ms)))
-    rows = [
-        [words, count, f"x {each}", f"= {milliseconds(ms)}", percent(ms / whole) if whole else ""]
-        for words, ms, count, each in parts
+    rows = [*parts, ("together", whole, None, None)]
+    columns = [
+        Column("", lambda row: row[0], is_text=True),
+        Column("", lambda row: row[2]),
+        Column("", lambda row: row[3], "x {}".format),
+        Column("", lambda row: f"= {milliseconds(row[1])}"),
+        Column("", lambda row: row[1] / whole if whole and row[3] else None, percent),
     ]
-    rows.append(["together", "", "", f"= {milliseconds(whole)}", ""])
-    yield from indented(table_lines([""] * 5, rows))
+    yield from indented(Table(columns, rows).lines())
 
 
 def _block_table(blocks: Sequence[Attribution]) -> Iterator[str]:
     """The longest blocks, and the others together."""
-    rows = []
+    rows: list[tuple[str, float, float, str]] = []
     ordered = sorted(blocks, key=lambda block: -block.latency_ms)
     for block in ordered[:TOP_BLOCKS]:
         largest = max(block.terms, key=lambda term: term.latency_ms)
         part = percent(largest.latency_ms / (block.latency_ms or 1.0))
         most = f"{TERMS.get(largest.name, largest.name)} {part}" if block.latency_ms else "nothing"
-        rows.append([block.name, digits(block.latency_ms), percent(block.share), most])
+        rows.append((block.name, block.latency_ms, block.share, most))
     if rest := ordered[TOP_BLOCKS:]:
         times, shares = sum(b.latency_ms for b in rest), sum(b.share for b in rest)
-        rows.append([plural(len(rest), "other block"), digits(times), percent(shares), ""])
-    yield from indented(table_lines(["", "ms", "share", "most of it"], rows, left={0, 3}))
+        rows.append((plural(len(rest), "other block"), times, shares, ""))
+    columns = [
+        Column("", lambda row: row[0], is_text=True),
+        Column("ms", lambda row: row[1], digits),
+        Column("share", lambda row: row[2], percent),
+        Column("most of it", lambda row: row[3], is_text=True),
+    ]
+    yield from indented(Table(columns, rows).lines())
 
 
 def _operation_table(block: Attribution, operations: Sequence[Attribution]) -> Iterator[str]:
     """A row for each operation that costs something, without the block's label in front of its name."""
     label, whole = named_parts(block.name)[0], block.latency_ms
-    rows = []
-    for operation in operations:
-        counts = {term.name: term.count for term in operation.terms}
-        if not any(counts.values()):
-            continue  # it is free
-        sizes = [sum(counts.get(name, 0) for name in names) for names in SIZES]
-        ms, kind = operation.latency_ms, (operation.kind or "").replace("_", " ")
-        row = [short_name(operation.name, label), kind, *(quantity(n) if n else "" for n in sizes)]
-        rows.append([*row, digits(ms), percent(ms / whole) if whole else ""])
-    heads = ["", "", "MACs", "elements", "weights", "ms", "of block"]
-    yield from indented(table_lines(heads, rows, left={0, 1}))
+    counts = {id(o): {term.name: term.count for term in o.terms} for o in operations}
+
+    def size(names: Sequence[str]) -> Callable[[Attribution], float | None]:
+        return lambda o: sum(counts[id(o)].get(name, 0) for name in names) or None
+
+    heads = "MACs", "elements", "weights"
+    columns = [
+        Column("", lambda o: short_name(o.name, label), is_text=True),
+        Column("", lambda o: (o.kind or "").replace("_", " "), is_text=True),
+        *(Column(head, size(names), quantity) for head, names in zip(heads, SIZES, strict=True)),
+        Column("ms", lambda o: o.latency_ms, digits),
+        Column("of block", lambda o: o.latency_ms / whole if whole else None, percent),
+    ]
+    costly = [o for o in operations if any(counts[id(o)].values())]  # the others are free
+    yield from indented(Table(columns, costly).lines())
 
 
 def _change_table(changes: Sequence[Counterfactual], of_block: bool) -> Iterator[str]:
     """A row for each change; a star for one that leaves the measured domain."""
-    rows = []
-    for change in changes:
-        shares = [change.of_block, change.of_network] if of_block else [change.of_network]
-        cells = ["" if share is None else percent(share) for share in shares]
-        star = "*" if change.in_domain is False else ""
-        rows.append([milliseconds(change.saves_ms), *cells, star, change.change])
-    heads = ["saves", *(["of block", "of network"] if of_block else ["share"]), "", "by"]
-    yield from indented(table_lines(heads, rows, left={len(heads) - 1}))
+    share = "of network" if of_block else "share"
+    columns = [
+        Column("saves", lambda c: c.saves_ms, milliseconds),
+        Column("of block", lambda c: c.of_block if of_block else None, percent),
+        Column(share, lambda c: c.of_network, percent),
+        Column("", lambda c: "*" if c.in_domain is False else None),
+        Column("by", lambda c: c.change, is_text=True),
+    ]
+    yield from indented(Table(columns, changes).lines())
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:

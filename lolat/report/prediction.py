@@ -19,7 +19,7 @@ from lolat.device.running import fitted_on_words, mode_words, name_of
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
-from lolat.report.tables import Column, Table, ends_of, table_lines
+from lolat.report.tables import Column, Table, ends_of
 from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural, quantity
 
 # ---- One prediction
@@ -107,15 +107,17 @@ def block_table(prediction: Prediction, depth: int | None = None) -> list[str]:
     shown = rows(prediction, depth)
     bold = {block.name for block in bottlenecks(prediction)}
     largest = max(row.share for row in shown)
-    cells = [
-        (row.label, clipped(row.summary), digits(row.latency_ms), bar(row.share, largest),
-         f"{100 * row.share:.1f} %", TERMS.get(row.bound_by, row.bound_by))
-        for row in shown
-    ]  # fmt: skip
     alone = [prediction.blocks[row.blocks[0]].name if len(row.blocks) == 1 else "" for row in shown]
     marked = [i for i, name in enumerate(alone) if name in bold]
-    heads = ("block", "", "ms", "share", "", "most of it is")
-    return table_lines(heads, cells, left={0, 1, 3, 5}, marked=marked)
+    columns = [
+        Column("block", lambda row: row.label, is_text=True),
+        Column("", lambda row: clipped(row.summary), is_text=True),
+        Column("ms", lambda row: row.latency_ms, digits),
+        Column("share", lambda row: bar(row.share, largest), is_text=True),
+        Column("", lambda row: 100 * row.share, "{:.1f} %".format),
+        Column("most of it is", lambda row: TERMS.get(row.bound_by, row.bound_by), is_text=True),
+    ]
+    return Table(columns, shown).lines(marked)
 
 
 def clipped(summary: str) -> str:

@@ -66,54 +66,43 @@ class Table:
         """The texts of each row, in the order of the columns."""
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
-    def lines(self) -> list[str]:
-        """The table for a screen; see `table_lines`."""
+    def lines(self, marked: Collection[int] = ()) -> list[str]:
+        """The table for a screen, with two blanks between its columns.
+
+        `marked`: rows in bold red, on a terminal. A column whose cells are all empty is left out, and so is
+        the line of heads where all are empty. If a line is too long for the screen, texts are cut and end
+        in an ellipsis; numbers and whole columns never are.
+        """
         of = list(enumerate(self.columns))
-        left, whole = {i for i, c in of if c.is_text}, {i for i, c in of if c.is_whole}
-        return table_lines([c.head for c in self.columns], self.cells, left, whole=whole)
+        shown = [(i, column) for i, column in of if any(row[i] for row in self.cells)]
+        heads = [column.head for column in self.columns]
+        widths = {i: max(len(plain(row[i])) for row in (heads, *self.cells)) for i, _ in shown}
+        too_long = sum(widths.values()) + 2 * (len(shown) - 1) - screen_width()
+        cut = [i for i, column in shown if column.is_text and not column.is_whole]
+        for i in sorted(cut, key=lambda i: -widths[i]):
+            less = min(too_long, widths[i] - LEAST_WIDTH)
+            if less > 0:
+                widths[i] -= less
+                too_long -= less
+
+        def line(row: Sequence[str]) -> str:
+            cells = []
+            for i, column in shown:
+                text, width = plain(row[i]), widths[i]
+                text = text if len(text) <= width else f"{text[: width - 1]}…"
+                cells.append(text.ljust(width) if column.is_text else text.rjust(width))
+            return "  ".join(cells).rstrip()
+
+        is_styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        bold, usual = ("\x1b[1;31m", "\x1b[0m") if is_styled else ("", "")
+        lines = map(line, self.cells)
+        body = [f"{bold}{one}{usual}" if n in marked else one for n, one in enumerate(lines)]
+        return [line(heads), *body] if any(heads) else body
 
 
 def ends_of(form: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
     """Writes the ends of an interval, each by `form`."""
     return lambda ends: " .. ".join(map(form, ends))
-
-
-def table_lines(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    left: Collection[int] = (0,),
-    *,
-    marked: Collection[int] = (),
-    whole: Collection[int] = (),
-) -> list[str]:
-    """A table as lines, with two blanks between its columns.
-
-    `heads`: above the columns; where all are empty there is no line of heads. `left`: the columns of words,
-    which are aligned to the left; numbers are to the right. `marked`: rows in bold red, on a terminal. A
-    column whose cells are all empty is left out. Where a line is too long for the screen, words are cut
-    and end in an ellipsis, numbers and columns in `whole` never are.
-    """
-    shown = [i for i in range(len(heads)) if any(row[i] for row in rows)]
-    widths = {i: max(len(plain(row[i])) for row in (heads, *rows)) for i in shown}
-    too_long = sum(widths.values()) + 2 * (len(shown) - 1) - screen_width()
-    for i in sorted(set(left) & set(shown) - set(whole), key=lambda i: -widths[i]):
-        less = min(too_long, widths[i] - LEAST_WIDTH)
-        if less > 0:
-            widths[i] -= less
-            too_long -= less
-
-    def line(row: Sequence[str]) -> str:
-        cells = []
-        for i, width in widths.items():
-            text = plain(row[i])
-            text = text if len(text) <= width else f"{text[: width - 1]}…"
-            cells.append(text.ljust(width) if i in left else text.rjust(width))
-        return "  ".join(cells).rstrip()
-
-    is_styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    bold, usual = ("\x1b[1;31m", "\x1b[0m") if is_styled else ("", "")
-    body = [f"{bold}{line(r)}{usual}" if n in marked else line(r) for n, r in enumerate(rows)]
-    return [line(heads), *body] if any(heads) else body
 
 
 def write_csv(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:

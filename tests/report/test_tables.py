@@ -8,34 +8,44 @@ from pathlib import Path
 import pytest
 
 from lolat.report import tables
-from lolat.report.tables import table_lines, write_csv
+from lolat.report.tables import Column, Table, write_csv
 
-HEADS = ["network", "", "ms", "note"]
-ROWS = [["ResNet50", "", "29.1", "the first"], ["a", "", "2,910", ""]]
+
+def table_of(*heads: str, texts: str = "") -> list[Column]:
+    """Columns of rows that are tuples; `texts`: the places of those of words."""
+    return [
+        Column(head, lambda row, i=i: row[i], is_text=str(i) in texts)  # type: ignore[misc]
+        for i, head in enumerate(heads)
+    ]
 
 
 def test_columns_are_aligned_and_empty_ones_left_out() -> None:
-    assert table_lines(HEADS, ROWS, left={0, 3}) == [
-        "network      ms  note",
-        "ResNet50   29.1  the first",
-        "a         2,910",
+    rows = [("ResNet50", None, "29.1", "the first"), ("a", "", 2910, None)]
+    assert Table(table_of("network", "", "ms", "note", texts="03"), rows).lines() == [
+        "network     ms  note",
+        "ResNet50  29.1  the first",
+        "a         2910",
     ]
-    assert table_lines(["", ""], [["a", "1"], ["bb", "10"]]) == ["a    1", "bb  10"]
+    assert Table(table_of("", "", texts="0"), [("a", 1), ("bb", 10)]).lines() == [
+        "a    1",
+        "bb  10",
+    ]
 
 
 def test_where_a_line_is_too_long_words_are_cut_and_numbers_never(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tables, "screen_width", lambda: 30)
-    head, first, second = table_lines(["what", "ms"], [["w" * 60, "123456789"], ["x", "1"]])
+    rows = [("w" * 60, 123456789), ("x", 1)]
+    head, first, second = Table(table_of("what", "ms", texts="0"), rows).lines()
     assert first == "w" * 18 + "…  123456789"
     assert len(head) == len(first) == len(second)
-    (number,) = table_lines(["", ""], [["w" * 60, "9" * 40]])
+    (number,) = Table(table_of("", "", texts="0"), [("w" * 60, "9" * 40)]).lines()
     assert "9" * 40 in number
 
 
 def test_names_are_text() -> None:
-    (line,) = table_lines(["", ""], [["[red]x[/]\x1b[2J", "1"]])
+    (line,) = Table(table_of("", "", texts="0"), [("[red]x[/]\x1b[2J", 1)]).lines()
     assert line == r"[red]x[/]\x1b[2J  1"
 
 
