@@ -1,4 +1,4 @@
-"""LoLat: how long a neural network takes on your device, from a formula learned there once.
+"""LoLat predicts a neural network's latency and cost on CPUs and GPUs.
 
     import lolat
     model = lolat.load("rtx-5090-amp")

@@ -37,7 +37,7 @@ COMMANDS = {
 }
 """Each command: where it is, and what it does in a few words."""
 FIRST = """\
-How long does a neural network take on your device? Try:
+LoLat predicts a neural network's latency and cost on CPUs and GPUs. Try:
 
   lolat predict epyc-2t keras:ResNet50     an answer now, for a device that comes along
   lolat learn cpu                          measure this device once: a few minutes
@@ -56,7 +56,7 @@ How long does a neural network take on your device? Try:
               help="Nothing on stderr but errors: no progress, no remarks, no warnings.")  # fmt: skip
 @click.pass_context
 def lolat(context: click.Context) -> None:
-    """How long does a neural network take on your device? Measure once, then ask.
+    """Predict a neural network's latency and cost on CPUs and GPUs, yours or those you don't have.
 
     MODEL is a learned model: a JSON file, `local` (the one learned last on this machine) or a name
     from `lolat models`. NETWORK is keras:ResNet50 (any name of keras.applications), timm:resnet50 (any of
