@@ -145,49 +145,48 @@ def predict(
     from lolat.mlp.networks import network_time
     from lolat.readers import read
 
-    loaded = {model: read_layer_model(model) for model in models}
+    loaded = [read_layer_model(model) for model in models]
     if is_table(layers):
         if len(models) > 1:
             raise InputError(f"{len(models)} layer models for a table; expected one")
         common.refuse_given("a network", "gpu", "batch_size", "optimizer", "input_size")
-        answer = _of_table(loaded[models[0]], models[0], layers, output)
-        common.warn(answer.warnings)
-        common.answer("layer-predict", answer, as_json, table_answer_lines(answer))
+        _predict_table(loaded[0], models[0], layers, output, as_json)
         return
     if gpu is None:
         raise InputError(f"a network needs {arg('gpu')}; a table must be named *.csv or *.csv.gz")
     common.refuse_given("a table", "output")
-    by_layer: dict[str, LayerModel] = {model.layer: model for model in loaded.values()}
+    by_layer: dict[str, LayerModel] = {model.layer: model for model in loaded}
     network = network_time(read(layers, input_size), by_layer, gpu, batch_size, optimizer)
     common.warn(network.warnings)
     common.answer("layer-network", network, as_json, network_lines(network))
 
 
-def _of_table(model: LayerModel, name: str, table: str, output: Path | None) -> LayerPredict:
-    """Predict the layers of a table, and write the file."""
+def _predict_table(
+    model: LayerModel, name: str, table: str, output: Path | None, as_json: bool
+) -> None:
+    """Predict the layers of a table, write the file, and answer with the errors."""
     if output is not None:
         common.check_file(output, "output", make_folder=True)
     text = read_table(table)
     timed = TIME in text.names and len(text) > 0
     rows = parse(text, model.layer, times=timed)
     times = model.predict(rows)
+    errors, outside = evaluate(model, rows) if timed else None, model.outside(rows)
+    if output is None and errors is None:
+        raise InputError(f"{table} has no times to compare with: give {arg('output')}")
+    lines: list[str] = []
+    if errors is not None:
+        head = f"{name}: {model.layer} layers, recipe {model.recipe}"
+        lines += [head, *error_lines(errors)]
     if output is not None:
         write_text(output, text.with_column("predicted_ms", (f"{t:.6g}" for t in times.tolist())))
-    elif not timed:
-        raise InputError(f"{table} has no times to compare with: give {arg('output')}")
-    return LayerPredict(
-        name, table, model.layer, model.recipe, len(rows), str(output) if output else None,
-        evaluate(model, rows) if timed else None, tuple(filter(None, [model.outside(rows)])),
+        lines.append(f"{output}: {plural(len(rows), 'row')}")
+    answer = LayerPredict(
+        name, table, model.layer, model.recipe, len(rows), str(output) if output else None, errors,
+        (outside,) if outside else (),
     )  # fmt: skip
-
-
-def table_answer_lines(answer: LayerPredict) -> Iterator[str]:
-    """The errors, and the file that is written."""
-    if answer.errors is not None:
-        yield f"{answer.model}: {answer.layer} layers, recipe {answer.recipe}"
-        yield from error_lines(answer.errors)
-    if answer.output is not None:
-        yield f"{answer.output}: {plural(answer.rows, 'row')}"
+    common.warn(answer.warnings)
+    common.answer("layer-predict", answer, as_json, lines)
 
 
 def network_lines(network: NetworkTime) -> Iterator[str]:
@@ -195,15 +194,12 @@ def network_lines(network: NetworkTime) -> Iterator[str]:
     mode = "forward only" if network.optimizer == "none" else f"training with {network.optimizer}"
     yield f"{plain(network.network)} · batch {network.batch_size} · {plain(network.gpu)} · {mode}"
     layers = plural(len(network.layers), "layer")
-    yield f"{milliseconds(network.batch_ms)} a batch: {layers}, each as if alone"
-    yield ""
+    yield f"{milliseconds(network.batch_ms)} a batch: {layers}, each as if alone\n"
     columns = [
         Column("layer", lambda e: e.name, plain, is_text=True),
         Column("time", lambda e: e.predicted_ms, milliseconds),
         Column("share", lambda e: e.share, percent),
     ]
     yield from Table(columns, network.layers).lines()
-    if network.not_predicted:
-        yield ""
-        kinds = ", ".join(f"{number} {kind}" for kind, number in network.not_predicted.items())
-        yield f"Not in the sum: {kinds}"
+    if others := network.not_predicted:
+        yield f"\nNot in the sum: {', '.join(f'{n} {kind}' for kind, n in others.items())}"

@@ -124,12 +124,12 @@ def _compared(table: LayerTable, column: str) -> np.ndarray:
 def read_layer_model(path: str | Path) -> LayerModel:
     """The model in a file; ModelFileError, one line that names the path, if it is not a whole one."""
     source, document = shown_path(path), read_json(path, _EXPECTED)
-    is_object = isinstance(document, dict)
-    if not is_object or (document.get("schema"), document.get("version")) != (SCHEMA, VERSION):
+    about = document if isinstance(document, dict) else {}
+    if (about.get("schema"), about.get("version")) != (SCHEMA, VERSION):
         raise ModelFileError(f"{source}: is not a layer model of version {VERSION}; {_EXPECTED}")
     try:
         return msgspec.convert(document, LayerModel, dec_hook=_array)
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:  # msgspec's are such
         raise ModelFileError(f"{source}: {one_line(error)}; {_EXPECTED}") from None
 
 

@@ -19,7 +19,6 @@ from lolat.mlp.table import TIME, LayerTable
 from lolat.readers.keras import import_keras
 
 TRIES = 10  # seeds for a network whose output dies
-SEEN = 1000  # rows by which that is seen
 
 
 def train(
@@ -28,7 +27,7 @@ def train(
     """Train a recipe's network, and return its layers, and the mean loss of each epoch without penalties.
 
     x: (n, k) standardized features; y: (n,) targets. Everything random follows from `seed`. No layers are
-    returned if the outputs of SEEN rows are all 0 behind a ReLU, which no gradient passes. LolatError if a
+    returned if the outputs of 1,000 rows are all 0 behind a ReLU, which no gradient passes. LolatError if a
     loss is not finite; MissingPackageError without Keras or TensorFlow.
     """
     x, y = x.astype(np.float32), y.astype(np.float32)[:, None]
@@ -41,7 +40,7 @@ def train(
         if not math.isfinite(losses[-1]):
             raise LolatError(f"the training diverged in epoch {epoch + 1}")
         layers = numpy_layers(network)
-        if not recipe.is_log and not output_of(layers, x[:SEEN]).any():
+        if not recipe.is_log and not output_of(layers, x[:1000]).any():
             return [], losses
         progress.step()
     return layers, losses
