@@ -18,9 +18,8 @@ from lolat.device.intervals import (
 )
 from lolat.device.predictors.additive import AdditiveCosts
 from lolat.device.predictors.formula import CONSTANT
-from lolat.device.rates import rates_of
 from lolat.device.running import span
-from lolat.device.summary import Families, Rate, families_of, framework_of, headline
+from lolat.device.summary import Families, Rate, families_of, framework_of, headline, rates_of
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED
 from lolat.report.tables import Column, Table

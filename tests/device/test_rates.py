@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lolat.api.model import Model, load
-from lolat.device.rates import PARTS, rates_of
+from lolat.device.summary import PARTS, rates_of
 from lolat.graph.counts import COLUMNS, GROUPS
 from tests import synthetic
 
