@@ -37,16 +37,13 @@ def test_batch_sizes_beside_each_other(lolat: Command, prices: str, net: str) ->
 
 
 def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:
-    done = lolat("cost", "p4-fp32", net, "--batch-size", 10**6, "--samples", 10**7)
+    ask = ("cost", "p4-fp32", net, "--batch-size", 10**6, "--samples", 10**7)
+    done = lolat(*ask)
     assert (done.code, done.out) == (3, "")
     assert "DOES NOT FIT" in done.err
-    found = lolat("cost", "p4-fp32", net, "--batch-size", 10**6, "--samples", 10**7, "--json")
-    answer = json.loads(found.out)
-    assert (answer["fits"], answer["cheapest"], answer["options"][0]["dollars"]) == (
-        False,
-        None,
-        None,
-    )
+    answer = json.loads(lolat(*ask, "--json").out)
+    found = answer["fits"], answer["cheapest"], answer["options"][0]["dollars"]
+    assert found == (False, None, None)
     for command in ("predict", "report", "explain"):
         done = lolat(command, "p4-fp32", net, "--batch-size", 10**6)
         assert done.code == 3
@@ -115,9 +112,7 @@ def test_mixed_precision_is_offered_where_nobody_asked(lolat: Command, net: str)
     ratio = amp.options[0].iteration_ms / alone.options[0].iteration_ms
     said = [x for x in lolat.done(*ask).out.splitlines() if "--precision amp" in x]
     assert len(said) == (ratio < 0.8)
-    assert not any(
-        "In mixed" in x for x in lolat.done(*ask, "--precision", "fp32").out.splitlines()
-    )
+    assert "In mixed" not in lolat.done(*ask, "--precision", "fp32").out
 
 
 def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
@@ -125,24 +120,21 @@ def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
     found = [package.load(f"{name}-fp32").predict(network(), 64) for name in ("a100", "p4")]
     (low, high), p4_ms = found[1].interval_ms or (0.0, 0.0), found[1].latency_ms
     words = ((high, "yes"), ((p4_ms + high) / 2, "likely"), ((low + p4_ms) / 2, "unlikely"))
+    ask = ("predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms")
     for limit, word in (*words, (low / 2, "NO")):
-        done = lolat("predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms", limit)
+        done = lolat(*ask, limit)
         assert done.code == (0 if word in ("yes", "likely") else 3)
         (row,) = (line for line in done.out.splitlines() if " p4-fp32 " in line)
         assert f"  {word}  " in row
-        sure = lolat(
-            "predict", net, "--on", "a100,p4", "--batch-size", 64, "--max-ms", limit, "--sure", 90
-        )
+        sure = lolat(*ask, limit, "--sure", 90)
         (row,) = (line for line in sure.out.splitlines() if " p4-fp32 " in line)
         assert f"  {'yes' if word == 'yes' else 'NO'}  " in row
 
 
 def test_samples_as_people_write_them(lolat: Command, net: str) -> None:
     def samples(written: str) -> int:
-        found = json.loads(
-            lolat("cost", "p4", net, "--batch-size", 8, "--samples", written, "--json").out
-        )
-        return int(found["samples"])
+        ask = ("cost", "p4", net, "--batch-size", 8, "--samples", written, "--json")
+        return int(json.loads(lolat(*ask).out)["samples"])
 
     assert [samples(written) for written in ("12000", "1.2e4", "12_000")] == [12_000] * 3
     for wrong in ("1.5", "1e-3", "many", "inf", "nan", "0e0"):
@@ -188,11 +180,8 @@ def test_the_fastest_is_within_the_most_money(lolat: Command, prices: str, net: 
         assert found.fastest is not None
         best = min(row for row in rows if row[1] <= most)
         assert (found.fastest.device, found.fastest.devices) == best[2:]
-        hours = best[0] / 3600 * 0.99
-        both = compare(
-            models, network(), (None, None), [64], {}, **ask, max_dollars=most, max_hours=hours
-        )
-        assert both.cheapest is None
+        ask |= {"max_dollars": most, "max_hours": best[0] / 3600 * 0.99}
+        assert compare(models, network(), (None, None), [64], {}, **ask).cheapest is None
     ask_it = ("cost", net, "--batch-size", 64, "--samples", 10_000, "--prices", prices)
     cheapest, dearest = (f(price for _, price, *_ in rows) for f in (min, max))
     for on in (("--on", "v100,a100"), ("--on", "v100,a100,p4")):
@@ -341,17 +330,12 @@ def test_a_device_whose_memory_is_not_known_is_left_out_among_several(
 def test_own_prices_say_what_they_leave_out_and_what_is_not_among_them(
     lolat: Command, prices: str, net: str
 ) -> None:
-    ask = (net, "--batch-size", 8, "--samples", 10_000)
-    assert (
-        "without loading data"
-        in lolat.done("cost", "--on", "a100,t4", *ask, "--prices", prices).out
-    )
-    assert f"No price of t4-fp32 in {prices}: " in (
-        lolat.done("cost", "--on", "a100,t4", *ask, "--prices", prices).out
-    )
-    assert f"No price of t4 with that memory in {prices}: " in (
-        lolat.done("cost", "t4", *ask, "--prices", prices).out
-    )
+    ask = (net, "--batch-size", 8, "--samples", 10_000, "--prices", prices)
+    both = lolat.done("cost", "--on", "a100,t4", *ask).out
+    assert "without loading data" in both
+    assert f"No price of t4-fp32 in {prices}: " in both
+    alone = lolat.done("cost", "t4", *ask).out
+    assert f"No price of t4 with that memory in {prices}: " in alone
 
 
 def test_rows_of_different_launches_say_which(lolat: Command, net: str) -> None:
