@@ -1,7 +1,7 @@
 """Tables of results: one JSON file a topic in benchmarks/results, from which the pages are rendered.
 
-A file has the formula and its version that the tables were made with, and for each table the command that
-made it, its columns and its rows; a cell is the text that a page shows. A page shows a table between
+A file names the formula of its tables. Each table has the version of the formula and the command that made
+it, its columns and its rows; a cell is the text that a page shows. A page shows a table between
 `<!-- table TOPIC#NAME -->` and `<!-- end of TOPIC#NAME -->`; after the name may stand the columns that it
 shows, as in `| median | bias`, and a pattern of its rows, as in `rows=tf.*`. A figure in a sentence is
 followed by `<!-- TOPIC#NAME: ROW: COLUMN -->`. tests/test_docs.py compares both.
@@ -35,7 +35,7 @@ def topics() -> list[str]:
 
 
 def read(topic: str) -> dict[str, Any]:
-    """The file of a topic: `formula`, `version`, `tables`."""
+    """The file of a topic: `formula`, `tables`."""
     return _json(RESULTS / f"{topic}.json")
 
 
@@ -51,24 +51,17 @@ def save(
     command: str,
     tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]]]],
 ) -> None:
-    """Keep tables, each (columns, rows), that `command` just made; the other tables of the topic stay.
-
-    SystemExit where others were made with an earlier version of the formula: they must be made too.
-    """
+    """Keep tables, each (columns, rows), that `command` just made; the other tables of the topic stay."""
     path, version = RESULTS / f"{topic}.json", versions()[formula]
     made = _json(path) if path.exists() else {"tables": {}}
-    others = set(made["tables"]) - set(tables)
-    if others and made["version"] != version:
-        raise SystemExit(
-            f"{path.name} holds tables of an earlier version: make {sorted(others)} too"
-        )
     for name, (columns, rows) in tables.items():
         made["tables"][name] = {
+            "version": version,
             "command": command,
             "columns": [*columns],
             "rows": [[*r] for r in rows],
         }
-    document = {"formula": formula, "version": version, "tables": made["tables"]}
+    document = {"formula": formula, "tables": made["tables"]}
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -93,15 +86,16 @@ def rendered(text: str) -> str:
 
     def one(mark: re.Match[str]) -> str:
         first, end = mark[0].partition("\n")[0], mark[0].rstrip("\n").rpartition("\n")[2]
-        return f"{first}\n{markdown(mark[1], mark[2], mark[3], mark[4])}{_outdated(mark[1])}{end}\n"
+        return f"{first}\n{markdown(mark[1], mark[2], mark[3], mark[4])}{_outdated(mark[1], mark[2])}{end}\n"
 
     return MARKED.sub(one, text)
 
 
-def _outdated(topic: str) -> str:
+def _outdated(topic: str, table: str) -> str:
     """A line below a table that an earlier version of its formula made; else nothing."""
     made = read(topic)
-    name, version, present = made["formula"], made["version"], versions()[made["formula"]]
+    name, version = made["formula"], made["tables"][table]["version"]
+    present = versions()[name]
     return f"\nMade with formula `{name}` {version}; the present one is {present}.\n" * (
         version < present
     )
