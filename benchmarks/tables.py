@@ -86,7 +86,8 @@ def rendered(text: str) -> str:
 
     def one(mark: re.Match[str]) -> str:
         first, end = mark[0].partition("\n")[0], mark[0].rstrip("\n").rpartition("\n")[2]
-        return f"{first}\n{markdown(mark[1], mark[2], mark[3], mark[4])}{_outdated(mark[1], mark[2])}{end}\n"
+        table = markdown(mark[1], mark[2], mark[3], mark[4])
+        return f"{first}\n{table}{_outdated(mark[1], mark[2])}{end}\n"
 
     return MARKED.sub(one, text)
 
