@@ -28,7 +28,7 @@ from lolat.io.results import Result, of
 from lolat.units import did_you_mean, milliseconds
 
 SMALLEST_SAVING = 0.01  # share of the time of the network or the block
-HALF_WIDTH = 0.5  # share of the channels of a narrower network or block
+NARROWER = 0.5  # share of the channels of a narrower network or block
 
 AtSize = Callable[[int], Graph]
 """A function that reads the network at an input of n pixels; NetworkError if that is impossible."""
@@ -238,8 +238,8 @@ def _changes_of_network(
     """Half the width, no longest block, half the resolution, separable convolutions, if possible."""
     graph = analysis.graph
     if widths(graph).free:
-        words = f"width x{HALF_WIDTH:g}: every channel count, in multiples of 8"
-        yield ("width", words, widths(graph).at(HALF_WIDTH))
+        words = f"width x{NARROWER:g}: every channel count, in multiples of 8"
+        yield ("width", words, widths(graph).at(NARROWER))
     for position in sorted(range(len(blocks)), key=lambda i: -blocks[i].latency_ms):
         block = analysis.blocks[position]
         if changed := bypassed(graph, block.operations):
@@ -270,7 +270,7 @@ def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change
         yield ("drop", words, changed)
     yield from _separable(graph, positions)
     inside = Widths(graph, positions)
-    pairs = [(before, after) for before, after in inside.pairs(HALF_WIDTH)[::-1] if after < before]
+    pairs = [(before, after) for before, after in inside.pairs(NARROWER)[::-1] if after < before]
     if pairs:
         channels = ", ".join(f"{before} -> {after}" for before, after in pairs)
-        yield ("inner_width", f"width x{HALF_WIDTH:g} inside ({channels})", inside.at(HALF_WIDTH))
+        yield ("inner_width", f"width x{NARROWER:g} inside ({channels})", inside.at(NARROWER))

@@ -141,7 +141,7 @@ PARTS = {
 """Group of a count (`lolat.graph.counts.GROUPS`) -> one of three parts of the time."""
 PART_OF = {name: PARTS[group] for name, group in GROUPS.items()}
 CONVOLUTIONS = ("pointwise_macs", "spatial_macs", "depthwise_macs", "grouped_macs")
-HALF, SINGLE = 2, 4  # bytes of an element
+HALF_BYTES, SINGLE_BYTES = 2, 4  # of an element
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def rates_of(model: Device) -> Rates | None:
     of_convolutions = per_ms(is_convolution, is_convolution)
     moved = per_ms(np.isin(family, ("elements", "weights")), part == "moving")
     started = per_ms(family == "ops", part == "starting")
-    size = HALF if model.document["environment"].get("half") is True else SINGLE
+    size = HALF_BYTES if model.document["environment"].get("half") is True else SINGLE_BYTES
     return Rates(
         computing=share("computing"),
         moving=share("moving"),
