@@ -328,7 +328,7 @@ def cause_of(
     """The cause of a median `error`; None where it is good.
 
     `taken_out`: the error with the ratio taken out, None where that is not known. `floor`: the noise floor.
-    `outside`: the share of the networks outside the measured domain.
+    `outside`: the share of the networks outside the measured range.
     """
     if error <= GOOD:
         return None

@@ -246,7 +246,7 @@ def best_lines(result: Ranking) -> Iterator[str]:
     yield ""
     if result.interval_ms is not None and result.coverage is not None:
         sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"
-        outside = ", OUTSIDE the measured domain" * (result.in_domain is False)
+        outside = ", extrapolating: outside the measured range" * (result.in_domain is False)
         yield f"the first: {sure}{outside}"
     yield from note_lines(result.warnings[:MOST_NOTES])
     yield f"written: {plain(result.output)}"

@@ -163,7 +163,7 @@ def beyond_remarks(beyond: np.ndarray, names: Sequence[str], shares: np.ndarray)
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """The part of a network outside the measured domain, as shares of its time.
+    """The part of a network outside the measured range, as shares of its time.
 
     `beyond`: larger or of other proportions; `unmeasured`: kinds and data types that were not measured;
     `unlike`: classes known from other devices; `known`: false if the file does not say what was measured.

@@ -88,7 +88,7 @@ class Prediction(Result):
     """The latency of one forward pass of a network, in ms, with its interval and its blocks.
 
     `interval_ms` has the stated `coverage`; both are None if the model has too few points. `inside_share`:
-    share of the time inside the measured domain; `in_domain`: true if that is most; both None if the model
+    share of the time inside the measured range; `in_domain`: true if that is most; both None if the model
     has no domain. `precision`, `framework`, `launch` (`lolat.graph.modes`): the execution mode; `host_ms`:
     the host's time to launch all operations; `host_bound`: true if that is longer than running them; None
     if not known. `available_bytes`: the device's memory, None if not known; `fits`: true if that suffices.
@@ -202,7 +202,7 @@ class Prediction(Result):
         return " · ".join(filter(None, [*parts, mode_words(self.query.model.document)]))
 
     def words(self) -> str:
-        """The latency, its interval, and the part inside the measured domain."""
+        """The latency, its interval, and the part inside the measured range."""
         return (
             f"{self.title}: {milliseconds(self.latency_ms)}"
             f", {interval_words(self.interval_ms, self.coverage)}; {domain_words(self)}"
@@ -237,19 +237,19 @@ def at_size(network: Any) -> AtSize | None:
 
 
 def domain_words(prediction: Prediction) -> str:
-    """The part of a network, by its time, that is inside the measured domain."""
+    """The part of a network, by its time, that is inside the measured range."""
     share = prediction.inside_share
     if prediction.in_domain is None or share is None:
         return "the model does not say what was measured"
     if share > 1.0 - NEGLIGIBLE_SHARE:
-        return "inside the measured domain"
+        return "inside the measured range"
     if prediction.host_bound:
-        return "host-bound, OUTSIDE the measured domain"
-    where = "mostly inside" if prediction.in_domain else "OUTSIDE"
+        return "host-bound, extrapolating: outside the measured range"
+    where = "mostly inside" if prediction.in_domain else "extrapolating: outside"
     if share <= 0.0:
-        return "OUTSIDE the measured domain"
+        return "extrapolating: outside the measured range"
     part = f"{math.floor(100 * share)} % of the time" + " inside" * (not prediction.in_domain)
-    return f"{where} the measured domain ({part})"
+    return f"{where} the measured range ({part})"
 
 
 def no_room_words(needed_bytes: int, available_bytes: int, largest_batch: int) -> str:

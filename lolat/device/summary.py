@@ -133,7 +133,7 @@ def words_of(model: Device) -> str:
     return f"{headline(model)}\n{words}"
 
 
-# ---- Shares and rates of computing, moving and starting operations
+# ---- Shares and rates of computing, moving and launching
 
 PARTS = {
     "flops": "computing", "memory": "moving", "weights": "moving", "patches": "moving", "ops": "starting",

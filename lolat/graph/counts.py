@@ -62,7 +62,7 @@ class Count(NamedTuple):
     traffic: Annotated[int, _memory("memory traffic", "Elements that other layers read and write.")] = 0
     weights: Annotated[int, Meaning("weights", "reading weights",
         "Read once a pass, whatever the batch size.", "weights")] = 0
-    ops: Annotated[int, _starts("starting operations", "Each costs something before it does anything.")] = 0
+    ops: Annotated[int, _starts("launch overhead", "Each costs something before it does anything.")] = 0
     patches: Annotated[int, Meaning("patches", "grouped convolution",
         "Windows of grouped convolutions (output positions x kernel x input channels), which CPUs copy out "
         "where they have no code of their own for groups.")] = 0
@@ -329,7 +329,7 @@ FORMULAS: dict[str, Formula] = {
 
 
 def behavior(operation: Operation) -> str:
-    """The kind of work of an operation, as the measured domain knows it.
+    """The kind of work of an operation, as the measured range knows it.
 
     Kinds that only read and write memory once are one. Attention is the products that it is made of.
     Convolutions and pools of one or three dimensions are apart from those of two.

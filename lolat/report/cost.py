@@ -273,7 +273,7 @@ def _comparison(costs: Costs, listed: Listed) -> Iterator[str]:
     told = {
         BEST: "no other row is both faster and cheaper",
         ESTIMATED: "estimated from inference: no training step, or too few, was measured on that device",
-        OUTSIDE: "OUTSIDE: most of it is like nothing that was measured there in that precision",
+        OUTSIDE: "extrapolating: most of it is unlike anything that was measured there in that precision",
     }
     yield from (f"{mark} {words}" for mark, words in told.items() if mark in marks)
     if len(launches := _launches(costs)) > 1:

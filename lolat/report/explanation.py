@@ -50,7 +50,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.counterfactuals:
         yield from _change_table(explanation.counterfactuals, explanation.block is not None)
         if any(c.in_domain is False for c in explanation.counterfactuals):
-            yield "  * the changed network is outside the measured domain"
+            yield "  * the changed network is outside the measured range"
     else:
         yield "  nothing that LoLat knows to try"
     yield from note_lines(explanation.warnings)
@@ -134,7 +134,7 @@ def _operation_table(block: Attribution, operations: Sequence[Attribution]) -> I
 
 
 def _change_table(changes: Sequence[Counterfactual], of_block: bool) -> Iterator[str]:
-    """A row for each change; a star for one that leaves the measured domain."""
+    """A row for each change; a star for one that leaves the measured range."""
     share = "of network" if of_block else "share"
     columns = [
         Column("saves", lambda c: c.saves_ms, milliseconds),

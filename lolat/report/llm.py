@@ -13,7 +13,7 @@ from lolat.units import between, digits, dollars, milliseconds, percent, plain, 
 CALLED = {
     "weights": "reading weights", "products": "matrix products beyond that", "attention": "attention",
     "experts": "experts", "all_reduce": "all-reduces", "small": "small operations",
-    "launches": "starting kernels", "scheduling": "scheduling", "prompts": "prompts of other requests",
+    "launches": "launch overhead", "scheduling": "scheduling", "prompts": "prompts of other requests",
 }  # fmt: skip
 DOLLARS = "Dollars are for a million output tokens with their prompts"
 LEAST_SHARE = 0.02

@@ -133,7 +133,7 @@ def bar(share: float, largest: float) -> str:
 
 # ---- Several predictions
 
-DOMAIN = {True: "inside", False: "OUTSIDE", None: "not known"}
+DOMAIN = {True: "inside", False: "outside", None: "not known"}
 
 
 def table_of_predictions(
@@ -170,7 +170,7 @@ def table_of_predictions(
         Column("vs. first", relative),
         Column("$ a million", lambda p: p.dollars_per_million or None, digits),
         Column(limit, lambda p: max_ms and _keeps(p, max_ms, sure), is_text=True),
-        Column("measured domain", lambda p: "host-bound" if p.host_bound else DOMAIN[p.in_domain],
+        Column("measured range", lambda p: "host-bound" if p.host_bound else DOMAIN[p.in_domain],
                is_text=True),
         Column("memory", memory, is_text=True),
     ]  # fmt: skip

@@ -37,7 +37,7 @@ GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "latency": "The time of one forward pass; its input is on the device already.",
     "90 % sure": "Of so many networks like the measured ones, the true time lies in the interval. It is as "
     "wide as the errors on blocks that were left out of the fit, and wider outside what was measured.",
-    "measured domain": "What the model was learned from. Outside it, layers are of another kind or size.",
+    "measured range": "What the model was learned from. Outside it, layers are of another kind or size.",
 }
 """The words of the page of a report, each explained."""
 MOST_BOTTLENECKS = 3
@@ -47,7 +47,7 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
     """The blocks that stand out: three, and those that take as long as one of them, the longest first.
 
     Each takes twice as long as the others do (their median); or half as long again, a quarter more of the
-    time than of the MACs, and not for starting operations, which has nothing to do with MACs.
+    time than of the MACs, and not for launch overhead, which has nothing to do with MACs.
     """
     blocks = sorted((b for b in prediction.blocks if b.name != CALL), key=lambda b: -b.latency_ms)
     macs = sum(b.counts["flops"] for b in blocks) or 1

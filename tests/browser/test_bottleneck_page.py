@@ -133,7 +133,7 @@ def check(page: Chromium, wanted: Prediction, rel: float = 1e-12) -> None:
     assert f"{quantity(counts['acts'])} convolution activations" in answer
     assert wanted.memory is not None
     assert f"{byte_size(wanted.memory.total_bytes)} of memory: " in answer
-    assert ("outside the measured domain" in answer.lower()) == (wanted.in_domain is False)
+    assert ("outside the measured range" in answer.lower()) == (wanted.in_domain is False)
     assert f"Batch size {wanted.batch_size}:" in page.text("#status")
     told = page.run(
         "[...document.querySelectorAll('#doubts .of-size:not([hidden]) li')].map(l => l.textContent)"

@@ -91,7 +91,7 @@ def test_a_change_that_leaves_the_domain_is_marked() -> None:
     lines = list(explanation_lines(found))
     (half,) = [line for line in lines if "width x0.5" in line]
     assert half.split("width")[0].split()[-1] == "*"
-    assert "  * the changed network is outside the measured domain" in lines
+    assert "  * the changed network is outside the measured range" in lines
 
 
 def test_it_fits_into_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:

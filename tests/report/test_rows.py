@@ -141,7 +141,7 @@ WHY = [
     ({"flops": 9.0, "acts": 1.0}, "it computes."),
     ({"flops": 4.0, "acts": 2.0, "inp": 2.0, "traffic": 2.0}, "it moves data more than it computes."),
     ({"weights": 5.0, "flops": 4.0}, "most of it is reading weights."),
-    ({"ops": 5.0, "flops": 4.0}, "most of it is starting operations."),
+    ({"ops": 5.0, "flops": 4.0}, "most of it is launch overhead."),
 ]  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def test_each_batch_size_says_whether_it_is_outside(page: Site, laptop: Path) ->
     assert inside[-1] is False
     page.get(f"{MINE}&batch_size={','.join(map(str, sizes))}")
     rows = re.findall(r"(?s)<tr><th.*?</tr>", page.raw.partition('id="compared"')[2])
-    told = ["OUTSIDE" in row for row in rows if "laptop" in row][: len(sizes)]
+    told = ["outside" in row for row in rows if "laptop" in row][: len(sizes)]
     assert told == [not is_so for is_so in inside]
 
 

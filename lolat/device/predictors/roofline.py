@@ -224,7 +224,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     def extrapolation(
         self, steps: Steps, batch_size: int, minimum: MeasuredMinimum
     ) -> Extrapolation:
-        """The part of a network outside the measured domain.
+        """The part of a network outside the measured range.
 
         It is the whole network if that is host-bound, launched in another way than measured, or below the
         `minimum`; else the operations of classes that were not timed, and the device's waiting.
@@ -278,7 +278,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         )
 
     def _reasons(self, steps: Steps, batch_size: int, minimum: MeasuredMinimum) -> Iterator[str]:
-        """Remarks on causes for which a network as a whole is outside the measured domain."""
+        """Remarks on causes for which a network as a whole is outside the measured range."""
         host, operations = self.host, int(steps.moves.sum())
         views = len(steps.moves) - operations
         if host is not None and steps.host_ms is not None and steps.host_bound:

@@ -174,7 +174,7 @@ def changes(answer: Prediction) -> str:
     query, size = answer.query, answer.batch_size
     explanation = explain(query.model, query.graph, size, answer.predictor, query.at_size)
     caption = f"Each change counted anew and predicted, at batch size {size}"
-    star = "* the changed network is outside the measured domain"
+    star = "* the changed network is outside the measured range"
     is_outside = any(c.in_domain is False for c in explanation.counterfactuals)
     notes = "".join(
         element("p", plain(n), class_="dim") for n in (*explanation.notes, *[star] * is_outside)

@@ -288,5 +288,5 @@ def test_the_first_of_a_score_is_as_sure_as_its_prediction(
     assert found["interval_ms"] == pytest.approx(list(whole.interval_ms or ()))
     assert found["in_domain"] is whole.in_domain is False
     told = lolat.done("nas", "score", *ask)
-    assert "OUTSIDE the measured domain" in told.out
+    assert "extrapolating: outside the measured range" in told.out
     assert told.out.count("note: ") == len(whole.warnings[:3])
