@@ -29,7 +29,7 @@ def devices(
 ) -> tuple[list[Model], dict[str, str]]:
     """(the models of these names, each once; name -> reason why it cannot answer).
 
-    `on`: names with commas between them; "all": every local and shipped one that answers for networks;
+    `on`: names with commas between them; "all": every local and bundled one that answers for networks;
     "a100": the one of that GPU, eager if there is one, or `every` one. `opened`: opens one by its name.
     ModelFileError for names that are not there, all in one.
     """
@@ -156,7 +156,7 @@ def _of_its_sheet(name: str, error: ModelFileError) -> ModelFileError:
     new = "-".join(name.casefold().split())
     wrong = str(error.data["why"])
     why = (
-        f"{wrong}{' ' if wrong.endswith('?') else '; '}its data sheet comes along: "
+        f"{wrong}{' ' if wrong.endswith('?') else '; '}its data sheet is bundled: "
         f"`lolat fit --name {new} --output {new}.json` makes a model of it{same}"
     )
     said = (

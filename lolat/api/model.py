@@ -33,7 +33,7 @@ class Model(Device):
     A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path
     to a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50" or
     "timm:resnet50", or a `Graph`. All times are in milliseconds where their names end in `_ms`, in seconds
-    where they end in `_s`. What cannot be answered raises a `LolatError` that says how to mend it.
+    where they end in `_s`. What cannot be answered raises a `LolatError` that says how to fix it.
     `label`: the path or name that it was loaded by, as a command takes it; `source`: its file.
     """
 

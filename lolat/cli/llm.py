@@ -1,4 +1,4 @@
-"""`lolat llm`: how fast and how dear a language model is served."""
+"""`lolat llm`: speed and cost of serving a language model."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ COMMANDS = {
     "evaluate": ("lolat.cli.evaluate:evaluate", "Measure networks and compare with the model."),
     "doctor": ("lolat.cli.evaluate:doctor", "Whether a model still holds on this machine."),
     "fit": ("lolat.cli.fit:fit", "A model from points that are measured already."),
-    "llm": ("lolat.cli.llm:llm", "How fast and how dear a language model is served."),
+    "llm": ("lolat.cli.llm:llm", "Speed and cost of serving a language model."),
     "mlp": ("lolat.cli.mlp:mlp", "Single layers, by a deep network (Justus et al. 2018)."),
     "nas": ("lolat.cli.nas:nas", "Search spaces: fit from ten measurements, score, search."),
     "cost": (
@@ -39,7 +39,7 @@ COMMANDS = {
 FIRST = """\
 LoLat predicts a neural network's latency and cost on CPUs and GPUs. Try:
 
-  lolat predict epyc-2t keras:ResNet50     an answer now, for a device that comes along
+  lolat predict epyc-2t keras:ResNet50     an answer now, for a bundled device
   lolat learn cpu                          measure this device once: a few minutes
   lolat report local keras:ResNet50        then ask about it: block by block, with the bottlenecks
   lolat --help                             all commands"""

@@ -35,7 +35,7 @@ def show(model: str, formula: bool, as_json: bool) -> None:
 @common.command("lolat models", answers={"models": "lolat.api.listing:Models"})
 @common.json_option
 def models(as_json: bool) -> None:
-    """The models that can be named, learned here or shipped with LoLat, by what they answer for."""
+    """The models that can be named, learned here or bundled, by the questions that they answer."""
     from lolat.report.device import models_lines
 
     listed = lolat.models()

@@ -52,7 +52,7 @@ The same networks on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05
 the first half of the networks of docs/results/index.md with published times are 0.13 off from batch 4
 on."""
 LEAST_CLASSES = 3  # of operations timed alone, to tell what a start takes
-WRONG = 20.0  # times off; 16 are the most in the 20 tables that shipped models are made of
+WRONG = 20.0  # times off; 16 are the most in the 20 tables that bundled models are made of
 ODD = 6.0
 """Times off, in a table that is not so long: of 128 drawn from timm's, of 6 to 16 networks, it names none
 where nothing is wrong, and a time that is ten times too long or short in 92 %."""

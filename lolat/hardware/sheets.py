@@ -84,7 +84,7 @@ def listed_specs(device: str) -> Specs:
     gpu = find_gpu(device)
     if gpu is None or None in (gpu.fp32_tflops, gpu.multiprocessors, gpu.bandwidth_gb_s):
         raise InputError(
-            f"{arg('name')} {shortened(device)!r}: no data sheet of it comes along; expected tables of its "
+            f"{arg('name')} {shortened(device)!r}: no data sheet of it is bundled; expected tables of its "
             f"times, or its sheet as {arg('facts')}",
             code="name",
         )

@@ -129,7 +129,7 @@ def _newest_local() -> Path:
         raise ModelFileError(
             f"local: no model has been learned on this machine yet (looked in "
             f"{shown_path(local_folder())}); learn one with {_LEARN}, or name a model file; `lolat models` "
-            "lists the shipped ones",
+            "lists the bundled ones",
             code="unknown-model",
             model=LOCAL,
         )

@@ -167,7 +167,7 @@ FILE = Path(__file__).with_name("networks.jsonl.xz")
 def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
     """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.size.as_sizes` returns it.
 
-    None where it does not come along, is wanted at another size than its own, or where another version of
+    None where it is not bundled, is wanted at another size than its own, or where another version of
     its package is installed, so that the network may differ.
     """
     package, _, name = spec.partition(":")
@@ -182,7 +182,7 @@ def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
 
 
 def shipped_networks() -> list[str]:
-    """The networks that come along, as NETWORK names them."""
+    """The names of the bundled networks, as NETWORK takes them."""
     networks: list[str] = _shipped()[0]["networks"]
     return networks
 
@@ -213,7 +213,7 @@ def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
     hint = "" if name.lower() in near else did_you_mean(name.lower(), near, "")
     if not hint:
         return missing
-    why = f"no network {shortened(spec)!r} comes along, {hint} For another one: {missing.message}"
+    why = f"no network {shortened(spec)!r} is bundled, {hint} For another one: {missing.message}"
     return MissingPackageError(why, code=missing.code)
 
 

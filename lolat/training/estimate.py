@@ -61,7 +61,7 @@ KNOWN: Mapping[str, Ratios] = {
 """Times of the passes of training, in latencies: forward a constant, and per share of normalizations; the
 same backward.
 
-Of the shipped models that know inference and training both, over the 53 networks of benchmarks/zoo at
+Of the bundled models that know inference and training both, over the 53 networks of benchmarks/zoo at
 two batch sizes: printed by benchmarks/training_estimate.py. A fourth, of the same GPU with channels last,
 has its training steps from an older PyTorch that was slow at it: no ratio of one device.
 """

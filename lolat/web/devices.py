@@ -1,4 +1,4 @@
-"""The device models that a page offers: those named when the server was started, local and shipped ones."""
+"""The device models that a page offers: those named when the server was started, local and bundled ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def devices(named: Sequence[Path] = ()) -> dict[str, Device]:
     found: dict[str, Device] = {}
     for path, own in is_own.items():
         key, number = path.stem, 2
-        while key in found:  # a local and a shipped one of the same name
+        while key in found:  # a local and a bundled one of the same name
             key, number = f"{path.stem}-{number}", number + 1
         with contextlib.suppress(LolatError, OSError):
             found[key] = Device(key, path, own, _loaded(path, path.stat().st_mtime_ns))

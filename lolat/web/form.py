@@ -265,7 +265,7 @@ TABS = {
 }  # fmt: skip
 """Each tab by its view."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
-"""Shipped models that are ticked where none is and none was named or learned here: a CPU and a GPU, and one
+"""Bundled models that are ticked where none is and none was named or learned here: a CPU and a GPU, and one
 that serves language models.
 """
 

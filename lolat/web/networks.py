@@ -77,7 +77,7 @@ class Networks:
             if content is None:
                 raise _unknown(NetworkError, spec)
             graph = self._in_turn(key, partial(self._of_file, content, *key))
-        elif graph is None:  # one that comes along or is kept on disk waits for nobody
+        elif graph is None:  # one that is bundled or kept on disk waits for nobody
             graph = Cache().read(*key, lambda: self._in_turn(key, partial(self._read, *key)))
         _keep(self._graphs, key, graph)
         return graph

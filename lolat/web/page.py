@@ -31,7 +31,7 @@ class Pages:
     """Makes pages; holds what they share: the networks, and the model files to list."""
 
     def __init__(self, networks: Networks, named: Sequence[Path] = ()) -> None:
-        """`named`: model files to list besides the local and the shipped ones."""
+        """`named`: model files to list besides the local and the bundled ones."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         self.networks, self.decoders, self.named = networks, Decoders(), named

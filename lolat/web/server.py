@@ -121,7 +121,7 @@ class Answers:
 
 
 def create_app(named: Sequence[Path] = (), networks: Networks | None = None) -> Starlette:
-    """The application; `named`: model files to list besides local and shipped ones."""
+    """The application; `named`: model files to list besides local and bundled ones."""
     answers = Answers(Pages(networks or Networks(), named))
     static = StaticFiles(directory=Path(str(files("lolat.web").joinpath("static"))))
     routes = [
