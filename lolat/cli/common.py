@@ -234,7 +234,7 @@ def stacked(*decorators: Decorator) -> Decorator:
 def model_and_networks(
     arguments: Sequence[str], on: Sequence[str], most: int | None = None
 ) -> tuple[str | None, tuple[str, ...]]:
-    """(MODEL, NETWORKs) of a command whose MODEL may be left out; None where the devices are those of --on.
+    """(MODEL, NETWORKs) of a command whose MODEL may be left out: it is None if --on gives the devices.
 
     The first argument is MODEL unless it can only be a network. `most`: networks. UsageError for too many
     or no networks.
@@ -282,4 +282,4 @@ network_options = stacked(
     model_argument, network_argument, parameter("batch_size", several=False, default=1, show_default=True),
     parameter("input_size", default=()), parameter("precision"), parameter("launch"), json_option,
 )  # fmt: skip
-"""MODEL NETWORK and what goes with them."""
+"""The arguments MODEL and NETWORK, with the options of every prediction."""

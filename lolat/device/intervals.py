@@ -64,7 +64,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Errors of a formula on points left out of its fit, from which intervals are made.
 
     `residuals`: log(measured / predicted); `interval`: their scale; `networks`: errors of whole networks;
-    `elsewhere`: standard deviation, a logarithm, due to another host and version of the framework.
+    `elsewhere`: the additional standard deviation of the log error on another host or framework version.
     """
 
     residuals: tuple[Number, ...] = ()

@@ -151,7 +151,7 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
 
 
 def _left_out_ms(points: Sequence[Point], refit: Refit, numbers: int) -> np.ndarray | None:
-    """(points,) ms predicted without their blocks; None of too few blocks to fit on the others."""
+    """(points,) ms of each point by a fit without its block; None if too few blocks remain for a fit."""
     folds = list(leave_out(blocks_of(points)))
     if min(int(kept.sum()) for kept in folds) <= numbers:
         return None

@@ -95,8 +95,10 @@ class Timed:
         return replace(self, operations=operations, networks=networks)
 
     def folds(self, which: np.ndarray | None = None) -> np.ndarray:
-        """(times of `which`,) the fifth that each is left out with: operations at random, networks by
-        family; without operations those of one family each by itself, and times of one network one by one.
+        """The cross-validation fold of each time, (times of `which`,) numbers below FOLDS.
+
+        Operations are assigned at random, networks by family. Without operations, networks of a single
+        family are assigned by network, and times of a single network one by one.
 
         `which`: (times,), those that are fitted together; None: all.
         """

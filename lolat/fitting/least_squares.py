@@ -9,11 +9,11 @@ from lolat.errors import InputError
 from lolat.units import plural
 
 OFF = 0.08
-"""An error, as a logarithm, from which on a point's pull grows no more with it. It, SPREAD and
-NETWORK_WEIGHT were chosen on the first half of the zoo and on predefined networks left out
+"""The log error beyond which a point's influence on the fit no longer grows. It, SPREAD and
+NETWORK_WEIGHT were chosen on the development split of the zoo and on predefined networks left out
 (docs/explanation/formula.md); twice or half of each changes little."""
 SPREAD = 1.5
-"""How far a term may be from its family, as a logarithm, at the price of a point that is off by OFF."""
+"""The log distance of a term from its family that costs as much as a point that is off by OFF."""
 NETWORK_WEIGHT = 5.0  # points that the time of a whole network counts for
 FAMILY = 5.0  # the same as SPREAD of a family and its start: hardly held
 LEAST_SHARE = 1e-3  # of any point's time: a coefficient of less is 0

@@ -70,7 +70,7 @@ def with_operations(
     """The model file of a measured GPU with the formula by operation, the default where networks left out
     are nearer to it than to the sum of counts, which adds up what a GPU does at the same time.
 
-    `graphs`: of the points by name; where one lacks, the file stays as it is.
+    `graphs`: the graph of each point, by its name. If one is missing, the file is returned unchanged.
     """
     if not {p.name for p in points} <= graphs.keys():
         return {**document}

@@ -1,8 +1,8 @@
 """Cuts a graph into blocks that a person recognizes.
 
-A graph is cut where a single tensor is alive; a piece that is still too large (a U-Net under its skips,
-cells that read the last two) is cut where few tensors are alive. The pieces are then grouped by the names
-of their layers; unnamed ones become a block for each computing operation.
+A graph is cut where a single tensor is alive. A piece that is still too large (a U-Net, which its skip
+connections span; cells of NASNet, which read the last two) is cut where few tensors are alive. The pieces
+are then grouped by the names of their layers; unnamed ones become a block for each computing operation.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ class Kind(NamedTuple):
     if PyTorch's autocast computes in it (torch.amp), else "" for the widest type of the inputs.
     `like_memory`: elements are read and written once: where one such kind was measured, all were.
     `vectors`: parameters of a channel of a normalization. `requires`: attributes that its formula reads.
+    `saves`: the tensors that its forward pass keeps for the backward pass, see _SAVES.
     """
 
     group: str
@@ -32,6 +33,7 @@ class Kind(NamedTuple):
     like_memory: bool = False
     vectors: int = 0
     requires: str = ""
+    saves: str = ""
 
 
 _product = partial(Kind, elements="dense_elements", ops="dense_ops", autocast=HALF)
@@ -41,7 +43,7 @@ _exponential = partial(_curve, "exponential", backward=1.5)
 _norm = partial(Kind, "normalization", "layer_norm_elements", "norm_ops", work="norm", backward=2.0)
 _pool = partial(Kind, "pool", "pool_elements", "pool_ops", "pools", like_memory=True)
 
-OTHER = Kind("other")
+OTHER = Kind("other", saves="input")
 """A kind that the table does not have: it is counted as memory traffic."""
 _TABLE = {
     Kind(
@@ -94,7 +96,32 @@ _TABLE = {
     # another view of the same data: nothing moves
     Kind("view", "", ""): "reshape flatten squeeze expand_dims identity dropout",
 }
-KINDS: dict[str, Kind] = {name: kind for kind, names in _TABLE.items() for name in names.split()}
+INPUT, OUTPUT, BOTH, NOTHING = "input", "output", "both", "nothing"
+_SAVES = {
+    INPUT: """
+        conv grouped_conv depthwise_conv transposed_conv dense matmul embedding
+        batch_norm layer_norm rms_norm unit_norm group_norm instance_norm
+        multiply divide square maximum minimum absolute power trigonometric
+        leaky_relu prelu glu squareplus hard_tanh threshold clip hard_shrink soft_shrink sparse_plus
+        sparse_sigmoid hard_sigmoid hard_silu silu elu selu celu gelu erf mish softplus log""",
+    # of a dropout its mask, as large; of relu6 as torchvision's networks have it, in place
+    OUTPUT: """
+        relu relu6 sigmoid tanh tanh_shrink softmax log_softmax sparsemax exp sqrt rsqrt reciprocal
+        lstm gru simple_rnn dropout""",
+    BOTH: "attention softsign log_sigmoid max_pool global_max_pool",
+    NOTHING: """
+        round sign cast bitwise one_hot add subtract scale rescale average negative where compare
+        average_pool global_average_pool adaptive_pool pad transpose repeat reduce concatenate stack
+        resize roll sort scatter unfold cumulative slice crop split gather fill
+        reshape flatten squeeze expand_dims identity""",
+}
+"""The tensors that PyTorch's autograd keeps of each kind; tests compare with its saved_tensors_hooks."""
+_SAVED = {name: saves for saves, names in _SAVES.items() for name in names.split()}
+KINDS: dict[str, Kind] = {
+    name: kind._replace(saves=_SAVED[name])
+    for kind, names in _TABLE.items()
+    for name in names.split()
+}
 
 
 def kind_of(name: str) -> Kind:

@@ -307,7 +307,7 @@ class Widths:
 
 
 def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]:
-    """Axes of both shapes that hold the same elements, in the smallest groups, while products agree."""
+    """Yield pairs of axis ranges, as short as possible, that a reshape maps onto each other."""
     i = j = 0
     ends = product(range(1, len(before) + 1), range(1, len(after) + 1))
     for old_end, new_end in ends:

@@ -131,7 +131,10 @@ def work_of(graph: Graph, batch_size: int = 1, mode: Mode | None = None) -> Work
 
 
 def lower(graph: Graph, mode: Mode) -> np.ndarray:
-    """(steps, STEP_COLUMNS) of a graph for any batch size, for `at`; cached on disk by tables."""
+    """Lower a graph to an array (steps, STEP_COLUMNS) for any batch size; `at` evaluates it at one.
+
+    `lolat.tables` caches it on disk.
+    """
     lowering = Lowering(graph, mode)
     steps = _Steps(lowering)
     for position, operation in enumerate(graph.operations):

@@ -174,9 +174,10 @@ class Rental:
     memory_gib: float | None = None
 
     def offers_for(self, devices: int, linked: bool = True) -> list[Offer]:
-        """The instance types for `devices` devices, the cheapest an hour first: for each link the cheapest
-        way with one, with several, or with some left idle (the fewest instances). `linked`: where there are
-        some with just as many, which are linked best, the cheapest of these alone.
+        """The instance types that supply `devices` devices, the cheapest per hour first.
+
+        For each kind of link the cheapest type, in one instance or several, some devices perhaps idle.
+        `linked`: if some have exactly as many devices, only the cheapest of these, which are linked best.
         """
         exact = [o for o in self.offers if o.devices == devices]
 
@@ -232,8 +233,9 @@ class Rental:
         return said if batch else None
 
     def replicas_per_hour(self, replicas: int, devices: int) -> float:
-        """US$ an hour of so many replicas on `devices` devices each, which need a link of their own only:
-        the cheapest number of instances that hold them.
+        """US$ per hour of `replicas` replicas of `devices` devices each.
+
+        Replicas do not talk to each other: they share instances or have their own, whichever is cheaper.
         """
         apart = replicas * self.rented(devices).price_per_hour
         return min(apart, self.rented(replicas * devices).price_per_hour)

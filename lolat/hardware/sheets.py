@@ -16,7 +16,7 @@ from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.units import shortened
 
 OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
-"""How far off a device's rate is, as a logarithm: of a data sheet, a table's fastest, of nothing."""
+"""The assumed log error of a rate from a data sheet, from the fastest row of a table, from nothing."""
 NEEDED_COLUMNS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 PLAUSIBLE = {
     "multiprocessors": (1, 2000), "fp32_matrix_gflops": (20, 2e6), "bandwidth_gb_s": (2, 5e4)

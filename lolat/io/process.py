@@ -95,7 +95,7 @@ class Child:
         self._requests, self._answers = self._process.stdin, self._process.stdout
         self._is_ready = False
         self._ending = threading.Lock()
-        """Held to wait for the process: its id, and its group's, may be another's from then on."""
+        """Held while the end is awaited: afterwards another process may have its id, or its group's."""
 
     @property
     def pid(self) -> int:

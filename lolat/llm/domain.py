@@ -33,7 +33,7 @@ def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
 
 
 def beyond(load: Load) -> dict[str, np.ndarray]:
-    """(rows,) doublings beyond MOST_SERVED, by its names."""
+    """The doublings of each row beyond MOST_SERVED, 0 if within: (rows,) by the names of MOST_SERVED."""
     values = (load.served, load.input_tokens, load.output_tokens)
     pairs = zip(MOST_SERVED.items(), values, strict=True)
     return {what: np.log2(np.maximum(value / most, 1.0)) for (what, most), value in pairs}

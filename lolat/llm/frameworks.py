@@ -131,8 +131,8 @@ FRAMEWORKS = {
         ),
     ),
 }  # fmt: skip
-"""Overheads are fitted to all served rows of a framework (docs/results), vLLM's to seven models and data
-types on two GPUs. The overheads of one GPU shrink toward them."""
+"""The overheads of a framework are fitted to all of its served rows (docs/results); vLLM's rows have seven
+combinations of model and data type on two GPUs. The overheads of one GPU shrink toward them."""
 USUAL = "vllm"
 
 

@@ -294,9 +294,9 @@ def deployment_of(
 ) -> Deployment:  # fmt: skip
     """A decoder on GPUs of `section`; "": the published data type, or the framework's usual cache.
 
-    FP8 of a model that was published in blocks is in blocks. Experts in MXFP4 stay so, and are computed in
-    FP8 on GPUs with FP4. InputError for a data type that the GPU lacks, and for a number of GPUs that does
-    not divide the model.
+    A model published in FP8 with a scale for each block keeps that format for FP8. Experts in MXFP4 stay
+    so, and are computed in FP8 on GPUs with FP4. InputError for a data type that the GPU lacks, and for a
+    number of GPUs that does not divide the model.
     """
     experts = decoder.experts
     if expert_parallel < 1 or tensor_parallel % expert_parallel or experts % expert_parallel:

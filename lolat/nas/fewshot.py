@@ -201,8 +201,8 @@ def estimator(
 ) -> LatencyEstimator:
     """The latency estimator of a space's candidates on a device; can be sent to other processes.
 
-    Samples of the space answer if the model has some, unless a predictor, a batch size, a precision or a
-    launch is asked for; else the formula of inference. InputError for an unknown predictor and a wrong
+    Uses the model's measured samples of the space if it has any and no predictor, batch size, precision or
+    launch is given, otherwise its inference formula. InputError for an unknown predictor and a wrong
     batch size, ModelFileError if the model has neither.
     """
     sampled = space.name in model.document.get("spaces", {})

@@ -1,7 +1,8 @@
 """Devices that others measured: tables of whole networks, or single operations, a row each.
 
-To fit a device to (`lolat fit`), or to judge a model by. Of networks also as timm's benchmark.py writes
-them (--results-file), and as timm publishes them.
+`lolat fit` fits a device profile to them, `lolat evaluate` compares a profile's predictions with them.
+Tables of networks may also be as timm's benchmark.py writes them (--results-file) or as timm publishes
+them.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ KNOWN: Mapping[str, Ratios] = {
     "epyc-2t-torch": (1.05, 1.8, 2.02, 1.24),
     "rtx-3090-amp": (1.26, 0.55, 1.49, 0.6),
 }
-"""Times of the passes of training, in latencies: forward a constant, and per share of normalizations; the
-same backward.
+"""Forward and backward time of a training step as multiples of the inference latency. Each has two
+numbers: a constant, and a slope over the share of time spent in normalizations.
 
 Of the bundled models that know inference and training both, over the 53 networks of benchmarks/zoo at
 two batch sizes: printed by benchmarks/training_estimate.py. A fourth, of the same GPU with channels last,

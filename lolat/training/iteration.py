@@ -10,7 +10,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS, count
-from lolat.graph.kinds import NORMALIZATIONS, VIEWS, kind_of
+from lolat.graph.kinds import BOTH, INPUT, NORMALIZATIONS, OUTPUT, VIEWS, kind_of
 from lolat.graph.modes import AMP, FLOAT_BYTES, Mode, element_bytes, parameter_bytes
 from lolat.units import byte_size
 
@@ -136,25 +136,12 @@ def started(graph: Graph) -> int:
 
 # ---- Memory: activations saved for the backward pass, weights, gradients, slots.
 
-SAVES_INPUT = NORMALIZATIONS | {
-    "conv", "grouped_conv", "depthwise_conv", "transposed_conv", "dense", "matmul", "attention",
-    "embedding", "multiply", "divide", "power", "square", "max_pool", "global_max_pool", "gelu", "silu",
-    "hard_silu", "mish", "softplus", "erf", "log", "leaky_relu", "prelu",
-}  # fmt: skip
-"""Kinds whose backward pass needs what they read."""
-SAVES_OUTPUT = {
-    "relu", "relu6", "sigmoid", "hard_sigmoid", "tanh", "softmax", "log_softmax", "elu", "selu", "exp",
-    "sqrt", "rsqrt", "max_pool", "global_max_pool", "lstm", "gru", "simple_rnn", "attention",
-    "dropout",
-}  # fmt: skip
-"""Kinds whose backward pass needs what they wrote (of a dropout, as much: its mask)."""
-
 
 def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
     """Bytes that the forward pass leaves for the backward pass, at `batch_size`.
 
-    The inputs of SAVES_INPUT and the results of SAVES_OUTPUT, each tensor once; a reshaped tensor is the
-    one that it is a view of.
+    The tensors that each kind `saves` (`lolat.graph.kinds`), each once; a reshaped tensor is the one that
+    it is a view of.
     """
     viewed: dict[int, int] = {}
     saved: set[int] = set()
@@ -162,9 +149,10 @@ def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
         if operation.kind in VIEWS and operation.kind != "dropout" and operation.inputs:
             root = viewed.get(operation.inputs[0], operation.inputs[0])
             viewed.update((t, root) for t in operation.outputs)
-        if operation.kind in SAVES_INPUT:
+        saves = kind_of(operation.kind).saves
+        if saves in (INPUT, BOTH):
             saved.update(viewed.get(t, t) for t in operation.inputs)
-        if operation.kind in SAVES_OUTPUT:
+        if saves in (OUTPUT, BOTH):
             saved.update(operation.outputs)
     sizes = element_bytes(graph, mode)
     return int(sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in saved))

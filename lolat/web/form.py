@@ -57,7 +57,7 @@ class Numbers:
 
 
 def spec_of(name: str) -> str:
-    """NETWORK of a name: of keras.applications where it does not say of what.
+    """The NETWORK argument for a name in the form; one without a prefix is of keras.applications.
 
     A path and `package.module:callable` are none: whoever may make a browser open the page could otherwise
     have any file of the user read, or any code run.

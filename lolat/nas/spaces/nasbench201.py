@@ -200,7 +200,7 @@ def folded(rows: np.ndarray) -> np.ndarray:
 
 
 def _all_run(rows: np.ndarray) -> np.ndarray:
-    """(networks, 1 + 4) executions of each of _ALL_RUN, if every operation is executed."""
+    """(networks, 1 + 4) a constant 1, then the executions of each of _ALL_RUN if all operations run."""
     return _often(rows, np.ones_like(rows, dtype=bool), _ALL_RUN)
 
 
