@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lolat.graph.counts import count
+from lolat.readers.keras import read_model
 from tests.readers.keras_networks import (
     check,
     counted,
@@ -344,3 +345,16 @@ def test_masks_do_not_count_as_operands() -> None:
     assert total(graph).flops == (
         2 * 9 * 16 * (8 + 4) + multi_head(9, 9, 8, 2, 4, 4)[0] + 9 * 8 * 3 + 3 * 2
     )
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_quantized_layer_says_so(mode: str) -> None:
+    """Also one inside of another layer; the others stay as they are."""
+    x = keras.Input((8, 16))
+    y = layers.MultiHeadAttention(2, 8)(x, x)
+    net = keras.Model(x, layers.Conv1D(4, 3)(layers.Dense(16)(y)))
+    net.quantize(mode)
+    graph = read_model(net)
+    bits = [o.attributes.get("bits") for o in graph.operations if o.kind in ("dense", "conv")]
+    assert bits == [*[int(mode[3:])] * 5, None]
+    assert any("quantized" in why for why in count(graph).warnings)

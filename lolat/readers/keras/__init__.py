@@ -273,7 +273,7 @@ class KerasReader:
             start, own = len(self.builder.operations), _functional(node.operation) is None
             written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
             if own and layers.rule_of(node.operation) is not None:
-                self.writer.tie(start, id(node.operation))
+                self.writer.tie(start, id(node.operation), _bits(node.operation))
                 if any(o.kind in KERNELS for o in self.builder.operations[start:]):
                     self.fixed.update(self.fixed_kernels(node))
             if type(node.operation).__name__ == "StopGradient":
@@ -405,6 +405,17 @@ class KerasReader:
         made = {id(t) for node in nodes for t in node.output_tensors}
         needed = [*outputs, *(t for node in nodes for t in node.input_tensors)]
         return all(id(t) in made or id(t) in self.known for t in needed)
+
+
+_BITS = {"int8": 8, "float8": 8, "int4": 4, "gptq": 4, "awq": 4}
+"""A mode of `quantize` -> the bits of a weight."""
+
+
+def _bits(layer: Any) -> int:
+    """The bits of the weights of a layer, or of parts of it, that is quantized; 0: it is not."""
+    parts = layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ()
+    modes = (getattr(part, "quantization_mode", None) for part in parts)
+    return min((_BITS.get(mode, 8) for mode in modes if mode), default=0)
 
 
 def _is_kernel(value: Any) -> bool:
