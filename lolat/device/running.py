@@ -29,6 +29,8 @@ ESTIMATED = "estimated"
 """Key of a document in memory, never in a file: a remark on the part from a data sheet."""
 HALVES = {"float16": "fp16", "bfloat16": "bf16"}
 """Data type of a network in half precision, as after `module.half()` -> the precision of the device."""
+WIDE = frozenset(["float64", "complex64", "complex128"])
+"""Data types of a network that are more than float32."""
 
 
 def mode_of(document: Mapping[str, Any]) -> Mode:
@@ -127,9 +129,17 @@ def _asked(model: D, document: dict[str, Any], precision: str | None, launch: st
 def as_written(model: D, graph: Graph) -> D:
     """The device in the precision of a network in half precision (HALVES), else as it is.
 
-    InputError if float32 was asked for, or the device has no units for it.
+    InputError if float32 was asked for, the device has no units for it, or the network is in more than
+    float32, in which no GPU was timed.
     """
-    own = HALVES.get(own_dtype(graph) or "")
+    dtype = own_dtype(graph) or ""
+    own = HALVES.get(dtype)
+    if Roofline.name in model.predictors and dtype in WIDE:
+        raise InputError(
+            f"the network is in {dtype} itself: {model.name} was not timed in it; expected the network in "
+            "float32",
+            code="no-precision",
+        )
     if own is None or Roofline.name not in model.predictors:
         return model
     if {model.asked_precision, own} <= {*HALVES.values()}:

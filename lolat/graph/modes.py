@@ -275,7 +275,7 @@ def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
     """Bytes of a parameter: 2 in half precision; with autocast a copy in half is kept besides."""
     if mode is not None and mode.half:
         return FLOAT_BYTES + 2.0 if mode.dtype == AMP else 2.0
-    return 2.0 if own_dtype(graph) in (FLOAT16, BFLOAT16) else float(FLOAT_BYTES)
+    return SIZES.get(own_dtype(graph) or "", float(FLOAT_BYTES))
 
 
 def own_dtype(graph: Graph) -> str | None:

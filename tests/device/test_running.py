@@ -64,6 +64,14 @@ def test_a_network_in_half_is_answered_in_half(dtype: str, precision: str) -> No
     assert found.memory.weights_bytes == 4 * 4096**2 * (4 if precision == "fp32" else 2)
 
 
+@pytest.mark.parametrize("precision", [None, "amp", "fp32"])
+def test_a_network_in_double_precision_is_not_answered_in_single(precision: str | None) -> None:
+    model = lolat.load("a100-fp32")
+    with pytest.raises(InputError, match="the network is in float64 itself") as error:
+        (model if precision is None else model.run_as(precision)).predict(layers("float64"))
+    assert error.value.code == "no-precision"
+
+
 def test_a_network_in_half_is_not_run_in_another_precision() -> None:
     with pytest.raises(InputError, match="the network is in fp16 itself") as error:
         lolat.load("a100-fp32").run_as("amp").predict(layers("float16"))
