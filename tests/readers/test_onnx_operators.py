@@ -189,3 +189,16 @@ def test_a_quantized_image_is_converted(tmp_path: Path) -> None:
     made = model(nodes, dtype=TensorProto.UINT8, w=(4, 3, 3, 3), **NUMBER)
     graph = graph_of(tmp_path, made)
     assert kinds(graph) == ["cast", "conv"]
+
+
+@pytest.mark.parametrize("shape", [(5, 1, 3), (5, 4, 3), (5, "batch", 3)])
+def test_steps_in_front_are_not_the_batch(tmp_path: Path, shape: tuple[Any, ...]) -> None:
+    """Of an input and the states of a recurrent layer; the same whether the size is open, 1 or more."""
+    made = model(
+        [node("LSTM", "x w r - - h c", "y", hidden_size=4)], shape,
+        more={"h": (1, *shape[1:2], 4), "c": (1, *shape[1:2], 4)}, w=(1, 16, 3), r=(1, 16, 4),
+    )  # fmt: skip
+    graph = graph_of(tmp_path, made)
+    assert graph.shapes(graph.inputs) == [(5, 1, 3), (1, 1, 4), (1, 1, 4)]
+    assert graph.operations[0].attributes["timesteps"] == 5
+    assert [count(graph).total(n).flops for n in (1, 3)] == [n * 5 * 16 * (3 + 4) for n in (1, 3)]

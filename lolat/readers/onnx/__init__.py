@@ -177,7 +177,7 @@ def _inputs(graph: Any, parameters: set[str], size: Any, network: str) -> dict[s
     """The inputs that are not parameters, with the sizes that the file or a user gives."""
     inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
     dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
-    batch = _batch_axes(dims)
+    batch = _batch_axes(dims, _steps_first(graph))
     symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
     open_sizes = {
         name: {axis: d.dim_value if d.dim_value > 0 else None for axis, d in enumerate(dims[name])
@@ -218,8 +218,20 @@ def _set_sizes(graph: Any, inputs: Mapping[str, Input]) -> None:
                 dim.dim_value = symbols[dim.dim_param]
 
 
-def _batch_axes(inputs: Mapping[str, Any]) -> dict[str, int]:
-    """The axis of the batch of each input that has one: that which is named so, or else the first.
+def _steps_first(graph: Any) -> set[str]:
+    """The tensors that a recurrent layer reads with the batch as their second axis: steps, states."""
+    recurrent = (node for node in graph.node if node.op_type in ("LSTM", "GRU", "RNN"))
+    return {
+        name
+        for node in recurrent
+        if not any(a.name == "layout" and a.i for a in node.attribute)
+        for name in (*node.input[:1], *node.input[5:7])
+    }
+
+
+def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, int]:
+    """The axis of the batch of each input that has one: that which is named so, or else the first, or of
+    `steps_first` the second.
 
     Where some input has an axis of that name, an axis of another name is none; nor is a size other than 1
     that differs from the first input's.
@@ -230,7 +242,7 @@ def _batch_axes(inputs: Mapping[str, Any]) -> dict[str, int]:
     }
     batch, fixed = {}, 0
     for name, dims in inputs.items():
-        axis = called[name][0] if called[name] else 0
+        axis = called[name][0] if called[name] else int(name in steps_first)
         if axis >= len(dims) or (any(called.values()) and dims[0].dim_param and not called[name]):
             continue
         fixed = fixed or dims[axis].dim_value
