@@ -318,6 +318,12 @@ def test_no_grad_autocast_and_checkpoints_are_followed_inside() -> None:
     assert total(graph).flops == 3 * counted(conv(8), (8, 6, 6)).flops
 
 
+def test_parameters_that_share_their_memory_are_read() -> None:
+    """PyTorch makes fake tensors of them under a no_grad of its own."""
+    net = nn.utils.parametrizations.spectral_norm(conv())
+    assert total(graph_of(net, (3, 6, 6))).flops == counted(conv(), (3, 6, 6)).flops
+
+
 def test_operations_of_others_are_reported_by_their_full_name() -> None:
     @torch.library.custom_op("lolat_test::double", mutates_args=())
     def double(x: torch.Tensor) -> torch.Tensor:

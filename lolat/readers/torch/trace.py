@@ -321,6 +321,7 @@ def _watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer of torch.utils.checkpoint, torch.no_grad and its like."""
     recompute = checkpoint._infer_device_type  # by each form of a checkpoint
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
+    enable = torch._C._set_grad_enabled
     outside: list[bool] = []  # of each torch.inference_mode, whether it was with gradients
 
     def recomputed(*args: Any) -> Any:
@@ -338,6 +339,10 @@ def _watched(tracer: Tracer) -> Iterator[None]:
 
     def enabled(yes: bool) -> None:
         tracer.gradients = yes
+        if (
+            not torch.is_inference_mode_enabled()
+        ):  # as where PyTorch makes a fake tensor of a parameter
+            enable(yes)
 
     # To whoever else asks there are no gradients, as it is.
     told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
