@@ -87,8 +87,8 @@ class _Kind(NamedTuple):
 
 _OF_SOME = {
     "decoder_sparse_step", "first_k_dense_replace", "interleave_moe_layer_step", "max_window_layers",
-    "mlp_only_layers", "no_rope_layer_interval", "sliding_window_pattern", "use_qk_norm",
-    "use_sliding_window",
+    "mlp_only_layers", "moe_layers", "no_rope_layer_interval", "no_rope_layers", "sliding_window_pattern",
+    "use_qk_norm", "use_sliding_window",
 }  # fmt: skip
 """Keys that only some architectures look at."""
 _LLAMA_BIASES, _NO_BIAS = ("attention_bias", "attention_bias", "mlp_bias"), ("", "", "")
@@ -150,7 +150,7 @@ _KINDS = {
     ),
     "llama4_text": _Kind(
         {"head_dim": 128, "attention_chunk_size": 8192, "no_rope_layer_interval": 4,
-         "interleave_moe_layer_step": 1},
+         "interleave_moe_layer_step": 1, "no_rope_layers": None, "moe_layers": None},
         window="attention_chunk_size", width="intermediate_size_mlp",
         expert_width="intermediate_size", shared_width=("intermediate_size",),
     ),
@@ -299,8 +299,15 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
     for i in range(number):
         experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
         found[windows[i], experts, unquantized_parts(is_unquantized, i, experts)] += 1
+    named = set(config.get("moe_layers", list[Count], []))
+    if named and named != {i for i in range(number) if (i + 1) % step == 0}:
+        raise config.refused(f"moe_layers contradicts interleave_moe_layer_step {step}")
     kinds = found.items()
     return tuple(Layers(number=n, window=w, experts=e, unquantized=u) for (w, e, u), n in kinds)
+
+
+_OWN_RULE = ("qwen2_moe", "smollm3")
+"""Architectures for which transformers has another rule for each; no published file uses it."""
 
 
 def _windows(config: Config, kind: _Kind, number: int) -> list[int]:
@@ -315,8 +322,16 @@ def _windows(config: Config, kind: _Kind, number: int) -> list[int]:
         if used and not window and set(types) != {"full_attention"}:
             raise config.refused(f"layer_types names layers with a window, and it has no {key}")
         return [0 if name == "full_attention" else window for name in types]
+    if config.given["model_type"] in _OWN_RULE and config.get("use_sliding_window", bool):
+        raise config.refused("its window is used, and it has no layer_types that say where")
     if not kind.window or not window:
         return [0] * number
+    if turned := config.get(
+        "no_rope_layers", list[Literal[0, 1]], []
+    ):  # a layer without attends to all
+        if len(turned) != number:
+            raise config.refused(f"no_rope_layers has {len(turned)} entries for {number} layers")
+        return [window * one for one in turned]
     first = config.get("max_window_layers", Count, 0)
     # Each n-th layer attends to all, as in LLLG for n = 4.
     pattern = config.get("sliding_window_pattern|no_rope_layer_interval", Size | Text, number + 1)

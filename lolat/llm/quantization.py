@@ -85,6 +85,8 @@ def _scheme(config: Config) -> str:
         return f"fp8 block {'x'.join(map(str, block))}" if block else "fp8"
     if method in ("awq", "gptq", "auto-round"):
         head = " with its head" if config.get("lm_head", bool, False) else ""
+        inputs = config.get("act_bits", int, 16)
+        head += f", inputs {inputs} bits" if inputs < 16 else ""
         return f"{method} {config.get('bits')}{_grouped(config)}{head}"
     if method.startswith("modelopt"):
         return f"modelopt {config.get('quant_algo', str).upper()}"
@@ -138,10 +140,24 @@ def _is_unquantized(config: Config) -> IsUnquantized:
     names += [f"re:{rule[2:]}" for rule in config.get("dynamic", dict[str, Any], {})]
     left_out = _pattern(names, config)
     targets = [n for group in _groups(config) for n in group.get("targets", list[str], [])]
+    targets += _flat(config, "modules_in_block_to_quantize")
+    blocks = ",".join(_flat(config, "block_name_to_quantize|to_quant_block_names")).split(",")
+    targets += [re.sub(r".*\blayers\b", "model.layers", name.strip()) for name in blocks if name]
     if not targets or any(name.isalpha() for name in targets):  # a class, Linear: all
         return lambda name: bool(left_out.search(name))
     quantized = _pattern(targets, config)
     return lambda name: bool(left_out.search(name)) or not quantized.search(name)
+
+
+def _flat(config: Config, keys: str) -> list[str]:
+    """Names in a list, in lists of a list, or alone."""
+    found = config.get(keys, list[list[str] | str] | str, [])
+    found = [found] if isinstance(found, str) else found
+    return [name for one in found for name in ([one] if isinstance(one, str) else one)]
+
+
+_MATRICES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+"""Mixtral's names of the matrices of an expert."""
 
 
 def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
@@ -153,6 +169,7 @@ def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
     for name in names:
         name = re.sub("block_sparse_moe|feed_forward", "mlp", name.replace("language_model.", ""))
         name = name.replace("shared_experts", "shared_expert")
+        name = re.sub(r"\bw[123]\b", lambda found: _MATRICES[found[0]], name)
         pieces = ".*".join(map(re.escape, name.split("*")))
         rules.append(f"^(?:{name[3:]})" if name.startswith("re:") else rf"(?:^|\.){pieces}(?:\.|$)")
     try:

@@ -148,6 +148,29 @@ def test_any_sizes_are_as_transformers_builds_them(data: st.DataObject) -> None:
     assert windows_of(decoder) == windows(own)
 
 
+def test_layers_without_positions_attend_to_all() -> None:
+    config = small("llama4_text", no_rope_layers=[0, 1, 1, 1, 1, 0, 0])
+    decoder = read_decoder(config)
+    assert windows_of(decoder) == windows(built(config)[0]) == Counter({32: 4, 0: 3})
+    assert decoder.kinds[0].window == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "why"),
+    [
+        ("llama4_text", {"no_rope_layers": [1, 0]}, "2 entries for 7 layers"),
+        ("llama4_text", {"moe_layers": [0, 1]}, "moe_layers contradicts"),
+        ("smollm3", {"use_sliding_window": True}, "no layer_types"),
+        ("qwen2_moe", {"use_sliding_window": True}, "no layer_types"),
+    ],
+)
+def test_layers_that_contradict_or_are_not_told(
+    kind: str, changes: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        read_decoder(small(kind, **changes))
+
+
 # Billions of parameters, and of them active, as published.
 PUBLISHED = {
     "llama-3.1-8b": (8.03, 8.03), "llama-3.1-70b": (70.55, 70.55), "llama-3.1-405b": (405.85, 405.85),
