@@ -133,7 +133,7 @@ def predict(
         fail(base.errors)
         before = base[0]
     if before is not None and any(p.input_shapes != before.input_shapes for p in predictions):
-        common.say(f"{arg('against')} {against}: its input has another size")
+        common.say(f"--against {against}: its input has another size")
     _answer(predictions, as_json, max_ms, sure is not None)
     if csv_file is not None:
         from lolat.report.tables import write_csv

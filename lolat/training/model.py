@@ -45,6 +45,10 @@ class TrainingRun:
         as_whole(self.epochs, "epochs")
         if self.samples is not None:
             as_whole(self.samples, "samples")
+        elif self.validation is not None:
+            raise InputError(
+                f"{arg('validation_samples')} without {arg('samples')}: expected both, or none"
+            )
         self.check_batch(1)
         check_coverage(self.coverage)
         optimizer_named(self.optimizer)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lolat as package
+from lolat.errors import InputError
 from lolat.graph.analysis import parameters
 from lolat.hardware.prices import Offer, Rental, read_prices
 from lolat.training import cost as costs
@@ -364,3 +365,8 @@ def test_the_price_list_is_printed(lolat: Command, prices: str) -> None:
     answer = lolat.json("prices", "--prices", prices, "--accelerator", "v100")
     found = [(o["instance_type"], o["price"], o["region"]) for o in answer["offers"]]
     assert found == [("one", 3.0, "there"), ("eight", 20.0, "there")]
+
+
+def test_validation_without_samples_is_no_question() -> None:
+    with pytest.raises(InputError, match=r"validation_samples.* without .*samples"):
+        TrainingRun(8, validation=100)
