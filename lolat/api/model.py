@@ -85,7 +85,7 @@ class Model(Device):
 
         `network`: see the class. `batch_size`: samples in one pass, "auto": the most that fit in memory. A
         list of networks or of batch sizes gives `Predictions`, one for each, for which a network is read
-        once. `predictor`: "extended" or "two-regime", the model's default if None. `coverage`: how sure the
+        once. `predictor`: one of the model's `predictors`, its default if None. `coverage`: how sure the
         interval is, above 0 and below 1; if None 0.9, and no interval where the model has too few points
         for that. `precision`, `launch`: see `run_as`; "best": the fastest precision. `input_size`:
         height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps, 1 where no

@@ -47,10 +47,10 @@ MOST_RESIDUALS = 1000  # of a model file
 PRODUCTS_TOGETHER = 4  # operations from which on something counts as a network of products
 SIMPLER = 1.1  # times the error by operation, that the linear formula may have: it has no host
 ELSEWHERE = 0.12
-"""How far off, as a logarithm (a standard deviation), other hosts and versions of PyTorch are from a table.
-The same networks on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square);
-the first half of the networks of docs/results/index.md with published times are 0.13 off from batch 4
-on."""
+"""How far off, as a logarithm (a standard deviation), other hosts and versions of PyTorch are from a
+table. The same networks on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root
+mean square); the development split of the networks of docs/results/index.md with published times are
+0.13 off from batch 4 on."""
 LEAST_CLASSES = 3  # of operations timed alone, to tell what a start takes
 WRONG = 20.0  # times off; 16 are the most in the 20 tables that bundled models are made of
 ODD = 6.0

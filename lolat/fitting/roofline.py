@@ -1,4 +1,4 @@
-"""Fits the terms of `predictors.kernels` to a device's times: operations, whole networks, or both.
+"""Fits the terms of a `Roofline` to a device's times: operations, whole networks, or both.
 
 Few times tell the terms of a class of operations apart only together with what is known of every device:
 the logarithm of each term is drawn to that of the device itself (its rate, its bandwidth, which are fitted
