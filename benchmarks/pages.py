@@ -38,10 +38,6 @@ def _call(name: str, thing: Any) -> str:
     return f"```python\n{text}\n```\n"
 
 
-INSIDE = {"check", "predictor"}
-"""Methods of `Model` for LoLat's own modules."""
-
-
 def python_page() -> str:
     """docs/reference/python.md: what `import lolat` offers, from its docstrings."""
     import lolat
@@ -67,7 +63,7 @@ def python_page() -> str:
         lines += [f"### lolat.{name}", _call(f"lolat.{name}", public[name]), _doc(public[name])]
     lines += ["## Model", _doc(Model)]
     for name, method in inspect.getmembers(Model, inspect.isfunction):
-        if not name.startswith("_") and inspect.getdoc(method) and name not in INSIDE:
+        if not name.startswith("_") and inspect.getdoc(method):
             lines += [f"### Model.{name}", _call(f"model.{name}", method), _doc(method)]
     for name in (n for n in types if n != "Model"):
         lines += [f"## {name}", _doc(public[name])]

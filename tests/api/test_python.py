@@ -130,7 +130,7 @@ def test_a_repr_tells_the_answer(model: lolat.Model) -> None:
     found = model.predict(synthetic.network())
     assert f"{found.latency_ms:.3g} ms" in repr(found)
     assert "sure of" in repr(found)
-    assert "domain" in repr(found)
+    assert "inside the measured range" in repr(found)
     assert "a desk, 2 threads" in repr(model)
     assert "extended" in repr(model)
     assert "median error" in repr(model)

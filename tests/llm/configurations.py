@@ -38,7 +38,7 @@ def quantized(name: str, quantization: Any) -> Decoder:
     return read_decoder(published(name, quantization_config=quantization))
 
 
-def refusal(config: Any, match: str = "") -> InputError:
+def refusal(config: Any, match: str | None = None) -> InputError:
     with pytest.raises(InputError, match=match) as caught:
         read_decoder(config)
     assert str(caught.value).isprintable()
