@@ -33,7 +33,13 @@ def parameters(graph: Graph) -> int:
 
 
 def trained_whole(graph: Graph) -> Graph:
-    """Return the graph; NetworkError if a part of it is frozen, or activations are recomputed."""
+    """Return the graph; NetworkError if a part is frozen or quantized, or activations are recomputed."""
+    if quantized := sum("bits" in o.attributes for o in graph.operations):
+        raise NetworkError(
+            f"{shortened(graph.name)}: {quantized} of its operations are quantized, which nobody trains; "
+            "expected the network in float that it was made from",
+            code="quantized",
+        )
     if graph.training:
         raise NetworkError(
             f"{shortened(graph.name)}: {'; '.join(graph.training)}; expected a network that is trained "

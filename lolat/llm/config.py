@@ -266,6 +266,9 @@ def _kind_of(config: Config) -> tuple[str, _Kind]:
         hint = "expected one of a model that does, such as LlamaForCausalLM"
         why = f"its architectures, {shortened(', '.join(classes))}, write no text on their own"
         raise config.refused(why, "unknown-decoder", hint)
+    if other := next((c for c in classes if _is_of_another(c, name)), ""):
+        why = f"its architectures name {shortened(other)}, its model_type {shortened(name)}"
+        raise config.refused(why, "unknown-decoder", "expected both of one architecture")
     if name in _KINDS:
         return name, _KINDS[name]
     hint = f"expected one of {', '.join(_KINDS)}"
@@ -273,6 +276,15 @@ def _kind_of(config: Config) -> tuple[str, _Kind]:
     if not why:
         why, hint = "is not known", did_you_mean(name, {known: known for known in _KINDS}, hint)
     raise config.refused(f"the architecture {shortened(name)!r} {why}", "unknown-decoder", hint)
+
+
+def _is_of_another(class_name: str, model_type: str) -> bool:
+    """Return whether a class such as LlamaForCausalLM is known to be of another architecture."""
+    own, asked = class_name.partition("For")[0].lower(), model_type.replace("_", "")
+    if own.startswith(asked) or asked.startswith(own):
+        return False
+    known = any(own == kind.replace("_", "") for kind in _KINDS)
+    return known or any(re.fullmatch(n.replace("_", ""), own) for n in _OTHERS.values())
 
 
 def _experts(config: Config, kind: _Kind) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def calls() -> Iterator[Call]:
             for command in ("predict", "report", "explain"):
                 yield Call(f"{command} {asked}", other)
             yield Call(f"budget {asked} --vary batch --max-ms 20", other)
-        if model not in ("cells.json", "gpu.json"):
+        if model not in ("cells.json", "gpu.json") and not network.startswith("quantized"):
             yield Call(f"cost {asked} {COST}", other)
     yield Call("predict net.json --on desk.json,rtx-4090-amp --batch-size 2")
     yield Call("predict desk.json net.json slow.json --batch-size 2")

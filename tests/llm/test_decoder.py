@@ -223,6 +223,14 @@ def test_a_model_that_writes_no_text_is_refused(own: str | None, other: str) -> 
     assert found.code == "unknown-decoder"
 
 
+@pytest.mark.parametrize(
+    "other", ["DeepseekV3ForCausalLM", "Qwen2ForCausalLM", "MixtralForCausalLM"]
+)
+def test_a_class_of_another_architecture_is_refused(other: str) -> None:
+    found = refusal(published("llama-3.1-8b", architectures=[other]), f"architectures name {other}")
+    assert found.code == "unknown-decoder"
+
+
 @pytest.mark.parametrize("name", ["quantize_config.json", "quant_config.json"])
 def test_an_old_file_of_a_quantization_beside_a_configuration_is_told(
     tmp_path: Path, name: str
