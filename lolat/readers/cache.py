@@ -29,7 +29,7 @@ from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import did_you_mean, shortened
 
-READERS = 20
+READERS = 21
 """Raise it when readers write other graphs: networks of an older cache are then read again."""
 _NAMED = ("keras", "timm", "torchvision", "transformers")
 _PACKAGES = (*_NAMED, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")

@@ -21,6 +21,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors
+from lolat.graph.modes import own_dtype
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
 from lolat.training.model import Iteration, Training
@@ -330,6 +331,8 @@ class MeasuredTraining(Training):
         framework = other_framework(self.document["environment"], graph.framework)
         unknown = ", ".join(self._unmeasured_kinds(graph))
         remarks = [f"no block measured in training has the operations {unknown}"] * bool(unknown)
+        if (own := own_dtype(graph)) == "float64":
+            remarks.append(f"measured in float32, asked for {own}")
         inside = self._inside(graph, batch_size)
         if inside is not None and inside < MOSTLY_SHARE:
             remarks.append(

@@ -128,6 +128,13 @@ class Random(layers.Dense):
         self.bias, self.built = None, True
 
 
+class Constant(layers.Layer):
+    """A product with a matrix that is no variable."""
+
+    def call(self, x: Any) -> Any:
+        return keras.ops.matmul(x, keras.ops.ones((6, 4)))
+
+
 @pytest.mark.parametrize(
     "of",
     [
@@ -150,7 +157,8 @@ def test_a_kernel_that_is_not_trainable_is_not_trained(of: Any) -> None:
     assert lolat.read(states).training == ()
     assert lolat.read(trained).training == ()
     device = lolat.load("v100-fp32")
-    for layer, number in ((Product(of, trainable_kernel=False), 5), (Random(4), 5)):
+    of_layers = ((Product(of, trainable_kernel=False), 5), (Random(4), 5), (Constant(), 5))
+    for layer, number in of_layers:
         model = network(layer)
         assert len(model.trainable_weights) == number - 1
         with pytest.raises(NetworkError, match=f"1 of its {number} variables are frozen"):

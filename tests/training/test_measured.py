@@ -303,3 +303,12 @@ def test_errors_average_out_as_effective_operations_say() -> None:
     each = np.repeat(times / ops, ops)
     totals = (each * (1 + 0.1 * random.standard_normal((20000, len(each))))).sum(axis=1) / 10
     assert totals.std() == pytest.approx(0.1 / math.sqrt(effective_ops(times, ops)), rel=0.03)
+
+
+def test_a_network_in_double_precision_was_not_measured() -> None:
+    builder = GraphBuilder("net", "keras")
+    x = builder.input((1, 8), "float64")
+    sizes = {"in_features": 8, "out_features": 8, "bias": False}
+    graph = builder.build([builder.add("dense", [x], (1, 8), dtype="float64", **sizes)])
+    found = lolat.load("epyc-2t").cost(graph, 8).options[0].warnings
+    assert "measured in float32, asked for float64" in found

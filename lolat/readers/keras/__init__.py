@@ -305,7 +305,7 @@ class KerasReader:
         return self.writer.write(Call(op, inputs, shapes, name, path, parameters, dtype))
 
     def fixed_kernels(self, node: Any) -> set[int]:
-        """The ids of the kernels of a product that are not trainable.
+        """The ids of the kernels of a product that are not trainable, or are constants.
 
         What a layer computes of its variables is known by the number of its elements.
         """
@@ -322,6 +322,8 @@ class KerasReader:
             size = prod(given.shape)
             same = [v for v in own if _is_kernel(v) and prod(v.shape) == size]
             of = [given] if isinstance(given, keras.Variable) else same
+            if not of and not any(map(_is_kernel, own)):
+                found.add(id(given))  # a constant, of a layer without kernels
             if not any(v.trainable for v in of):
                 found.update(map(id, of))
         return found
