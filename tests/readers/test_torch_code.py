@@ -415,3 +415,28 @@ def _in_halves(m: Any, x: Any) -> Any:
 def test_what_pytorch_runs_under_its_contexts_is_read(forward: Any, operations: str) -> None:
     graph = does(forward, (3, 6, 6), conv=conv())
     assert " ".join(kinds(graph)) == operations
+
+
+class Auxiliary(nn.Module):
+    """A network with a head that runs in training alone, or in evaluation too."""
+
+    def __init__(self, always: bool) -> None:
+        super().__init__()
+        self.body, self.head, self.aux = conv(), nn.Linear(8, 4), nn.Linear(8, 4)
+        self.always = always
+
+    def forward(self, x: Any) -> Any:
+        x = self.body(x).mean((2, 3))
+        if self.training or self.always:
+            return self.head(x), self.aux(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_parts_that_run_in_training_alone_are_not_left_out_in_silence(always: bool) -> None:
+    graph = lolat.read(Auxiliary(always), (8, 8))
+    told = () if always else ("aux run in training alone (self.training)",)
+    assert graph.training == told
+    if told:
+        with pytest.raises(NetworkError, match="aux run in training alone"):
+            lolat.load("v100-fp32").cost(graph, 8)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import logging
 import re
 import sys
@@ -55,6 +56,7 @@ class Tracer(TorchDispatchMode):
         self.modules = modules  # module -> its path
         # For each parameter of an operation: its id, the results, whether they give it a gradient.
         self.learned: list[tuple[int, list[int], bool]] = []
+        self.called: set[Any] = set()  # modules
         self.trainable: set[int] = set()  # constants that are parameters, or computed from one
         self.fixed: list[list[int]] = []  # results of operations whose weights are none of those
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
@@ -227,6 +229,7 @@ class Tracer(TorchDispatchMode):
 
         def enter(module: Any, args: Any) -> None:
             cls = type(module)
+            self.called.add(module)
             path = self.modules.get(module, self.stack[-1][0])
             if self.has_batch_elsewhere(module, args[0] if args else None):
                 self.misread.append(path or cls.__name__)
@@ -308,12 +311,33 @@ def _otherwise(model: Any, tracer: Tracer, outputs: Sequence[int]) -> Iterator[s
         yield f"{frozen} of its {number} parameters are frozen (requires_grad, detach, torch.no_grad)"
     if fixed:
         yield f"the weights of {plural(fixed, 'operation')} are not parameters (register_buffer)"
+    if alone := _in_training_alone(model, tracer):
+        yield f"{', '.join(alone)} run in training alone (self.training)"
     if any(type(m).__module__.startswith("peft.") for m in model.modules()):
         yield "it has adapters of peft"
     of_all = (pair for module in model.modules() for pair in vars(module).items())
     switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
     if how := dict.fromkeys(switches + tracer.recomputed):
         yield f"activations are computed again ({', '.join(how)})"
+
+
+def _in_training_alone(model: Any, tracer: Tracer) -> list[str]:
+    """Layers with parameters that no operation read, below a module whose code asks for `self.training`."""
+    read, found = {owner for owner, *_ in tracer.learned}, []
+    for path, module in model.named_modules():
+        rest = [
+            f"{path}.{name}".lstrip(".")
+            for name, child in module.named_children()
+            if child not in tracer.called
+            and any(type(m).__module__.startswith("torch.nn.") for m in child.modules())
+            and (own := [*child.parameters()])
+            and read.isdisjoint(map(id, own))
+        ]
+        with contextlib.suppress(OSError, TypeError):  # of a class without a file
+            is_torch = type(module).__module__.startswith("torch.")
+            if rest and not is_torch and "self.training" in inspect.getsource(type(module)):
+                found += rest
+    return found
 
 
 @contextlib.contextmanager
