@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from lolat.device import Device
+from lolat.device import load as load_device
 from lolat.graph import Graph
 
 if TYPE_CHECKING:
@@ -367,10 +368,4 @@ def load(path: str | os.PathLike[str]) -> Model:
     `path`: a JSON file, "local" (the one learned last on this machine) or a name of `lolat.models()`.
     Returns a `Model`. Raises ModelFileError where there is none, or the file is something else or damaged.
     """
-    from lolat.device.file import read
-    from lolat.io.paths import find_model
-
-    file = find_model(os.fspath(path))
-    model = Model(read(file), str(file))
-    model.label = os.fspath(path)
-    return model
+    return load_device(path, Model)

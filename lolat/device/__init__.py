@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lolat.graph import Graph
     from lolat.graph.analysis import Analysis
 
+D = TypeVar("D", bound="Device")
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
 
@@ -203,15 +204,15 @@ class Device(Result):
             formula.half_width(1.0, coverage)
 
 
-def load(path: str | os.PathLike[str]) -> Device:
+def load(path: str | os.PathLike[str], of: type[D] = Device) -> D:  # type: ignore[assignment]
     """Load a device: a JSON file, "local" or the name of a bundled one.
 
-    ModelFileError if there is none or the file is damaged.
+    `of`: the class that is made of it. ModelFileError if there is none or the file is damaged.
     """
     from lolat.device.file import read
     from lolat.io.paths import find_model
 
     file = find_model(os.fspath(path))
-    device = Device(read(file), str(file))
+    device = of(read(file), str(file))
     device.label = os.fspath(path)
     return device
