@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from lolat.device import Device
 from lolat.device import load as load_device
+from lolat.device.question import Question, several
 from lolat.graph import Graph
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from lolat.api.predicting import Prediction, Predictions
     from lolat.device.attribution import Explanation
     from lolat.device.budget import BudgetAnswer
-    from lolat.device.prediction import InputSize
+    from lolat.device.question import InputSize
     from lolat.graph.analysis import Analysis
     from lolat.io.progress import Progress
     from lolat.llm.answer import ServingAnswer
@@ -62,11 +63,8 @@ class Model(Device):
 
     @overload
     def predict(
-        self, network: Any, batch_size: Sequence[int | str], predictor: str | None = None,
-        coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
-        input_size: InputSize = None, max_ms: float | None = None, sure: bool = False,
-        prices: str | None = None,
-    ) -> Predictions: ...  # fmt: skip
+        self, network: Any, batch_size: Sequence[int | str], *args: Any, **more: Any
+    ) -> Predictions: ...
 
     def predict(
         self,
@@ -97,31 +95,27 @@ class Model(Device):
         table of blocks. Raises NetworkError where the network cannot be read (one of several is in
         `failures`), InputError for a batch size, predictor, coverage or precision that cannot be.
         """
+        question = Question(batch_size, predictor, coverage, input_size, max_ms, sure, prices)  # type: ignore[arg-type]
+        asked = (self, self.state, precision, launch, question)
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
-        way = self.state, precision, launch, prices, max_ms, sure
-        asked = (self, batch_size, predictor, coverage, input_size, *way)
         last = network.cache.get("answer") if isinstance(network, Graph) else None
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
             return last[2]
-        has_sizes = isinstance(batch_size, Sequence) and not isinstance(batch_size, str)
-        if max_ms is not None or sure:
-            from lolat.device.predicting import check_limit
+        from lolat.api.predicting import BEST, predict_all
 
-            check_limit(max_ms, batch_size)
-        if has_sizes or isinstance(network, list) or precision or launch or prices:
-            from lolat.api.predicting import predict_in
-
-            question = network, batch_size, predictor, coverage, input_size
-            return predict_in(self, precision, launch, *question, prices, max_ms, sure)
-        from lolat.device.predicting import predict_read
-
-        read = self._read(network, input_size, predictor, coverage)
-        model = self._as_written(read)
-        found = predict_read(model, read, batch_size, predictor, coverage, max_ms, sure)
-        prediction = cast("Prediction", found.named(network, input_size))
-        if isinstance(network, Graph):
-            network.cache["answer"] = (asked, network, prediction)
-        return prediction
+        sizes = several(batch_size)
+        networks = network if isinstance(network, list) else [network]
+        question.check_largest(sizes)
+        best = precision == BEST
+        device = self.run_as(None if best else precision, launch)
+        found = predict_all([device], networks, sizes, question, best=best)
+        if found.errors and not found.answers:
+            raise next(iter(found.errors.values()))
+        if networks is network or not isinstance(batch_size, (int, str)):
+            return found
+        if isinstance(network, Graph) and prices is None:
+            network.cache["answer"] = (asked, network, found[0])
+        return found[0]
 
     def explain(
         self,
@@ -140,8 +134,9 @@ class Model(Device):
         from lolat.device.attribution import explain
         from lolat.device.prediction import at_size
 
-        read = self._read(network, input_size, predictor)
-        explanation = explain(self, read, batch_size, predictor, at_size(network), block)
+        question = Question(batch_size, predictor, input_size=input_size)
+        graph = self._read(network, question)
+        explanation = explain(self, graph, question, at_size(network), block)
         prediction = explanation.prediction.named(network, input_size)
         return replace(explanation, prediction=prediction)
 
@@ -165,14 +160,11 @@ class Model(Device):
         answer. Raises AnswerIsNo where not even the smallest stays within the time.
         """
         from lolat.device.budget import budget
-        from lolat.device.predicting import check_budget
         from lolat.device.prediction import at_size
 
-        check_budget(max_ms)
-        read = self._read(network, input_size, predictor, coverage)
-        return budget(
-            self, read, max_ms, vary, batch_size, predictor, coverage, sure, at_size(network)
-        )
+        question = Question(batch_size, predictor, coverage, input_size, max_ms, sure)
+        question.check_limit()
+        return budget(self, self._read(network, question), vary, question, at_size(network))
 
     # ---- Training
 
@@ -264,7 +256,6 @@ class Model(Device):
         impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a model without
         language models.
         """
-        from lolat.device.predicting import several
         from lolat.hardware.prices import no_price, rental_of
         from lolat.llm.answer import Question, answer
         from lolat.llm.names import find_decoder
@@ -348,18 +339,12 @@ class Model(Device):
 
     # ---- Reading
 
-    def _read(
-        self, network: Any, size: InputSize, predictor: str | None, coverage: float | None = None
-    ) -> Graph | Analysis:
-        """The network read, after `check`."""
-        from lolat.graph.analysis import Analysis
+    def _read(self, network: Any, question: Question) -> Graph | Analysis:
+        """The network read, once the question can be answered."""
+        from lolat.api.predicting import read_network
 
-        self.check(predictor, coverage)
-        if isinstance(network, (Graph, Analysis)) and not size:
-            return network
-        from lolat.readers import read
-
-        return read(network.graph if isinstance(network, Analysis) else network, size)
+        question.check(self)
+        return read_network(network, question.input_size)
 
 
 def load(path: str | os.PathLike[str]) -> Model:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from lolat.device.predicting import AUTO, why_left_out
-from lolat.device.prediction import CALL, InputSize, end_ms
+from lolat.device.predicting import predict, why_left_out
+from lolat.device.prediction import CALL, end_ms
 from lolat.device.prediction import Prediction as DevicePrediction
+from lolat.device.question import InputSize, Question
 from lolat.device.running import in_precisions
 from lolat.errors import (
     InputError,
@@ -126,56 +126,24 @@ class Predictions(Result):
         return [row for p in self.answers for row in p.rows()]
 
 
-def predict_in(
-    model: Model,
-    precision: str | None,
-    launch: str | None,
-    network: Any,
-    batch_size: Any,
-    predictor: str | None,
-    coverage: float | None,
-    input_size: InputSize,
-    *limits: Any,
-) -> Prediction | Predictions:
-    """The answer of `Model.predict` in another precision or launch, or for several networks or batches.
-
-    `limits`: prices, max_ms and sure of `predict_all`. Raises what `predict` does; an unreadable network
-    among several is an error only if none can be read.
-    """
-    has_sizes = isinstance(batch_size, Sequence) and not isinstance(batch_size, str)
-    networks = network if isinstance(network, list) else [network]
-    best = precision == BEST
-    found = predict_all(
-        [model.run_as(None if best else precision, launch)], networks,
-        batch_size if has_sizes else [batch_size], predictor, coverage, input_size, None, best, *limits,
-    )  # fmt: skip
-    if found.errors and not found.answers:
-        raise next(iter(found.errors.values()))
-    return found if has_sizes or networks is network else found[0]
-
-
 def predict_all(
     models: Sequence[Model],
     networks: Sequence[Any],
     batch_sizes: Sequence[int | str],
-    predictor: str | None = None,
-    coverage: float | None = None,
-    input_size: InputSize = None,
+    question: Question,
     left_out: Mapping[str, str] | None = None,
     best: bool = False,
-    prices: str | Prices | None = None,
-    max_ms: float | None = None,
-    sure: bool = False,
 ) -> Predictions:
     """Predict each network at each batch size on each device, in this order.
 
     A network is read once; one that cannot be read is in `errors`. `left_out`: devices that cannot answer,
-    with the reasons. `best`: each device in its fastest precision. `prices`: a price list; if None, several
-    devices have that of `lolat prices`. `max_ms`, `sure`: see `Model.predict`. InputError for an unknown
-    predictor or an impossible coverage, before a network is read.
+    with the reasons. `best`: each device in its fastest precision. Without `prices` in the question several
+    devices have those of `lolat prices`. InputError for an unknown predictor or an impossible coverage,
+    before a network is read.
     """
     for model in models:
-        model.check(predictor, coverage)
+        question.check(model)
+    prices = question.prices
     every = {n if isinstance(n, str) else id(n): n for n in networks}
     several = len(models) * len(batch_sizes) * len(every) + len(left_out or ()) > 1
     lost = dict(left_out or {})
@@ -184,23 +152,21 @@ def predict_all(
     errors: dict[str, LolatError] = {}
     for key, network in every.items():
         try:
-            graph = _read(network, input_size)
+            graph = read_network(network, question.input_size)
         except (NetworkError, MissingPackageError) as error:
             errors[f"a {type(network).__name__}" if key == id(network) else str(key)] = error
             continue
         seen: set[tuple[int, str]] = set()
         for batch_size, model in product(batch_sizes, models):
-            limited = batch_size == AUTO and max_ms is not None
-            limits = {"max_ms": max_ms, "sure": sure} if limited else {}
+            asked = question.at(batch_size)
             try:
-                ask: Callable[..., Prediction] = partial(_fastest, model) if best else model.predict
-                answer = ask(graph, batch_size, predictor, coverage, **limits)
+                found = _fastest(model, graph, asked) if best else predict(model, graph, asked)
             except LolatError as error:
                 if error.code not in OF_THE_DEVICE or len(models) == 1:
                     raise
                 lost[model.label] = why_left_out(error)
                 continue
-            p = answer.named(network, input_size)
+            p = cast("Prediction", found.named(network, question.input_size))
             label = p.query.model.label  # the faster model of two of one GPU may be the same
             if not best or (p.batch_size, label) not in seen:
                 seen.add((p.batch_size, label))
@@ -212,13 +178,13 @@ def predict_all(
     return Predictions(tuple(answers), errors, lost)
 
 
-def _read(network: Any, input_size: InputSize) -> Graph | Analysis:
+def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:
     """The network as a graph, or its analysis if that was given."""
-    if isinstance(network, Analysis):
+    if isinstance(network, (Graph, Analysis)) and not input_size:
         return network
     from lolat.readers import read  # late: a network that was read needs none
 
-    return read(network, input_size)
+    return read(network.graph if isinstance(network, Analysis) else network, input_size)
 
 
 def _priced(prediction: Prediction, model: Model, listed: Prices, is_given: bool) -> Prediction:
@@ -237,13 +203,13 @@ def _priced(prediction: Prediction, model: Model, listed: Prices, is_given: bool
     return replace(prediction, warnings=(*prediction.warnings, remark))
 
 
-def _fastest(model: Model, *question: Any, **limit: Any) -> Prediction:
+def _fastest(model: Model, network: Graph | Analysis, question: Question) -> DevicePrediction:
     """The prediction of a device in its fastest precision."""
-    found: list[Prediction] = []
+    found: list[DevicePrediction] = []
     refused: InputError | None = None
     for device in in_precisions(model, PRECISIONS):
         try:
-            found.append(device.predict(*question, **limit))
+            found.append(predict(device, network, question))
         except InputError as error:
             if error.code != "no-precision":
                 raise
@@ -286,17 +252,16 @@ def read_before(path: str) -> Before | None:
 
 def exceeded(
     predictions: Collection[DevicePrediction],
-    max_ms: float | None = None,
-    sure: float | None = None,
+    question: Question,
     before: DevicePrediction | Before | None = None,
     max_ratio: float | None = None,
 ) -> list[str]:
     """A line for each limit that a prediction exceeds, and for each that does not fit if none does.
 
-    `max_ms`: limit of the latency or, with `sure`, the coverage of the intervals, of their upper ends.
-    `max_ratio`: limit of the latency over that of `before`, MAX_RATIO if None. InputError without an
-    interval, or if `before` is of another model, predictor or batch size.
+    The limits are the question's, and `max_ratio` of the latency over that of `before`, MAX_RATIO if None.
+    InputError without an interval, or if `before` is of another model, predictor or batch size.
     """
+    max_ms, sure = question.max_ms, question.sure
     lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
     is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
     for prediction in predictions:
@@ -305,10 +270,11 @@ def exceeded(
         if is_limit and prediction.fits is False:
             lines.append(f"{prediction.title}{on} does not fit into its memory")
             continue
-        if max_ms is not None and (most_ms := end_ms(prediction, sure is not None)) > max_ms:
-            most = f" ({percent(sure)} sure of at most {milliseconds(most_ms)})" if sure else ""
+        if max_ms is not None and (most_ms := end_ms(prediction, sure)) > max_ms:
+            surely = percent(prediction.coverage or 0.0)
+            most = f" ({surely} sure of at most {milliseconds(most_ms)})"
             lines.append(
-                f"{takes}{most}, {percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
+                f"{takes}{most * sure}, {percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
                 f"{arg('max_ms')}; `lolat report` says where the time goes"
             )
         if before is not None and (ratio := _ratio(prediction, before)) > most_ratio:

@@ -15,13 +15,14 @@ import click
 
 from lolat.cli.parsing import COMMAND, Auto, List, Whole
 from lolat.cli.parsing import LazyGroup as LazyGroup
-from lolat.cli.progress import announced
 from lolat.cli.progress import complain as complain
 from lolat.cli.progress import counting as counting
+from lolat.cli.progress import is_quiet
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.paths import looks_like_network
+from lolat.io.progress import late
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
 from lolat.parameters import PARAMETERS
@@ -69,6 +70,20 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
         text, code = _text_and_code(error, meta.get(COMMAND, command), name)
         complain(text)
         return code
+
+
+READING = frozenset(["predict", "report", "explain", "budget", "cost", "read"])
+"""Commands that read a network without a progress of their own."""
+
+
+@contextlib.contextmanager
+def announced(command: str) -> Iterator[None]:
+    """On a terminal, says what takes long where a command of READING does."""
+    text = "reading the network: its framework is imported and run once, without values ..."
+    with contextlib.ExitStack() as stack:
+        if command in READING and sys.stderr.isatty() and not is_quiet():
+            stack.enter_context(late(complain, text))
+        yield
 
 
 def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple[str, int]:

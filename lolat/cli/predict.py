@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-import lolat
 from lolat.cli import common
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.paths import LOCAL
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from lolat.api.model import Model
     from lolat.api.predicting import Before, Prediction, Predictions
     from lolat.device.prediction import Prediction as OfDevice
+    from lolat.device.question import Question
 
 
 def opened(model: str, precision: str | None = None, launch: str | None = None) -> Model:
@@ -26,9 +26,10 @@ def opened(model: str, precision: str | None = None, launch: str | None = None) 
     processor. BEST is for who compares.
     """
     from lolat.api.choosing import full_name
+    from lolat.api.model import load
 
     model = full_name(model)
-    loaded = lolat.load(model)
+    loaded = load(model)
     environment, state = loaded.document["environment"], loaded.state
     differences: Sequence[object] = ()
     if environment.get("device") == "cpu" and (model == LOCAL or state is not None):
@@ -56,8 +57,9 @@ def fail(errors: Mapping[str, LolatError]) -> None:
 def check_room(prediction: OfDevice) -> None:
     """AnswerIsNo if the network does not fit into the device's memory."""
     from lolat.api.predicting import exceeded
+    from lolat.device.question import Question
 
-    for line in exceeded([prediction]):
+    for line in exceeded([prediction], Question()):
         raise AnswerIsNo(line, code="no-room")
 
 
@@ -107,6 +109,7 @@ def predict(
     """
     from lolat.api.choosing import devices
     from lolat.api.predicting import exceeded, predict_all, read_before
+    from lolat.device.question import Question
 
     if sure is not None and (max_ms is None or coverage is not None):
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}, and without {arg('coverage')}")
@@ -116,7 +119,8 @@ def predict(
     models, left_out = devices(
         (*filter(None, [model]), *on), lambda name: opened(name, precision, launch)
     )
-    question = predictor, coverage if sure is None else sure / 100, input_size
+    coverage = coverage if sure is None else sure / 100
+    question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices_file)
     if against is not None and len(models) * len(batch_size) > 1:
         raise InputError(
             f"{arg('against')} is for one answer; give one {arg('batch_size')} and one device, as MODEL or "
@@ -124,24 +128,20 @@ def predict(
         )
     before: Prediction | Before | None = None if against is None else read_before(against)
     best = precision == common.BEST
-    limit = max_ms, sure is not None
-    predictions = predict_all(
-        models, networks, batch_size, *question, left_out, best, prices_file, *limit
-    )
+    predictions = predict_all(models, networks, batch_size, question, left_out, best)
     if against is not None and before is None and predictions.answers:
-        base = predict_all(models, [against], [predictions[0].batch_size], *question, best=best)
+        base = predict_all(models, [against], [predictions[0].batch_size], question, best=best)
         fail(base.errors)
         before = base[0]
     if before is not None and any(p.input_shapes != before.input_shapes for p in predictions):
         common.say(f"--against {against}: its input has another size")
-    _answer(predictions, as_json, max_ms, sure is not None)
+    _answer(predictions, as_json, question)
     if csv_file is not None:
         from lolat.report.tables import write_csv
 
         write_csv(csv_file, predictions.rows())
         common.say(f"written: {csv_file}")
-    certainty = None if sure is None else sure / 100
-    if lines := exceeded(predictions.answers, max_ms, certainty, before, max_ratio):
+    if lines := exceeded(predictions.answers, question, before, max_ratio):
         several = f"{len(lines)} of {len(predictions)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:
@@ -150,9 +150,7 @@ def predict(
     fail(predictions.errors)
 
 
-def _answer(
-    predictions: Predictions, as_json: bool, max_ms: float | None = None, sure: bool = False
-) -> None:
+def _answer(predictions: Predictions, as_json: bool, question: Question) -> None:
     """One prediction as it is, several as a table; or as JSON."""
     if not predictions.answers:
         fail(predictions.errors)
@@ -161,7 +159,7 @@ def _answer(
     if predictions.is_one and not predictions.left_out:
         common.answer("prediction", predictions[0], as_json, summary(predictions[0]))
     else:
-        table = table_of_predictions(predictions.answers, max_ms, sure)
+        table = table_of_predictions(predictions.answers, question.max_ms, question.sure)
         lines = [*table, *left_out_lines(predictions.left_out)]
         common.answer("predictions", predictions, as_json, lines)
 

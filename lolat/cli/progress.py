@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 import click
 
-from lolat.io.progress import Progress, late
+from lolat.io.progress import Progress
 from lolat.units import plain
 
 QUIET = "lolat.quiet"
@@ -35,20 +35,6 @@ def complain(text: str) -> None:
     """One line on stderr, even with --quiet: an error."""
     with contextlib.suppress(OSError):  # a full disk below stderr: the exit code still says it
         click.echo(f"lolat: {plain(' '.join(str(text).split()))}", err=True)
-
-
-READING = frozenset(["predict", "report", "explain", "budget", "cost", "read"])
-"""Commands that read a network without a progress of their own."""
-
-
-@contextlib.contextmanager
-def announced(command: str) -> Iterator[None]:
-    """On a terminal, says what takes long where a command of READING does."""
-    text = "reading the network: its framework is imported and run once, without values ..."
-    with contextlib.ExitStack() as stack:
-        if command in READING and sys.stderr.isatty() and not is_quiet():
-            stack.enter_context(late(complain, text))
-        yield
 
 
 class Show(Progress):

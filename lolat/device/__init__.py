@@ -14,7 +14,7 @@ import msgspec
 
 from lolat.device.from_counts import MOST_OF_A_COUNT, latencies_ms
 from lolat.device.from_counts import plan as plan_of
-from lolat.device.predictors import PREDICTORS, Roofline
+from lolat.device.predictors import PREDICTORS
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.results import Result, dict_of
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lolat.device.file import State
     from lolat.device.prediction import Prediction
     from lolat.device.predictors.formula import Formula
-    from lolat.graph import Graph
-    from lolat.graph.analysis import Analysis
 
 D = TypeVar("D", bound="Device")
 Numbers = Any  # a number or an array of them
@@ -124,18 +122,6 @@ class Device(Result):
             self._in_mode[precision, launch] = run_as(self, precision, launch)
         return self._in_mode[precision, launch]
 
-    def _as_written(self, network: Graph | Analysis) -> Self:
-        """The device in the precision of a network in half precision (`module.half()`), else itself.
-
-        InputError if another precision was asked for.
-        """
-        if Roofline.name not in self.predictors:
-            return self
-        from lolat.device.running import as_written
-        from lolat.graph.analysis import analyze
-
-        return as_written(self, analyze(network).graph)
-
     # ---- The latency of a network
 
     @property
@@ -144,26 +130,6 @@ class Device(Result):
         from lolat.device.prediction import Prediction
 
         return Prediction
-
-    def predict(
-        self,
-        network: Graph | Analysis,
-        batch_size: int | str = 1,
-        predictor: str | None = None,
-        coverage: float | None = None,
-        *,
-        max_ms: float | None = None,
-        sure: bool = False,
-    ) -> Prediction:
-        """Predict one forward pass of a network that was read; see `lolat.api.model.Model.predict`.
-
-        InputError for an invalid batch size, predictor or coverage.
-        """
-        from lolat.device.predicting import predict_read
-
-        self.check(predictor, coverage)
-        device = self._as_written(network)
-        return predict_read(device, network, batch_size, predictor, coverage, max_ms, sure)
 
     def predict_counts(
         self,
@@ -196,12 +162,6 @@ class Device(Result):
             if answer == answer:  # no NaN among them
                 return float(answer)
         return latencies_ms(formula, values)
-
-    def check(self, predictor: str | None, coverage: float | None) -> None:
-        """InputError for an unknown predictor or an impossible coverage, before a network is read."""
-        formula = self.predictor(predictor)
-        if coverage is not None:
-            formula.half_width(1.0, coverage)
 
 
 def load(path: str | os.PathLike[str], of: type[D] = Device) -> D:  # type: ignore[assignment]

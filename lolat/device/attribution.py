@@ -16,7 +16,9 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device import Device
+from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
+from lolat.device.question import DEFAULT, Question
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
@@ -135,8 +137,7 @@ class Explanation(Result):
 def explain(
     model: Device,
     network: Graph | Analysis,
-    batch_size: int = 1,
-    predictor: str | None = None,
+    question: Question = DEFAULT,
     at_size: AtSize | None = None,
     block: str | None = None,
 ) -> Explanation:
@@ -148,7 +149,7 @@ def explain(
     """
     analysis = analyze(network)
     position = None if block is None else find_block(analysis, block)
-    now = model.predict(analysis, batch_size, predictor)
+    now = predict(model, analysis, question)
     model = now.query.model  # in the network's own precision
     total = _attribution(
         now, now.network, now.block_counts.sum(axis=0), now.block_terms.sum(axis=0)
@@ -212,7 +213,7 @@ def _judged(
         asked, graph = (
             (model, changed) if isinstance(changed, Graph) else (changed, now.query.graph)
         )
-        new = asked.predict(graph, now.batch_size, now.predictor)
+        new = predict(asked, graph, Question(now.batch_size, now.predictor))
         saves = now.latency_ms - new.latency_ms
         if saves > SMALLEST_SAVING * (now.latency_ms if block_ms is None else block_ms):
             of_block = None if block_ms is None else saves / block_ms

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from lolat.device import Device
 from lolat.device.attribution import AtSize
-from lolat.device.predicting import check_budget, last_within
+from lolat.device.predicting import last_within, predict
 from lolat.device.prediction import Prediction, end_ms
+from lolat.device.question import Question, as_whole
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
@@ -99,28 +100,27 @@ units and its batch size)."""
 def budget(
     model: Device,
     network: Graph | Analysis,
-    max_ms: float,
     vary: str,
-    batch_size: int = 1,
-    predictor: str | None = None,
-    coverage: float | None = None,
-    sure: bool = False,
+    question: Question,
     at_size: AtSize | None = None,
 ) -> BudgetAnswer:
-    """Find the largest `vary` ("width", "resolution" or "batch") within `max_ms` and the device's memory.
+    """Find the largest `vary` ("width", "resolution" or "batch") within the device's memory and the
+    question's `max_ms`.
 
     `at_size` reads the network at another resolution. See `Model.budget`.
     """
-    check_budget(max_ms)
+    question.check_limit()
+    max_ms, sure = question.max_ms or 0.0, question.sure
     network = analyze(network).graph
-    own, unit, most, network_of = _values(network, vary, batch_size, at_size)
+    own, unit, most, network_of = _values(network, vary, as_whole(question.batch_size), at_size)
 
     @functools.cache
     def step(i: int) -> Step | None:
         """The i-th value and its prediction; None if it has no network."""
         value = round(i * unit, 2) if vary == "width" else int(i * unit)
         try:
-            return Step(value, model.predict(*network_of(i), predictor, coverage))
+            changed, batch_size = network_of(i)
+            return Step(value, predict(model, changed, question.at(batch_size)))
         except MissingPackageError:
             raise
         except InputError:
@@ -132,7 +132,7 @@ def budget(
             return None
         return end_ms(tried.prediction, sure) <= max_ms and tried.prediction.fits is not False
 
-    now = Step(own, model.predict(network, batch_size, predictor, coverage))
+    now = Step(own, predict(model, network, question))
     start = min(max(round(own / unit), 1), most)
     last = last_within(fits, most, start, sure)
     best = step(last) if last else None
@@ -204,13 +204,14 @@ def _host_words(smallest: Prediction, answer: BudgetAnswer) -> str:
     if not smallest.host_bound:
         return ""
     graph, model, size = smallest.query.graph, smallest.query.model, smallest.batch_size
+    question = Question(size, coverage=smallest.coverage)
     words = ": the host takes so long to start its operations, however small they are"
     with contextlib.suppress(InputError):
-        at_once = model.run_as(None, GRAPH).predict(graph, size, coverage=smallest.coverage)
+        at_once = predict(model.run_as(None, GRAPH), graph, question)
         if at_once.latency_ms < smallest.latency_ms:
             takes = milliseconds(end_ms(at_once, answer.sure))
             words += f"; a CUDA graph ({arg('launch')} {GRAPH}) starts them at once: {takes}"
-    larger = model.predict(graph, 2 * size, coverage=smallest.coverage)
+    larger = predict(model, graph, question.at(2 * size))
     if answer.vary != "batch" and larger.host_bound:
         words += f"; {arg('batch_size')} {2 * size} takes no longer"
     return words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
-from lolat.device.running import ESTIMATED, is_measured, mode_of
+from lolat.device.question import AUTO, Question, as_whole
+from lolat.device.running import ESTIMATED, as_written, is_measured, mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
@@ -88,20 +89,11 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 # ---- A prediction
 
-AUTO = "auto"
-"""The batch size that stands for the largest that fits in memory."""
 
+def largest_batch(model: Device, network: Graph | Analysis, question: Question) -> int:
+    """The largest batch that fits in memory and keeps the question's limit; 1 if none keeps it.
 
-def largest_batch(
-    model: Device,
-    network: Graph | Analysis,
-    keeps: Callable[[int, bool], bool] | None = None,
-    sure: bool = False,
-) -> int:
-    """The largest batch that fits in memory and keeps a limit of time; 1 if none keeps the limit.
-
-    `keeps`, `sure`: see `last_within`. InputError if the memory is not known, AnswerIsNo if not even one
-    sample fits.
+    InputError if the memory is not known, AnswerIsNo if not even one sample fits.
     """
     analysis, mode = analyze(network), mode_of(model.document)
     has = available_bytes(model.document)
@@ -111,9 +103,15 @@ def largest_batch(
     if not most:
         needed = analysis.memory(1, mode).total_bytes
         raise AnswerIsNo(no_room_words(needed, has, 0), code="no-room")
-    if keeps is None:
+    limit = question.max_ms
+    if limit is None:
         return most
-    return max(last_within(keeps, most, 1, sure), 1)
+
+    def keeps(n: int, sure: bool) -> bool:
+        """True if the limit holds at batch size n."""
+        return end_ms(_predict(model, network, question.at(n)), sure) <= limit
+
+    return max(last_within(keeps, most, 1, question.sure), 1)
 
 
 STEP = 0.9
@@ -145,48 +143,6 @@ def last_within(
     return bisect_left(range(last + 1), True, 1, key=lambda i: keeps(i, True) is False) - 1
 
 
-def predict_read(
-    model: Device,
-    network: Graph | Analysis,
-    batch_size: Any,
-    predictor: str | None,
-    coverage: float | None,
-    max_ms: float | None = None,
-    sure: bool = False,
-) -> Prediction:
-    """The answer of `Model.predict` for a network that was read, at one batch size or "auto"."""
-    formula = model.predictor(predictor)
-    if batch_size == AUTO:
-
-        def keeps(n: int, sure: bool) -> bool:
-            """True if the limit holds at batch size n."""
-            found = predict_network(model, network, n, formula, coverage)
-            return max_ms is None or end_ms(found, sure) <= max_ms
-
-        batch_size = largest_batch(model, network, None if max_ms is None else keeps, sure)
-    return predict_network(model, network, batch_size, formula, coverage)
-
-
-def check_limit(max_ms: float | None, sizes: Any) -> None:
-    """InputError unless a limit of time goes with batch size "auto"."""
-    if max_ms is None or AUTO not in (sizes if isinstance(sizes, Sequence) else [sizes]):
-        name, lacks = ("sure", "max_ms") if max_ms is None else ("max_ms", "batch_size")
-        raise InputError(
-            f"{arg(name)} is for {arg('batch_size')} {AUTO!r}, the largest within {arg('max_ms')}; leave "
-            f"it out, or give that {arg(lacks)}",
-            code=name,
-        )
-    check_budget(max_ms)
-
-
-def check_budget(max_ms: float) -> None:
-    """InputError unless a limit is a number of milliseconds above 0."""
-    if not isinstance(max_ms, (int, float)) or not 0.0 < max_ms < math.inf:
-        raise InputError(
-            f"{arg('max_ms')} {max_ms!r}: expected a number of milliseconds above 0, such as 15"
-        )
-
-
 def no_memory(device: str) -> InputError:
     """The error of batch size "auto" on a device whose memory is not known."""
     return InputError(
@@ -203,15 +159,21 @@ def why_left_out(error: LolatError) -> str:
     return str(error)
 
 
-def predict_network(
-    model: Device,
-    network: Graph | Analysis,
-    batch_size: int,
-    formula: Formula,
-    coverage: float | None,
-) -> Prediction:
-    """The answer of `Model.predict` for a network that was read, at one batch size."""
-    size, analysis, document = as_whole(batch_size), analyze(network), model.inference
+def predict(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
+    """Predict one forward pass of a network that was read, in half precision if it is itself.
+
+    InputError for a batch size, predictor or coverage that cannot be.
+    """
+    question.check(model)
+    return _predict(as_written(model, analyze(network).graph), network, question)
+
+
+def _predict(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
+    """The prediction by a device in the precision of the network, at one batch size or AUTO."""
+    formula, coverage = model.predictor(question.predictor), question.coverage
+    size = question.batch_size
+    size = largest_batch(model, network, question) if size == AUTO else as_whole(size)
+    analysis, document = analyze(network), model.inference
     graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
@@ -372,17 +334,3 @@ def _extrapolation(
 def within(latency: float, half_width: float) -> tuple[float, float]:
     """The interval around a latency, ms; `half_width`: a logarithm."""
     return latency * math.exp(-half_width), latency * math.exp(half_width)
-
-
-def several(value: Any) -> tuple[Any, ...]:
-    """The values of an argument that takes one or a sequence."""
-    alone = isinstance(value, str) or not isinstance(value, Iterable)
-    return (value,) if alone else tuple(value)
-
-
-def as_whole(number: Any, argument: str = "batch_size") -> int:
-    """The number of an argument as an int; InputError unless it is a whole number from 1."""
-    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-    if not whole or number < 1:
-        raise InputError(f"{arg(argument)} {number!r}: expected a whole number from 1")
-    return int(number)

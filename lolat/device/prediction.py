@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from shlex import quote
@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from lolat.device.domain import NEGLIGIBLE_SHARE
 from lolat.device.file import State
+from lolat.device.question import InputSize
 from lolat.device.running import mode_of, mode_words
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from lolat.device import Device
     from lolat.device.attribution import AtSize
 
-InputSize = int | Sequence[int] | None
-"""Height and width of the input, or its shape without the batch; None: the network's own."""
 CALL = "call"
 MEMORY = "memory"
 NOTHING = "nothing"

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.predicting import as_whole
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.roofline import Roofline
+from lolat.device.question import as_whole
 from lolat.graph.counts import COLUMNS
 from lolat.nas.space import CHUNK, Grid, Space
 from lolat.nas.tables import DEVICE, HOST, LATENCY, MORE, along, times_ms

@@ -18,7 +18,8 @@ import numpy as np
 from lolat.device import Device
 from lolat.device.file import lacks, put, read
 from lolat.device.intervals import COVERAGE
-from lolat.device.predicting import as_whole
+from lolat.device.predicting import predict
+from lolat.device.question import Question, as_whole
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import converted
 from lolat.io.paths import AnyPath
@@ -247,8 +248,8 @@ def answers(
         columns = (times, *estimator.interval(rows, COVERAGE), estimator.inside(times))
         each = zip(*(column.tolist() for column in columns), strict=True)
         return [Answer(ms, (low, high), COVERAGE, inside, ()) for ms, low, high, inside in each]
-    size, predictor = estimator.batch_size, estimator.predictor
-    whole = [model.predict(space.network(row), size, predictor) for row in rows]
+    question = Question(estimator.batch_size, estimator.predictor)
+    whole = [predict(model, space.network(row), question) for row in rows]
     return [Answer(p.latency_ms, p.interval_ms, p.coverage, p.in_domain, p.warnings) for p in whole]
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.device.predicting import as_whole
+from lolat.device.question import as_whole
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS

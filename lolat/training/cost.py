@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from lolat import readers
 from lolat.device.file import OF_TRAINING, lacks
 from lolat.device.intervals import COVERAGE
-from lolat.device.predicting import AUTO as AUTO
-from lolat.device.predicting import no_memory, several
+from lolat.device.predicting import no_memory
 from lolat.device.prediction import no_room_words
 from lolat.device.predictors.roofline import Roofline
+from lolat.device.question import AUTO, several
 from lolat.device.running import as_written
 from lolat.errors import InputError, arg
 from lolat.graph import Graph

@@ -26,7 +26,7 @@ from lolat.device import Device
 from lolat.device.domain import MOSTLY_SHARE, NEGLIGIBLE_SHARE, Extrapolation, widened
 from lolat.device.file import OF_TRAINING, how_to_add
 from lolat.device.intervals import Calibration, conformal_quantile, noise_level
-from lolat.device.predicting import of_its_source, other_framework, tables_extrapolation
+from lolat.device.predicting import of_its_source, other_framework, predict, tables_extrapolation
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.roofline import (
     LEAST_STEPS,
@@ -34,6 +34,7 @@ from lolat.device.predictors.roofline import (
     Roofline,
     TrainingSteps,
 )
+from lolat.device.question import Question
 from lolat.device.running import is_measured
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze, parameters
@@ -96,7 +97,7 @@ class ForwardTraining(Training):
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`; a block's latency is divided among its operations by their work."""
-        prediction = self.latency.predict(graph, batch_size)
+        prediction = predict(self.latency, graph, Question(batch_size))
         forward, forward_norms, backward, backward_norms = self.ratios
         work, norms = operation_work(graph, batch_size)
         owner, blocks = analyze(graph).owner, prediction.block_terms.sum(axis=1)
@@ -114,7 +115,7 @@ class ForwardTraining(Training):
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """A forward pass of inference."""
-        return self.latency.predict(graph, batch_size).latency_ms
+        return predict(self.latency, graph, Question(batch_size)).latency_ms
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
@@ -122,15 +123,15 @@ class ForwardTraining(Training):
             "training was never measured on this device: an estimate from its latencies of inference; "
             f"measure it with {self.command}"
         )
-        return estimated, *self.latency.predict(graph, batch_size).warnings
+        return estimated, *predict(self.latency, graph, Question(batch_size)).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; judged for inference."""
-        return self.latency.predict(graph, batch_size).in_domain
+        return predict(self.latency, graph, Question(batch_size)).in_domain
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`: the error of latencies, and of other devices' ratios."""
-        interval = self.latency.predict(graph, batch_size, coverage=coverage).interval_ms
+        interval = predict(self.latency, graph, Question(batch_size, coverage=coverage)).interval_ms
         assert interval is not None  # a coverage was given
         of_ratios = conformal_quantile(LEFT_OUT, coverage)
         return math.hypot(0.5 * math.log(interval[1] / interval[0]), of_ratios)

@@ -12,7 +12,8 @@ from lolat.device import Device
 from lolat.device.domain import MOSTLY_SHARE, Extrapolation, widened
 from lolat.device.file import Noise
 from lolat.device.intervals import Calibration
-from lolat.device.predicting import other_framework
+from lolat.device.predicting import other_framework, predict
+from lolat.device.question import Question
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, leave_out, log_errors
 from lolat.fitting.intervals import interval_entry
@@ -315,7 +316,7 @@ class MeasuredTraining(Training):
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """See `Training`: the predicted latency, in the same loop."""
-        prediction = self.latency.predict(graph, batch_size)
+        prediction = predict(self.latency, graph, Question(batch_size))
         return prediction.latency_ms - prediction.call_ms + self._step_ms(graph, batch_size)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
@@ -351,7 +352,11 @@ class MeasuredTraining(Training):
     def _inside(self, graph: Graph, batch_size: int) -> float | None:
         """Share of a forward pass inside the measured range of inference; None if not known."""
         has_latencies = "predictors" in self.document
-        return self.latency.predict(graph, batch_size).inside_share if has_latencies else None
+        return (
+            predict(self.latency, graph, Question(batch_size)).inside_share
+            if has_latencies
+            else None
+        )
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`; wider for kinds of operation that no measured block had, and out of range."""

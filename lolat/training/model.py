@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lolat.device.intervals import COVERAGE, check_coverage
-from lolat.device.predicting import as_whole
+from lolat.device.question import as_whole
 from lolat.device.running import mode_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph

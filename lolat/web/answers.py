@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from lolat.api.model import Model
 from lolat.device.budget import budget, value_words
 from lolat.device.prediction import Prediction
+from lolat.device.question import Question
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.io.results import element, escape
@@ -70,13 +71,13 @@ def _budget(
     form: Form, question: Card, device: Device, graph: Graph, at_size: AtSize | None
 ) -> Card:
     sure, vary = question["sure"], question["vary"]
-    coverage = None if sure is None else sure / 100.0
+    asked = Question(
+        question["batch_size"], coverage=None if sure is None else sure / 100.0,
+        max_ms=question["max_ms"], sure=sure is not None,
+    )  # fmt: skip
     command = _command("budget", form, device)
     try:
-        answer = budget(
-            asked_of(device, question), graph, question["max_ms"], vary, question["batch_size"], None,
-            coverage, sure is not None, at_size,
-        )  # fmt: skip
+        answer = budget(asked_of(device, question), graph, vary, asked, at_size)
     except AnswerIsNo as no:
         return {"title": "does not fit", "lines": [form.words(no)], "command": command}
     title = value_words(vary, answer.best.value)

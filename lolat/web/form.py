@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from lolat.device.question import AUTO
 from lolat.errors import InputError, LolatError
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
 from lolat.parameters import PARAMETERS
 from lolat.readers.cache import shipped_networks
 from lolat.readers.children import ENDINGS
-from lolat.training.cost import AUTO
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import Device
 from lolat.web.networks import UPLOAD, sent_name

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from lolat.api.model import Model
 from lolat.api.predicting import Before, exceeded, read_before
+from lolat.device.question import Question
 from lolat.errors import InputError, arg
 from tests import synthetic
 
@@ -45,8 +46,8 @@ def before_of(base: Path) -> Before:
         ({}, []),
         ({"max_ms": 10.0}, []),  # not more than that
         ({"max_ms": 9.99}, ["max_ms"]),
-        ({"max_ms": 12.5, "sure": 0.9}, []),  # the upper end of the interval
-        ({"max_ms": 12.4, "sure": 0.9}, ["max_ms"]),
+        ({"max_ms": 12.5, "sure": True}, []),  # the upper end of the interval
+        ({"max_ms": 12.4, "sure": True}, ["max_ms"]),
         ({"before": 9.53}, []),  # 10 / 9.53 = 1.049
         ({"before": 9.52}, ["max_ratio"]),
         ({"max_ms": 9.0, "before": 8.0}, ["max_ms", "max_ratio"]),
@@ -55,11 +56,12 @@ def before_of(base: Path) -> Before:
     ],
 )
 def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
-    if "before" in limits:
-        before = structs.replace(before_of(base), latency_ms=limits["before"])
-        limits = limits | {"before": before}
+    earlier = {n: v for n, v in limits.items() if n in ("before", "max_ratio")}
+    question = Question(**{n: v for n, v in limits.items() if n not in earlier})
+    if "before" in earlier:
+        earlier["before"] = structs.replace(before_of(base), latency_ms=limits["before"])
     fast = replace(PREDICTION, latency_ms=5.0, interval_ms=(4.0, 6.0), device="a")
-    lines = exceeded([fast, replace(PREDICTION, device="b")], **limits)
+    lines = exceeded([fast, replace(PREDICTION, device="b")], question, **earlier)
     assert [name for line, name in zip(lines, exceeds, strict=True) if arg(name) in line] == exceeds
     assert all(" on b takes " in line for line in lines)
 
@@ -77,7 +79,7 @@ def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
 )
 def test_answers_to_two_questions_are_not_compared(base: Path, other: dict[str, Any]) -> None:
     with pytest.raises(InputError) as error:
-        exceeded([PREDICTION], before=structs.replace(before_of(base), **other))
+        exceeded([PREDICTION], Question(), structs.replace(before_of(base), **other))
     assert error.value.code == "against"
 
 

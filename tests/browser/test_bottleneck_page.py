@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lolat.api.model import Model
-from lolat.device.attribution import explain
 from lolat.device.prediction import Prediction
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
@@ -212,7 +211,7 @@ def test_an_open_row_adds_up(opened: Any) -> None:
     graph = network()
     page = opened(MODEL.predict(graph, 8))
     page.do("document.querySelectorAll('tbody button')[1].click()")
-    found = explain(MODEL, graph, 8, block="stage1_block1")
+    found = MODEL.explain(graph, 8, block="stage1_block1")
     (block,) = found.blocks
     terms = sorted((t for t in block.terms if t.latency_ms > 0), key=lambda t: -t.latency_ms)
     shown = lines(page, 0)
@@ -247,7 +246,7 @@ def test_nothing_of_another_batch_size_stands_on_the_page(opened: Any) -> None:
 def test_what_a_change_of_the_network_would_save(opened: Any) -> None:
     graph = network()
     page = opened(MODEL.predict(graph, 3))
-    found = explain(MODEL, graph, 3).counterfactuals
+    found = MODEL.explain(graph, 3).counterfactuals
     told = page.run(f"[...document.querySelector('#changes table').tBodies[0].rows{CELLS}")
     assert [line[0].removesuffix(" *") for line in told] == [c.change for c in found]
     assert [line[1] for line in told] == [ms(c.saves_ms) for c in found]

@@ -14,6 +14,7 @@ import lolat as package
 from lolat.api.model import Model
 from lolat.device.budget import MOST_BATCH, MOST_WIDTH, WIDTH_STEPS, BudgetAnswer, budget
 from lolat.device.predicting import last_within
+from lolat.device.question import Question
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
@@ -32,7 +33,7 @@ def at_size(side: int) -> Graph:
 
 
 def within(ms: float, vary: str, model: Model = MODEL, **more: Any) -> BudgetAnswer:
-    return budget(model, NETWORK, ms, vary, at_size=at_size, **more)
+    return budget(model, NETWORK, vary, Question(max_ms=ms, **more), at_size)
 
 
 def latencies(vary: str, predictor: str | None = None) -> dict[float, float]:
@@ -116,7 +117,7 @@ def test_a_network_that_refuses_all_other_sizes() -> None:
     now = MODEL.predict(NETWORK).latency_ms
     for part in (0.9, 2.0):
         with pytest.raises(InputError, match="another resolution"):
-            budget(MODEL, NETWORK, part * now, "resolution", at_size=only_56)
+            budget(MODEL, NETWORK, "resolution", Question(max_ms=part * now), only_56)
 
 
 def strided(side: int, sides: list[int] | None = None) -> Graph:
@@ -131,7 +132,7 @@ def test_sizes_are_multiples_of_the_stride_and_few_are_read() -> None:
     sides: list[int] = []
     limit = MODEL.predict(strided(800)).latency_ms
     answer = budget(
-        MODEL, strided(64), limit, "resolution", at_size=lambda side: strided(side, sides)
+        MODEL, strided(64), "resolution", Question(max_ms=limit), lambda side: strided(side, sides)
     )
     assert answer.next is not None
     assert (answer.best.value, answer.next.value) == (800, 808)
@@ -145,16 +146,16 @@ def test_unknown_and_fixed_values() -> None:
     def refused(side: int) -> Graph:
         raise NetworkError("it is made for 57")
 
-    for model, network, vary, more in (
-        (MODEL, NETWORK, "depth", {}),
-        (MODEL, NETWORK, "resolution", {}),  # it was not read by name
-        (MODEL, line, "resolution", {"at_size": at_size}),  # no image
-        (MODEL, line, "width", {}),  # no free channels
-        (MODEL, strided(57), "resolution", {"at_size": refused}),  # no multiple of its stride of 8
-        (few, NETWORK, "batch", {"sure": True}),  # no intervals
+    for model, network, vary, reader in (
+        (MODEL, NETWORK, "depth", None),
+        (MODEL, NETWORK, "resolution", None),  # it was not read by name
+        (MODEL, line, "resolution", at_size),  # no image
+        (MODEL, line, "width", None),  # no free channels
+        (MODEL, strided(57), "resolution", refused),  # no multiple of its stride of 8
+        (few, NETWORK, "batch", None),  # no intervals
     ):
         with pytest.raises(InputError):
-            budget(model, network, 5.0, vary, **more)  # type: ignore[arg-type]
+            budget(model, network, vary, Question(max_ms=5.0, sure=model is few), reader)
 
 
 def test_the_answer_as_json() -> None:
@@ -174,7 +175,7 @@ def test_a_missing_package_is_no_answer_about_the_network() -> None:
         raise MissingPackageError("Keras with TensorFlow", "tensorflow")
 
     with pytest.raises(MissingPackageError):
-        budget(MODEL, NETWORK, 5.0, "resolution", at_size=missing)
+        budget(MODEL, NETWORK, "resolution", Question(max_ms=5.0), missing)
 
 
 @given(st.integers(1, 60), st.integers(0, 30), st.integers(0, 61), st.integers(0, 60), st.data())

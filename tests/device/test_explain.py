@@ -9,6 +9,7 @@ import pytest
 import lolat
 from lolat.api.model import Model
 from lolat.device.attribution import SMALLEST_SAVING, Attribution, Explanation, explain, find_block
+from lolat.device.question import Question
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.blocks import cut
@@ -56,7 +57,7 @@ def whole(attributions: tuple[Attribution, ...]) -> float:
 @pytest.mark.parametrize("batch_size", [1, 8])
 def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
     prediction = MODEL.predict(NETWORK, batch_size, predictor)
-    found = explain(MODEL, NETWORK, batch_size, predictor)
+    found = explain(MODEL, NETWORK, Question(batch_size, predictor))
     latency, call = prediction.latency_ms, prediction.call_ms
     assert whole(found.blocks) + call == close(latency, rel=1e-12)
     assert whole((found.total,)) + call == close(latency, rel=1e-12)
@@ -67,7 +68,7 @@ def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
         for term in each.terms:
             assert term.count * term.rate_ms == close(term.latency_ms, rel=1e-12)
     for i, block in enumerate(cut(NETWORK)):
-        parts = explain(MODEL, NETWORK, batch_size, predictor, block=block.label)
+        parts = explain(MODEL, NETWORK, Question(batch_size, predictor), block=block.label)
         assert parts.blocks == (found.blocks[i],)
         assert whole(parts.operations) == close(whole(parts.blocks), rel=1e-12)
         assert len(parts.operations) == len(block.operations)
@@ -75,14 +76,14 @@ def test_the_receipts_add_up(predictor: str, batch_size: int) -> None:
 
 
 def test_a_line_is_a_count_times_its_coefficient() -> None:
-    found = explain(MODEL, NETWORK, 2)
+    found = explain(MODEL, NETWORK, Question(2))
     coefficients = DOCUMENT["predictors"]["extended"]["coefficients"]
     counts = synthetic.totals(NETWORK, 2)
     for term in found.total.terms:
         assert term.count == counts[term.name]
         assert term.latency_ms == close(counts[term.name] * coefficients[term.name], rel=1e-12)
     assert [t.name for t in found.total.terms] == [c for c in COLUMNS if c in coefficients]
-    operation = explain(MODEL, NETWORK, 2, block="conv1_block1").operations[0]
+    operation = explain(MODEL, NETWORK, Question(2), block="conv1_block1").operations[0]
     assert (operation.name, operation.kind) == ("conv1_block1_1_conv", "conv")
     flops = next(t for t in operation.terms if t.name == "spatial_macs")
     assert flops.count == 2 * 56 * 56 * 32 * 9 * 32
@@ -97,7 +98,7 @@ def saving(graph: Graph, instead: Graph, batch_size: int = 1) -> float:
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: int) -> None:
     """Each against the network written by hand with that change."""
-    found = explain(MODEL, MOBILE, batch_size, block="block1")
+    found = explain(MODEL, MOBILE, Question(batch_size), block="block1")
     block = found.blocks[0]
     half, narrow = of(found, "inner_width"), mobile(mid=48)
     assert half.change == "width x0.5 inside (96 -> 48)"
@@ -132,5 +133,5 @@ def test_operations_that_are_timed_one_by_one_add_up() -> None:
     model, graph = lolat.load("rtx-4090-amp"), synthetic.network()
     for batch_size in (1, 7):
         for block in model.predict(graph, batch_size).blocks[:-1]:
-            found = explain(model, graph, batch_size, block=block.name)
+            found = explain(model, graph, Question(batch_size), block=block.name)
             assert sum(o.latency_ms for o in found.operations) == pytest.approx(block.latency_ms)

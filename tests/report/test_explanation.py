@@ -6,7 +6,6 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.device.attribution import Term, explain
-from lolat.device.budget import budget
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.width import NOTE
@@ -104,17 +103,17 @@ def test_it_fits_into_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_budget_in_words() -> None:
     now = MODEL.predict(NETWORK).latency_ms
-    lines = list(budget_lines(budget(MODEL, NETWORK, 2.5 * now, "batch")))
+    lines = list(budget_lines(MODEL.budget(NETWORK, 2.5 * now, "batch")))
     assert lines[0].startswith(f"hand made: batch 2 stays within {2.5 * now:g} ms: ")
     assert any(line.startswith("next: batch 3 takes ") for line in lines)
     assert any(line.startswith("now: batch 1 takes ") for line in lines)
     # One that is over the budget, but not as it is shown: the exact figure is said.
     all_ms = [MODEL.predict(NETWORK, batch).latency_ms for batch in range(2, 30)]
     next_ms, shown = next((ms, s) for ms in all_ms if (s := float(f"{ms:.3g}")) < ms * (1 - 1e-6))
-    lines = list(budget_lines(budget(MODEL, NETWORK, (shown + next_ms) / 2, "batch")))
+    lines = list(budget_lines(MODEL.budget(NETWORK, (shown + next_ms) / 2, "batch")))
     assert any(line.endswith(f" ({next_ms:.6g} ms)") for line in lines)
-    lines = list(budget_lines(budget(MODEL, NETWORK, 0.8 * now, "width")))
+    lines = list(budget_lines(MODEL.budget(NETWORK, 0.8 * now, "width")))
     assert lines[1].startswith("  channels: 32 -> ")
     assert lines[-1] == f"note: {NOTE}"
-    lines = list(budget_lines(budget(MODEL, NETWORK, 1e9, "batch")))
+    lines = list(budget_lines(MODEL.budget(NETWORK, 1e9, "batch")))
     assert any("is not exceeded by anything up to here" in line for line in lines)

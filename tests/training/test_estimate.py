@@ -13,6 +13,8 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
+from lolat.device import predicting
+from lolat.device.question import Question
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.work import CLASSES
@@ -179,7 +181,7 @@ def test_a_data_sheet_alone_is_outside() -> None:
     """As wide as where all is unlike what was measured; a forward pass and an iteration say the same."""
     sheet = model(measured=[])
     found = asked(sheet, known.network(), 8, samples=80)
-    latency = sheet.latency.predict(known.network(), 8)
+    latency = predicting.predict(sheet.latency, known.network(), Question(8))
     assert found.interval_s == ends(found, wider(UNMEASURED * known.RESIDUALS[17], 1.0))
     assert sheet.in_domain(known.network(), 8) is latency.in_domain is False
     said = [
@@ -224,7 +226,7 @@ def norm_share(graph: Graph, batch_size: int) -> float:
 @pytest.mark.parametrize("batch_size", [1, 16])
 def test_parts_by_hand(batch_size: int) -> None:
     trained = of_latencies((1.0, 2.0, 3.0, 4.0))
-    latency = trained.latency.predict(GRAPH, batch_size).latency_ms
+    latency = predicting.predict(trained.latency, GRAPH, Question(batch_size)).latency_ms
     share = norm_share(GRAPH, batch_size)
     assert 0.1 < share < 0.9
     parts = trained.iteration(GRAPH, batch_size, optimizer_named("adam")).parts()

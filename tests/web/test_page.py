@@ -18,7 +18,6 @@ pytest.importorskip("starlette")
 
 import lolat
 from lolat.cli.main import lolat as commands
-from lolat.device.budget import budget
 from lolat.device.file import put
 from lolat.device.prediction import domain_words
 from lolat.errors import AnswerIsNo
@@ -190,7 +189,7 @@ def test_a_report_that_cannot_be_is_the_page_that_says_why(page: Site, query: st
 def test_what_does_not_fit_says_what_would(page: Site, laptop: Path) -> None:
     page.get(MINE + "&view=budget&vary=batch&max_ms=0.0001")
     with pytest.raises(AnswerIsNo) as no:
-        budget(lolat.load(laptop), synthetic.network(), 0.0001, "batch")
+        lolat.load(laptop).budget(synthetic.network(), 0.0001, "batch")
     needed = f"{no.value.data['enough_ms']:.3g}"
     assert "does not fit" in page.answer()
     assert f'give "At most, ms" {needed} or more' in page.answer()

@@ -15,7 +15,9 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from lolat.device.predicting import predict
 from lolat.device.prediction import CALL, Prediction
+from lolat.device.question import Question
 from lolat.errors import InputError
 from lolat.io.results import element, escape
 from lolat.report.bottlenecks import sections
@@ -36,10 +38,11 @@ def at_sizes(prediction: Prediction) -> list[Prediction]:
     InputError as `Model.predict` at the batch size of the prediction.
     """
     query, asked_size = prediction.query, prediction.batch_size
+    question = Question(asked_size, prediction.predictor, query.coverage)
     found = []
     for size in sorted({asked_size, *(STEPS if len(prediction.names) <= MANY else ())}):
         try:
-            answer = query.model.predict(query.graph, size, prediction.predictor, query.coverage)
+            answer = predict(query.model, query.graph, question.at(size))
         except InputError:
             if size <= asked_size:
                 raise

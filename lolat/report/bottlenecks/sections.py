@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lolat.device.attribution import Explanation, explain
 from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
+from lolat.device.question import Question
 from lolat.graph.counts import GROUPS
 from lolat.io.results import element, escape
 from lolat.report.explanation import rate
@@ -129,7 +130,8 @@ def detail(answer: Prediction, row: Row) -> str:
     """The terms of a block, its operations, and the savings by changes of it."""
     label, query, size = row.label, answer.query, answer.batch_size
     block_name = answer.names[row.blocks[0]]
-    explanation = explain(query.model, query.graph, size, answer.predictor, block=block_name)
+    question = Question(size, answer.predictor)
+    explanation = explain(query.model, query.graph, question, block=block_name)
     (block,) = explanation.blocks
     whole = block.latency_ms or 1.0
     terms = [
@@ -172,7 +174,8 @@ def _saved(caption: str, explanation: Explanation, of_block: bool) -> str:
 def changes(answer: Prediction) -> str:
     """The savings of changes of the whole network."""
     query, size = answer.query, answer.batch_size
-    explanation = explain(query.model, query.graph, size, answer.predictor, query.at_size)
+    question = Question(size, answer.predictor)
+    explanation = explain(query.model, query.graph, question, query.at_size)
     caption = f"Each change counted anew and predicted, at batch size {size}"
     star = "* the changed network is outside the measured range"
     is_outside = any(c.in_domain is False for c in explanation.counterfactuals)

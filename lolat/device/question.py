@@ -1,0 +1,86 @@
+"""The question about a network's latency: its parameters with their defaults and checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lolat.arrays import np
+from lolat.errors import InputError, arg
+
+if TYPE_CHECKING:
+    from lolat.device import Device
+    from lolat.hardware.prices import Prices
+
+AUTO = "auto"
+"""The batch size that stands for the largest that fits in memory."""
+InputSize = int | Sequence[int] | None
+"""Height and width of the input, or its shape without the batch; None: the network's own."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """The parameters of a latency, but for the execution mode: `run_as` makes a device of that.
+
+    `batch_size`: samples in one pass, or AUTO. `predictor`: a formula's name, the default one if None.
+    `coverage`: of the interval, 0.9 if None. `input_size`: at which a network is read. `max_ms`: the
+    longest time, ms; `sure`: the upper end of the interval must keep it, not the latency alone. `prices`: a
+    price list, or its file.
+    """
+
+    batch_size: int | str = 1
+    predictor: str | None = None
+    coverage: float | None = None
+    input_size: InputSize = None
+    max_ms: float | None = None
+    sure: bool = False
+    prices: str | Prices | None = None
+
+    def at(self, batch_size: int | str) -> Question:
+        """The question at another batch size."""
+        return msgspec.structs.replace(self, batch_size=batch_size)
+
+    def check(self, device: Device) -> None:
+        """InputError for a predictor that the device lacks, or an impossible coverage."""
+        formula = device.predictor(self.predictor)
+        if self.coverage is not None:
+            formula.half_width(1.0, self.coverage)
+
+    def check_limit(self) -> None:
+        """InputError unless the longest time is a number of milliseconds above 0."""
+        if not isinstance(self.max_ms, (int, float)) or not 0.0 < self.max_ms < math.inf:
+            raise InputError(
+                f"{arg('max_ms')} {self.max_ms!r}: expected a number of milliseconds above 0, such as 15"
+            )
+
+    def check_largest(self, batch_sizes: Sequence[int | str]) -> None:
+        """InputError for a limit of time without AUTO among the batch sizes, or an impossible limit."""
+        if self.max_ms is None and not self.sure:
+            return
+        if self.max_ms is None or AUTO not in batch_sizes:
+            name, lacks = ("sure", "max_ms") if self.max_ms is None else ("max_ms", "batch_size")
+            raise InputError(
+                f"{arg(name)} is for {arg('batch_size')} {AUTO!r}, the largest within {arg('max_ms')}; "
+                f"leave it out, or give that {arg(lacks)}",
+                code=name,
+            )
+        self.check_limit()
+
+
+DEFAULT = Question()
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """The values of an argument that takes one or a sequence."""
+    alone = isinstance(value, str) or not isinstance(value, Iterable)
+    return (value,) if alone else tuple(value)
+
+
+def as_whole(number: Any, argument: str = "batch_size") -> int:
+    """The number of an argument as an int; InputError unless it is a whole number from 1."""
+    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if not whole or number < 1:
+        raise InputError(f"{arg(argument)} {number!r}: expected a whole number from 1")
+    return int(number)
