@@ -15,6 +15,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS, behavior
 from lolat.graph.kinds import VIEWS
 from lolat.io.documents import NotNegative, Positive, Range
+from lolat.io.results import Remark
 from lolat.units import percent
 
 SLACK = 2.0  # factor beyond the measured range that is still inside
@@ -60,14 +61,16 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
             if least is not None and value < least / SLACK
         )
 
-    def remark(self, batch_size: int, latency_ms: float, operations: int) -> str:
-        """A remark on a step that is `below`, or of a MUCH_LARGER batch; "" on any other."""
+    def remark(self, batch_size: int, latency_ms: float, operations: int, step: str = "") -> str:
+        """A remark on a step that is `below`, or of a MUCH_LARGER batch; "" on any other.
+
+        `step`: the subject of the sentence with its verb, as in "a forward pass is ".
+        """
         if self.most_samples is not None and batch_size > MUCH_LARGER * self.most_samples:
-            return (
-                f"{batch_size:,} samples; networks were timed with {self.most_samples:,.0f} at most"
-            )
+            most = f"networks were timed with {self.most_samples:,.0f} at most"
+            return f"{step}{batch_size:,} samples; {most}"
         below = ", ".join(self.below(batch_size, latency_ms, operations))
-        return below and f"smaller than what was measured: {below}"
+        return below and Remark(f"{step}smaller than what was measured", below)
 
 
 class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -103,9 +106,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
                 most = f"at most {percent(largest)}" if largest else "none"
                 parts.append(f"{MEANINGS[name].words} {percent(mine[name])} (there {most})")
         if parts:
-            yield (
-                "multiply-accumulates of other kinds than in the timed networks: "
-                + ", ".join(parts)
+            yield Remark(
+                "multiply-accumulates of other kinds than in the timed networks", ", ".join(parts)
             )
 
     def beyond(self, counts: np.ndarray) -> np.ndarray:
@@ -156,8 +158,11 @@ def beyond_remarks(beyond: np.ndarray, names: Sequence[str], shares: np.ndarray)
     if share <= PASSED_OVER_SHARE:
         return ()
     return (
-        f"larger, or of other proportions, than any measured block: {beyond.sum()} of {len(names)} "
-        f"blocks, the first is {names[int(np.argmax(beyond))]!r}, {percent(share)} of the time",
+        Remark(
+            "larger, or of other proportions, than any measured block",
+            f"{beyond.sum()} of {len(names)} blocks, the first is {names[int(np.argmax(beyond))]!r}, "
+            f"{percent(share)} of the time",
+        ),
     )
 
 

@@ -15,6 +15,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.io.documents import MOST, NotNegative, Number
+from lolat.io.results import Remark
 
 COVERAGE = 0.9  # of an interval, by default
 STEEPEST = 0.5  # the exponent at which errors of operations are independent
@@ -105,7 +106,7 @@ def half_width_if_known(
     except InputError as error:
         if coverage is not None:
             raise
-        return None, (f"no interval: {error}",)
+        return None, (Remark("no interval", str(error)),)
 
 
 def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:

@@ -22,7 +22,7 @@ from lolat.device.intervals import COVERAGE, half_width_if_known, machine
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
-from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline
+from lolat.device.predictors.roofline import Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import ESTIMATED, as_written, is_measured, mode_of
@@ -33,6 +33,7 @@ from lolat.graph.counts import COLUMNS, FEATURES, quantized_share
 from lolat.graph.kinds import GATES
 from lolat.hardware.gpus import available_bytes, precision_of
 from lolat.io.paths import list_models
+from lolat.io.results import Remark
 from lolat.units import percent, plain
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ THREE_COUNTS = (
     "the table has three counts of convolutions alone: the time of weights, dense layers and other "
     "operations is not known"
 )
-NOT_KNOWN = (
-    "no interval: most of the time goes to kinds of operations that were hardly timed on this device, and "
-    "it has no data sheet (`lolat fit` with --facts)"
+NOT_KNOWN = Remark(
+    "no interval",
+    "most of the time goes to kinds of operations that were hardly timed on this device, and it has no "
+    "data sheet (`lolat fit` with --facts)",
 )
 _SIX = [COLUMNS.index(c) for c in FEATURES]
 _OPS = COLUMNS.index("ops")
@@ -73,9 +75,10 @@ def other_framework(
     remedy = f"lolat learn {device} --backend {backend}" if device in ("cpu", "gpu") else ""
     if name and any(f"{name}-{backend}" == other for other, _, _ in list_models()):
         remedy = f"the model {name}-{backend}"
-    yield (
-        f"the model was learned with {learned}, and {backend} runs this network: the answer is for the "
-        f"same network run by {learned}{f'; for {backend}: {remedy}' if remedy else ''}"
+    yield Remark(
+        f"the model was learned with {learned}, and {backend} runs this network",
+        f"the answer is for the same network run by {learned}"
+        + (f"; for {backend}: {remedy}" if remedy else ""),
     )
 
 
@@ -83,8 +86,7 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
     estimated = [document[ESTIMATED]] if ESTIMATED in document else []
-    remarks = document.get("warnings", ()) if of_others else ()
-    return *estimated, *(r for r in remarks if r != NOTHING_MEASURED)  # the domain says it
+    return *estimated, *(document.get("warnings", ()) if of_others else ())
 
 
 # ---- A prediction
@@ -188,6 +190,10 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     inside = extrapolation.inside_share if is_measured(document) else 0.0
     ops = int(counts[:, _OPS].sum())
     half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops)
+    remarks = [*extrapolation.remarks, *doubts]
+    remarks += other_framework(where, graph.framework, model.label)
+    remarks += of_its_source(document)
+    remarks += analysis.counts.warnings  # how it was read is less than how sure the answer is
     interval = None
     if half is not None:
         interval = within(latency, half) if steps is None else steps.interval(half, coverage)
@@ -205,13 +211,7 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
         learned=date if isinstance(date := where.get("date"), str) else None,
         state=model.state,
         input_shapes=tuple((size, *shape) for shape in graph.input_sizes),
-        warnings=(
-            *extrapolation.remarks,
-            *doubts,
-            *other_framework(where, graph.framework, model.label),
-            *of_its_source(document),
-            *analysis.counts.warnings,  # how it was read is less than how sure the answer is
-        ),
+        warnings=tuple(dict.fromkeys(remarks)),
         names=analysis.names,
         features=formula.features,
         block_counts=counts,
@@ -325,8 +325,11 @@ def _extrapolation(
     can_learn = not dtypes and analysis.counts.warnings == analysis.graph.warnings
     if can_learn and model.document["environment"].get("device") in ("cpu", "gpu"):
         remarks.append(
-            "to have the model know it, time the whole network on the model's device and fit it in "
-            f"(timed.csv: network,batch_size,latency_ms): {fit_again(model.label)}"
+            Remark(
+                "to have the model know it, time the whole network on the model's device and fit it in "
+                "(timed.csv: network,batch_size,latency_ms)",
+                fit_again(model.label),
+            )
         )
     return replace(extrapolation, remarks=tuple(remarks))
 

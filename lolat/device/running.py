@@ -18,6 +18,7 @@ from lolat.graph import Graph
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, LAUNCHES, Mode, own_dtype
 from lolat.hardware.gpus import Gpu, dtype_named, gpu_of, precision_of
 from lolat.io.paths import SHIPPED, list_models
+from lolat.io.results import Remark
 from lolat.units import plain, plural, shortened
 
 if TYPE_CHECKING:
@@ -189,10 +190,8 @@ def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
     had, asked = precision_of(mode.dtype), precision_of(wanted.dtype)
     rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
     sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
-    return (
-        f"measured in {had}: what products take in {asked} is from the data sheet of {gpu.name} "
-        f"({peak:.3g} TFLOPS{sustained})"
-    )
+    sheet = f"the data sheet of {gpu.name} ({peak:.3g} TFLOPS{sustained})"
+    return Remark(f"measured in {had}", f"what products take in {asked} is from {sheet}")
 
 
 def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:

@@ -15,6 +15,7 @@ from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, kinds
 from lolat.graph.kinds import GATES, VIEWS, kind_of
+from lolat.io.results import Remark
 from lolat.units import percent
 
 # ---- The table of counts
@@ -398,9 +399,10 @@ def _count(graph: Graph) -> GraphCounts:
     scaled[:, _BORDER] = _border(graph, 1) - fixed[:, _BORDER]
     counts = GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
     if share := quantized_share(graph, counts):
-        why = (
-            f"quantized: {percent(share)} of its multiply-accumulates, which no device was timed with; "
-            "counted and timed as in float"
+        why = Remark(
+            "quantized",
+            f"{percent(share)} of its multiply-accumulates, which no device was timed with; counted and "
+            "timed as in float",
         )
         counts = replace(counts, warnings=(*counts.warnings, why))
     return counts

@@ -1,4 +1,4 @@
-"""The class of all answers: plain data, rows of a table, a line of words."""
+"""The class of all answers: plain data, rows of a table, a line of words; the remarks on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, Self
 
 from msgspec import UNSET
 
@@ -88,6 +88,34 @@ def json_text(kind: str, answer: Mapping[str, Any]) -> str:
             f"the answer cannot be written as JSON ({error}); expected finite numbers: ask without "
             "JSON, and report it as a defect"
         ) from error
+
+
+# ---- Remarks
+
+
+class Remark(str):
+    """A remark on an answer, as text: a topic and, after a colon, the figures of that answer alone.
+
+    Remarks with an equal `topic` on several answers are one remark.
+    """
+
+    topic: str
+    figures: str
+
+    def __new__(cls, topic: str, figures: str) -> Self:
+        """The text "topic: figures"."""
+        remark = super().__new__(cls, f"{topic}: {figures}")
+        remark.topic, remark.figures = topic, figures
+        return remark
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        """The class and the arguments that make it again, for `pickle` and `copy`."""
+        return type(self), (self.topic, self.figures)
+
+
+def topic(remark: str) -> str:
+    """The topic of a remark; a text without figures is its own topic."""
+    return remark.topic if isinstance(remark, Remark) else remark
 
 
 # ---- Elements of HTML; text is escaped.

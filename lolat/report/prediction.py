@@ -18,6 +18,7 @@ from lolat.device.prediction import (
 from lolat.device.running import fitted_on_words, mode_words, name_of
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
+from lolat.io.results import topic
 from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
 from lolat.report.tables import Column, Table, ends_of
 from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural, quantity
@@ -297,10 +298,7 @@ def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]
     notes: dict[str, tuple[str, dict[str, None]]] = {}
     for name, remarks in answers:
         for remark in remarks:
-            alike = remark.partition(":")[
-                0
-            ]  # figures, which differ from answer to answer, come after it
-            notes.setdefault(alike, (plain(remark), {}))[1][name] = None
+            notes.setdefault(topic(remark), (plain(remark), {}))[1][name] = None
     names = {name for name, _ in answers}
     lines = [
         f"note{'' if len(members) == len(names) else f' ({_few(list(members))})'}: {note}"

@@ -40,6 +40,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import analyze, parameters
 from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
+from lolat.io.results import Remark
 from lolat.training.iteration import (
     PASS_TERMS,
     Optimizer,
@@ -119,9 +120,9 @@ class ForwardTraining(Training):
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
-        estimated = (
-            "training was never measured on this device: an estimate from its latencies of inference; "
-            f"measure it with {self.command}"
+        estimated = Remark(
+            "training was never measured on this device",
+            f"an estimate from its latencies of inference; measure it with {self.command}",
         )
         return estimated, *predict(self.latency, graph, Question(batch_size)).warnings
 
@@ -197,8 +198,11 @@ class EstimatedTraining(Training):
         remarks += self._extrapolation(graph, batch_size).remarks
         if steps.host_bound and steps.host_ms is not None:
             remarks.append(
-                f"host-bound: the host takes {milliseconds(steps.host_ms)} to launch the operations of an "
-                f"iteration, the GPU {milliseconds(steps.device_ms)} to run them"
+                Remark(
+                    "host-bound",
+                    f"the host takes {milliseconds(steps.host_ms)} to launch the operations of an "
+                    f"iteration, the GPU {milliseconds(steps.device_ms)} to run them",
+                )
             )
         if self.estimated:
             number, how = self.measured_steps, "the backward pass is estimated from the forward one"
@@ -215,7 +219,8 @@ class EstimatedTraining(Training):
                 "the tables do not say whether their training steps contain an update; one is added"
             )
         remarks += other_framework(self.document["environment"], graph.framework)
-        return *remarks, *of_its_source(self.document), *count(graph).warnings
+        remarks += of_its_source(self.document)
+        return tuple(dict.fromkeys((*remarks, *count(graph).warnings)))
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; False if the time follows from the data sheet alone, or the precision does."""
@@ -244,8 +249,11 @@ class EstimatedTraining(Training):
         found = Extrapolation(unlike=sum(unlike.values()))
         found = tables_extrapolation(self.latency, analyze(graph), batch_size, found, forward)
         minimum, number = self.latency.domain.minimum, int(forward.moves.sum())
-        smaller = minimum.remark(batch_size, forward.device_ms, number) if self.estimated else ""
-        reasons = [smaller and f"a forward pass is {smaller}", self.formula.launched_otherwise]
+        smaller = ""
+        if self.estimated:
+            step = "a forward pass is "
+            smaller = minimum.remark(batch_size, forward.device_ms, number, step)
+        reasons = [smaller, self.formula.launched_otherwise]
         unlike_share = 1.0 - found.unmeasured if any(reasons) else max(share, found.unlike)
         remarks = *found.remarks, *filter(None, reasons)
         return Extrapolation(unlike=unlike_share, unmeasured=found.unmeasured, remarks=remarks)

@@ -12,6 +12,7 @@ from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import BOTH, INPUT, NORMALIZATIONS, OUTPUT, VIEWS, kind_of
 from lolat.graph.modes import AMP, FLOAT_BYTES, Mode, element_bytes, parameter_bytes
+from lolat.io.results import Remark
 from lolat.units import byte_size
 
 
@@ -214,7 +215,10 @@ def half_remarks(
     each = HALF_BYTES * (2 + optimizer.slots), 2 * HALF_BYTES + FLOAT_BYTES * (1 + optimizer.slots)
     mixed = needed + parameters(graph) * (each[1] - each[0])
     return (
-        f"weights, gradients and states of {optimizer.name} are taken to be in half precision alone, "
-        f"{each[0]} bytes a parameter; with weights and states in float32 besides, as is usual, "
-        f"{each[1]} bytes: {byte_size(mixed)}",
+        Remark(
+            f"weights, gradients and states of {optimizer.name} are taken to be in half precision alone, "
+            f"{each[0]} bytes a parameter; with weights and states in float32 besides, as is usual, "
+            f"{each[1]} bytes",
+            byte_size(mixed),
+        ),
     )

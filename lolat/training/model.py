@@ -19,6 +19,7 @@ from lolat.graph.analysis import parameters
 from lolat.graph.modes import Mode
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
+from lolat.io.results import Remark
 from lolat.training.exchange import exchange_ms, gradients
 from lolat.training.iteration import Optimizer, optimizer_named, state_bytes
 
@@ -281,7 +282,10 @@ def _with_epochs(
         interval_s = (alone_s / factor + low_s, alone_s * factor + high_s)
     except InputError:
         warnings.append(
-            f"no interval: too few points were left out of the fit for {100 * run.coverage:g} % coverage"
+            Remark(
+                "no interval",
+                f"too few points were left out of the fit for {100 * run.coverage:g} % coverage",
+            )
         )
     return replace(
         prediction,

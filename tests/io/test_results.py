@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from benchmarks import schema
-from lolat.io.results import Result, dict_of, keys, of
+from lolat.io.results import Remark, Result, dict_of, keys, of, topic
 
 
 @dataclass(frozen=True)
@@ -86,3 +87,11 @@ def test_the_schema_has_the_types_of_the_keys() -> None:
         "parts": {"type": "array", "items": {"$ref": "#/$defs/Inner"}},
         "none": {"anyOf": [{"$ref": "#/$defs/Inner"}, {"type": "null"}]},
     }
+
+
+def test_a_remark_is_a_text_that_keeps_its_topic() -> None:
+    remark = Remark("host-bound", "the host takes 2 ms")
+    again = pickle.loads(pickle.dumps(remark))
+    assert remark == again == "host-bound: the host takes 2 ms"
+    assert topic(remark) == topic(again) == "host-bound"
+    assert topic("a text: of a file") == "a text: of a file"

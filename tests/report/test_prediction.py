@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lolat.api.model import Model
+from lolat.io.results import Remark
 from lolat.report import prediction as report
 from lolat.report import tables
 from lolat.units import byte_size, milliseconds
@@ -110,6 +111,13 @@ def test_a_note_of_some_predictions_names_them() -> None:
     assert noted(("odd",), ("odd",)) == ["note: odd"]
     four = noted(("odd",), ("odd",), ("odd",), ())
     assert four == [f"note (keras:n0 {on}, keras:n1 {on} and 1 more): odd"]
+
+
+def test_notes_that_differ_in_their_figures_are_one() -> None:
+    larger = [Remark("larger than any block", f"{n} blocks") for n in (3, 7)]
+    assert noted(*((remark,) for remark in larger)) == ["note: larger than any block: 3 blocks"]
+    other = Remark("no interval", "3 blocks")
+    assert len(noted((larger[0],), (other,), ("larger than any block: all",))) == 3
 
 
 def test_many_notes_are_three_lines() -> None:

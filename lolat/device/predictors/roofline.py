@@ -29,6 +29,7 @@ from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, GRAPH, TF32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Workload, work_of
 from lolat.io.documents import Number, Positive
+from lolat.io.results import Remark
 from lolat.units import milliseconds
 
 if TYPE_CHECKING:
@@ -263,8 +264,10 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             return ()
         parts = ", ".join(f"{CALLED[name]} ({100 * share:.0f} %)" for share, name in most)
         return (
-            f"kinds of operations that were hardly timed on this device: {parts} of the time; they are "
-            "assumed to be as on other GPUs",
+            Remark(
+                "kinds of operations that were hardly timed on this device",
+                f"{parts} of the time; they are assumed to be as on other GPUs",
+            ),
         )
 
     @property
@@ -285,11 +288,12 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
             graph = " (on a GPU also a CUDA graph, --launch graph)" if helps else ""
             took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
-            yield (
-                f"host-bound: the host takes {took} to start its {operations} operations and {views} "
-                f"views, the device {runs} to run them (to start one takes {1e3 * host.start_ms:.0f} µs, "
+            yield Remark(
+                "host-bound",
+                f"the host takes {took} to start its {operations} operations and {views} views, the "
+                f"device {runs} to run them (to start one takes {1e3 * host.start_ms:.0f} µs, "
                 f"{host.source}, a factor of {host.factor:g} either way); a faster device does not help, a "
-                f"larger batch does{graph}"
+                f"larger batch does{graph}",
             )
         if self.launched_otherwise:
             yield self.launched_otherwise
