@@ -19,8 +19,8 @@ import lolat
 from benchmarks.generated import FAMILIES, build
 from benchmarks.runner import Tables, benchmark
 from lolat.device.intervals import COVERAGE, conformal_quantile
+from lolat.parameters import OPTIMIZERS
 from lolat.training.epochs import epoch_row, fit_terms, pass_counts
-from lolat.training.iteration import OPTIMIZERS
 
 OPTIMIZER = "momentum"
 SEED = 2027  # of the draws that are reported; those that terms were chosen on had 0

@@ -15,6 +15,7 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
+from lolat.parameters import optimizer_named
 from lolat.training.cost import training_of
 from lolat.training.estimate import (
     KNOWN,
@@ -22,7 +23,6 @@ from lolat.training.estimate import (
     Ratios,
     operation_work,
 )
-from lolat.training.iteration import optimizer_named
 
 BATCH_SIZES = (8, 32)
 QUANTILES = 39

@@ -13,13 +13,45 @@ from typing import Any
 
 from lolat.errors import InputError, arg
 
-OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta")
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 VARY = ("width", "resolution", "batch")
 MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An optimizer with the defaults of TensorFlow and PyTorch (RMSprop without momentum).
+
+    `states`: the numbers that it keeps for each parameter from one update to the next.
+    """
+
+    name: str
+    states: int
+
+    @property
+    def accesses(self) -> int:
+        """Elements that an update reads and writes for each parameter: gradient, itself, states."""
+        return 3 + 2 * self.states
+
+
+_ADAM = Optimizer("adam", 2)
+OPTIMIZERS = {
+    "sgd": Optimizer("sgd", 0), "momentum": Optimizer("momentum", 1), "rmsprop": Optimizer("rmsprop", 1),
+    "adagrad": Optimizer("adagrad", 1), "adam": _ADAM, "adamw": _ADAM, "adadelta": Optimizer("adadelta", 2),
+}  # fmt: skip
+"""Optimizers by name. AdamW is Adam: its decay reads and writes nothing more."""
+
+
+def optimizer_named(name: str) -> Optimizer:
+    """Return the optimizer of a name, in capitals or not; InputError for an unknown one."""
+    key = name.strip().lower()
+    if key not in OPTIMIZERS:
+        expected = f"expected one of {', '.join(OPTIMIZERS)}"
+        raise InputError(f"{arg('optimizer')} {name!r}: {expected}")
+    return OPTIMIZERS[key]
 
 
 @dataclass(frozen=True)
@@ -98,7 +130,7 @@ _EVERY = (
     # Its training.
     Parameter("samples", "Samples in the data set.", most=10**12),
     Parameter("epochs", "Times through the data set.", most=10**12),
-    _word("optimizer", OPTIMIZERS, "Optimizer that updates the weights."),
+    _word("optimizer", tuple(OPTIMIZERS), "Optimizer that updates the weights."),
     Parameter("validation_samples", "Samples evaluated after each epoch."),
     Parameter("replicas", "Devices that train together.", most=4096, metavar="K[,K]", example="1,2,4,8"),
     _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, as such "

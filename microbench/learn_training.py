@@ -10,7 +10,8 @@ from typing import Any
 
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
-from lolat.training.iteration import OPTIMIZERS, optimizer_named, pass_rows, started, variables
+from lolat.parameters import OPTIMIZERS
+from lolat.training.iteration import pass_rows, started, variables
 from lolat.training.measured import (
     SIMPLEST,
     EpochPoint,
@@ -35,6 +36,7 @@ LARGE = (4, 16, 64)
 MOST_FLOPS = 3e9  # multiply-accumulates of a forward pass
 MOST_ELEMENTS = 7e7  # that a forward pass reads and writes
 IMAGE = 4  # channels up to which an input is an image
+MEASURED = {optimizer.name: optimizer for optimizer in OPTIMIZERS.values()}
 
 
 def batch_sizes(graph: Graph) -> tuple[int, ...]:
@@ -134,12 +136,12 @@ def _passes(blocks: Sequence[Predefined], graphs: Mapping[str, Graph]) -> Iterat
 
 
 def _updates() -> Iterator[Part]:
-    for name, optimizer in OPTIMIZERS.items():
+    for optimizer in MEASURED.values():
         for label, shapes in SHAPES.items():
-            size = optimizer_named(name).name, len(shapes), sum(map(prod, shapes))
-            held = ITEM_BYTES * (2 + optimizer.slots) * size[-1]
-            update = {"optimizer": name, "shapes": [list(s) for s in shapes]}
-            job = Job(f"{name} {label}", {"training": {"update": update}}, held)
+            size = optimizer.name, len(shapes), sum(map(prod, shapes))
+            held = ITEM_BYTES * (2 + optimizer.states) * size[-1]
+            update = {"optimizer": optimizer.name, "shapes": [list(s) for s in shapes]}
+            job = Job(f"{optimizer.name} {label}", {"training": {"update": update}}, held)
             yield job, partial(UpdatePoint, *size)
 
 
@@ -154,7 +156,7 @@ def _epochs() -> Iterator[Part]:
 def _starts(runner: Runner, graphs: Mapping[str, Graph], outcome: Outcome) -> Iterator[StartPoint]:
     """First steps of new networks, each timed once. The simplest optimizer comes first."""
     wanted = [(block, SIMPLEST) for block in STARTED]
-    wanted += [(STARTED[0], name) for name in OPTIMIZERS if name != SIMPLEST]
+    wanted += [(STARTED[0], name) for name in MEASURED if name != SIMPLEST]
     runner.progress.start("starting", len(wanted))
     for block, optimizer in wanted:
         runner.progress.step()

@@ -27,6 +27,7 @@ from lolat.graph.counts import FEATURES
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
+from lolat.parameters import optimizer_named
 from lolat.readers import read
 from lolat.readers.children import OnProgress
 from lolat.tables.left_out import LeftOut
@@ -39,7 +40,6 @@ from lolat.tables.timed import (
     counts_of,
 )
 from lolat.training.cost import training_of
-from lolat.training.iteration import optimizer_named
 from lolat.training.model import Training, TrainingRun
 
 if TYPE_CHECKING:

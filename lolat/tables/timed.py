@@ -33,6 +33,7 @@ from lolat.io.tables import (
     Row,
     read_table,
 )
+from lolat.parameters import OPTIMIZERS
 from lolat.readers.children import OnProgress, arrays_of
 from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED, TAKEN_APART
 from lolat.tables.left_out import LeftOut
@@ -57,8 +58,6 @@ RATES = (
     "infer_samples_per_sec",
 )
 """Columns of samples a second, where a table has no times."""
-OPTIMIZERS = ("none", "sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta")
-"""Values of the column `optimizer`: whose update is part of a training step."""
 OF_TIMM = "momentum"
 """The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
 MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
@@ -210,8 +209,9 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     if not (name and time):
         raise row.refused("no time" if name else "no network")
     samples = row.whole(batch, 1, MOST_BATCH, default=1)
-    if row.get("optimizer") and row["optimizer"] not in OPTIMIZERS:
-        raise row.wrong("optimizer", f"one of {', '.join(OPTIMIZERS)}")
+    updates = ("none", *OPTIMIZERS)
+    if row.get("optimizer") and row["optimizer"] not in updates:
+        raise row.wrong("optimizer", f"one of {', '.join(updates)}")
     mode = usual.of_row(row, row.where)
     spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(

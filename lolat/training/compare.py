@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lolat import readers
 from lolat.device import Device
 from lolat.device.predicting import why_left_out
 from lolat.device.running import mode_of, name_of
 from lolat.errors import InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import trained_whole
 from lolat.hardware.gpus import gpu_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.readers.children import OnProgress
-from lolat.training.cost import Cost, best_of, check_limits, cost_on
+from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_trained
 from lolat.training.model import Limits
 from lolat.units import by_text, dollars, duration, plain, plural
 
@@ -115,7 +113,7 @@ def compare(
     `lolat.api.model.Model.cost`. InputError if no device can answer.
     """
     check_limits(**asked)
-    graph = trained_whole(readers.read(network, asked.pop("input_size", None)))
+    graph = read_trained(network, asked.pop("input_size", None))
     left_out = dict(left_out)
     answers = [
         answer
@@ -135,7 +133,7 @@ def costs_on(
     """The cost of training on `device` with each batch size; the network is read once."""
     if not batch_sizes:
         raise InputError(f"{arg('batch_size')} of none; expected one or more")
-    graph = trained_whole(readers.read(network, asked.pop("input_size", None)))
+    graph = read_trained(network, asked.pop("input_size", None))
     sizes = dict.fromkeys(batch_sizes)
     return joined([cost_on(device, graph, size, *args, **asked) for size in sizes], {})
 

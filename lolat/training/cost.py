@@ -18,7 +18,6 @@ from lolat.device.running import as_written
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting, trained_whole
-from lolat.graph.modes import Mode
 from lolat.hardware.gpus import Gpu, available_bytes, find_gpu, gpu_of, precision_of
 from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.hardware.prices import (
@@ -34,9 +33,10 @@ from lolat.hardware.prices import (
     rental_of,
 )
 from lolat.io.results import Result, plain_data
+from lolat.parameters import optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
-from lolat.training.iteration import half_remarks, memory_bytes, optimizer_named
+from lolat.training.iteration import half_remarks, memory_bytes
 from lolat.training.measured import MeasuredTraining
 from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.units import dollars, duration, milliseconds, plain, plural
@@ -161,77 +161,62 @@ def training_of(document: Mapping[str, Any], source: str) -> Training:
     return ForwardTraining(document, source)
 
 
-NO_LIMITS = Limits()
-MUCH_MORE = 1.2  # times the memory of a model's device, that is spoken of
+MUCH_MORE = 1.2
+"""Another card is remarked on if it has this times the memory of the device."""
+
+
+def read_trained(network: Any, input_size: Any = None) -> Graph:
+    """Read a network and check that all of it can be trained; errors as of `lolat.read`."""
+    return trained_whole(readers.read(network, input_size))
 
 
 def cost_on(
     device: Device, network: Any, batch_size: int | str, samples: int | None = None, epochs: int = 1,
     optimizer: str = "sgd", coverage: float | None = None, *, replicas: int | Sequence[int] = 1,
-    validation_samples: int | None = None, max_hours: float | None = None,
-    max_dollars: float | None = None, **asked: Any,
+    link_gbps: float | None = None, validation_samples: int | None = None,
+    memory_gib: float | None = None, max_hours: float | None = None, max_dollars: float | None = None,
+    price_per_hour: float | None = None, prices: str | Prices | None = None, input_size: Any = None,
 ) -> Cost:  # fmt: skip
-    """The cost of training on `device`; arguments and errors as of `lolat.api.model.Model.cost`."""
-    largest = batch_size == AUTO
+    """Predict the cost of training on `device`; arguments and errors as of `lolat.api.model.Model.cost`."""
+    largest, limits = batch_size == AUTO, Limits(max_hours, max_dollars)
     run = TrainingRun(
         1 if largest else batch_size, samples, epochs, optimizer,  # type: ignore[arg-type]
         COVERAGE if coverage is None else coverage, validation_samples,
     )  # fmt: skip
-    return cost(
-        training_of(device.document, device.source), network, run,
-        several(replicas), limits=Limits(max_hours, max_dollars),
-        largest=largest, device=device.label,
-        written=lambda graph: training_of(as_written(device, graph).document, device.source), **asked,
-    )  # fmt: skip
-
-
-def cost(
-    training: Training, network: Any, run: TrainingRun, replicas: Sequence[int] = (1,), *,
-    link_gbps: float | None = None, price_per_hour: float | None = None,
-    prices: str | Prices | None = None, memory_gib: float | None = None, limits: Limits = NO_LIMITS,
-    input_size: Any = None, largest: bool = False, device: str = "",
-    written: Callable[[Graph], Training] | None = None,
-) -> Cost:  # fmt: skip
-    """Time, memory and money of training a network on each number of devices in `replicas`.
-
-    No `replicas`: as many as instances of the price list have, within the data set. `largest`: take the
-    largest batch that fits instead of the batch of `run`. `device`: the model as it was given. `written`:
-    the device's training of a network that is in half precision itself. Other arguments and errors: see
-    `lolat.api.model.Model.cost`.
-    """
-    check_limits(run.samples, price_per_hour, prices, **asdict(limits))
+    training, given = training_of(device.document, device.source), several(replicas)
+    check_limits(samples, price_per_hour, prices, **asdict(limits))
     available = _available(training, memory_gib)
     if largest and available is None:
-        raise no_memory(device or training.name)
+        raise no_memory(device.label)
     link = None if link_gbps is None else Link(link_gbps)
     listed = price_list(prices) if price_per_hour is None else None
     asked = (training.document, price_per_hour, listed, memory_gib)
-    given = replicas = tuple(dict.fromkeys(replicas))
-    if largest and not replicas:
-        replicas = run.most_devices(instances_of(rental_of(*asked)))
-    run.check_batch(max(replicas, default=1))
-    graph = trained_whole(readers.read(network, input_size))  # last, as it takes long
-    training = training if written is None else written(graph)
-    mode, optimizer = training.mode, optimizer_named(run.optimizer)
+    numbers = given = tuple(dict.fromkeys(given))
+    if largest and not numbers:
+        numbers = run.most_devices(instances_of(rental_of(*asked)))
+    run.check_batch(max(numbers, default=1))
+    graph = read_trained(network, input_size)  # last, as it takes long
+    training = training_of(as_written(device, graph).document, device.source)
+    updates, mode = optimizer_named(optimizer), training.mode
 
     def needed(batch_size: int) -> int:
-        return memory_bytes(graph, batch_size, optimizer, mode, max(replicas, default=MACHINE) > 1)
+        return memory_bytes(graph, batch_size, updates, mode, max(numbers, default=MACHINE) > 1)
 
     batch_for = partial(largest_fitting, needed)
     most = None if available is None else batch_for(available)
     if most and largest:
-        run = replace(run, batch_size=min(most, run.share(max(replicas)) or most))
+        run = replace(run, batch_size=min(most, run.share(max(numbers)) or most))
     # Of this iteration: a card with less memory may hold it.
     rental = rental_of(*asked, needed(run.batch_size))
-    replicas = replicas or run.most_devices(instances_of(rental))
+    numbers = numbers or run.most_devices(instances_of(rental))
     memory = needed(run.batch_size)
     fits = available is None or memory <= available
     rental = rental if fits else None  # what does not run has no price
-    options = tuple(_option(training, graph, run, k, link, rental, limits) for k in replicas)
+    options = tuple(_option(training, graph, run, k, link, rental, limits) for k in numbers)
     return Cost(
         model=training.name,
-        device=device or training.name,
-        **_about(training, graph, run, mode),
+        device=device.label,
+        **_about(training, graph, run),
         memory_bytes=memory,
         available_bytes=available,
         largest_batch=most,
@@ -241,7 +226,7 @@ def cost(
         options=options,
         **_numbers(best_of(options if fits else (), limits)),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
-        warnings=half_remarks(graph, memory, optimizer, mode) + options[0].warnings,
+        warnings=half_remarks(graph, memory, updates, mode) + options[0].warnings,
     )
 
 
@@ -265,15 +250,18 @@ def check_limits(
             raise InputError(f"{arg(name)} without {arg('samples')}: expected both, or none")
 
 
-def _about(training: Training, graph: Graph, run: TrainingRun, mode: Mode | None) -> dict[str, Any]:
-    """Fields of a Cost that repeat the question, and `estimated`, `in_domain`, precision and launch."""
+def _about(training: Training, graph: Graph, run: TrainingRun) -> dict[str, Any]:
+    """The fields of a Cost that repeat the question, and `estimated`, `in_domain`, precision and launch."""
     names = ("batch_size", "samples", "epochs", "optimizer", "coverage")
-    inside = training.in_domain(graph, run.batch_size)
-    asked = {name: getattr(run, name) for name in names}
-    precision = None if mode is None else precision_of(mode.dtype)
-    launch = None if mode is None else mode.launch
-    asked |= {"network": graph.name, "precision": precision, "launch": launch}
-    return {**asked, "estimated": training.estimated, "in_domain": inside}
+    mode = training.mode
+    return {
+        **{name: getattr(run, name) for name in names},
+        "network": graph.name,
+        "precision": None if mode is None else precision_of(mode.dtype),
+        "launch": None if mode is None else mode.launch,
+        "estimated": training.estimated,
+        "in_domain": training.in_domain(graph, run.batch_size),
+    }
 
 
 def _other_cards(

@@ -21,7 +21,8 @@ from lolat.graph.modes import MODE_COLUMNS, Mode
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
 from lolat.io.tables import read_table
-from lolat.training.iteration import PASS_TERMS, Optimizer, optimizer_named, pass_rows
+from lolat.parameters import Optimizer, optimizer_named
+from lolat.training.iteration import PASS_TERMS, pass_rows
 from lolat.training.model import Iteration, Training, TrainingRun
 
 COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")

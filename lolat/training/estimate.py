@@ -41,13 +41,8 @@ from lolat.graph.analysis import analyze, parameters
 from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
-from lolat.training.iteration import (
-    PASS_TERMS,
-    Optimizer,
-    optimizer_named,
-    pass_rows,
-    state_bytes,
-)
+from lolat.parameters import Optimizer, optimizer_named
+from lolat.training.iteration import PASS_TERMS, pass_rows, state_bytes
 from lolat.training.model import Iteration, Training
 from lolat.units import milliseconds
 

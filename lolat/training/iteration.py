@@ -1,50 +1,17 @@
-"""The optimizer, the counts and the memory of a training iteration."""
+"""The counts and the memory of a training iteration."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import BOTH, INPUT, NORMALIZATIONS, OUTPUT, VIEWS, kind_of
 from lolat.graph.modes import AMP, FLOAT_BYTES, Mode, element_bytes, parameter_bytes
 from lolat.io.results import Remark
+from lolat.parameters import Optimizer
 from lolat.units import byte_size
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """`slots`: numbers that it stores for every parameter from one update to the next."""
-
-    name: str
-    slots: int
-
-    @property
-    def accesses(self) -> int:
-        """Elements that an update reads and writes for every parameter: gradient, itself, slots."""
-        return 3 + 2 * self.slots
-
-
-_SLOTS = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adadelta": 2}
-_ALIKE = {"adamw": "adam"}  # its decay reads and writes nothing more
-OPTIMIZERS = {name: Optimizer(name, slots) for name, slots in _SLOTS.items()}
-"""The defaults of TensorFlow and PyTorch (RMSprop without momentum)."""
-
-
-def optimizer_named(name: str) -> Optimizer:
-    """The optimizer of that name, in capitals or not; InputError for an unknown name."""
-    key = name.strip().lower()
-    key = _ALIKE.get(key, key)
-    if key not in OPTIMIZERS:
-        raise InputError(
-            f"{arg('optimizer')} {name!r}: expected one of {', '.join((*OPTIMIZERS, *_ALIKE))}"
-        )
-    return OPTIMIZERS[key]
-
 
 # ---- The terms that the time of a forward or a backward pass depends on, counted operation by operation.
 #
@@ -135,7 +102,7 @@ def started(graph: Graph) -> int:
     return sum(o.kind not in VIEWS or o.kind == "dropout" for o in graph.operations)
 
 
-# ---- Memory: activations saved for the backward pass, weights, gradients, slots.
+# ---- Memory: activations saved for the backward pass, weights, gradients, optimizer states.
 
 
 def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
@@ -184,19 +151,19 @@ def memory_bytes(
     graph: Graph, batch_size: int, optimizer: Optimizer, mode: Mode | None = None,
     several: bool = False,
 ) -> int:  # fmt: skip
-    """Estimate of the peak memory of an iteration.
+    """Estimate of the peak memory of an iteration, without that of framework, library and allocator.
 
-    Saved activations + the loss, or the gradients of the largest operation + parameters x (themselves,
-    their gradient, the optimizer's slots) x their bytes; without what framework, library and allocator need
-    besides. `mode`: of the device, float32 if None; autocast saves activations in half, and weights in
-    float32. `several`: devices exchange gradients, of which DistributedDataParallel's buckets are a copy.
+    Saved activations + the larger of the loss and the gradients of the largest operation + bytes of the
+    parameters, their gradients and the optimizer's states. `mode`: float32 if None; autocast saves
+    activations in half precision, and weights in float32. `several`: devices exchange gradients, of which
+    DistributedDataParallel's buckets are a copy.
     """
     of_element = element_bytes(graph, mode)
     tensors = [{*o.inputs, *o.outputs} for o in graph.operations if o.kind not in VIEWS]
     sizes = [
         sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in each) for each in tensors
     ]
-    states = (1 + several + optimizer.slots) * state_bytes(graph, mode)
+    states = (1 + several + optimizer.states) * state_bytes(graph, mode)
     of_parameters = int(parameters(graph) * (parameter_bytes(graph, mode) + states))
     most = int(max(*sizes, loss_bytes(graph, batch_size), 0))
     return saved_bytes(graph, batch_size, mode) + most + of_parameters
@@ -212,7 +179,10 @@ def half_remarks(
     """
     if state_bytes(graph, mode) != HALF_BYTES:
         return ()
-    each = HALF_BYTES * (2 + optimizer.slots), 2 * HALF_BYTES + FLOAT_BYTES * (1 + optimizer.slots)
+    each = (
+        HALF_BYTES * (2 + optimizer.states),
+        2 * HALF_BYTES + FLOAT_BYTES * (1 + optimizer.states),
+    )
     mixed = needed + parameters(graph) * (each[1] - each[0])
     return (
         Remark(

@@ -24,7 +24,8 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors
 from lolat.graph.modes import own_dtype
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
-from lolat.training.iteration import PASS_TERMS, Optimizer, pass_rows, started, variables
+from lolat.parameters import Optimizer
+from lolat.training.iteration import PASS_TERMS, pass_rows, started, variables
 from lolat.training.model import Iteration, Training
 from lolat.units import percent
 

@@ -20,8 +20,9 @@ from lolat.graph.modes import Mode
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark
+from lolat.parameters import Optimizer, optimizer_named
 from lolat.training.exchange import exchange_ms, gradients
-from lolat.training.iteration import Optimizer, optimizer_named, state_bytes
+from lolat.training.iteration import state_bytes
 
 # ---- The question.
 

@@ -15,8 +15,8 @@ from lolat.device.file import read
 from lolat.errors import InputError
 from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
+from lolat.parameters import optimizer_named
 from lolat.training.cost import training_of
-from lolat.training.iteration import optimizer_named
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.readers.onnx_networks import model as onnx_model

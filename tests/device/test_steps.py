@@ -15,9 +15,9 @@ from lolat.device.predictors.roofline import Roofline
 from lolat.errors import AnswerIsNo, InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.width import widened
+from lolat.parameters import optimizer_named
 from lolat.report.prediction import summary
 from lolat.training.cost import training_of
-from lolat.training.iteration import optimizer_named
 from lolat.units import milliseconds
 from tests import synthetic
 from tests.device.test_roofline import MOVING_BANDWIDTH, classes

@@ -14,12 +14,13 @@ from lolat.device.file import write
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, pass_rows, started, variables
+from lolat.training.iteration import PASS_TERMS, pass_rows, started, variables
 from microbench import learn, learn_training
 from microbench.blocks import Predefined
 from microbench.learn import REFERENCES
 from microbench.learn_training import (
     LARGE,
+    MEASURED,
     MOST_ELEMENTS,
     MOST_FLOPS,
     TRAINING_BLOCKS,
@@ -32,7 +33,7 @@ from tests import synthetic
 from tests.microbench.fakes import FakeDevice, Watcher
 
 SETTINGS = Settings(rounds=4)
-UPDATES, LOOPS = 4 * len(OPTIMIZERS), 3
+UPDATES, LOOPS = 4 * len(MEASURED), 3
 
 
 def tiny(channels: int) -> Graph:
@@ -49,8 +50,8 @@ PASSES = 2 * 2 * len(BLOCKS)
 
 def start_ms(document: dict[str, Any]) -> float:
     """The first step of a network: 100 ms, 5 for every operation, by its optimizer more."""
-    graph, slots = Graph.from_dict(document["graph"]), OPTIMIZERS[document["optimizer"]].slots
-    return 100.0 + 5.0 * started(graph) + 3.0 * slots * variables(graph)
+    graph, states = Graph.from_dict(document["graph"]), MEASURED[document["optimizer"]].states
+    return 100.0 + 5.0 * started(graph) + 3.0 * states * variables(graph)
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_what_is_measured(device: FakeDevice, tmp_path: Path) -> None:
     assert (point["latency_ms"], point["spread"]) == (2.0, 0.0)
     assert point["samples_ms"] == [2.0] * SETTINGS.rounds
     assert {p["backward"] for p in section["points"]} == {True, False}
-    assert list(section["update_ms"]) == list(OPTIMIZERS)
+    assert list(section["update_ms"]) == list(MEASURED)
     assert len(section["update_points"]) == UPDATES
     adam = [p for p in section["update_points"] if p["optimizer"] == "adam"]
     assert [(p["variables"], p["parameters"]) for p in adam] == [
@@ -114,7 +115,7 @@ def test_the_start_is_of_every_optimizer(device: FakeDevice, tmp_path: Path) -> 
     assert [p["optimizer"] for p in section["start_points"]][:2] == ["sgd", "sgd"]
     found = section["start_ms"]
     assert (found["constant"], found["operation"]) == pytest.approx((100.0, 5.0))
-    expected = {name: 3.0 * o.slots for name, o in OPTIMIZERS.items()}
+    expected = {name: 3.0 * o.states for name, o in MEASURED.items()}
     assert found["variable"] == pytest.approx(expected, abs=1e-6)
 
 
@@ -131,7 +132,7 @@ def deep(blocks: int) -> Graph:
 def test_a_start_that_fails_is_left_out(device: FakeDevice, tmp_path: Path, how: str) -> None:
     getattr(device, how)["start", first("adam")] = 1
     section = measure(tmp_path / "j")
-    assert {p["optimizer"] for p in section["start_points"]} == OPTIMIZERS.keys() - {"adam"}
+    assert {p["optimizer"] for p in section["start_points"]} == MEASURED.keys() - {"adam"}
     assert f"(first: start of {BLOCKS[0].name} with adam: " in section["warnings"][-1]
 
 
@@ -155,7 +156,7 @@ def test_the_journal_is_that_of_training(device: FakeDevice, tmp_path: Path) -> 
     section = measure(tmp_path / "j", now=1e9 + 60, progress=notes)
     assert f"{wanted + starts} measurements are there already" in notes.notes[0]
     assert len(device.keys("sample")) == wanted, "nothing twice"
-    assert len(device.keys("start")) == starts == len(OPTIMIZERS) + 1
+    assert len(device.keys("start")) == starts == len(MEASURED) + 1
     assert section["start_points"] == before["start_points"]
     assert len(section["points"]) == PASSES
     notes = Watcher()

@@ -11,13 +11,12 @@ import pytest
 
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
-from lolat.training.iteration import OPTIMIZERS
 from microbench import backends
 from microbench.backends import create
 from microbench.blocks import Predefined
-from microbench.learn_training import TRAINING_BLOCKS
+from microbench.learn_training import MEASURED, TRAINING_BLOCKS
 
-TRAINED = list(OPTIMIZERS)
+TRAINED = list(MEASURED)
 Array = np.ndarray
 
 

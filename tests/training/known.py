@@ -11,7 +11,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.training.iteration import Optimizer
+from lolat.parameters import Optimizer
 from lolat.training.model import Iteration, Training
 
 

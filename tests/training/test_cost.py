@@ -97,8 +97,13 @@ def prices(tmp_path: Path) -> str:
 
 
 def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
-    run = TrainingRun(10, 800, 5)
-    return costs.cost(model, synthetic.network(), run, replicas or (1,), **more)
+    device: Any = SimpleNamespace(document=model.document, source="desk.json", label="desk")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(costs, "training_of", lambda document, source: model)
+        patch.setattr(costs, "as_written", lambda device, graph: device)
+        return costs.cost_on(
+            device, synthetic.network(), 10, 800, 5, replicas=replicas or 1, **more
+        )
 
 
 def test_a_price_for_a_device() -> None:

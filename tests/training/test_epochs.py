@@ -14,8 +14,9 @@ from lolat.api.model import Model, load
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
+from lolat.parameters import OPTIMIZERS
 from lolat.training.epochs import TERMS, EpochTraining, epochs_document
-from lolat.training.iteration import OPTIMIZERS, memory_bytes
+from lolat.training.iteration import memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.cli.commands import Command

@@ -20,6 +20,7 @@ from lolat.graph.counts import count
 from lolat.graph.work import CLASSES
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
+from lolat.parameters import OPTIMIZERS, optimizer_named
 from lolat.training.cost import training_of
 from lolat.training.estimate import (
     KNOWN,
@@ -27,7 +28,6 @@ from lolat.training.estimate import (
     ForwardTraining,
     Ratios,
 )
-from lolat.training.iteration import OPTIMIZERS, optimizer_named
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.training import known_device as known

@@ -12,8 +12,8 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
 from lolat.graph.modes import AMP, FLOAT16, Mode
+from lolat.parameters import OPTIMIZERS
 from lolat.training.iteration import (
-    OPTIMIZERS,
     PASS_TERMS,
     PLAIN,
     memory_bytes,

@@ -19,8 +19,9 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.counts import behaviors
+from lolat.parameters import OPTIMIZERS
 from lolat.training.cost import training_of
-from lolat.training.iteration import OPTIMIZERS, PASS_TERMS, memory_bytes
+from lolat.training.iteration import PASS_TERMS, memory_bytes
 from lolat.training.measured import (
     WIDENING,
     UpdatePoint,
