@@ -19,7 +19,7 @@ OPENING = """\
 
 - MODEL: a JSON file, `local` (the model learned last on this machine) or a name that `lolat models` lists.
 - NETWORK: [one of many kinds](../how-to/networks.md), such as `keras:ResNet50` or `mynet.onnx`.
-- SPACE: `nasbench201`, `fbnet` (224x224), `fbnet-cifar` (32x32), `ofa`, or
+- SPACE: `nasbench201`, `fbnet` (224x224), `fbnet-cifar` (32x32), or
   `package.module:callable` that returns a `lolat.nas.Space`.
 
 An answer is on stdout. Progress, remarks, warnings and errors are on stderr; with `lolat -q` errors only.

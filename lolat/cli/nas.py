@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 def nas() -> None:
     """Latency for searches: spaces, few measurements, many candidates.
 
-    SPACE: nasbench201, fbnet (224x224), fbnet-cifar (32x32, as HW-NAS-Bench has it), ofa, or
+    SPACE: nasbench201, fbnet (224x224), fbnet-cifar (32x32, as HW-NAS-Bench has it), or
     package.module:callable that returns a lolat.nas.Space.
     """
 

@@ -35,7 +35,10 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class NetworkTime:
-    """The time of one batch, ms: the sum of the layers. `not_predicted`: other operations by kind."""
+    """Time of one batch, in ms: the sum of its layers.
+
+    `not_predicted`: numbers of the operations that the sum lacks, by kind.
+    """
 
     network: str
     gpu: str
@@ -138,13 +141,11 @@ def _sizes(graph: Graph, operation: Operation) -> dict[str, Any] | None:
     padding = str(a.get("padding", "valid"))
     if side != (same if padding == "same" else valid):
         padding = "same" if side == same else "valid"
-    if (
-        padding == "valid" and side != valid
-    ):  # padded by hand: the size that the convolution then reads
+    if padding == "valid" and side != valid:  # padded by hand: the size that the convolution reads
         size = (side - 1) * stride + kernel
-    sizes = {"input_size": size, "kernel_size": kernel, "stride": stride, "padding": padding}
     return {
-        **sizes, "in_channels": inside, "out_channels": outside, "use_bias": int(bool(a["bias"])),
+        "input_size": size, "kernel_size": kernel, "stride": stride, "padding": padding,
+        "in_channels": inside, "out_channels": outside, "use_bias": int(bool(a["bias"])),
     }  # fmt: skip
 
 

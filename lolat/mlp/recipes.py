@@ -50,12 +50,13 @@ def data_sheets(names: Iterable[str]) -> dict[str, Device]:
 class Recipe:
     """The features of a row, a network of ReLU layers, and its training with Adam.
 
-    `columns`: (table, data sheets) -> (n,) of each feature by name, before standardization. `hidden`:
-    widths; `more_hidden`: of further layers if the model is of several GPUs. `is_log`: the output is the
-    logarithm of the time, and the loss its absolute error; else the output is ms, from a ReLU without bias,
-    and the loss the squared error of log(1 + ms). `halve_every`: epochs after which the learning rate is
-    halved; 0: a cosine to 0 at the last step. `dropout`: after the last hidden layer; `l2`: half of it
-    times the squares of the hidden kernels is added to the loss.
+    `columns`: a function of the table and the data sheets that returns (n,) values of each feature by name,
+    before standardization. `hidden`: widths of the hidden layers; `more_hidden`: widths of the further ones
+    of a model of several GPUs. `is_log`: the output is the logarithm of the time, and the loss its absolute
+    error; else the output is ms, from a ReLU without bias, and the loss is the squared error of
+    log(1 + ms). `halve_every`: epochs after which the learning rate halves; 0: it falls as a cosine to 0.
+    `dropout`: follows the last hidden layer. `l2`: half of it times the squares of the hidden kernels is
+    added to the loss.
     """
 
     name: str
@@ -107,32 +108,18 @@ def paper_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
         columns = {name: table[name] for name in ("batch_size", "in_features", "out_features")}
     else:
         columns = {
-            "batch_size": table["batch_size"],
-            "input_size_squared": table["input_size"] ** 2,
-            "kernel_size_squared": table["kernel_size"] ** 2,
-            "in_channels": table["in_channels"],
-            "out_channels": table["out_channels"],
-            "padding_same": table["padding"] == "same",
-            "stride": table["stride"],
-            "use_bias": table["use_bias"],
-        }
+            "batch_size": table["batch_size"], "input_size_squared": table["input_size"] ** 2,
+            "kernel_size_squared": table["kernel_size"] ** 2, "in_channels": table["in_channels"],
+            "out_channels": table["out_channels"], "padding_same": table["padding"] == "same",
+            "stride": table["stride"], "use_bias": table["use_bias"],
+        }  # fmt: skip
     return columns | _words(table) | _sheets(table, devices)
 
 
 PAPER = Recipe(
-    "paper",
-    paper_columns,
-    hidden=(32, 64, 128, 128),
-    more_hidden=(128, 128),
-    is_log=False,
-    learning_rate=0.1,
-    batch=128,
-    epochs=300,
-    halve_every=40,
-    epsilon=0.1,
-    dropout=0.2,
-    l2=1e-5,
-)
+    "paper", paper_columns, hidden=(32, 64, 128, 128), more_hidden=(128, 128), is_log=False, batch=128,
+    epochs=300, learning_rate=0.1, halve_every=40, epsilon=0.1, dropout=0.2, l2=1e-5,
+)  # fmt: skip
 
 # ---- LoLat's own: logarithms of sizes, work and data sheet; the error of a logarithm is the relative one.
 
@@ -156,14 +143,10 @@ def best_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
     return columns | _words(table)
 
 
+# 160 epochs learn the noise of the training rows.
 BEST = Recipe(
-    "best",
-    best_columns,
-    hidden=(192, 192, 192, 192),
-    is_log=True,
+    "best", best_columns, hidden=(192, 192, 192, 192), is_log=True, batch=512, epochs=60,
     learning_rate=2e-3,
-    batch=512,
-    epochs=60,  # 160 learn the noise of the training rows
-)
+)  # fmt: skip
 
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (BEST, PAPER)}

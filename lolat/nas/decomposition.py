@@ -17,7 +17,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, MEANINGS
 from lolat.io.progress import Progress
-from lolat.nas import graph_cache
 from lolat.nas.tables import times_ms, totals
 from lolat.readers import read
 from lolat.readers.code import brief
@@ -78,7 +76,6 @@ class Networks:
         self._graphs: list[Graph] = []
         self._number: dict[Row, int] = {}
         self._totals: dict[int, np.ndarray] = {}  # batch size -> (networks so far, COLUMNS)
-        self._path: Path | None = None
         self._progress, self._expected = Progress(), 0
 
     def build(self, values: Sequence[Any], name: str = "") -> Graph:
@@ -111,7 +108,9 @@ class Networks:
         """The number of a candidate's network, which is built if it is new."""
         if row not in self._number:
             self.require(1, "splitting its networks into tables")
-            self._graphs.append(self._built(row))
+            self._graphs.append(
+                self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
+            )
             self._number[row] = len(self._graphs) - 1
             if self._expected:
                 text = f"building networks of {self.name} ({len(self)} so far)"
@@ -120,28 +119,10 @@ class Networks:
             self._progress.step()
         return self._number[row]
 
-    def _built(self, row: Row) -> Graph:
-        """A candidate's network."""
-        return self.build([v[c] for v, c in zip(self.choices.values(), row, strict=True)])
-
     def expect(self, more: int, progress: Progress) -> None:
         """Begin a stage of some `more` networks; `progress` hears of it once one is built."""
         rest = math.prod(map(len, self.choices.values())) - len(self)
         self._progress, self._expected = progress, max(min(more, rest), 1)
-
-    def load(self) -> None:
-        """Take the networks that are on disk, unless the base or the last one is another now."""
-        self._path = graph_cache.path_of(self.function, self.choices, self.input_size)
-        if (found := graph_cache.load(self._path)) is None:
-            return
-        rows, graphs = found
-        counts = totals([self._built(rows[0]), self._built(rows[-1]), graphs[0], graphs[-1]], 1, "")
-        if (counts[:2] == counts[2:]).all():
-            self._graphs, self._number = graphs, {row: n for n, row in enumerate(rows)}
-
-    def save(self) -> None:
-        """Write the networks to disk."""
-        graph_cache.save(self._path, (list(self._number), self._graphs))
 
     def totals(self, batch_size: int) -> np.ndarray:
         """(networks built, COLUMNS) counts of each at `batch_size`."""
@@ -207,23 +188,16 @@ class Decomposer:
         if self.found is not None:
             return self.found
         networks = self.networks
-        networks.load()
-        on_disk = len(networks)
         networks.expect(2 * len(self.sizes) + FRESH_CHECKS, progress)
-        try:
-            ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
-            ends.find([])
-            new = {key: math.prod(self.sizes[p] - 1 for p in key) for key in ends.tables}
-            more = sum(new.values()) - len(networks)
-            self._require(max(new, key=new.__getitem__), more)
-            networks.expect(more + FRESH_CHECKS, progress)
-            self.found = self.find(list(ends.tables))
-            if len(networks) > on_disk:
-                progress.note(f"{networks.name}: {self.found}")
-            return self.found
-        finally:
-            if len(networks) > on_disk:
-                networks.save()
+        ends = Decomposer(networks, self.tolerance, [sorted({0, n - 1}) for n in self.sizes])
+        ends.find([])
+        new = {key: math.prod(self.sizes[p] - 1 for p in key) for key in ends.tables}
+        more = sum(new.values()) - len(networks)
+        self._require(max(new, key=new.__getitem__), more)
+        networks.expect(more + FRESH_CHECKS, progress)
+        self.found = self.find(list(ends.tables))
+        progress.note(f"{networks.name}: {self.found}")
+        return self.found
 
     def find(self, known: Sequence[tuple[int, ...]]) -> Decomposition:
         """The interactions among the `picks`; positions in `known` are known to interact."""

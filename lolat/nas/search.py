@@ -99,7 +99,7 @@ def search(
 ) -> SearchResult:
     """Find the fastest candidates of a space at each score, and the best at each latency, on a device.
 
-    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar, ofa) or "package.module:callable".
+    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar) or "package.module:callable".
     `model`: a `Model`, or an argument of `lolat.load`. `objective`: a CSV file with the columns arch and
     score, all of whose networks are compared; or a function that scores one candidate (its parameter is
     named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates

@@ -112,8 +112,7 @@ class Objective:
 
     `given`: a CSV table, a function, or its name; `path`: a file for the scores of a function. `rows`: (n,
     positions) the networks of a table, None for a function; `known`: the scores so far, by text of the
-    candidate; `changed`: a remark if the function's file changed after they were written. InputError for a
-    wrong table, with its line, and if the function cannot be found.
+    candidate. InputError for a wrong table, with its line, and if the function cannot be found.
     """
 
     def __init__(
@@ -125,7 +124,6 @@ class Objective:
     ) -> None:
         self.space, self.path, self.progress = space, path, progress or Progress()
         self.rows: np.ndarray | None = None
-        self.changed = ""
         self.known: dict[str, float] = {}
         given = os.fspath(given) if isinstance(given, os.PathLike) else given
         if isinstance(given, str) and (is_table(given) or os.path.isfile(given)):
@@ -134,7 +132,6 @@ class Objective:
         self.function = find_function(given, "objective")
         self._named, self._name = parameters(self.function), _name_of(given)
         if path is not None and os.path.exists(path) and os.path.getsize(path):
-            self.changed = _changed(self.function, path)
             _cut_last_line(path)
             self._read(path, COLUMNS)
 
@@ -165,8 +162,7 @@ class Objective:
         """Tell of the scores in the file, and that a function scores `total` candidates."""
         if self.rows is None:
             if self.known:
-                told = f"{len(self.known)} scores are in {self.path} already{self.changed}"
-                self.progress.note(told)
+                self.progress.note(f"{len(self.known)} scores are in {self.path} already")
             self.progress.start("scoring", total)
 
     def score(self, row: np.ndarray) -> float:
@@ -194,16 +190,6 @@ def _name_of(objective: str | Callable[..., Any]) -> str:
         return objective
     named = objective if hasattr(objective, "__qualname__") else type(objective)
     return f"{named.__module__}:{named.__qualname__}"
-
-
-def _changed(function: Callable[..., Any], path: AnyPath) -> str:
-    """A remark if a function's file changed after its scores were written to `path`, else ""."""
-    code = getattr(function, "__code__", None)
-    with contextlib.suppress(OSError):
-        if code is not None and os.path.getmtime(code.co_filename) > os.path.getmtime(path):
-            name = os.path.basename(code.co_filename)
-            return f", and {name} changed later: remove the scores to compute them anew"
-    return ""
 
 
 def _cut_last_line(path: AnyPath) -> None:

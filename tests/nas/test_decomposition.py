@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +13,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.io.progress import Progress
-from lolat.nas import Space, graph_cache
+from lolat.nas import Space
 
 CHAIN = {
     "first": (8, 16), "second": (8, 12, 40), "third": (16, 32), "kernel": (3, 5), "act": ("relu", "silu"),
@@ -181,59 +176,3 @@ def test_building_is_told_to_a_progress() -> None:
     stages = [text for text in told if isinstance(text, str)]
     assert stages[0] == "building networks of chain (1 so far)"
     assert len(told) - len(stages) == found.built
-
-
-NETWORKS = """
-from blocks import convolution
-from lolat.graph import GraphBuilder
-from lolat.graph.layers import Layers
-from lolat import nas
-
-calls = []
-
-
-def network(width, kernel):
-    calls.append(1)
-    builder = GraphBuilder("kept")
-    return builder.build([convolution(Layers(builder), builder.input((1, 8, 8, 3)), width, kernel)])
-
-
-def closure(more):
-    return lambda width, kernel: network(width + more, kernel)
-
-
-def made(function=network):
-    return nas.Space.from_factory(function, {"width": (8, 16, 24, 32), "kernel": (1, 3, 5)})
-"""
-BLOCKS = "def convolution(layers, x, width, kernel):\n    return layers.conv(x, width, kernel)\n"
-
-
-def test_networks_are_kept_until_a_module_of_the_users_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOLAT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(
-        graph_cache, "STARTED", time.time()
-    )  # modules of other tests were written before
-
-    def macs(function: str = "network", blocks: str = BLOCKS) -> tuple[int, int]:
-        """How often the function was called, and the MACs of the first candidate."""
-        for name, text in (("blocks", blocks), ("kept_space", NETWORKS)):
-            (tmp_path / f"{name}.py").write_text(text)
-            os.utime(tmp_path / f"{name}.py", (1e9, 1e9 + len(text)))
-            monkeypatch.delitem(sys.modules, name, raising=False)
-        module = importlib.import_module("kept_space")
-        counts = module.made(eval(function, vars(module))).counts(np.zeros((1, 2), int))
-        return len(module.calls), int(counts[0, 2])
-
-    one = 8 * 8 * 3 * 8
-    assert macs() == (4 * 3, one)
-    assert macs() == (2, one)  # the first and the last, which are compared
-    assert macs(blocks=BLOCKS.replace("width, kernel)\n", "2 * width, kernel)\n")) == (
-        4 * 3,
-        2 * one,
-    )
-    assert macs() == (2, one)
-    assert macs("closure(8)") == (4 * 3, 2 * one)
-    assert macs("closure(0)") == (4 * 3, one)

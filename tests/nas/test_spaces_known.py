@@ -11,7 +11,6 @@ from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS, count
 from lolat.nas import Space, spaces
 from lolat.nas.spaces import fbnet, nasbench201
-from lolat.readers.torch.named import load_torchvision
 from tests import synthetic
 from tests.nas.few_devices import OPERATIONS, cell
 
@@ -52,9 +51,8 @@ def test_tables_add_up_to_whole_networks(
 
 def test_sizes_and_text(known: dict[str, Space]) -> None:
     assert {name: space.size for name, space in known.items()} == {
-        "nasbench201": 15_625, "fbnet": 9**22, "fbnet-cifar": 9**22, "ofa": 4 * (3 * 9**4) ** 5,
+        "nasbench201": 15_625, "fbnet": 9**22, "fbnet-cifar": 9**22,
     }  # fmt: skip
-    assert len(known["ofa"].positions) == 46
     for space in known.values():
         rows = space.sample(20, seed=2)
         np.testing.assert_array_equal(space.parse([space.arch(row) for row in rows]), rows)
@@ -115,21 +113,15 @@ def test_pytorchs_nasbench201_counts_the_same(monkeypatch: pytest.MonkeyPatch) -
         )
 
 
-@pytest.mark.parametrize("name", ["fbnet", "ofa"])
-def test_pytorchs_layers_count_the_same(known: dict[str, Space], name: str) -> None:
+def test_pytorchs_layers_of_fbnet_count_the_same(known: dict[str, Space]) -> None:
     # Convolutions and dense layers, by hooks: no reader of ours in between.
     pytest.importorskip("torch")
-    if name == "ofa":
-        load_torchvision()
-        pytest.importorskip("torchvision")
     from tests.nas import torch_spaces
 
-    space = known[name]
+    space = known["fbnet"]
     for row in space.sample(4, seed=5):
-        chosen = space.values(row)
-        make = torch_spaces.fbnet if name == "fbnet" else torch_spaces.once_for_all
-        network = torch_spaces.without_weights(make, chosen)
-        theirs = torch_spaces.hooked(network, chosen.get("resolution", 224))
+        network = torch_spaces.without_weights(torch_spaces.fbnet, space.values(row))
+        theirs = torch_spaces.hooked(network, 224)
         ours = dict(zip(COLUMNS, space.counts(row[None])[0].tolist(), strict=True))
         assert {k: ours[k] for k in theirs} == theirs
 

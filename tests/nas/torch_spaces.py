@@ -123,28 +123,6 @@ def fbnet(chosen: dict[str, str]) -> nn.Module:
     return nn.Sequential(*layers).eval()
 
 
-def once_for_all(chosen: dict[str, Any]) -> nn.Module:
-    """A subnet of OFAMobileNetV3, of torchvision's blocks, by the choices at the space's positions."""
-    from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
-
-    settings = [InvertedResidualConfig(16, 3, 16, 16, False, "RE", 1, 1, 1.0)]
-    kinds = ((24, 2, "RE", False), (40, 2, "RE", True), (80, 2, "HS", False),
-             (112, 1, "HS", True), (160, 2, "HS", True))  # fmt: skip
-    inside = 16
-    for number, (width, stride, act, gate) in enumerate(kinds, 1):
-        for index in range(1, chosen[f"stage{number} depth"] + 1):
-            layer = f"stage{number} layer{index}"
-            middle = inside * chosen[f"{layer} expansion"]
-            shape = (inside, chosen[f"{layer} kernel"], middle, width, gate, act)
-            settings.append(InvertedResidualConfig(*shape, stride if index == 1 else 1, 1, 1.0))
-            inside = width
-    network = MobileNetV3(settings, last_channel=1280)
-    last = nn.Conv2d(960, 1280, 1, bias=False)
-    head = (nn.Unflatten(1, (960, 1, 1)), last, nn.Hardswish(), nn.Flatten(), nn.Linear(1280, 1000))
-    network.classifier = nn.Sequential(*head)
-    return network.eval()
-
-
 def without_weights(make: Any, *given: Any) -> nn.Module:
     """A network whose weights have a shape but no memory."""
     with torch.device("meta"):
