@@ -18,8 +18,8 @@ import numpy as np
 import lolat
 from benchmarks.generated import FAMILIES, build
 from benchmarks.runner import Tables, benchmark
-from lolat.device.intervals import COVERAGE, conformal_quantile
-from lolat.parameters import OPTIMIZERS
+from lolat.device.intervals import conformal_quantile
+from lolat.parameters import COVERAGE, OPTIMIZERS
 from lolat.training.epochs import epoch_row, fit_terms, pass_counts
 
 OPTIMIZER = "momentum"

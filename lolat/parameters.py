@@ -13,6 +13,7 @@ from typing import Any
 
 from lolat.errors import InputError, arg
 
+COVERAGE = 0.9  # share of true values inside an interval, if not given
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
@@ -120,11 +121,11 @@ _EVERY = (
           "at once from a CUDA graph; as in the measurements if not given."),
     _word("predictor", PREDICTORS, "Another formula of the model than its default."),
     # Its latency.
-    Parameter("coverage", "Share of true values inside the interval; 0.9 if not given.", float, 0, 1,
-              is_open=True, metavar="SHARE"),
+    Parameter("coverage", f"Share of true values inside the interval; {COVERAGE:g} if not given.", float,
+              0, 1, is_open=True, metavar="SHARE"),
     _amount("max_ms", "MS", "The longest that it may take."),
-    Parameter("sure", "The upper end of the interval counts; without a number, of 90 %.", float, 0, 100,
-              is_open=True, metavar="[PERCENT]"),
+    Parameter("sure", "The upper end of the interval counts; without a number, of "
+              f"{100 * COVERAGE:g} %.", float, 0, 100, is_open=True, metavar="[PERCENT]"),
     _word("vary", VARY, "The quantity that changes: channel counts, pixels of the input, or samples at "
           "once."),
     # Its training.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lolat.device.domain import Extrapolation
-from lolat.device.intervals import COVERAGE
+from lolat.device.intervals import normal_quantile
 from lolat.device.predicting import widened_half_width, within
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
@@ -27,7 +27,7 @@ from lolat.graph.counts import FEATURES
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.io.tables import to_csv
-from lolat.parameters import optimizer_named
+from lolat.parameters import COVERAGE, optimizer_named
 from lolat.readers import read
 from lolat.readers.children import OnProgress
 from lolat.tables.left_out import LeftOut
@@ -202,7 +202,7 @@ def compare_operations(
 def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared]:
     """Operations of language models, each timed alone; `left_out`: is told of those that are not known."""
     from lolat.llm.fit import rows_of, sizes_of
-    from lolat.llm.gpu import ENOUGH, operation_ms, specs_of
+    from lolat.llm.gpu import operation_ms, specs_of
 
     section, found = model.language_models, []
     for (name, dtype), rows in rows_of(path).items():
@@ -213,7 +213,7 @@ def compare_kernels(model: Model, path: str, left_out: LeftOut) -> list[Compared
         ms = operation_ms(
             name, operation, sizes_of(name, rows), specs_of(section.sheet), dtype, alone=True
         )
-        off = math.exp(ENOUGH * operation.spread)
+        off = math.exp(normal_quantile(COVERAGE) * operation.spread)
         for row, one in zip(rows, ms.tolist(), strict=True):
             timed = TimedRow(f"{name} {dtype}", row.milliseconds(), row)
             found.append(Compared(timed, one, (one / off, one * off)))

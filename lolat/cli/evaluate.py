@@ -97,8 +97,9 @@ MOST_ROWS, LISTED = 20, 10
 def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
     """The lines for people: each network, or each kind of operations, then all together."""
     from lolat.api.comparing import summary
+    from lolat.parameters import COVERAGE
     from lolat.tables.timed import TimedNetwork
-    from lolat.units import digits, plain
+    from lolat.units import digits, percent, plain
 
     networks = [(row, row.timed) for row in rows if isinstance(row.timed, TimedNetwork)]
     if len(networks) > MOST_ROWS:
@@ -117,7 +118,9 @@ def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
         of_name = [row for row in rows if row.timed.name == name]
         yield f"{plain(name)}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
     overall = summary(rows, content)
-    inside = f"{overall['inside']} of {overall['intervals']} inside the 90 % interval"
+    inside = (
+        f"{overall['inside']} of {overall['intervals']} inside the {percent(COVERAGE)} interval"
+    )
     times = median(row.predicted_ms / row.latency_ms for row in rows)
     yield (
         f"{overall[content]} {content}: median error {100 * overall['median']:.1f} %, mean "

@@ -16,8 +16,8 @@ from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.io.documents import MOST, NotNegative, Number
 from lolat.io.results import Remark
+from lolat.parameters import COVERAGE
 
-COVERAGE = 0.9  # of an interval, by default
 STEEPEST = 0.5  # the exponent at which errors of operations are independent
 UNLIKE = 1.3
 """Errors of blocks of other networks over those of left-out predefined blocks, whose kin stay in the fit.
@@ -139,7 +139,7 @@ def check_coverage(coverage: float) -> None:
     """InputError unless `coverage` is a number between 0 and 1."""
     if not isinstance(coverage, (int, float)) or not 0.0 < coverage < 1.0:
         raise InputError(
-            f"{arg('coverage')} {coverage!r}: expected a number above 0 and below 1, such as 0.9",
+            f"{arg('coverage')} {coverage!r}: expected a number above 0 and below 1, such as {COVERAGE:g}",
             code="coverage-range",
             coverage=coverage,
         )

@@ -18,7 +18,7 @@ from lolat.device.domain import (
     fit_again,
     widened,
 )
-from lolat.device.intervals import COVERAGE, half_width_if_known, machine
+from lolat.device.intervals import half_width_if_known, machine
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
@@ -34,6 +34,7 @@ from lolat.graph.kinds import GATES
 from lolat.hardware.gpus import available_bytes, precision_of
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
+from lolat.parameters import COVERAGE
 from lolat.units import percent, plain
 
 if TYPE_CHECKING:

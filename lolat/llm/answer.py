@@ -29,13 +29,12 @@ from lolat.llm.serving import (
     serve,
     steps_of,
 )
-from lolat.parameters import MOST_GPUS, PARAMETERS
+from lolat.parameters import COVERAGE, MOST_GPUS, PARAMETERS
 from lolat.units import milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
 
-COVERAGE = 0.9
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
              "prompts")  # fmt: skip
 """The parts of an output token's time: reading weights of dense layers, their products beyond that,

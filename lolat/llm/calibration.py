@@ -17,6 +17,7 @@ from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, UNSEEN, FrameworkFit, Section, short
 from lolat.llm.served import SERVED, ServedRow
 from lolat.llm.serving import Load, Steps, deployment_of, requests_that_fit, serve, steps_of
+from lolat.parameters import COVERAGE
 from lolat.units import percent, plural
 
 WIDTHS = FrameworkOverheads(
@@ -37,7 +38,7 @@ OFF_TPOT, OFF_TTFT = 0.05, 0.1
 A_GROUP = 40
 """The number of rows of one model and data type beyond which more of them count no more."""
 SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
-"""Half of the 90 % interval, as logarithms, by the source of what is known of a GPU."""
+"""Half width of the interval of COVERAGE, a logarithm, by the source of what is known of a GPU."""
 LEAST_SERVED = 10
 FOLDS = 5
 MOST_OFF = math.log(2.5)
@@ -176,14 +177,14 @@ def left_out(timed: Timed, start: FrameworkOverheads, one_server: bool = True) -
 def spread_of(
     off: np.ndarray, before: tuple[float, float] = SPREADS["served"]
 ) -> tuple[float, float]:
-    """Half of the 90 % interval of (tpot, ttft), as logarithms.
+    """Half widths of the intervals of COVERAGE of (tpot, ttft), logarithms.
 
     `off`: of `left_out`. `before`: the spread without these rows, which counts as LEAST_SERVED of them.
     """
 
     def of(errors: np.ndarray, was: float) -> float:
         errors = np.abs(errors[~np.isnan(errors)])
-        here = len(errors) * np.quantile(errors, 0.9) ** 2 if len(errors) else 0.0
+        here = len(errors) * np.quantile(errors, COVERAGE) ** 2 if len(errors) else 0.0
         return math.sqrt((LEAST_SERVED * was**2 + here) / (LEAST_SERVED + len(errors)))
 
     tpot, ttft = map(of, off, before)

@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from lolat.device.intervals import normal_quantile
 from lolat.errors import InputError
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.calibration import SPREADS
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.gpu import (
-    ENOUGH,
     IN_GENERAL,
     MOST_CHANGE,
     Operation,
@@ -35,6 +35,7 @@ from lolat.llm.gpu import (
     specs_of,
 )
 from lolat.llm.kernels import KERNEL_MODELS, Rows, Specs
+from lolat.parameters import COVERAGE
 from lolat.units import as_number
 
 OFF = {"gemm": 0.05, "all_reduce": 0.04}
@@ -59,7 +60,7 @@ def fit_operation(name: str, dtype: str, rows: Rows, ms: np.ndarray, specs: Spec
             fitted = rest.corrected(rest.fit_terms(operation.variant, operation.terms)[1])
             found = operation_ms(name, fitted, some.rows, specs, dtype, alone=True)
             left[out] = np.log(some.ms / found)
-        spread = float(np.quantile(np.abs(left), 0.9) / ENOUGH)
+        spread = float(np.quantile(np.abs(left), COVERAGE) / normal_quantile(COVERAGE))
     return msgspec.structs.replace(every.corrected(operation), spread=short(spread), rows=len(ms))
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 MOST_CHANGE = 0.4
 """The largest correction of a logarithm."""
-ENOUGH = 1.645
-"""Standard deviations to either side that hold 90 %."""
 FOUR_BIT_WEIGHTS = "int4_wo"
 IN_GENERAL = "GPUs in general"
 """`Operation.like` of an operation with the usual terms."""
@@ -72,9 +70,9 @@ def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
 class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A framework on a GPU, by served rows.
 
-    `spread`: half of the 90 % interval on left-out rows, as logarithms (per output token, first token).
-    `served`: the number of rows that the overheads are fitted to. `kinds`: the kinds of their models,
-    "dense" and "experts".
+    `spread`: half widths of the intervals of COVERAGE on left-out rows, logarithms (per output token, first
+    token). `served`: the number of rows that the overheads are fitted to. `kinds`: the kinds of their
+    models, "dense" and "experts".
     """
 
     overheads: FrameworkOverheads = msgspec.field(name="ways")

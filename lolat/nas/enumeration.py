@@ -12,7 +12,6 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from lolat.device import Device, load
-from lolat.device.intervals import COVERAGE
 from lolat.errors import InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
@@ -24,6 +23,7 @@ from lolat.nas.fewshot import FewShotModel, answers, estimator
 from lolat.nas.search import none_within
 from lolat.nas.space import Space
 from lolat.nas.user_code import call_with, find_function, find_space, parameters, user_code
+from lolat.parameters import COVERAGE
 
 BEST = 10  # of the result, unless another number is asked for
 MOST_ROWS = 10_000_000  # of the table

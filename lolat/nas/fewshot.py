@@ -17,7 +17,6 @@ import numpy as np
 
 from lolat.device import Device
 from lolat.device.file import lacks, put, read
-from lolat.device.intervals import COVERAGE
 from lolat.device.predicting import predict
 from lolat.device.question import Question, as_whole
 from lolat.errors import InputError, ModelFileError, arg
@@ -30,6 +29,7 @@ from lolat.nas.cost_prior import FREEDOM, Explanation, Pieces, explain, outlying
 from lolat.nas.estimators import LatencyEstimator, by_formula
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_space
+from lolat.parameters import COVERAGE
 from lolat.units import plural
 
 SAMPLES = "samples"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from lolat.device import Device
 from lolat.device.intervals import (
-    COVERAGE,
     half_width_if_known,
     machine,
     noise_level,
@@ -22,6 +21,7 @@ from lolat.device.running import span
 from lolat.device.summary import Families, Rate, families_of, framework_of, headline, rates_of
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED
+from lolat.parameters import COVERAGE
 from lolat.report.tables import Column, Table
 from lolat.units import digits, milliseconds, percent, plain, plural
 
@@ -217,7 +217,7 @@ def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
     rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
     yield (
         f"{plain(part.get('framework', ''))}: scheduling and starts of kernels {rows}; time per output "
-        f"token, models left out: 90 % within {percent(math.expm1(tpot))}"
+        f"token, models left out: {percent(COVERAGE)} within {percent(math.expm1(tpot))}"
     )
 
 

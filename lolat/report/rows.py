@@ -11,7 +11,8 @@ from statistics import median
 from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
 from lolat.graph.counts import MEANINGS
 from lolat.graph.naming import SPAN
-from lolat.units import digits, plain
+from lolat.parameters import COVERAGE
+from lolat.units import digits, percent, plain
 
 # ---- Words
 
@@ -35,8 +36,9 @@ GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "convolution activations": "Elements of the outputs of all convolutions.",
     "block": "A part of the network between two points where a single tensor goes through.",
     "latency": "The time of one forward pass; its input is on the device already.",
-    "90 % sure": "Of so many networks like the measured ones, the true time lies in the interval. It is as "
-    "wide as the errors on blocks that were left out of the fit, and wider outside what was measured.",
+    f"{percent(COVERAGE)} sure": "Of so many networks like the measured ones, the true time lies in the "
+    "interval. It is as wide as the errors on blocks that were left out of the fit, and wider outside what "
+    "was measured.",
     "measured range": "What the model was learned from. Outside it, layers are of another kind or size.",
 }
 """The words of the page of a report, each explained."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from lolat import readers
 from lolat.device.file import OF_TRAINING, lacks
-from lolat.device.intervals import COVERAGE
 from lolat.device.predicting import no_memory
 from lolat.device.prediction import no_room_words
 from lolat.device.predictors.roofline import Roofline
@@ -33,7 +32,7 @@ from lolat.hardware.prices import (
     rental_of,
 )
 from lolat.io.results import Result, plain_data
-from lolat.parameters import optimizer_named
+from lolat.parameters import COVERAGE, optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.iteration import half_remarks, memory_bytes

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device.intervals import COVERAGE, check_coverage
+from lolat.device.intervals import check_coverage
 from lolat.device.question import as_whole
 from lolat.device.running import mode_of
 from lolat.errors import InputError, arg
@@ -20,7 +20,7 @@ from lolat.graph.modes import Mode
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark
-from lolat.parameters import Optimizer, optimizer_named
+from lolat.parameters import COVERAGE, Optimizer, optimizer_named
 from lolat.training.exchange import exchange_ms, gradients
 from lolat.training.iteration import state_bytes
 

@@ -13,7 +13,7 @@ from lolat.device.question import AUTO
 from lolat.errors import InputError, LolatError
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
-from lolat.parameters import PARAMETERS
+from lolat.parameters import COVERAGE, PARAMETERS
 from lolat.readers.cache import shipped_networks
 from lolat.readers.children import ENDINGS
 from lolat.units import as_number, plain, shortened
@@ -188,6 +188,7 @@ def batch_on_each(text: str) -> int | str:
     return AUTO if text == AUTO else int(Numbers()(text))
 
 
+SURE = f"{100 * COVERAGE:g}"
 EMPTY = 1e-6
 """The distance of a field's numbers from the ends of an open range."""
 
@@ -229,7 +230,7 @@ TABS = {
         field("vary", "What may change", "width", words=VARY_WORDS),
         field("max_ms", "At most, ms", "15"),
         field("sure", "Sure to stay within it, %", "",
-              "empty: the predicted time counts; 90: the upper end of the 90 % interval does"),
+              f"empty: the predicted time counts; {SURE}: the upper end of the {SURE} % interval does"),
         field("batch_size", "Batch size", "1", "samples at once"),
         *MODE,
     )),

@@ -17,11 +17,12 @@ from typing import Literal
 import msgspec
 
 from lolat.arrays import np
-from lolat.device.intervals import COVERAGE, normal_quantile
+from lolat.device.intervals import normal_quantile
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, EAGER, GRAPH, Launch, Mode
 from lolat.graph.work import CLASSES, Workload
 from lolat.io.documents import NotNegative, Positive
+from lolat.parameters import COVERAGE
 
 VIEW = 0.4
 """The host's time for a view (reshape, transpose ...) over that for another operation; the device does
@@ -42,14 +43,15 @@ Source = Literal["assumed", "fitted"]
 ASSUMED: Source = "assumed"
 FITTED: Source = "fitted"
 FACTOR = {FITTED: 1.6, ASSUMED: 2.0}
-"""Error factor of the launch overhead, 90 % sure. Tables show hosts of 0.02 to 0.05 ms; a fitted one may
-still be another host than the user's."""
+"""Error factor of the launch overhead, which holds with the probability FACTOR_COVERAGE. Tables show hosts
+of 0.02 to 0.05 ms; a fitted one may still be another host than the user's."""
+FACTOR_COVERAGE = 0.9
 
 
 class Host(msgspec.Struct, frozen=True):
     """The host of a device.
 
-    `start_ms`: launch overhead of an operation, within a `factor` either way (90 % sure); `source`:
+    `start_ms`: launch overhead of an operation, within a `factor` either way (FACTOR); `source`:
     FITTED to operations timed alone or to measured blocks, or ASSUMED; `launch`: the launch of the
     measurements; `call_ms`: time of a call before its first operation.
     """
@@ -89,7 +91,7 @@ class Steps:
     `operation`: its number in the graph; `kind`: its class of work; `moves`: true if it moves bytes;
     `run_ms`: the device's time; `shares`: (features, steps) of `run_ms`; `backward`: true in the backward
     pass; `starts_ms`: the host's time to launch it, 0 without a host. `host_half`: half width of the host's
-    times, a logarithm, 90 % sure.
+    times, the logarithm of its factor.
     """
 
     operation: np.ndarray
@@ -148,7 +150,7 @@ class Steps:
     def interval(self, half: float, coverage: float | None) -> tuple[float, float]:
         """(low, high) ms of the latency; `half`: half width of the device's times, a logarithm."""
         sure = COVERAGE if coverage is None else coverage
-        of_host = self.host_half * normal_quantile(sure) / normal_quantile(COVERAGE)
+        of_host = self.host_half * normal_quantile(sure) / normal_quantile(FACTOR_COVERAGE)
         low, high = (
             replace(
                 self,
