@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from lolat.device.domain import Extrapolation
 from lolat.device.intervals import normal_quantile
@@ -18,7 +20,7 @@ from lolat.device.predicting import widened_half_width, within
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import is_measured, mode_of
-from lolat.errors import InputError, LolatError
+from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.points import matrix, point_of, read_blocks
 from lolat.fitting.roofline import predicted
 from lolat.fitting.times import Times
@@ -26,21 +28,31 @@ from lolat.graph import Graph
 from lolat.graph.counts import FEATURES
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
-from lolat.io.tables import to_csv
+from lolat.hardware.gpus import find_gpu
+from lolat.io.results import Result, plain_data
+from lolat.io.tables import COPIES, Row, is_table, read_table, say_unread, to_csv
 from lolat.parameters import COVERAGE, optimizer_named
 from lolat.readers import read
 from lolat.readers.children import OnProgress
 from lolat.tables.left_out import LeftOut
 from lolat.tables.timed import (
+    BLOCKS,
+    KERNELS,
     NETWORKS,
+    OPERATIONS,
+    SERVED,
     Network,
     Table,
     TimedNetwork,
     TimedOperation,
+    content_of,
     counts_of,
+    read_networks,
+    read_operations,
 )
 from lolat.training.cost import training_of
 from lolat.training.model import Training, TrainingRun
+from lolat.units import percent, plain
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -184,6 +196,11 @@ def compare_operations(
         return [
             _predicted(row, model.predict(row.graph, row.batch_size, predictor)) for row in rows
         ]
+    for row in rows:
+        if {"dtype", "precision"} & row.row.keys() and row.dtype != formula.mode.dtype:
+            raise row.row.refused(
+                f"an operation in {row.dtype}; expected {formula.mode.dtype}, as the model's"
+            )
     parts = [work_of(row.graph, row.batch_size, formula.mode) for row in rows]
     measured = np.array([row.latency_ms for row in rows])
     alone = predicted(formula, Times.of(parts, measured, np.zeros(len(rows), bool))).tolist()
@@ -285,3 +302,167 @@ def predictions(rows: list[Compared], columns: Sequence[str]) -> str:
             for r in rows
         ],
     )
+
+
+# ---- `evaluate --table`
+
+
+@dataclass(frozen=True, repr=False)
+class TableEvaluation(Result):
+    """A table's times compared; `content`: "networks", "operations", "blocks" or "served"; `skipped`:
+    reason -> rows left out; `warnings`: remarks on the table.
+
+    In JSON `networks`, `operations`, `blocks` or `served` are the rows as they stand in the table, with
+    latency_ms, predicted_ms, interval_ms and in_domain; `summary` has relative errors, and how many rows
+    there are.
+    """
+
+    KEYS = ("networks", "operations", "blocks", "served", "summary", "skipped", "warnings")
+
+    content: str
+    compared: list[Compared]
+    left_out: LeftOut
+    columns: Sequence[str]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Why rows were left out -> how many."""
+        return self.left_out.reasons
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """Errors over all rows, and the number inside their intervals."""
+        figures: dict[str, float] = summary(self.compared, self.content)
+        return figures
+
+    @property
+    def networks(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of networks."""
+        return self.rows() if self.content == NETWORKS else UNSET
+
+    @property
+    def operations(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of operations."""
+        return self.rows() if self.content == OPERATIONS else UNSET
+
+    @property
+    def blocks(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of blocks."""
+        return self.rows() if self.content == BLOCKS else UNSET
+
+    @property
+    def served(self) -> list[dict[str, Any]] | UnsetType:
+        """The rows of a table of served models; their times are of an output token."""
+        return self.rows() if self.content == "served" else UNSET
+
+    def words(self) -> str:
+        """The median error of the predictions."""
+        return (
+            f"{len(self.compared)} {self.content}: median error {percent(self.summary['median'])}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each row as it stands in the table, with latency_ms, predicted_ms, interval_ms, in_domain."""
+        columns = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
+        return [
+            {**c.row, **{name: plain_data(getattr(c, name)) for name in columns}, **c.more}
+            for c in self.compared
+        ]
+
+    def to_csv(self) -> str:
+        """The table's rows with predicted_ms, low_ms, high_ms."""
+        return predictions(self.compared, self.columns)
+
+
+def evaluate_table(
+    model: Model,
+    table: str,
+    only: str | Collection[str] | None = None,
+    predictor: str | None = None,
+    training: bool = False,
+    on_progress: OnProgress | None = None,
+    precision: str | None = None,
+) -> TableEvaluation:
+    """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`.
+
+    `precision`: as of `Model.run_as`. `on_progress`: called after each network is counted (done, all,
+    name).
+    """
+    columns = read_table(table).names if is_table(table) else ()
+    if training and predictor:
+        raise InputError(
+            f"{arg('predictor')} is for a forward pass, and {arg('training')} compares training steps; "
+            "give one of them",
+            code="predictor",
+        )
+    content, left_out, remarks = content_of(columns) if columns else SERVED, LeftOut(), list[str]()
+    _refuse_ignored(
+        table, content, columns,
+        only=only, predictor=predictor, precision=precision, training=training,
+    )  # fmt: skip
+    model = model.run_as(precision)
+    devices = [only] if isinstance(only, str) else only or ()
+    if content in (KERNELS, SERVED):
+        compare = compare_kernels if content == KERNELS else compare_served
+        compared = compare(model, table, left_out)
+    elif content == OPERATIONS:
+        timed = read_operations(table, devices, "only")
+        compared = compare_operations(model, timed, predictor)
+    elif content == BLOCKS:
+        compared = compare_blocks(model, table, predictor, devices)
+    else:
+        read_table(table).of_devices(devices, "only")  # InputError for times of several devices
+        networks = read_networks(table, devices, mode=mode_of(model.inference))
+        networks.say_assumed(remarks.append)
+        left_out = networks.left_out
+        compared = compare_table(model, networks, predictor, training, on_progress)
+    remarks += _of_others(model, compared)
+    if content != NETWORKS:
+        say_unread((row.row for row in compared if isinstance(row.row, Row)), remarks.append)
+    once = {(row.timed.name, *row.row.values()): row for row in compared}
+    if copies := len(compared) - len(once):
+        remarks.append(COPIES.format(copies, len(compared)))
+    compared, name = [*once.values()], Path(table).name
+    if name in str(model.document["environment"].get("source", "")).split(", "):
+        remarks.append(
+            f"{model.name} was fitted to a table {name}: errors of rows that it was "
+            f"fitted to are smaller than others (`lolat show {model.name}` has those of rows left out)"
+        )
+    kind = "served" if content == SERVED else OPERATIONS if content == KERNELS else content
+    return TableEvaluation(kind, compared, left_out, columns, tuple(remarks))
+
+
+def _of_others(model: Model, compared: Sequence[Compared]) -> list[str]:
+    """A remark if the rows are of another device than the model, by their column `device`."""
+    own = model.device.partition(" (")[0]
+    found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
+    others = [name for name in found if name not in (own, model.name) and _differ(name, own)]
+    return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
+
+
+def _differ(one: str, other: str) -> bool:
+    """True unless both are names of one known GPU."""
+    gpu = find_gpu(one)
+    return gpu is None or gpu != find_gpu(other)
+
+
+TAKES: Mapping[str, Collection[str]] = {
+    NETWORKS: ("only", "predictor", "precision", "training"),
+    OPERATIONS: ("only", "predictor", "precision"), BLOCKS: ("only", "predictor", "precision"),
+}  # fmt: skip
+"""Content of a table -> the options that change how its rows are compared."""
+
+
+def _refuse_ignored(table: str, content: str, columns: Collection[str], **options: object) -> None:
+    """InputError for an option that the rows of a table have no use for."""
+    for name, value in options.items():
+        no_device = name == "only" and "device" not in columns
+        if value and (no_device or name not in TAKES.get(content, ())):
+            of = "operations of language models" if content == KERNELS else content
+            lacks = " and no column device" if no_device else ""
+            raise InputError(
+                f"{plain(table)} has {of}{lacks}, to which {arg(name)} does not apply; leave it out, or "
+                "give a table that it is for",
+                code=name,
+            )

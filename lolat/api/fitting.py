@@ -26,7 +26,7 @@ from lolat.fitting.reading import (
     points_of_networks,
     refined_document,
 )
-from lolat.hardware.sheets import NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
+from lolat.hardware.sheets import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
 from lolat.io.paths import AnyPath, find_model, list_models
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import is_table, read_table
@@ -42,7 +42,7 @@ from lolat.tables.timed import (
 )
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
-from lolat.units import plain, plural
+from lolat.units import plain, plural, shortened
 from microbench.blocks import known_graphs
 
 if TYPE_CHECKING:
@@ -218,8 +218,12 @@ def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
     reader of the table then names them.
     """
     from lolat.llm.fit import SHEET
+    from lolat.llm.gpu import Sheet
 
     columns, needed = read_table(facts).names, {NETWORKS: NEEDED_COLUMNS, LANGUAGE: SHEET}
+    known = {"device", *KEPT, *Sheet.__struct_fields__}
+    if unread := [name for name in columns if name and name not in known]:
+        tell(f"{plain(facts)}: columns that are not read: {shortened(', '.join(unread))}")
     lacks = {what: [c for c in of if c not in columns] for what, of in needed.items()}
     answers = tuple(what for what, names in lacks.items() if not names)
     if len(answers) == 1:

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from msgspec import UNSET, UnsetType
 
-from lolat.api.comparing import (
-    Compared,
-    compare_blocks,
-    compare_kernels,
-    compare_operations,
-    compare_served,
-    compare_table,
-    predictions,
-    summary,
-)
 from lolat.device.file import limit_of, write_check
 from lolat.device.intervals import noise_level
-from lolat.device.running import mode_of
-from lolat.errors import DeviceError, InputError, MeasuringError, arg
+from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.fitting.points import Point
 from lolat.io.progress import Progress, Warn
-from lolat.io.results import Result, dict_of, plain_data
-from lolat.io.tables import is_table, read_table
-from lolat.readers.children import OnProgress
-from lolat.tables.left_out import LeftOut
-from lolat.tables.timed import (
-    BLOCKS,
-    KERNELS,
-    NETWORKS,
-    OPERATIONS,
-    SERVED,
-    content_of,
-    read_networks,
-    read_operations,
-)
+from lolat.io.results import Result, dict_of
 from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain
@@ -130,73 +105,6 @@ class Evaluation(Result):
             "network", "batch_size", "measured_ms", "predicted_ms", "error", "inside", "in_domain"
         )  # fmt: skip
         return [{name: getattr(row, name) for name in columns} for row in self.networks]
-
-
-@dataclass(frozen=True, repr=False)
-class TableEvaluation(Result):
-    """A table's times compared; `content`: "networks", "operations", "blocks" or "served"; `skipped`:
-    reason -> rows left out.
-
-    In JSON `networks`, `operations`, `blocks` or `served` are the rows as they stand in the table, with
-    latency_ms, predicted_ms, interval_ms and in_domain; `summary` has relative errors, and how many rows
-    there are.
-    """
-
-    KEYS = ("networks", "operations", "blocks", "served", "summary", "skipped")
-
-    content: str
-    compared: list[Compared]
-    left_out: LeftOut
-    columns: Sequence[str]
-
-    @property
-    def skipped(self) -> Mapping[str, int]:
-        """Why rows were left out -> how many."""
-        return self.left_out.reasons
-
-    @property
-    def summary(self) -> dict[str, float]:
-        """Errors over all rows, and the number inside their intervals."""
-        figures: dict[str, float] = summary(self.compared, self.content)
-        return figures
-
-    @property
-    def networks(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of networks."""
-        return self.rows() if self.content == NETWORKS else UNSET
-
-    @property
-    def operations(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of operations."""
-        return self.rows() if self.content == OPERATIONS else UNSET
-
-    @property
-    def blocks(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of blocks."""
-        return self.rows() if self.content == BLOCKS else UNSET
-
-    @property
-    def served(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of served models; their times are of an output token."""
-        return self.rows() if self.content == "served" else UNSET
-
-    def words(self) -> str:
-        """The median error of the predictions."""
-        return (
-            f"{len(self.compared)} {self.content}: median error {percent(self.summary['median'])}"
-        )
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Each row as it stands in the table, with latency_ms, predicted_ms, interval_ms, in_domain."""
-        columns = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
-        return [
-            {**c.row, **{name: plain_data(getattr(c, name)) for name in columns}, **c.more}
-            for c in self.compared
-        ]
-
-    def to_csv(self) -> str:
-        """The table's rows with predicted_ms, low_ms, high_ms."""
-        return predictions(self.compared, self.columns)
 
 
 @dataclass(frozen=True, repr=False)
@@ -358,75 +266,6 @@ def _evaluated(model: Model, network: MeasuredNetwork) -> EvaluatedNetwork:
         inside=interval and bool(interval[0] <= ms <= interval[1]),
         in_domain=predicted.in_domain,
     )
-
-
-def evaluate_table(
-    model: Model,
-    table: str,
-    only: str | Collection[str] | None = None,
-    predictor: str | None = None,
-    training: bool = False,
-    on_progress: OnProgress | None = None,
-    warn: Warn = lambda remark: None,
-    precision: str | None = None,
-) -> TableEvaluation:
-    """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`.
-
-    `precision`: as of `Model.run_as`. `on_progress`: called after each network is counted (done, all,
-    name); `warn`: of what the table lacks.
-    """
-    columns = read_table(table).names if is_table(table) else ()
-    if training and predictor:
-        raise InputError(
-            f"{arg('predictor')} is for a forward pass, and {arg('training')} compares training steps; "
-            "give one of them",
-            code="predictor",
-        )
-    content, left_out = content_of(columns) if columns else SERVED, LeftOut()
-    _refuse_ignored(
-        table, content, columns,
-        only=only, predictor=predictor, precision=precision, training=training,
-    )  # fmt: skip
-    model = model.run_as(precision)
-    if content in (KERNELS, SERVED):
-        compare = compare_kernels if content == KERNELS else compare_served
-        made = compare(model, table, left_out)
-        return TableEvaluation(
-            "served" if content == SERVED else OPERATIONS, made, left_out, columns
-        )
-    devices = [only] if isinstance(only, str) else only or ()
-    if content == OPERATIONS:
-        timed = read_operations(table, devices, "only")
-        compared = compare_operations(model, timed, predictor)
-        return TableEvaluation(OPERATIONS, compared, left_out, columns)
-    if content == BLOCKS:
-        of_blocks = compare_blocks(model, table, predictor, devices)
-        return TableEvaluation(BLOCKS, of_blocks, left_out, columns)
-    networks = read_networks(table, devices, mode=mode_of(model.inference))
-    networks.say_assumed(warn)
-    compared = compare_table(model, networks, predictor, training, on_progress)
-    return TableEvaluation(NETWORKS, compared, networks.left_out, columns)
-
-
-TAKES: Mapping[str, Collection[str]] = {
-    NETWORKS: ("only", "predictor", "precision", "training"),
-    OPERATIONS: ("only", "predictor", "precision"), BLOCKS: ("only", "predictor", "precision"),
-}  # fmt: skip
-"""Content of a table -> the options that change how its rows are compared."""
-
-
-def _refuse_ignored(table: str, content: str, columns: Collection[str], **options: object) -> None:
-    """InputError for an option that the rows of a table have no use for."""
-    for name, value in options.items():
-        no_device = name == "only" and "device" not in columns
-        if value and (no_device or name not in TAKES.get(content, ())):
-            of = "operations of language models" if content == KERNELS else content
-            lacks = " and no column device" if no_device else ""
-            raise InputError(
-                f"{plain(table)} has {of}{lacks}, to which {arg(name)} does not apply; leave it out, or "
-                "give a table that it is for",
-                code=name,
-            )
 
 
 # ---- A model's own networks measured again

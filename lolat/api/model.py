@@ -14,7 +14,8 @@ from lolat.device.question import Question, several
 from lolat.graph import Graph
 
 if TYPE_CHECKING:
-    from lolat.api.measuring import Diagnosis, Evaluation, TableEvaluation
+    from lolat.api.comparing import TableEvaluation
+    from lolat.api.measuring import Diagnosis, Evaluation
     from lolat.api.predicting import Prediction, Predictions
     from lolat.device.attribution import Explanation
     from lolat.device.budget import BudgetAnswer
@@ -324,7 +325,7 @@ class Model(Device):
         `only`: rows of this device (or devices). `training`: its training steps. Returns a
         `TableEvaluation`. Raises InputError where no row can be predicted.
         """
-        from lolat.api.measuring import evaluate_table
+        from lolat.api.comparing import evaluate_table
 
         return evaluate_table(self, os.fspath(table), only, predictor, training)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "lolat evaluate gpu.json --table networks.csv --predictions out.csv",
     answers={
         "evaluation": "lolat.api.measuring:Evaluation",
-        "table-evaluation": "lolat.api.measuring:TableEvaluation",
+        "table-evaluation": "lolat.api.comparing:TableEvaluation",
     },
 )
 @common.model_argument
@@ -58,7 +58,7 @@ def evaluate(
     networks, operations, blocks, or served language models, as `lolat fit` takes them.
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
-    from lolat.api import measuring
+    from lolat.api import comparing, measuring
     from lolat.io.writing import write_text
     from lolat.report.evaluation import evaluation_lines
 
@@ -78,12 +78,12 @@ def evaluate(
         common.answer("evaluation", result, as_json, evaluation_lines(result))
         return
     with common.progress() as bar:
-        answer = measuring.evaluate_table(
-            loaded, table, only, predictor, training, common.counting(bar), common.say, precision
+        answer = comparing.evaluate_table(
+            loaded, table, only, predictor, training, common.counting(bar), precision
         )
     if predictions is not None:
         write_text(predictions, answer.to_csv())
-    for line in answer.left_out.told() if not as_json else ():
+    for line in (*answer.warnings, *answer.left_out.told()) if not as_json else ():
         common.say(line)
     common.answer(
         "table-evaluation", answer, as_json, _table_lines(answer.compared, answer.content)

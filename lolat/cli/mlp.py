@@ -69,7 +69,9 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None, as_json: bool
     from lolat.mlp.training import learn, split
 
     common.check_file(output, "output", make_folder=True)
-    rows = parse(read_table(table))
+    text = read_table(table)
+    rows = parse(text)
+    text.say_unread(lambda remark: common.warn([remark]))
     devices = data_sheets(dict.fromkeys(rows["gpu"].tolist()))
     train, test = split(len(rows), SEED)
     with common.progress() as bar:
@@ -170,6 +172,7 @@ def _predict_table(
     text = read_table(table)
     timed = TIME in text.names and len(text) > 0
     rows = parse(text, model.layer, times=timed)
+    text.say_unread(lambda remark: common.warn([remark]))
     times = model.predict(rows)
     errors, outside = evaluate(model, rows) if timed else None, model.outside(rows)
     if output is None and errors is None:

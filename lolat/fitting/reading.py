@@ -24,10 +24,10 @@ from lolat.fitting.points import Point, lacking_counts, read_points
 from lolat.fitting.refined import refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
-from lolat.graph.modes import Mode
+from lolat.graph.modes import FLOAT16, FLOAT32, Mode
 from lolat.hardware.sheets import Specs
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import Row, read_table
+from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unread
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
 from lolat.tables.timed import (
@@ -44,7 +44,6 @@ from lolat.tables.timed import (
     version_of,
 )
 
-COPIES = "{} of {} rows are copies of others, and count once"
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """In a device's or a table's name: no host starts its operations, and waits for it."""
 MOST_JUDGING_UNITS = 500  # operations of a table
@@ -62,7 +61,8 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dic
         warn(COPIES.format(copies, len(of_rows)))
     warn_of_contradictions(((of, p.name, ms, row) for (of, ms), (p, row) in times.items()), warn)
     in_other_units = tell_other_units(((p.counts, p.latency_ms, row) for p, row in of_rows), warn)
-    source = {"device": "unknown", "source": Path(path).name}
+    source = {"device": "unknown", "source": Path(path).name, **_precision_of(of_rows)}
+    say_unread((row for _, row in of_rows), warn)
     shown = device or "unknown (from a table)"
     document = model_document(stem, shown, [p for p, _ in times.values()], source, {})
     off = document["predictors"][document["default"]].get("residuals")
@@ -70,6 +70,18 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dic
         timed = [(row, p.name, p.latency_ms) for p, row in times.values()]
         odd_time(timed, np.array(off), warn)
     return document
+
+
+def _precision_of(rows: Sequence[tuple[Point, Row]]) -> dict[str, bool]:
+    """The precision of a table of blocks, as a model file's environment; InputError for two of them."""
+    first = Mode().of_row(rows[0][1], rows[0][1].where)
+    for _, row in rows:
+        mode = Mode().of_row(row, row.where)
+        if mode != first or mode not in (Mode(), Mode(FLOAT16)):
+            raise row.refused(
+                f"run in {mode}; expected float32 in all rows, or float16 in all rows"
+            )
+    return {} if first == Mode() else {"half": True}
 
 
 def device_document(
@@ -86,8 +98,15 @@ def device_document(
         return specs_document(stem, f"{device} (data sheet)", sheet, source)
     devices = () if device is None else (device,)
     operations = [r for p, c in contents if c == OPERATIONS for r in read_operations(p, devices)]
-    for path, _ in contents if device is None else ():
-        read_table(path).of_devices()  # InputError for times of several
+    if device is None:
+        check_one_device(read_table(path) for path, _ in contents)
+    for operation in operations:
+        if operation.dtype != FLOAT32:
+            raise operation.row.refused(
+                f"an operation in {operation.dtype}; expected float32: other precisions are fitted to "
+                "tables of networks"
+            )
+    say_unread((operation.row for operation in operations), warn)
     tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
     mode = usual_mode([row for table in tables for row in table.rows])
     networks = _once(

@@ -94,6 +94,8 @@ def _read(path: str | Path) -> Prices:
 def _offer(row: Row, file_name: str) -> Offer | None:
     count, price = _amount(row, "acceleratorcount") or 0.0, _amount(row, "price")
     name = row["acceleratorname"]
+    if row.get("currency", "USD").upper() not in ("", "USD", "$"):
+        raise row.wrong("currency", "USD: prices are in US dollars")
     if not row["instancetype"] or price is None or count != int(count) or bool(name) != (count > 0):
         return None
     return Offer(
@@ -107,6 +109,9 @@ def _amount(row: Row, column: str) -> float | None:
 
 
 # ---- Names of accelerators.
+
+OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro"])
+"""Words of a device's name with which it is another card than one of the same number without them."""
 
 
 def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
@@ -125,11 +130,14 @@ def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
 def is_named(accelerator: str, device: str) -> bool:
     """Return whether a device's name contains an accelerator's: its words in a row, however they are
     separated ("RTX 4090" and "rtx4090"), or all of them somewhere ("v100-pcie-32gb" is a V100-32GB).
-    "cpu" is only itself.
+    "cpu" is only itself, and a name with a word of another card is not this one: no RTX2080 is in an "RTX
+    2080 Ti".
     """
     wanted, words = _words(accelerator), _words(device)
     if [CPU] in (wanted, words):
         return wanted == words
+    if any(word in OTHER_CARDS and word not in "".join(wanted) for word in words):
+        return False
     starts = range(len(words))
     rows = {"".join(words[i : j + 1]) for i in starts for j in starts[i:]}
     return "".join(wanted) in rows or set(words).issuperset(wanted)

@@ -112,7 +112,7 @@ def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
 
 def _row(path: str | Path, device: str, needed: Sequence[str] = ()) -> Row:
     """The row of `device` in a table of data sheets; InputError."""
-    rows = {row["device"]: row for row in read_table(path, ("device", *needed), rows="device")}
+    rows = read_table(path, ("device", *needed), rows="device").by("device")
     if device not in rows:
         known = shortened(", ".join(rows))
         raise InputError(f"{path} has no device {device!r}; it has {known}", code="name")

@@ -12,7 +12,7 @@ import io
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ from lolat.units import as_number, plain, shortened
 if TYPE_CHECKING:
     import numpy as np
 
+    from lolat.io.progress import Warn
+
 MOST_WHOLE = 2**53
 """The largest whole number of a cell: the last one that a float holds exactly."""
 ABOVE_ZERO = LEAST
@@ -31,6 +33,7 @@ ABOVE_ZERO = LEAST
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
 """A nanosecond to thirty years."""
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
+COPIES = "{} of {} rows are copies of others, and count once"
 _GZIP = b"\x1f\x8b"
 _FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
 """The names, after empty lines and comments."""
@@ -42,7 +45,8 @@ class Table:
     """The cells of a file by column, and its text, `content`.
 
     `header`: the cells of the first line; `names`: the columns' names by `column_name`; `lines`: the line
-    that each row ends in; `expected`: for messages; `has_commas`: numbers may have decimal commas.
+    that each row ends in; `expected`: for messages; `has_commas`: numbers may have decimal commas; `used`:
+    names of the columns that somebody has read.
     """
 
     source: str
@@ -53,6 +57,7 @@ class Table:
     content: str
     expected: str
     has_commas: bool = False
+    used: set[str] = field(default_factory=set, compare=False)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -74,6 +79,7 @@ class Table:
         at = self.names.index("device") if "device" in self.names else -1
         cells = [*map(str.strip, self.columns[at])] if at >= 0 else []
         found = dict.fromkeys(filter(None, cells))
+        self.used.add("device")
         if not found or (not devices and len(found) == 1):
             return self
         if not found.keys() & {*devices}:
@@ -86,6 +92,26 @@ class Table:
         columns = [[column[i] for i in kept] for column in self.columns]
         return replace(self, columns=columns, lines=[self.lines[i] for i in kept])
 
+    def by(self, column: str) -> dict[str, Row]:
+        """The rows by their cell in a column; InputError for a cell that two rows have."""
+        rows: dict[str, Row] = {}
+        for row in self:
+            if (first := rows.setdefault(row[column], row)) is not row:
+                raise row.refused(
+                    f"{column} {row[column]!r} stands in line {first.line} already; expected one row of it"
+                )
+        return rows
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The columns that nobody has read yet."""
+        return tuple(name for name in self.names if name and name not in self.used)
+
+    def say_unread(self, warn: Warn) -> None:
+        """Name the columns that nobody has read: their cells change nothing."""
+        if self.unread:
+            warn(f"{self.source}: columns that are not read: {shortened(', '.join(self.unread))}")
+
     def numbers(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """((rows,) the numbers in a column, NaN for other cells; (rows,) True for empty cells).
 
@@ -93,6 +119,7 @@ class Table:
         """
         import numpy as np
 
+        self.used.add(column)
         cells = [*map(str.strip, self.columns[self.names.index(column)])]
         values = np.fromiter(map(self.as_number, cells), float, len(cells))
         return values, ~np.fromiter(map(bool, cells), bool, len(cells))
@@ -110,13 +137,33 @@ class Table:
         return to_csv(header, zip(*(self.columns[i] for i in others), values, strict=True))
 
 
+def check_one_device(tables: Iterable[Table]) -> None:
+    """InputError for tables of several devices: times of two devices are never mixed."""
+    found: dict[str, str] = {}
+    for table in tables:
+        table.of_devices()
+        if "device" in table.names:
+            cells = map(str.strip, table.columns[table.names.index("device")])
+            found |= dict.fromkeys(filter(None, cells), table.source)
+    if len(found) > 1:
+        has = shortened(", ".join(f"{device} ({source})" for device, source in found.items()))
+        raise InputError(f"tables of several devices: {has}; expected {arg('name')}, one of these")
+
+
+def say_unread(rows: Iterable[Row], warn: Warn) -> None:
+    """Name the columns of the rows' tables that nobody has read."""
+    for table in {row.table.source: row.table for row in rows}.values():
+        table.say_unread(warn)
+
+
 class Row(Mapping[str, str]):
     """A row of a table: its cells by the column's name, without spaces around them."""
 
     def __init__(self, table: Table, index: int, cells: dict[str, str]) -> None:
-        self._table, self._index, self._cells = table, index, cells
+        self.table, self._index, self._cells = table, index, cells
 
     def __getitem__(self, column: str) -> str:
+        self.table.used.add(column)
         return self._cells[column]
 
     def __iter__(self) -> Iterator[str]:
@@ -128,12 +175,12 @@ class Row(Mapping[str, str]):
     @property
     def line(self) -> int:
         """The line of the file that the row ends in."""
-        return self._table.lines[self._index]
+        return self.table.lines[self._index]
 
     @property
     def source(self) -> str:
         """The name of the file in messages."""
-        return self._table.source
+        return self.table.source
 
     @property
     def where(self) -> str:
@@ -153,10 +200,10 @@ class Row(Mapping[str, str]):
         A number has digits, a point and an exponent alone. InputError for any other text, a number outside,
         or one beyond the sizes of anything real.
         """
-        text = self._cells.get(column, "")
+        text = self.get(column, "")
         if not text and default is not None:
             return default
-        value = self._table.as_number(text)
+        value = self.table.as_number(text)
         if not least <= value <= most:
             raise self.wrong(column, expected)
         if value and not LEAST <= abs(value) <= MOST:
@@ -173,7 +220,7 @@ class Row(Mapping[str, str]):
     ) -> int:
         """The whole number in a cell, maybe written as 1e6; errors: see `number`."""
         expected = expected or f"a whole number from {least}"
-        if not self._cells.get(column) and default is not None:
+        if not self.get(column) and default is not None:
             return default
         value = self.number(column, least, most, expected)
         if value != int(value):

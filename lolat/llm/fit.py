@@ -151,7 +151,7 @@ def read_sheet(path: str | Path, device: str) -> Sheet:
 
     Missing multiprocessors are as many as give the rate of the most similar GPU in the table.
     """
-    rows = {row["device"]: row for row in read_table(path, ("device", *SHEET), rows="device")}
+    rows = read_table(path, ("device", *SHEET), rows="device").by("device")
     if device not in rows:
         raise InputError(f"{path} has no device {device!r}; it has {', '.join(rows)}", code="name")
     sheet = _sheet_columns(rows[device])

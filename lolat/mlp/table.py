@@ -92,6 +92,7 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
 
 def _column(text: tables.Table, name: str) -> np.ndarray:
     """(n,) a column as numbers or words; InputError for the first wrong cell."""
+    text.used.add(name)
     cells = text.columns[text.names.index(name)]
     if name == "gpu":
         values, expected = mapped(cells, str.strip, str), "the name of a GPU"

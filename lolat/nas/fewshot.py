@@ -23,7 +23,7 @@ from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import converted
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
-from lolat.io.tables import read_table
+from lolat.io.tables import COPIES, read_table
 from lolat.io.writing import check_file
 from lolat.nas.cost_prior import FREEDOM, Explanation, Pieces, explain, outlying, spreads
 from lolat.nas.estimators import LatencyEstimator, by_formula
@@ -258,21 +258,44 @@ def answers(
 
 @dataclass(frozen=True)
 class Samples:
-    """Measured networks: texts, (samples, positions) integers, times and their rounding in ms."""
+    """Measured networks: texts, (samples, positions) integers, times and their rounding in ms.
+
+    `remarks`: on the table; `device`: by its column, "" without one.
+    """
 
     archs: tuple[str, ...]
     rows: np.ndarray
     times: np.ndarray
     step: float
+    remarks: tuple[str, ...] = ()
+    device: str = ""
 
 
-def read_samples(path: AnyPath, space: Space) -> Samples:
-    """Samples from a CSV table with the columns arch and latency_ms; InputError names a wrong line."""
+def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samples:
+    """Samples from a CSV table with the columns arch and latency_ms; InputError names a wrong line.
+
+    `device`: the one whose rows are taken, where the table has a column `device`. A row that is a copy of
+    another counts once.
+    """
     table = read_table(os.fspath(path), ("arch", "latency_ms"), rows="measured network")
-    rows, cells = space.parse_table(table), [*table]
-    times = np.array([row.milliseconds() for row in cells])
-    step = rounding([row["latency_ms"] for row in cells])
-    return Samples(tuple(row["arch"] for row in cells), rows, times, step)
+    table = table.of_devices([device] if device else ())
+    remarks: list[str] = []
+    for row in table:
+        row.whole("batch_size", 1, 1, "1, the batch size of a space's samples", default=1)
+    rows = space.parse_table(table)
+    once = {(row["arch"], row.milliseconds()): at for at, row in enumerate(table)}
+    if copies := len(table) - len(once):
+        remarks.append(COPIES.format(copies, len(table)))
+    table.say_unread(remarks.append)
+    kept = [table.row(at) for at in once.values()]
+    return Samples(
+        tuple(row["arch"] for row in kept),
+        rows[[*once.values()]],
+        np.array([row.milliseconds() for row in kept]),
+        rounding([row["latency_ms"] for row in kept]),
+        tuple(remarks),
+        next((row.get("device", "") for row in kept), ""),
+    )
 
 
 def rounding(texts: Sequence[str]) -> float:
@@ -305,7 +328,7 @@ def fit(
     if output is not None and os.path.exists(output):
         read(output)  # a file that is no model is refused before the work
     of_space = find_space(space, progress)
-    measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space)
+    measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space, name)
     of_space.prepare(progress)
     found = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)
     section = Section(
@@ -319,6 +342,10 @@ def fit(
         warnings=_warnings(measured, found[0]),
         choices=of_space.fingerprint,
     )
+    if output is not None and os.path.exists(output) and measured.device:
+        own = str(read(output)["device"])
+        if measured.device not in own:
+            section.warnings.append(f"the samples are of {measured.device}, the file is of {own}")
     model = FewShotModel.of(of_space, section)
     if output is not None:
         model.write(output, name)
@@ -332,7 +359,7 @@ def _shortened(values: np.ndarray) -> list[float]:
 
 def _warnings(samples: Samples, best: Explanation) -> list[str]:
     """Remarks on the samples, by the likeliest explanation."""
-    warnings = []
+    warnings = [*samples.remarks]
     count = len(samples.times)
     if count < ENOUGH_SAMPLES:
         warnings.append(

@@ -32,6 +32,7 @@ from lolat.io.tables import (
     SHORTEST_MS,
     Row,
     read_table,
+    say_unread,
 )
 from lolat.parameters import OPTIMIZERS
 from lolat.readers.children import OnProgress, arrays_of
@@ -43,8 +44,8 @@ from lolat.units import shortened
 
 NETWORK_COLUMNS = ("network", "model")
 SIZES = (
-    "sequence_length", "input_size", "pixels", "resolution", "image_size", "infer_img_size",
-    "train_img_size",
+    "sequence_length", "seq_len", "input_size", "pixels", "resolution", "image_size", "img_size",
+    "imgsz", "infer_img_size", "train_img_size",
 )  # fmt: skip
 BATCHES = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
 TIMES = ("latency_ms", "step_ms", "time_ms", "ms", "infer_step_time", "train_step_time")
@@ -60,6 +61,8 @@ RATES = (
 """Columns of samples a second, where a table has no times."""
 OF_TIMM = "momentum"
 """The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
+SEVERAL = ("parallel", "gpus", "num_gpus", "n_gpus", "num_devices", "replicas", "world_size")
+"""Columns of how many devices a network ran on, or how they shared it."""
 MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
 MOST_BATCH = 2**20
 EXPECTED_NETWORKS = (
@@ -68,8 +71,8 @@ EXPECTED_NETWORKS = (
     "launch, pass"
 )
 READ_COLUMNS = (
-    *NETWORK_COLUMNS, *SIZES, *BATCHES, *TIMES, *IN_MS, *RATES, *MILLIONS, *MODE_COLUMNS, "device",
-    "parallel", "optimizer",
+    *NETWORK_COLUMNS, *SIZES, *BATCHES, *TIMES, *IN_MS, *RATES, *MILLIONS, *MODE_COLUMNS, *SEVERAL,
+    "device", "optimizer",
 )  # fmt: skip
 NEAR = 0.8  # of the letters, by which a column is meant that is written otherwise
 CELLS = "cells"
@@ -134,13 +137,12 @@ class Table:
     assumed: Mode | None = None
 
     def say_assumed(self, warn: Warn) -> None:
-        """Say which columns are not read, as a letter of their names is wrong, and of how many rows the
-        batch size is not known, and taken to be 1.
-        """
+        """Say which columns are not read, and of how many rows the batch size is taken to be 1."""
+        say_unread((row.row for row in self.rows[:1]), warn)
         for column in {*self.columns} - {*READ_COLUMNS}:
             for near in difflib.get_close_matches(column, READ_COLUMNS, 1, NEAR):
                 if near not in self.columns:
-                    warn(f"{self.path}: the column {column} is not read; did you mean {near}?")
+                    warn(f"{self.path}: did you mean {near} by the column {column}?")
         if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
             warn(
                 f"{self.path} has neither precision nor launch: its times are taken to be of "
@@ -187,9 +189,9 @@ def read_networks(
     if "train_step_time" in rows.names and "infer_step_time" not in rows.names:
         usual = replace(usual, training=True)
     for row in rows:
-        if devices and row.get("device") not in (None, *devices):
+        if row.get("device") not in (None, *devices) and devices:
             table.left_out.add("of another device")
-        elif row.get("parallel"):
+        elif on_several(row):
             table.left_out.add("on several devices")
         else:
             try:
@@ -198,6 +200,11 @@ def read_networks(
                 why = error.data.get("why", str(error))
                 table.left_out.add(why, CELLS, place=f"line {row.line}")
     return table
+
+
+def on_several(row: Row) -> bool:
+    """True for a row that ran on more than one device."""
+    return any(row.get(column, "") not in ("", "1", "no") for column in SEVERAL)
 
 
 def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
@@ -255,6 +262,7 @@ def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
 
 MOST_OF_A_SIZE = 2**40
 PRODUCT, BLOCK = ("batch", "m", "n", "k"), ("rows", "width")
+GROUPS = "groups"  # of a convolution, 1 where the table has no such column
 CONVOLUTION = ("batch", "in_channels", "out_channels", "kernel", "input_size", "stride", "padding")
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power"}
 UNARY = {
@@ -288,9 +296,19 @@ class TimedOperation:
     row: Row
 
     @property
+    def dtype(self) -> str:
+        """The data type that it was timed in, float32 if the table is silent."""
+        return Mode().of_row(self.row, self.row.where).dtype
+
+    @property
     def same(self) -> Hashable:
         """Equal for rows that should take the same time."""
-        return self.name, *(self.row.whole(c, 0) for c in OPERATION_COLUMNS[self.name])
+        return (
+            self.name,
+            self.dtype,
+            self.row.get(GROUPS),
+            *(self.row.whole(c, 0) for c in OPERATION_COLUMNS[self.name]),
+        )
 
 
 def read_operations(
@@ -308,6 +326,10 @@ def _timed_operation(row: Row) -> TimedOperation:
     if name not in OPERATION_COLUMNS:
         raise row.wrong("op", f"one of {', '.join(OPERATION_COLUMNS)}")
     sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in OPERATION_COLUMNS[name]}
+    if name == "conv":
+        sizes[GROUPS] = row.whole(GROUPS, 1, MOST_OF_A_SIZE, default=1)
+        if sizes["in_channels"] % sizes[GROUPS] or sizes["out_channels"] % sizes[GROUPS]:
+            raise row.wrong(GROUPS, "a divisor of in_channels and out_channels")
     return TimedOperation(name, *_graph(name, sizes), row.milliseconds(), row)
 
 
@@ -328,7 +350,7 @@ def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
         out = builder.add(
             "conv", [x], (1, a["out_channels"], side, side), kernel=(a["kernel"],) * 2,
             strides=(a["stride"],) * 2, dilation=(1, 1), bias=False, in_channels=a["in_channels"],
-            out_channels=a["out_channels"], groups=1,
+            out_channels=a["out_channels"], groups=a[GROUPS],
         )  # fmt: skip
     else:
         shape = (1, a["width"])

@@ -20,8 +20,9 @@ from lolat.graph.counts import behaviors
 from lolat.graph.modes import MODE_COLUMNS, Mode
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
-from lolat.io.tables import read_table
+from lolat.io.tables import COPIES, Table, read_table
 from lolat.parameters import Optimizer, optimizer_named
+from lolat.tables.timed import SIZES, on_several
 from lolat.training.iteration import PASS_TERMS, pass_rows
 from lolat.training.model import Iteration, Training, TrainingRun
 
@@ -30,6 +31,8 @@ TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")
 """An iteration's time depends on operations, normalizations of tensors without positions (many operations
 each in TensorFlow), multiply-accumulates, elements moved, elements that the update moves, and 1."""
 Terms: Any = msgspec.defstruct("Terms", [(term, NotNegative) for term in TERMS])
+ReadNetwork = Callable[[str, int | None], Graph]
+"""NETWORK and its size, None for its usual one -> its graph."""
 BALANCE = 800.0  # multiplications while an element is moved: more than any device does
 
 
@@ -107,47 +110,28 @@ class EpochTraining(Training):
 
 
 def epochs_document(
-    path: str, name: str, device: str | None, read: Callable[[str], Graph], warn: Warn
+    path: str, name: str, device: str | None, read: ReadNetwork, warn: Warn
 ) -> dict[str, Any]:
     """The model file of a device from the CSV table at `path`, with COLUMNS: a row for each timed epoch.
 
-    The columns of MODE_COLUMNS say how it trained; `warn` is told where none is there. `read`: NETWORK ->
-    Graph, called once for each network. InputError, with its line, for a row that is wrong or was run in
-    another way than the first, and for too few of them.
+    The columns of MODE_COLUMNS say how it trained; `warn` is told where none is there. A row that is a copy
+    of another counts once. `read`: NETWORK and its size -> Graph, called once for each. InputError, with
+    its line, for a row that is wrong or was run in another way than the first, and for too few of them.
     """
     table = read_table(path, COLUMNS, rows="timed epoch").of_devices([device] if device else ())
     is_told = not {*MODE_COLUMNS}.isdisjoint(table.names)
     if not is_told:
         warn(f"{path} has no precision: its epochs are taken to be of float32")
-    points: list[dict[str, Any]] = []
-    modes: list[Mode] = []
-    rows, graphs = [], dict[str, Graph]()
-    for row in table:
-        seconds = row.number("epoch_s", 1e-9, 1e12, "a time above 0, in seconds")
-        batch_size, samples = row.whole("batch_size"), row.whole("samples")
-        network = row["network"]
-        try:
-            modes.append(Mode().of_row(row, row.where).inference)
-            if modes[-1] != modes[0]:
-                raise row.refused(
-                    f"run in {modes[-1]}, the first row in {modes[0]}; expected one way"
-                )
-            run = TrainingRun(batch_size, samples, optimizer=row["optimizer"])
-            if network not in graphs:
-                graphs[network] = trained_whole(read(network))
-            graph = graphs[network]
-        except InputError as error:
-            raise error.reworded(f"{row.where}: {error.message}") from error
-        optimizer = optimizer_named(run.optimizer)
-        rows.append(epoch_row(graph, batch_size, samples, optimizer))
-        values = (network, batch_size, samples, optimizer.name, seconds)
-        points.append(dict(zip(COLUMNS, values, strict=True)))
+    points, rows, graphs, mode = _timed_epochs(table, read)
+    if copies := len(table) - len(points):
+        warn(COPIES.format(copies, len(table)))
+    table.say_unread(warn)
     require_points(len(rows), len(TERMS))
     times_ms = np.array([1e3 * p["epoch_s"] for p in points])
     # Networks of the same work are left out together, whatever their names.
     work = {n: str(pass_counts(graph, 1)) for n, graph in graphs.items()}
     coefficients, residuals = fit_terms(
-        np.array(rows), times_ms, [work[p["network"]] for p in points]
+        np.array(rows), times_ms, [work[p["network"], p.get("input_size")] for p in points]
     )
     environment = {"device": device or Path(path).stem, "source": "a table of epochs"}
     section = {
@@ -156,9 +140,41 @@ def epochs_document(
         "optimizers": sorted({p["optimizer"] for p in points}),
         "kinds": sorted({k for graph in graphs.values() for k in behaviors(graph.operations)}),
         "points": points,
-        **({"mode": msgspec.to_builtins(modes[0])} if is_told else {}),
+        **({"mode": msgspec.to_builtins(mode)} if is_told else {}),
     }
     return {**made(name, environment["device"], environment), "epochs": section}
+
+
+def _timed_epochs(
+    table: Table, read: ReadNetwork
+) -> tuple[list[dict[str, Any]], list[np.ndarray], dict[tuple[str, int | None], Graph], Mode]:
+    """The points of a table's rows, each once; (TERMS,) of each; graphs by network and size; the mode."""
+    points: list[dict[str, Any]] = []
+    rows, graphs, first = [], dict[tuple[str, int | None], Graph](), None
+    for row in table:
+        if on_several(row):
+            raise row.refused("run on several devices; expected epochs of one")
+        seconds = row.number("epoch_s", 1e-9, 1e12, "a time above 0, in seconds")
+        batch_size, samples = row.whole("batch_size"), row.whole("samples")
+        size = next((row.whole(column) for column in SIZES if row.get(column)), None)
+        network = row["network"], size
+        try:
+            mode = Mode().of_row(row, row.where).inference
+            first = first or mode
+            if mode != first:
+                raise row.refused(f"run in {mode}, the first row in {first}; expected one way")
+            run = TrainingRun(batch_size, samples, optimizer=row["optimizer"])
+            if network not in graphs:
+                graphs[network] = trained_whole(read(*network))
+        except InputError as error:
+            raise error.reworded(f"{row.where}: {error.message}") from error
+        optimizer = optimizer_named(run.optimizer)
+        values = (network[0], batch_size, samples, optimizer.name, seconds)
+        point = dict(zip(COLUMNS, values, strict=True)) | ({"input_size": size} if size else {})
+        if point not in points:
+            points.append(point)
+            rows.append(epoch_row(graphs[network], batch_size, samples, optimizer))
+    return points, rows, graphs, first or Mode()
 
 
 def fit_terms(

@@ -143,8 +143,8 @@ FITTED = (
     "--name v100 --facts facts.csv",
 )
 JUDGED = (
-    "desk.json --table networks.csv",
-    "rtx-4090-amp --table networks.csv",
+    "desk.json --table networks.csv --only v100",
+    "rtx-4090-amp --table networks.csv --only v100",
     "rtx-4090-amp --table steps.csv",
     "desk.json --table operations.csv --only v100",
     "desk.json --table three.csv",
@@ -183,7 +183,7 @@ def calls() -> Iterator[Call]:
     yield Call("llm gpu.json,other_gpu.json config.json --concurrency 4 --tensor-parallel 1")
     yield Call("evaluate desk.json net.json slow.json --batch-size 2")
     for words in JUDGED:
-        other = "steps.csv" if "networks" in words else "none.csv"
+        other = "operations.csv" if "networks" in words else "none.csv"
         asked = {"--table": other, **OF_MODEL.get(words.split()[0], {})}
         yield Call(f"evaluate {words}", asked)
     for words in FITTED:

@@ -67,6 +67,7 @@ def test_rows_that_are_no_machine_are_left_out(read: Read) -> None:
         ("4.4", "-4.4", "line 2: price is '-4.4'; expected a number from 0"),
         ("8.0,92", "-8.0,92", "line 2: acceleratorcount"),
         ("Price,", "Cost,", "Price"),
+        ("Region", "Currency", "line 2: currency is 'here'; expected USD"),
     ],
 )
 def test_a_wrong_cell_is_named(old: str, new: str, place: str, read: Read) -> None:
@@ -99,6 +100,10 @@ def test_a_name_that_begins_like_another_is_not_it() -> None:
     names = {"a100-pcie-40gb": None, "L40S": None, "NVIDIA L4": "L4", "A10": "A10", "p40": None,
              "NVIDIA GeForce RTX 4090": "RTX4090", "cpu": None}  # fmt: skip
     assert {device: accelerator_of(device, OTHERS) for device in names} == names
+    cards = ("RTX2080", "RTX2080Ti", "RTX6000", "RTX6000-Ada", "RTXPRO6000")
+    own = Prices("list", tuple(Offer(n, n, 1, float(at)) for at, n in enumerate(cards)))
+    devices = ("RTX 2080", "RTX 2080 Ti", "Quadro RTX 6000", "RTX 6000 Ada", "rtx-pro-6000")
+    assert tuple(accelerator_of(device, own) for device in devices) == cards
 
 
 @pytest.mark.parametrize(

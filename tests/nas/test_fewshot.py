@@ -234,6 +234,22 @@ def test_a_table_of_samples(tmp_path: Path, packed: bool) -> None:
     assert found.rows.tolist() == CELLS.parse([A, B]).tolist()
 
 
+def test_a_sample_counts_once_and_is_of_one_device_at_batch_size_1(tmp_path: Path) -> None:
+    path = tmp_path / "samples.csv"
+    rows = [f"{A},1.25,t4,x", f"{A},1.25,t4,x", f"{B},2.5,t4,x", f"{B},2.6,t4,x", f"{A},9,v100,x"]
+    path.write_text("\n".join(["arch,latency_ms,device,who", *rows]))
+    found = read_samples(path, CELLS, "t4")
+    assert found.times.tolist() == [1.25, 2.5, 2.6]
+    assert len(found.remarks) == 2
+    assert found.remarks[0].startswith("1 of 4 rows are copies")
+    assert found.remarks[1].endswith("not read: who")
+    with pytest.raises(InputError, match="rows of t4, v100"):
+        read_samples(path, CELLS)
+    path.write_text(f"arch,latency_ms,batch_size\n{A},1.25,32\n")
+    with pytest.raises(InputError, match="line 2: batch_size is '32'; expected 1"):
+        read_samples(path, CELLS)
+
+
 @pytest.mark.parametrize("line", [f"{B},0", f"{WRONG},2.5", None])
 def test_wrong_rows_are_refused(tmp_path: Path, line: str | None) -> None:
     path = tmp_path / "samples.csv"

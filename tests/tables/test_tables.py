@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import lolat
+from lolat import fit, load
 from lolat.api.comparing import compare_table, predictions, summary
 from lolat.api.model import Model
+from lolat.device.running import mode_of
 from lolat.errors import InputError, NetworkError
 from lolat.fitting.points import family_of
 from lolat.graph import Graph
@@ -167,9 +169,10 @@ def test_a_column_that_is_off_by_a_letter(tmp_path: Path) -> None:
     read_networks(
         table(tmp_path, "network,batchsize,note,precision,ms\na,8,x,fp32,1\n")
     ).say_assumed(said.append)
-    assert len(said) == 2
-    assert said[0].endswith("the column batchsize is not read; did you mean batch_size?")
-    assert said[1].endswith("all its times are taken to be of a batch of 1")
+    assert len(said) == 3
+    assert said[0].endswith("columns that are not read: batchsize, note")
+    assert said[1].endswith("did you mean batch_size by the column batchsize?")
+    assert said[2].endswith("all its times are taken to be of a batch of 1")
 
 
 def test_the_columns_tell_the_content() -> None:
@@ -287,3 +290,54 @@ def test_a_device_is_fitted_to_its_own_operations(tmp_path: Path) -> None:
     of_both, of_one = (lolat.fit(p, name="a").document["predictors"] for p in (path, alone))
     assert of_both == of_one
     assert {row.row["device"] for row in read_operations(path, ["b"])} == {"b"}
+
+
+def test_groups_and_precision_of_operations(tmp_path: Path) -> None:
+    names = "op,batch,in_channels,out_channels,kernel,input_size,stride,padding,groups,latency_ms"
+    path = tmp_path / "operations.csv"
+    path.write_text(f"{names}\nconv,2,8,8,3,16,1,1,8,1\nconv,2,8,8,3,16,1,1,,1\n")
+    depthwise, full = read_operations(path)
+    macs = [count(row.graph).total(2).flops for row in (depthwise, full)]
+    assert macs == [2 * 16 * 16 * 8 * 9, 2 * 16 * 16 * 8 * 9 * 8]
+    assert depthwise.same != full.same
+    path.write_text(f"{names}\nconv,2,8,8,3,16,1,1,3,1\n")
+    with pytest.raises(InputError, match="line 2: groups is '3'"):
+        read_operations(path)
+    path.write_text("op,rows,width,precision,latency_ms\nadd,8,8,fp16,1\n")
+    with pytest.raises(InputError, match=r"line 2: an operation in float16; expected float32"):
+        fit(path, name="V100")
+
+
+def test_tables_of_two_devices_are_not_mixed(tmp_path: Path) -> None:
+    one, other = tmp_path / "a.csv", tmp_path / "b.csv"
+    for path, device in ((one, "V100"), (other, "T4")):
+        path.write_text(f"op,rows,width,device,latency_ms\nadd,8,8,{device},1\n")
+    with pytest.raises(InputError, match=r"V100 \(.*a.csv\), T4 \(.*b.csv\)"):
+        fit([one, other])
+
+
+def test_the_precision_of_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "blocks.csv"
+    names = "acts,inp,flops,precision,latency_ms"
+    rows = [f"{1000 * i},{900 * i},{10**6 * i},fp16,{0.1 + i}" for i in range(1, 30)]
+    path.write_text("\n".join([names, *rows]))
+    assert mode_of(fit(path).document).dtype == "float16"
+    path.write_text("\n".join([names, *rows, "1,1,1,fp32,1"]))
+    with pytest.raises(InputError, match=r"line 31: run in float32"):
+        fit(path)
+
+
+def test_rows_of_another_device_and_copies_are_told_by_evaluate(tmp_path: Path) -> None:
+    path = tmp_path / "operations.csv"
+    row = "add,100000,64,T4,x,1\n"
+    path.write_text("op,rows,width,device,host,latency_ms\n" + 2 * row + "mul,100000,64,T4,x,1\n")
+    found = load("v100-fp32").evaluate_table(path)
+    assert len(found.operations) == 2
+    assert [
+        any(words in remark for remark in found.warnings)
+        for words in ("of T4, the predictions of v100", "1 of 3 rows are copies", "read: host")
+    ] == [True] * 3
+    assert not any("T4" in remark for remark in load("t4-fp32").evaluate_table(path).warnings)
+    path.write_text("op,rows,width,device,latency_ms\nadd,9,9,T4,1\nadd,9,9,V100,1\n")
+    with pytest.raises(InputError, match="rows of T4, V100"):
+        load("v100-fp32").evaluate_table(path)

@@ -86,7 +86,9 @@ def write(path: Path, rows: Sequence[Epoch]) -> Path:
 def fit(rows: Sequence[Epoch], folder: Path) -> EpochTraining:
     """The model of a table of these rows."""
     path = write(folder / "epochs.csv", rows)
-    return EpochTraining(epochs_document(str(path), "m", "a desk", read, print), "m.json")
+    return EpochTraining(
+        epochs_document(str(path), "m", "a desk", lambda name, _: read(name), print), "m.json"
+    )
 
 
 def document(**more: Any) -> dict[str, Any]:

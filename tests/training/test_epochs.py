@@ -101,21 +101,37 @@ def test_multiplications_are_never_free(tmp_path: Path) -> None:
 
 
 def test_rows_are_read_and_each_network_once(tmp_path: Path) -> None:
-    rows = "1.5,nets:fc,Adam,8,x,100\n2e-3,keras:VGG16,sgd,16,,1e3\n"
-    path, graphs = tmp_path / "e.csv", []
-    path.write_text("\ufeffEpoch_s, network,Optimizer,batch_size,more,samples\n" + 4 * rows)
+    rows = "1.5,nets:fc,Adam,8,,100,x\n2e-3,keras:VGG16,sgd,16,,1e3,x\n"
+    sized = "3,nets:fc,sgd,4,64,100,x\n4,nets:fc,sgd,8,64,100,x\n"
+    names = "\ufeffEpoch_s, network,Optimizer,batch_size,Input_size,samples,notes\n"
+    path, graphs, said = tmp_path / "e.csv", [], list[str]()
+    more = "".join(f"{i},nets:fc,sgd,16,,{i}00,x\n" for i in range(1, 5))
+    path.write_text(names + 3 * rows + sized + more)
 
-    def read_one(name: str) -> Graph:
-        graphs.append(name)
+    def read_one(name: str, size: int | None) -> Graph:
+        graphs.append((name, size))
         return synthetic.network()
 
-    found = epochs_document(str(path), "m", None, read_one, print)
-    assert [tuple(p.values()) for p in found["epochs"]["points"][:2]] == [
+    found = epochs_document(str(path), "m", None, read_one, said.append)
+    points = found["epochs"]["points"]
+    assert [tuple(p.values()) for p in points[:3]] == [
         ("nets:fc", 8, 100, "adam", 1.5),
         ("keras:VGG16", 16, 1000, "sgd", 0.002),
+        ("nets:fc", 4, 100, "sgd", 3.0, 64),
     ]
-    assert graphs == ["nets:fc", "keras:VGG16"]
+    assert graphs == [("nets:fc", None), ("keras:VGG16", None), ("nets:fc", 64)]
+    assert len(points) == 8
+    assert any("4 of 12 rows are copies" in remark for remark in said)
+    assert any(remark.endswith("not read: notes") for remark in said)
     assert found["device"] == "e"
+
+
+def test_epochs_of_several_devices_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.csv", epochs())
+    first, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([first + ",gpus", *(row + ",2" for row in rows)]))
+    with pytest.raises(InputError, match="line 2: run on several devices"):
+        epochs_document(str(path), "m", None, lambda name, _: read(name), print)
 
 
 @pytest.mark.parametrize(
