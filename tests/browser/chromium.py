@@ -6,6 +6,7 @@ https://chromedevtools.github.io/devtools-protocol/; messages are JSON, each end
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -44,6 +45,10 @@ KEYS = {
 def found() -> str | None:
     """The Chromium of this machine, if there is one."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class RefusedError(Exception):
+    """The browser refuses a call, as while one page takes the place of another."""
 
 
 class Chromium:
@@ -97,7 +102,8 @@ class Chromium:
         while True:
             answer = self._next()
             if answer.get("id") == self.number:
-                assert "error" not in answer, answer
+                if "error" in answer:
+                    raise RefusedError(answer)
                 return answer["result"]  # type: ignore[no-any-return]
             self.events.append(answer)
 
@@ -174,12 +180,11 @@ class Chromium:
     def wait(self, script: str) -> Any:
         """Wait until an expression in the page, which may be another one by then, is true; its value."""
         end = time.monotonic() + PATIENCE
+        value = f"(() => {{ try {{ return {script} }} catch {{ return null }} }})()"
         while time.monotonic() < end:
-            try:
-                if found := self.run(script):
+            with contextlib.suppress(RefusedError):  # the page is just being replaced
+                if found := self.run(value):
                     return found
-            except AssertionError:  # the page is just being replaced
-                pass
             time.sleep(0.05)
         raise AssertionError(f"not within {PATIENCE:.0f} s: {script}")
 

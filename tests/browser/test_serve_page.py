@@ -166,11 +166,15 @@ def test_by_keys_alone(page: Chromium) -> None:
     answered(page, "Side by side")
 
 
-@pytest.mark.parametrize("make", [onnx_file, keras_file])
-def test_a_file_is_dropped_anywhere(page: Chromium, tmp_path: Path, make: Any) -> None:
-    path = make(tmp_path / f"dropped.{make.__name__.removesuffix('_file')}")
-    page.drop(path)
-    answered(page, "dropped")
+@pytest.mark.parametrize(
+    ("make", "name", "title"),
+    [(onnx_file, "dropped.onnx", "dropped 3x8x8"), (keras_file, "dropped.keras", "dropped 4 ·")],
+)
+def test_a_file_is_dropped_anywhere(
+    page: Chromium, tmp_path: Path, make: Any, name: str, title: str
+) -> None:
+    page.drop(make(tmp_path / name))
+    assert answered(page, title).startswith(title)
 
 
 @pytest.mark.parametrize("view", VIEWS)

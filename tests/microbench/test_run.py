@@ -87,13 +87,13 @@ class Interruptions(RuleBasedStateMachine):
 
     def part(self) -> None:
         """The run, until it ends."""
-        started = len(self.device.asked)
+        started, workers = len(self.device.asked), len(self.device.workers)
         try:
             outcome = run(path=self.path)
         except KeyboardInterrupt:
             self.lost += 1
-        except MeasuringError:  # three deaths
-            pass
+        except MeasuringError:
+            assert [w.dead for w in self.device.workers[workers:]] == [True] * 3
         else:
             self.done = True
             failed = set(self.device.failed)
