@@ -7,9 +7,10 @@ from shlex import quote
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
 from lolat.device.budget import BudgetAnswer, value_words
+from lolat.device.prediction import CALL
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.report.prediction import latency, note_lines, room_lines, totals
-from lolat.report.rows import TERMS, named_parts, short_name
+from lolat.report.rows import TERMS, color_of, named_parts, short_name
 from lolat.report.tables import Column, Table
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 
@@ -37,22 +38,21 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         block = explanation.blocks[0]
         words = f"{milliseconds(block.latency_ms)}, {percent(block.share)} of the network"
         yield f"{plain(block.name)}: {words}"
-        yield from _term_table(block.terms, block.latency_ms, None)
+        yield from indented(term_table(block.terms, block.latency_ms).lines())
         yield "operation by operation"
-        yield from _operation_table(block, explanation.operations)
+        yield from indented(operation_table(block, explanation.operations).lines())
     else:
         yield "where the time goes"
-        yield from _term_table(explanation.total.terms, prediction.latency_ms, prediction.call_ms)
+        terms = term_table(explanation.total.terms, prediction.latency_ms, prediction.call_ms)
+        yield from indented(terms.lines())
         several = f"the longest of {len(explanation.blocks)} blocks"
         yield several if len(explanation.blocks) > 1 else "the only block"
-        yield from _block_table(explanation.blocks)
+        yield from indented(_block_table(explanation.blocks).lines())
     yield "what would save time, each counted anew and predicted"
-    if explanation.counterfactuals:
-        yield from _change_table(explanation.counterfactuals, explanation.block is not None)
-        if any(c.in_domain is False for c in explanation.counterfactuals):
-            yield "  * the changed network is outside the measured range"
-    else:
-        yield "  nothing that LoLat knows to try"
+    changes = explanation.counterfactuals
+    saved = change_table(changes, explanation.block is not None).lines() if changes else [NO_CHANGE]
+    outside = [STAR] * any(c.in_domain is False for c in changes)
+    yield from indented([*saved, *outside])
     yield from note_lines(explanation.warnings)
     further = f"Next: lolat explain {prediction.arguments}"
     if explanation.block is not None:
@@ -72,27 +72,26 @@ def rate(term: Term) -> tuple[str, str]:
     return count, f"{milliseconds(term.rate_ms * scale)}/{prefix}"
 
 
-def _term_table(terms: Sequence[Term], whole: float, call_ms: float | None) -> Iterator[str]:
-    """A line for each term that costs something; `whole`, `call_ms`: ms of all, and of the call."""
-    parts = [
-        (TERMS.get(term.name, term.name), term.latency_ms, *rate(term))
-        for term in sorted(terms, key=lambda t: -t.latency_ms)
-        if term.latency_ms > 0.0
-    ]
+def term_table(terms: Sequence[Term], whole_ms: float, call_ms: float | None = None) -> Table:
+    """A row for each term that costs something, the call, and their sum, `whole_ms`."""
+    costly = sorted((t for t in terms if t.latency_ms > 0.0), key=lambda t: -t.latency_ms)
+    rows = [(TERMS[t.name], color_of(t.name), *rate(t), t.latency_ms) for t in costly]
     if call_ms is not None:
-        parts.append(("one call of the framework", call_ms, "1", milliseconds(call_ms)))
-    rows = [*parts, ("together", whole, None, None)]
+        rows.append(
+            ("one call of the framework", color_of(CALL), "1", milliseconds(call_ms), call_ms)
+        )
+    rows.append(("together", "", "", "", whole_ms))
     columns = [
-        Column("", lambda row: row[0], is_text=True),
-        Column("", lambda row: row[2]),
-        Column("", lambda row: row[3], "x {}".format),
-        Column("", lambda row: f"= {milliseconds(row[1])}"),
-        Column("", lambda row: row[1] / whole if whole and row[3] else None, percent),
+        Column("cause", lambda row: row[0], is_text=True, color=lambda row: row[1]),
+        Column("count", lambda row: row[2]),
+        Column("each", lambda row: row[3]),
+        Column("ms", lambda row: row[4], digits),
+        Column("share", lambda row: row[4] / (whole_ms or 1.0), percent),
     ]
-    yield from indented(Table(columns, rows).lines())
+    return Table(columns, rows, has_total=True)
 
 
-def _block_table(blocks: Sequence[Attribution]) -> Iterator[str]:
+def _block_table(blocks: Sequence[Attribution]) -> Table:
     """The longest blocks, and the others together."""
     rows: list[tuple[str, float, float, str]] = []
     ordered = sorted(blocks, key=lambda block: -block.latency_ms)
@@ -105,45 +104,52 @@ def _block_table(blocks: Sequence[Attribution]) -> Iterator[str]:
         times, shares = sum(b.latency_ms for b in rest), sum(b.share for b in rest)
         rows.append((plural(len(rest), "other block"), times, shares, ""))
     columns = [
-        Column("", lambda row: row[0], is_text=True),
+        Column("block", lambda row: row[0], is_text=True),
         Column("ms", lambda row: row[1], digits),
         Column("share", lambda row: row[2], percent),
-        Column("most of it", lambda row: row[3], is_text=True),
+        Column("most of it is", lambda row: row[3], is_text=True),
     ]
-    yield from indented(Table(columns, rows).lines())
+    return Table(columns, rows)
 
 
-def _operation_table(block: Attribution, operations: Sequence[Attribution]) -> Iterator[str]:
+def operation_table(block: Attribution, operations: Sequence[Attribution]) -> Table:
     """A row for each operation that costs something, without the block's label in front of its name."""
-    label, whole = named_parts(block.name)[0], block.latency_ms
-    counts = {id(o): {term.name: term.count for term in o.terms} for o in operations}
+    label = named_parts(block.name)[0]
 
     def size(names: Sequence[str]) -> Callable[[Attribution], float | None]:
-        return lambda o: sum(counts[id(o)].get(name, 0) for name in names) or None
+        return lambda o: sum(term.count for term in o.terms if term.name in names) or None
+
+    def most(operation: Attribution) -> str:
+        return TERMS[max(operation.terms, key=lambda term: term.latency_ms).name]
 
     heads = "MACs", "elements", "weights"
     columns = [
-        Column("", lambda o: short_name(o.name, label), is_text=True),
-        Column("", lambda o: (o.kind or "").replace("_", " "), is_text=True),
-        *(Column(head, size(names), quantity) for head, names in zip(heads, SIZES, strict=True)),
+        Column("operation", lambda o: short_name(o.name, label), is_text=True),
+        Column("kind", lambda o: (o.kind or "").replace("_", " "), is_text=True),
+        *(
+            Column(head, size(names), quantity, page="hidden")
+            for head, names in zip(heads, SIZES, strict=True)
+        ),
         Column("ms", lambda o: o.latency_ms, digits),
-        Column("of block", lambda o: o.latency_ms / whole if whole else None, percent),
+        Column("of block", lambda o: o.latency_ms / (block.latency_ms or 1.0), percent),
+        Column("most of it is", most, is_text=True, page="alone"),
     ]
-    costly = [o for o in operations if any(counts[id(o)].values())]  # the others are free
-    yield from indented(Table(columns, costly).lines())
+    return Table(columns, [o for o in operations if o.latency_ms > 0.0])
 
 
-def _change_table(changes: Sequence[Counterfactual], of_block: bool) -> Iterator[str]:
+def change_table(changes: Sequence[Counterfactual], of_block: bool) -> Table:
     """A row for each change; a star for one that leaves the measured range."""
-    share = "of network" if of_block else "share"
     columns = [
+        Column("change", lambda c: c.change + " *" * (c.in_domain is False), is_text=True),
         Column("saves", lambda c: c.saves_ms, milliseconds),
         Column("of block", lambda c: c.of_block if of_block else None, percent),
-        Column(share, lambda c: c.of_network, percent),
-        Column("", lambda c: "*" if c.in_domain is False else None),
-        Column("by", lambda c: c.change, is_text=True),
+        Column("of network", lambda c: c.of_network, percent),
     ]
-    yield from indented(Table(columns, changes).lines())
+    return Table(columns, changes)
+
+
+STAR = "* the changed network is outside the measured range"
+NO_CHANGE = "nothing that LoLat knows to try"
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
-from lolat.graph.counts import MEANINGS
+from lolat.graph.counts import GROUPS, MEANINGS
 from lolat.graph.naming import SPAN
 from lolat.parameters import COVERAGE
 from lolat.units import digits, percent, plain
@@ -42,6 +42,22 @@ GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "measured range": "What the model was learned from. Outside it, layers are of another kind or size.",
 }
 """The words of the page of a report, each explained."""
+COLORS = {
+    "flops": "compute",
+    MEMORY: "memory",
+    "weights": "weights",
+    "patches": "shapes",
+    "ops": "starting",
+    CALL: "call",
+}
+"""The color of each group of terms, a class of the page's style."""
+
+
+def color_of(term: str) -> str:
+    """The color of a term or of the call."""
+    return COLORS[term if term == CALL else GROUPS.get(term, "ops")]
+
+
 MOST_BOTTLENECKS = 3
 
 

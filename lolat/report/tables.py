@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from lolat.io.results import element, escape
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.units import plain
@@ -28,9 +29,9 @@ def screen_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
-Page = Literal["shown", "hidden", "spare", "below"]
-"""A column on the page: shown; hidden, as a page has less room than a terminal; spare, which a narrow card
-leaves out; below, as the second line of the cells of the column before it."""
+Page = Literal["shown", "hidden", "alone", "spare", "below"]
+"""A column on a page: shown; hidden, as a page has less room than a terminal; alone, on a page but not in a
+terminal; spare, left out of a narrow card; below, the second line in the cells of the column before it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Column:
     """A column of a table.
 
     `value`: of a row; None is an empty cell. `form`: writes a value. `is_text`: aligned to the left.
-    `is_whole`: never cut. `page`: see Page.
+    `is_whole`: never cut. `page`: see Page. `color`: of a row, a class of the page's style, shown before
+    the text.
     """
 
     head: str
@@ -47,6 +49,7 @@ class Column:
     is_text: bool = False
     is_whole: bool = False
     page: Page = "shown"
+    color: Callable[[Any], str] | None = None
 
     def cell(self, row: Any) -> str:
         """The text of a row's cell."""
@@ -56,10 +59,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns, and the rows that they take their values from."""
+    """Columns, and the rows that they take their values from; `has_total`: the last row is a sum."""
 
     columns: Sequence[Column]
     rows: Sequence[Any]
+    has_total: bool = False
 
     @cached_property
     def cells(self) -> list[list[str]]:
@@ -73,8 +77,11 @@ class Table:
         the line of heads where all are empty. If a line is too long for the screen, texts are cut and end
         in an ellipsis; numbers and whole columns never are.
         """
-        of = list(enumerate(self.columns))
-        shown = [(i, column) for i, column in of if any(row[i] for row in self.cells)]
+        shown = [
+            (i, column)
+            for i, column in enumerate(self.columns)
+            if column.page != "alone" and any(row[i] for row in self.cells)
+        ]
         heads = [column.head for column in self.columns]
         widths = {i: max(len(plain(row[i])) for row in (heads, *self.cells)) for i, _ in shown}
         too_long = sum(widths.values()) + 2 * (len(shown) - 1) - screen_width()
@@ -98,6 +105,48 @@ class Table:
         lines = map(line, self.cells)
         body = [f"{bold}{one}{usual}" if n in marked else one for n, one in enumerate(lines)]
         return [line(heads), *body] if any(heads) else body
+
+    def html(self, caption: str) -> str:
+        """The table as HTML, in a box that scrolls; a column whose cells are all empty is left out."""
+        heads = _html_row(self._html_cells([column.head for column in self.columns]), "col")
+        rows = [
+            _html_row(self._html_cells(texts, row), "row")
+            for texts, row in zip(self.cells, self.rows, strict=True)
+        ]
+        total = f"<tfoot>{rows.pop()}</tfoot>" if self.has_total else ""
+        return (
+            f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+            f"{element('caption', caption)}<thead>{heads}</thead><tbody>{''.join(rows)}</tbody>{total}"
+            "</table></div>"
+        )
+
+    def _html_cells(self, texts: Sequence[str], row: Any = None) -> list[tuple[str, str]]:
+        """(classes, content) of the cells of a row, or of the heads."""
+        found: list[tuple[str, str]] = []
+        for i, column in enumerate(self.columns):
+            if column.page == "hidden" or not any(cells[i] for cells in self.cells):
+                continue
+            classes, text = "left" if column.is_text else "", escape(texts[i])
+            if column.page == "below":
+                classes, above = found.pop()
+                text = f"{above}<small>{text}</small>"
+            elif column.page == "spare":
+                classes += " spare"
+            if row is not None and column.color is not None and (color := column.color(row)):
+                text = f'<i class="swatch {color}" aria-hidden="true"></i>{text}'
+            found.append((classes, text))
+        return found
+
+
+def _html_row(cells: Sequence[tuple[str, str]], scope: str) -> str:
+    """A row of (classes, content): heads if the `scope` is "col", else cells after the head of the row."""
+    others = "td" if scope == "row" else 'th scope="col"'
+    tags = [f'th scope="{scope}"', *[others] * (len(cells) - 1)]
+    written = (
+        f'<{tag} class="{classes}">{content}</{tag[:2]}>'
+        for tag, (classes, content) in zip(tags, cells, strict=True)
+    )
+    return f"<tr>{''.join(written)}</tr>"
 
 
 def ends_of(form: Callable[[float], str]) -> Callable[[Sequence[float]], str]:

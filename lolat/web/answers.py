@@ -14,11 +14,10 @@ from lolat.device.prediction import Prediction
 from lolat.device.question import Question
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
-from lolat.io.results import element, escape
+from lolat.io.results import element
 from lolat.llm.answer import BREAKDOWN, ServingAnswer
 from lolat.llm.compare import ComparedModels
 from lolat.llm.decoder import Decoder
-from lolat.report.bottlenecks.sections import table
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
@@ -101,28 +100,9 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
     return {
         "title": ", ".join(words),
         "lines": [*before, *after, *map(plain, cost.warnings)],
-        "table": _table(f"On {plain(device.key)}, by number of devices", by_number),
+        "table": by_number.html(f"On {plain(device.key)}, by number of devices"),
         "command": _command("cost", form, device),
     }
-
-
-def _table(caption: str, of: Table) -> str:
-    """A table without the columns that are empty; what a figure lies between stands below the figure."""
-    texts = [[c.head for c in of.columns], *of.cells]
-    lines: list[list[str]] = [[] for _ in texts]
-    for i, column in enumerate(of.columns):
-        if column.page == "hidden" or not any(row[i] for row in of.cells):
-            continue
-        for line, row in zip(lines, texts, strict=True):
-            cell = escape(row[i])
-            if column.page == "below":
-                line[-1] += f"<small>{cell}</small>"
-            else:
-                line.append(
-                    f'<span class="spare">{cell}</span>' if column.page == "spare" else cell
-                )
-    heads, *rows = lines
-    return table(caption, heads, rows)
 
 
 # ---- Language models.
@@ -157,7 +137,7 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     return {
         "title": title,
         "lines": [*more, *before],
-        "table": _table(f"On {plain(device.key)}, by requests and GPUs", configurations),
+        "table": configurations.html(f"On {plain(device.key)}, by requests and GPUs"),
         "load": row.load_words,
         "parts": [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)],
         "row": row,
@@ -201,9 +181,8 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer)
             ],
             "limit": asked["max_tpot_ms"],
         },
-        "table": _table(
-            f"Time per output token and tokens/s of a GPU, {plain(device.key)}",
-            Table([Column("requests", int, "{:,}".format), *columns], every),
+        "table": Table([Column("requests", int, "{:,}".format), *columns], every).html(
+            f"Time per output token and tokens/s of a GPU, {plain(device.key)}"
         ),
     }  # fmt: skip
 
@@ -220,7 +199,7 @@ def served_beside(cards: list[Card]) -> str:
     if len(several.of) < 2:
         return ""
     lines = "".join(element("p", line) for line in apart_lines(several))
-    return _table("The cheapest configuration of each", compared_table(several)) + lines
+    return compared_table(several).html("The cheapest configuration of each") + lines
 
 
 # ---- Latency: the devices beside each other.

@@ -17,7 +17,7 @@ from lolat.device.prediction import Prediction
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.report.bottlenecks import at_sizes, embedded, numbers, page
-from lolat.report.bottlenecks.sections import COLORS, FAMILIES, color_of
+from lolat.report.rows import COLORS, color_of
 from tests import synthetic
 from tests.report.pages import Page
 
@@ -59,10 +59,9 @@ def test_a_batch_size_too_large_is_left_out() -> None:
     assert [answer.batch_size for answer in found] == [1, 2, 4, 8, 16]
 
 
-def test_every_count_has_a_color() -> None:
-    assert set(GROUPS.values()) <= set(COLORS)
-    for term in COLUMNS:
-        assert FAMILIES[color_of(term)] == GROUPS[term]
+def test_every_count_has_the_color_of_its_group() -> None:
+    assert len(set(COLORS.values())) == len(COLORS)
+    assert {term: color_of(term) for term in COLUMNS} == {n: COLORS[GROUPS[n]] for n in COLUMNS}
 
 
 def test_the_doubts_of_a_noisy_device_are_told() -> None:

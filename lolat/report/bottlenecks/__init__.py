@@ -21,9 +21,8 @@ from lolat.device.question import Question
 from lolat.errors import InputError
 from lolat.io.results import element, escape
 from lolat.report.bottlenecks import sections
-from lolat.report.bottlenecks.sections import FAMILIES, by_family, words_of
 from lolat.report.prediction import head_lines
-from lolat.report.rows import GLOSSARY, TERMS, Row, bottlenecks, modules, rows
+from lolat.report.rows import COLORS, GLOSSARY, TERMS, Row, bottlenecks, modules, rows
 from lolat.units import digits, percent, plain, plural, quantity
 
 STEPS = tuple(2**n for n in range(9))
@@ -89,8 +88,8 @@ def numbers(prediction: Prediction, depth: int | None) -> list[dict[str, Any]]:
         most = TERMS.get(row.bound_by, row.bound_by)
         texts = [digits(row.latency_ms), percent(row.share), quantity(macs) if macs else "–", most]
         found.append({
-            "time": row.latency_ms, "macs": macs, "bar": bar(by_family(row), longest), "cells": texts,
-            "marked": len(inside) == 1 and inside[0].name in marked,
+            "time": row.latency_ms, "macs": macs, "bar": bar(sections.by_color(row), longest),
+            "cells": texts, "marked": len(inside) == 1 and inside[0].name in marked,
         })  # fmt: skip
     return found
 
@@ -136,8 +135,9 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         ),
         sort="".join(element("option", text, value=key) for key, text in SORTED_BY.items()),
         legend="".join(
-            f'<li title="{escape(GLOSSARY[words_of(key)])}">{sections.swatch(key, words_of(key))}</li>'
-            for key in FAMILIES
+            f'<li title="{escape(GLOSSARY[TERMS[group]])}"><i class="swatch {color}" aria-hidden="true">'
+            f"</i>{escape(TERMS[group])}</li>"
+            for group, color in COLORS.items()
         ),
         cols="".join(f'<col class="{classes}">' for *_, classes in COLUMNS),
         head="".join(_head(*column) for column in COLUMNS),

@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from lolat.device.attribution import Explanation, explain
 from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.device.question import Question
-from lolat.graph.counts import GROUPS
 from lolat.io.results import element, escape
-from lolat.report.explanation import rate
+from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
 from lolat.report.prediction import counts_words
-from lolat.report.rows import TERMS, Row, bottleneck_sentence, short_name
-from lolat.units import digits, milliseconds, percent, plain, quantity
-
-FAMILIES = {
-    "compute": "flops",
-    "memory": "memory",
-    "weights": "weights",
-    "shapes": "patches",
-    "starting": "ops",
-    "call": CALL,
-}
-"""The colors of a bar: the group of terms of each."""
-COLORS = {group: key for key, group in FAMILIES.items()}
+from lolat.report.rows import COLORS, Row, bottleneck_sentence, color_of
+from lolat.units import digits, milliseconds, plain, quantity
 
 
-def words_of(color: str) -> str:
-    """The meaning of a color."""
-    return TERMS[FAMILIES[color]]
-
-
-def color_of(term: str) -> str:
-    """The color of a term."""
-    return COLORS.get(GROUPS.get(term, "ops"), "starting")
-
-
-def by_family(row: Row) -> dict[str, float]:
+def by_color(row: Row) -> dict[str, float]:
     """Milliseconds of a row by color."""
-    parts = dict.fromkeys(FAMILIES, 0.0)
+    parts = dict.fromkeys(COLORS.values(), 0.0)
     for term, ms in row.terms_ms.items():
         parts[color_of(term)] += ms
-    parts["call"] += row.latency_ms if not row.terms_ms else 0.0
+    parts[COLORS[CALL]] += row.latency_ms if not row.terms_ms else 0.0
     return parts
-
-
-def table(
-    caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], foot: Sequence[str] = ()
-) -> str:
-    """A table with a caption, of heads and cells that are HTML; the first cell of a row is its head."""
-
-    def line(cells: Sequence[str]) -> str:
-        others = "".join(f"<td>{cell}</td>" for cell in cells[1:])
-        return f'<tr><th scope="row">{cells[0]}</th>{others}</tr>'
-
-    first, *others = heads
-    top = f'<th scope="col" class="left">{first}</th>'
-    top += "".join(f'<th scope="col">{head}</th>' for head in others)
-    end = f"<tfoot>{line(foot)}</tfoot>" if foot else ""
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"{element('caption', caption)}<thead><tr>{top}</tr></thead>"
-        f"<tbody>{''.join(map(line, rows))}</tbody>{end}</table></div>"
-    )
-
-
-def swatch(key: str, words: str) -> str:
-    """Words with their color in front."""
-    return f'<i class="swatch {key}" aria-hidden="true"></i>{escape(words)}'
 
 
 # ---- The answer.
@@ -133,24 +84,11 @@ def detail(answer: Prediction, row: Row) -> str:
     question = Question(size, answer.predictor)
     explanation = explain(query.model, query.graph, question, block=block_name)
     (block,) = explanation.blocks
-    whole = block.latency_ms or 1.0
-    terms = [
-        [swatch(color_of(t.name), TERMS[t.name]), *rate(t), digits(t.latency_ms),
-         percent(t.latency_ms / whole)]
-        for t in sorted(block.terms, key=lambda t: -t.latency_ms) if t.latency_ms > 0.0
-    ]  # fmt: skip
-    operations = [
-        [f"{element('b', plain(short_name(o.name, label)))} {escape(str(o.kind).replace('_', ' '))}",
-         digits(o.latency_ms), percent(o.latency_ms / whole),
-         escape(TERMS[max(o.terms, key=lambda t: t.latency_ms).name])]
-        for o in explanation.operations if o.latency_ms > 0.0
-    ]  # fmt: skip
-    heads = ["cause", "count", "each", "ms", "share"]
-    of_block = ["operation", "ms", "of block", "most of it is"]
-    foot = ["together", "", "", digits(block.latency_ms), "100 %"]
+    terms = term_table(block.terms, block.latency_ms)
+    operations = operation_table(block, explanation.operations)
     return (
-        table(f"Where the time of {label} goes, batch size {size}", heads, terms, foot)
-        + table(f"{label}, operation by operation, batch size {size}", of_block, operations)
+        terms.html(f"Where the time of {label} goes, batch size {size}")
+        + operations.html(f"{label}, operation by operation, batch size {size}")
         + _saved(f"What a change of {label} would save, batch size {size}", explanation, True)
     )
 
@@ -161,14 +99,8 @@ def detail(answer: Prediction, row: Row) -> str:
 def _saved(caption: str, explanation: Explanation, of_block: bool) -> str:
     savings = explanation.counterfactuals
     if not savings:
-        return element("p", f"{caption}: nothing that LoLat knows to try", class_="dim")
-    heads = ["change", "saves, ms", *(["of block"] if of_block else []), "of network"]
-    rows = [
-        [escape(c.change + " *" * (c.in_domain is False)), digits(c.saves_ms),
-         *([percent(c.of_block or 0.0)] if of_block else []), percent(c.of_network)]
-        for c in savings
-    ]  # fmt: skip
-    return table(caption, heads, rows)
+        return element("p", f"{caption}: {NO_CHANGE}", class_="dim")
+    return change_table(savings, of_block).html(caption)
 
 
 def changes(answer: Prediction) -> str:
@@ -177,10 +109,9 @@ def changes(answer: Prediction) -> str:
     question = Question(size, answer.predictor)
     explanation = explain(query.model, query.graph, question, query.at_size)
     caption = f"Each change counted anew and predicted, at batch size {size}"
-    star = "* the changed network is outside the measured range"
     is_outside = any(c.in_domain is False for c in explanation.counterfactuals)
     notes = "".join(
-        element("p", plain(n), class_="dim") for n in (*explanation.notes, *[star] * is_outside)
+        element("p", plain(n), class_="dim") for n in (*explanation.notes, *[STAR] * is_outside)
     )
     return _saved(caption, explanation, False) + notes
 
