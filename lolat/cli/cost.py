@@ -159,9 +159,9 @@ def faster_lines(
 @common.json_option
 def prices(prices_file: str | None, accelerator: str | None, as_json: bool) -> None:
     """List what instances cost an hour, from FILE or a small built-in table."""
-    from lolat.hardware.prices import Prices, offers_of, read_prices
+    from lolat.hardware.prices import Prices, offers_of, price_list
     from lolat.report.cost import price_lines
 
-    found = read_prices(prices_file)
+    found = price_list(prices_file)
     found = Prices(found.prices, offers_of(found, accelerator)) if accelerator else found
     common.answer("prices", found, as_json, price_lines(found))

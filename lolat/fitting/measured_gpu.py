@@ -132,7 +132,7 @@ def _specs(device: str, whole: Times, mode: Mode) -> Specs:
         return specs
     if not rate:
         return seen_specs(whole, specs.gpu)
-    return replace(specs, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, bound=False)
+    return replace(specs, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, power_bound=False)
 
 
 def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Roofline:

@@ -106,7 +106,7 @@ def fit_roofline(
         sharpness=float(np.exp(optimum.x[SHARP])),
     )
     formula = replace(formula, shape_residuals=_shape_residuals(formula, times))
-    if specs.bound and not times.whole.any():
+    if specs.power_bound and not times.whole.any():
         # An operation alone is over before the power is missed.
         formula = replace(formula, sustained=OF_PEAK * specs.rate)
     if of is Roofline and (trained := times.trained).any():

@@ -1,8 +1,8 @@
-"""Data sheets of GPUs, gpus.csv beside this file: memory, link, and the rate in each precision.
+"""Data sheets of GPUs, gpus.csv beside this file, and names of GPUs.
 
 The first row whose words are in a device's name is its sheet, if the name has no word of another card
-(OTHER_CARD) and no other size of memory: a 3080 Ti or a slice of an A100 is another device. A name that
-does not tell the form, such as V100, is a card with the smaller memory.
+(OTHER_CARD) and no other size of memory: a 3080 Ti or a slice of an A100 is another device. A name without
+a form, such as V100, is a card with the smaller memory.
 """
 
 from __future__ import annotations
@@ -19,28 +19,35 @@ from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32
 from lolat.io.tables import read_table
 
 PRECISIONS = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
-"""What a user asks for -> the data type of a mode (`lolat.graph.modes`)."""
+"""Name of a precision -> the data type of a mode (`lolat.graph.modes`)."""
 GIB = 2**30
 UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
-"""Of the memory that a GPU's driver tells: what CUDA and the libraries keep, and what an allocator cannot
-hand out."""
+"""Memory of a GPU that CUDA and the libraries keep, and the share that an allocator cannot hand out."""
 OTHER_CARD = re.compile(
     r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+)\b"
 )
-"""Words with which a driver names another card of the same number, a slice, or a share of one."""
-SIZE_OFF = 0.09  # of the memory, that a size in a name may be from what the driver tells
-OF_PEAK = 0.85  # of a data sheet's rate, that large products reach
+"""Words of a driver for another card of the same number, a slice, or a share of one."""
+OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro"])
+"""Words that make a device another card than an accelerator of the same number without them."""
+MAKERS = frozenset(["nvidia", "tesla", "geforce"])
+MEMORY = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
+FORM = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
+CPU = "cpu"
+"""The name of an accelerator that stands for a machine without one."""
+SIZE_OFF = 0.09  # relative difference of the memory in a name and the driver's
+OF_PEAK = 0.85  # share of a data sheet's rate that large products reach
 OF_TF32 = 0.5
-"""What convolutions reach of a data sheet's rate in TF32, where large products of float32 reach OF_PEAK."""
+"""Share of a data sheet's rate in TF32 that convolutions reach; large products of float32 reach OF_PEAK."""
 GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A data sheet: GiB, GB/s, TFLOPS, MiB, watts. None: the GPU has no such units, or nobody said it.
+    """A data sheet: GiB, GB/s, TFLOPS, MiB, watts. None: the GPU has no such units, or the sheet is silent.
 
-    `cores`: units that add one float32 product per clock; `vector_tflops`: of float32 without units for
-    matrices; `half_tflops`: of float16, and of bfloat16 where `bf16`; `link`: see `lolat.hardware.links`.
+    `cores`: units that add one float32 product per clock; `vector_tflops`: rate of float32 without units
+    for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16`; `link`: a key of
+    `lolat.hardware.links.PEAKS`.
     """
 
     name: str
@@ -75,29 +82,26 @@ class Gpu:
         return max(OF_TF32 * ours / (OF_PEAK * float32), 1.0)
 
     def peak(self, dtype: str) -> float | None:
-        """TFLOPS in a data type of a mode; None where it has none."""
+        """TFLOPS in a data type of a mode; None without units for it."""
         half = self.half_tflops if dtype != BFLOAT16 or self.bf16 else None
         return {FLOAT32: self.fp32_tflops, TF32: self.tf32_tflops}.get(dtype, half)
 
     def rate(self, dtype: str) -> float | None:
-        """The part of `peak` that its power sustains, in TFLOPS."""
+        """TFLOPS in a data type of a mode that its power sustains."""
         peak = self.peak(dtype)
-        if peak is None or None in (self.power_w, self.l2_mib, self.vector_tflops):
+        if not (peak and self.power_w and self.l2_mib and self.vector_tflops):
             return peak
-        assert self.power_w is not None
-        assert self.l2_mib is not None
-        assert self.vector_tflops is not None
         return peak * sustained(1e3 * peak, self.power_w, self.l2_mib, 1e3 * self.vector_tflops)
 
 
 def sustained(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
-    """The part of its rate that a device sustains on its power.
+    """The share of its rate that a device sustains on its power.
 
-    What a watt computes grows with the generation, of which the size of the L2 cache is the only trace in
-    a data sheet's usual columns: GFLOPS_PER_WATT at 3 MiB (of devices that power does not bind: some 38
-    GFLOPS a watt of a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50);
-    units for matrices compute as much more as their rate is higher. Where the rate would need more, clock
-    and voltage go down, and the rate less than the power.
+    A watt computes more in a later generation. The size of the L2 cache is the only trace of that in a data
+    sheet's usual columns: GFLOPS_PER_WATT at 3 MiB (devices that power does not limit: 38 GFLOPS a watt of
+    a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50). Units for
+    matrices compute more per watt by the ratio of the rates. If power is short, clock and voltage fall, and
+    the rate falls less than the power.
     """
     efficient = (
         GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * max(1.0, gflops / vector_gflops)
@@ -129,19 +133,61 @@ def _sheets() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
 
 
 def fastest_gpu() -> Gpu:
-    """The one that computes the most in float16."""
+    """The GPU with the highest rate in float16."""
     return max((gpu for _, gpu in _sheets()), key=lambda gpu: gpu.half_tflops or 0.0)
 
 
 @cache
 def find_gpu(device: str) -> Gpu | None:
     """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""
-    words = " ".join(re.findall(r"[a-z0-9]+", device.casefold().partition(" (")[0]))
-    return next((gpu for pattern, gpu in _sheets() if _is_of(words, pattern, gpu)), None)
+    name = " ".join(_words(device.partition(" (")[0]))
+    return next((gpu for pattern, gpu in _sheets() if _is_of(name, pattern, gpu)), None)
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name: "A100-80GB" has a100 and 80gb."""
+    return re.findall(r"[a-z0-9]+", name.casefold())
+
+
+def short_name(name: str) -> str:
+    """A name without case, separators and makers: "NVIDIA RTX 4090" and "rtx-4090" are the same."""
+    return "".join(word for word in _words(name) if word not in MAKERS)
+
+
+def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
+    """True if the accelerator of a price list is the device, or the device is a form of it.
+
+    "Tesla V100-SXM2-16GB" is a V100. An H100 PCIe has fewer multiprocessors than an SXM: without its form,
+    a name is the device only if both sheets have as many. `gpu`: the device's sheet.
+    """
+    shorter = MEMORY.sub("", accelerator)
+    if _is_in(accelerator, device) or _is_in(shorter, device):
+        return True
+    other = find_gpu(accelerator)
+    is_alike = (
+        other is not None and gpu is not None and other.multiprocessors == gpu.multiprocessors
+    )
+    return is_alike and _is_in(FORM.sub("", shorter), device)
+
+
+def _is_in(accelerator: str, device: str) -> bool:
+    """True if a device's name contains an accelerator's: its words in a row, however they are separated
+    ("RTX 4090" and "rtx4090"), or each somewhere ("v100-pcie-32gb" is a V100-32GB).
+
+    "cpu" is only itself. A device with one of OTHER_CARDS is another one: an "RTX 2080 Ti" is no RTX2080.
+    """
+    wanted, words = ([w for w in _words(name) if w not in MAKERS] for name in (accelerator, device))
+    if [CPU] in (wanted, words):
+        return wanted == words
+    if any(word in OTHER_CARDS and word not in "".join(wanted) for word in words):
+        return False
+    starts = range(len(words))
+    rows = {"".join(words[i : j + 1]) for i in starts for j in starts[i:]}
+    return "".join(wanted) in rows or {*words}.issuperset(wanted)
 
 
 def _is_of(name: str, pattern: re.Pattern[str], gpu: Gpu) -> bool:
-    """Return whether a sheet has exactly this name, in small letters and single spaces."""
+    """True if a sheet is of exactly this name, in small letters and single spaces."""
     found, gib = pattern.search(name), gpu.memory_gib or 0.0
     if found is None:
         return False
@@ -152,7 +198,7 @@ def _is_of(name: str, pattern: re.Pattern[str], gpu: Gpu) -> bool:
 
 
 def gpu_of(document: Mapping[str, Any]) -> Gpu | None:
-    """The data sheet of a model file's GPU, by its name; what `environment.sheet` says comes first."""
+    """The data sheet of a model file's GPU, by its name; values of `environment.sheet` come first."""
     where = document.get("environment", {})
     if where.get("device") == "cpu":
         return None
@@ -164,8 +210,9 @@ def gpu_of(document: Mapping[str, Any]) -> Gpu | None:
 
 
 def available_bytes(document: Mapping[str, Any]) -> int | None:
-    """Memory that a network may take on a model file's device: of the GPU, or what was free when a CPU was
-    learned; None where nobody knows.
+    """Memory that a network may take on a model file's device; None if unknown.
+
+    For a CPU: the free memory when it was learned.
     """
     where = document.get("environment", {})
     if where.get("device") == "cpu":
@@ -177,7 +224,7 @@ def available_bytes(document: Mapping[str, Any]) -> int | None:
 
 
 def dtype_named(precision: str) -> str:
-    """The data type of a mode; InputError for no precision."""
+    """The data type of a precision; InputError if there is no such precision."""
     if precision not in PRECISIONS:
         raise InputError(
             f"{arg('precision')} {str(precision)!r}: expected one of {', '.join(PRECISIONS)}",
@@ -187,5 +234,5 @@ def dtype_named(precision: str) -> str:
 
 
 def precision_of(dtype: str) -> str:
-    """The precision that a mode's data type is called."""
+    """The name of the precision with this data type."""
     return next(name for name, known in PRECISIONS.items() if known == dtype)

@@ -1,12 +1,12 @@
 """The link of devices that train together.
 
-The assumed peaks of links are the makers' (the standards' for PCI Express), in GB/s one way. NCCL's
-all-reduce gets a share of them, its bus bandwidth over the peak, as reported in NVIDIA's issue trackers:
+Peaks are the makers' (PCI-SIG's for PCI Express), in GB/s one way. NCCL's all-reduce reaches a share of
+them (bus bandwidth over peak) in reports to NVIDIA's issue trackers:
 
-NVLink 0.8: 232 of 300 on eight A100-SXM (nccl-tests#175); 370 of 450 on H100, "protocol overhead (~20%)" in
-the words of NCCL's maintainer, without NVLink SHARP (nccl-tests#212).
-PCI Express 0.5, as everything goes through the host: 28 of 63 on eight and 35 on four RTX 5090 (nccl#1639),
-20 of 31.5 on three A100-PCIe (nccl-tests#178). A host with slow memory reaches less.
+NVLink 0.8: 232 of 300 on eight A100-SXM (nccl-tests#175); 370 of 450 on H100, "protocol overhead (~20%)" by
+NCCL's maintainer, without NVLink SHARP (nccl-tests#212).
+PCI Express 0.5, through the host: 28 of 63 on eight and 35 on four RTX 5090 (nccl#1639), 20 of 31.5 on
+three A100-PCIe (nccl-tests#178). A host with slow memory reaches less.
 """
 
 from __future__ import annotations
@@ -22,27 +22,25 @@ from lolat.hardware.gpus import find_gpu
 from lolat.io.tables import read_table
 
 NETWORK_GBPS = 10.0
-"""Assumed between machines and between unknown devices: Ethernet of a cloud."""
-LATENCY_MS = 0.005
-"""Of one message: 5 microseconds, between two machines over RDMA or two GPUs."""
-MACHINE = 8
-"""Devices that one machine holds, unless an offer says it: what most servers for GPUs are built for."""
+"""Assumed bandwidth between machines and between unknown devices: a cloud's Ethernet."""
+LATENCY_MS = 0.005  # of a message between two GPUs, or two machines over RDMA
+MACHINE = 8  # devices in one machine if no offer says it, as in most GPU servers
 NVLINK_SHARE, PCIE_SHARE = 0.8, 0.5
 OFF_BETWEEN, OFF_WITHIN, OFF_GIVEN = 2.0, 1.5, 1.3
-"""How many times longer or shorter an exchange may take. Between machines: how much of the label it gets.
-Within a machine: the same link reached 0.77 and 0.82 of its peak, and 0.44 to 0.63 on PCI Express, in the
-reports above, and machines differ. Over a link that is given: the same, but somebody knows it."""
+"""Error factors of an exchange's time: between machines, within one, over a link that the user gives.
+Within a machine the same link reached 0.77 and 0.82 of its peak, on PCI Express 0.44 to 0.63, in the
+reports above."""
 FASTEST_GBPS = 3200.0
-"""Of a machine's network, where it is not known: eight cards of 400 Gbit/s, as in clusters of H100."""
+"""Fastest network of a machine if unknown: eight cards of 400 Gbit/s, as in clusters of H100."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """The link of each device: it sends and receives at the same time, at `gbps` each way.
+    """The link of a device, which sends and receives at the same time.
 
-    `gbps`: Gbit/s that a message really gets (not the label's), above 0; `latency_ms`: of one message;
-    `name`: of an assumed link, else None; `fastest_gbps`: that it may have at most, where nobody knows.
-    InputError for a bandwidth that is not above 0 and finite.
+    `gbps`: Gbit/s of a message each way, less than the label's; `latency_ms`: of a message; `name`: the
+    assumed link, None for a given one; `fastest_gbps`: upper bound of an unknown link. InputError unless
+    `gbps` is above 0 and finite.
     """
 
     gbps: float
@@ -56,7 +54,7 @@ class Link:
 
     @property
     def ends(self) -> tuple[Link, Link]:
-        """The fastest and the slowest that it may be."""
+        """The fastest and the slowest link that it may be."""
         off = OFF_WITHIN if self.name in PEAKS else OFF_BETWEEN
         off = OFF_GIVEN if self.name is None else off
         fast, slow = (
@@ -66,47 +64,46 @@ class Link:
         return replace(fast, gbps=max(fast.gbps, self.fastest_gbps)), slow
 
     def message_ms(self, size_bytes: float) -> float:
-        """One message of so many bytes: latency + bytes / bandwidth (Hockney 1994)."""
+        """Time of a message: latency + bytes / bandwidth (Hockney 1994)."""
         return self.latency_ms + 8.0 * size_bytes / (self.gbps * 1e6)
 
 
 PEAKS = {
-    # Half of what NVIDIA's data sheets say, which is for both ways: 160, 300, 600, 900, 1800.
+    # Half of the rates for both ways in NVIDIA's data sheets: 160, 300, 600, 900, 1800.
     "NVLink 1": 80.0, "NVLink 2": 150.0, "NVLink 3": 300.0, "NVLink 4": 450.0, "NVLink 5": 900.0,
     # Rates: PCI-SIG's base specifications, 16 lanes of 8, 16 and 32 GT/s at 128/130.
     "PCIe 3.0 x16": 15.75, "PCIe 4.0 x16": 31.5, "PCIe 5.0 x16": 63.0,
 }  # fmt: skip
 """The link of a data sheet (`lolat.hardware.gpus`) -> its peak in GB/s one way.
 
-A name that does not tell the form, such as V100, is a card, which is slower. An NVLink bridge joins two
-cards and no more (RTX 3090, A6000, the NVL forms): in a ring of more it is as fast as the PCI Express
-between the pairs."""
+An NVLink bridge joins two cards only (RTX 3090, A6000, the NVL forms): a ring of more is as fast as the PCI
+Express between the pairs."""
 
 
 def assumed_link(device: str, devices: int, machine: int = MACHINE) -> Link:
-    """The link of `devices` devices of that name, of which one machine holds `machine`.
+    """The link of `devices` devices of that name, `machine` of them in each machine.
 
-    Over several machines the slowest part sets the pace of an exchange: the network between them, which all
-    devices of a machine use together, or the link within. Where no word of the name is an instance type of
-    networks.csv it is not known, and as fast as that link at most.
+    The slowest part limits an exchange over several machines: the network between them, which the devices
+    of a machine share, or the link within. The network is known if a word of the name is an instance type
+    of networks.csv; else it is at most as fast as the link within.
     """
-    gpu, inside = find_gpu(device), None
+    gpu, within = find_gpu(device), None
     if gpu is not None and gpu.link in PEAKS:
         share = NVLINK_SHARE if gpu.link.startswith("NVLink") else PCIE_SHARE
-        inside = Link(8 * PEAKS[gpu.link] * share, name=gpu.link)
-    fastest = FASTEST_GBPS if inside is None else inside.gbps
+        within = Link(8 * PEAKS[gpu.link] * share, name=gpu.link)
+    fastest = FASTEST_GBPS if within is None else within.gbps
     if devices > machine:
         for word in device.casefold().split():
             if known := next((n for n in _networks() if n[0].fullmatch(word)), None):
                 return Link(min(known[1], fastest), name=f"the network of {word}")
         return Link(NETWORK_GBPS, name="the network between machines", fastest_gbps=fastest)
     name = "a network, as no link of these devices is known"
-    return inside or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
+    return within or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
 
 
 @cache
 def _networks() -> tuple[tuple[re.Pattern[str], float], ...]:
-    """(instance types, Gbit/s of one to others), networks.csv beside this file: as the clouds say."""
+    """(pattern of instance types, Gbit/s of one to others), networks.csv beside this file."""
     table = read_table(
         Path(__file__).with_name("networks.csv"), ("instance", "gbps"), rows="network"
     )

@@ -1,13 +1,12 @@
-"""Prices of instances, and what is rented for a training.
+"""Prices of instances, and the instances to rent for a number of devices.
 
-The price list is a table in the layout of SkyPilot's catalog, prices.csv beside this file if not given. The
-layout (github.com/skypilot-org/skypilot-catalog, README.md, "vms.csv"): CSV, columns by name, whose order
-differs from provider to provider. A row is an instance type in a region, with the accelerators in it.
+A price list is a table in the layout of SkyPilot's catalog (github.com/skypilot-org/skypilot-catalog,
+README.md, "vms.csv"): CSV with columns by name, in any order. A row is an instance type in a region, with
+its accelerators.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,24 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import Gpu, find_gpu, gpu_of
+from lolat.hardware.gpus import CPU, Gpu, find_gpu, gpu_of, is_same_gpu, short_name
 from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.io.tables import Row, read_table
 from lolat.units import dollars, plain
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
-"""Some prices, to have an answer without a network; its rows say where they are from, and the day."""
+"""Some prices; each row has its source and date."""
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
-CPU = "cpu"
-"""The name of an instance without an accelerator, where an accelerator is asked for."""
 
 
 @dataclass(frozen=True)
 class Offer:
     """An instance type at a provider; `price`: US$ an hour of the whole instance.
 
-    `count`: its accelerators; 0 for an instance without, whose `accelerator` is empty. `memory_gib`: of the
-    machine, not of its accelerators; None where the list does not say, as of `vcpus`.
+    `count`: its accelerators; 0 if it has none, `accelerator` is then empty. `memory_gib`: memory of the
+    machine without that of accelerators; it and `vcpus` are None if the list is silent.
     """
 
     instance_type: str
@@ -53,28 +50,25 @@ class Offer:
 
 @dataclass(frozen=True)
 class Prices:
-    """A price list; `prices`: its name in front of people."""
+    """A price list; `prices`: its name for people."""
 
     prices: str
     offers: tuple[Offer, ...]
 
 
-def read_prices(path: str | Path | None = None) -> Prices:
-    """The prices in a file, or without one those built in. InputError for what is no price list.
+def price_list(prices: str | Path | Prices | None = None) -> Prices:
+    """A price list that was read, that of a file, or the built-in one. InputError for any other file.
 
     Left out: a row without an instance type (an accelerator that is rented on top of some machine), without
-    a price, with a fraction of an accelerator, or with a name or a number of accelerators alone.
+    a price, with a fraction of an accelerator, or with only one of an accelerator's name and number.
     """
-    return _built_in() if path is None else _read(path)
-
-
-def price_list(prices: str | Prices | None) -> Prices:
-    """A list that was read already, or see `read_prices`."""
-    return prices if isinstance(prices, Prices) else read_prices(prices)
+    if prices is None:
+        return _built_in()
+    return prices if isinstance(prices, Prices) else _read(prices)
 
 
 def no_price(device: str, prices: str | Prices | None) -> str:
-    """The remark that a given list lacks a device; empty where none was given."""
+    """The remark that a given list lacks a device; "" if no list was given."""
     return "" if prices is None else f"no price of {plain(device)} in {price_list(prices).prices}"
 
 
@@ -108,18 +102,13 @@ def _amount(row: Row, column: str) -> float | None:
     return row.number(column, 0.0, expected="a number from 0") if row.get(column) else None
 
 
-# ---- Names of accelerators.
-
-OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro"])
-"""Words of a device's name with which it is another card than one of the same number without them."""
-
-
 def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
-    """The offers with an accelerator of that name, without regard to case, spaces and hyphens; "cpu": those
-    without one. InputError if there are none.
+    """The offers with an accelerator of that `short_name`; CPU: those without one.
+
+    InputError if there are none.
     """
-    wanted = "".join(_words(accelerator))
-    offers = tuple(o for o in prices.offers if "".join(_words(o.accelerator or CPU)) == wanted)
+    wanted = short_name(accelerator)
+    offers = tuple(o for o in prices.offers if short_name(o.accelerator or CPU) == wanted)
     if not offers:
         raise InputError(
             f"no price of {plain(accelerator)} in {prices.prices}; expected one that `lolat prices` lists"
@@ -127,38 +116,19 @@ def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
     return offers
 
 
-def is_named(accelerator: str, device: str) -> bool:
-    """Return whether a device's name contains an accelerator's: its words in a row, however they are
-    separated ("RTX 4090" and "rtx4090"), or all of them somewhere ("v100-pcie-32gb" is a V100-32GB).
-    "cpu" is only itself, and a name with a word of another card is not this one: no RTX2080 is in an "RTX
-    2080 Ti".
-    """
-    wanted, words = _words(accelerator), _words(device)
-    if [CPU] in (wanted, words):
-        return wanted == words
-    if any(word in OTHER_CARDS and word not in "".join(wanted) for word in words):
-        return False
-    starts = range(len(words))
-    rows = {"".join(words[i : j + 1]) for i in starts for j in starts[i:]}
-    return "".join(wanted) in rows or set(words).issuperset(wanted)
-
-
-def _words(name: str) -> list[str]:
-    """The words of a name: "A100-80GB" has a100 and 80gb."""
-    words = "".join(c if c.isalnum() else " " for c in name.casefold()).split()
-    return [word for word in words if word not in MAKERS]
-
-
-# ---- What is rented.
+# ---- Renting
 
 GIVEN = "the price given"
+ALMOST = 0.9  # memory of a device in a sheet and in a list differs by less than this factor
 
 
 @dataclass(frozen=True)
 class Rented:
-    """A rental: `instances` of one type; `accelerator`: their accelerator, as the list calls it;
-    `memory_gib`: of each, where it is another than that of the model's device; `price_per_hour`: US$ of all
-    of them; `idle_devices`: paid for and not used; `source`, `date`: where the price is from.
+    """Rented `instances` of one type.
+
+    `accelerator`: its name in the list; `memory_gib`: its memory, None if the model's device has as much;
+    `price_per_hour`: US$ of all instances; `idle_devices`: devices that are paid for and not used;
+    `source`, `date`: origin of the price.
     """
 
     instance_type: str
@@ -174,7 +144,7 @@ class Rented:
 
 @dataclass(frozen=True)
 class Rental:
-    """The `offers` of `device`, from `prices`: a list or an option; `memory_gib`: of the device."""
+    """The `offers` of `device` in `prices`, a list or an option; `memory_gib`: memory of the device."""
 
     device: str
     offers: tuple[Offer, ...]
@@ -182,10 +152,10 @@ class Rental:
     memory_gib: float | None = None
 
     def offers_for(self, devices: int, linked: bool = True) -> list[Offer]:
-        """The instance types that supply `devices` devices, the cheapest per hour first.
+        """The cheapest instance type of each kind of link for `devices` devices, the cheapest first.
 
-        For each kind of link the cheapest type, in one instance or several, some devices perhaps idle.
-        `linked`: if some have exactly as many devices, only the cheapest of these, which are linked best.
+        Several instances may be needed, and some of their devices idle. `linked`: if a type has exactly as
+        many devices, the cheapest such type alone, as it links them best.
         """
         exact = [o for o in self.offers if o.devices == devices]
 
@@ -200,26 +170,26 @@ class Rental:
         return sorted(by_link.values(), key=price)
 
     def rented(self, devices: int, offer: Offer | None = None) -> Rented:
-        """The rental of `devices` devices: of an offer, or of the cheapest."""
+        """The instances for `devices` devices, by an offer or the cheapest one."""
         offer = offer or self.offers_for(devices)[0]
         instances = -(-devices // offer.devices)
-        its, own = _memory_gib(offer.accelerator), self.memory_gib
+        gpu, own = find_gpu(offer.accelerator), self.memory_gib
+        its = None if gpu is None else gpu.memory_gib
         alike = its is None or own is None or ALMOST <= its / own <= 1.0 / ALMOST
         return Rented(
             offer.instance_type, offer.accelerator, instances, instances * offer.devices - devices,
-            offer.region,
-            instances * offer.price, offer.source, offer.date, None if alike else its,
+            offer.region, instances * offer.price, offer.source, offer.date, None if alike else its,
         )  # fmt: skip
 
     def busiest(self) -> Offer:
-        """The cheapest offer for each device, where all that an instance holds are used."""
+        """The offer with the lowest price of a device if all devices of an instance are used."""
         return min(self.offers, key=lambda o: (o.price / o.devices, o.devices, o.instance_type))
 
     def cheaper_than(
         self, other: Rental, replicas: Sequence[int], batch_for: Callable[[float], int]
     ) -> str | None:
-        """The cards with less memory that are cheaper per device than all of `other`, in words with the
-        batch that fits them; None if there are none.
+        """The remark on cards with less memory that cost less per device than all of `other`, and the batch
+        that fits them; None if there are none.
 
         `replicas`: numbers of devices; `batch_for`: bytes -> batch.
         """
@@ -243,13 +213,13 @@ class Rental:
     def replicas_per_hour(self, replicas: int, devices: int) -> float:
         """US$ per hour of `replicas` replicas of `devices` devices each.
 
-        Replicas do not talk to each other: they share instances or have their own, whichever is cheaper.
+        Replicas exchange nothing, so they share instances or have their own, whichever is cheaper.
         """
         apart = replicas * self.rented(devices).price_per_hour
         return min(apart, self.rented(replicas * devices).price_per_hour)
 
     def link(self, devices: int, offer: Offer) -> Link:
-        """The link of so many devices of an offer, assumed from its names and the device's."""
+        """The link of `devices` devices of an offer, assumed by its names and the device's."""
         machine = offer.devices if offer.instance_type else MACHINE
         names = f"{self.device} {offer.accelerator} {offer.instance_type}"
         return assumed_link(names, devices, machine)
@@ -264,14 +234,14 @@ def instances_of(rental: Rental | None) -> tuple[int, ...]:
 def device_of(document: Mapping[str, Any]) -> str:
     """The hardware of a model file: "cpu", or the name of a GPU."""
     device = document.get("environment", {}).get("device")
-    if device == "unknown":  # made from tables, which the brackets describe
+    if device == "unknown":  # fitted to tables, which the brackets describe
         return str(document["device"]).partition(" (")[0]
-    # A GPU that was measured is "gpu" there; the model's device tells its name.
+    # A measured GPU is "gpu" there; the model's device has its name.
     return str(document["device"]) if device in (None, "", "gpu") else str(device)
 
 
 def check_price(price_per_hour: float | None, prices: str | Prices | None) -> None:
-    """InputError where a price is given beside a price list."""
+    """InputError if both a price and a price list are given."""
     if price_per_hour is not None and prices is not None:
         raise InputError(f"{arg('prices')} beside {arg('price_per_hour')}: expected one of them")
 
@@ -283,21 +253,15 @@ def rental_of(
     memory_gib: float | None = None,
     step_bytes: float | None = None,
 ) -> Rental | None:
-    """The rental of a model's device: at the price given for one, or by a price list (see
-    `read_prices`); None where neither has one. `memory_gib`, `step_bytes`: see `find_rental`. InputError
-    where both are given.
+    """The rental of a model's device at a given price, or by a price list; None if the list lacks it.
+
+    `memory_gib`, `step_bytes`: see `find_rental`. InputError if both price and list are given.
     """
     check_price(price_per_hour, prices)
     if price_per_hour is not None:
         offer = Offer("", "", 0, price_per_hour, source=GIVEN)
         return Rental(device_of(document), (offer,), GIVEN)
     return find_rental(document, price_list(prices), memory_gib, step_bytes)
-
-
-MAKERS = frozenset(["nvidia", "tesla", "geforce"])
-MEMORY = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
-FORM = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
-ALMOST = 0.9  # of its memory: what a sheet and a list call the same differ by less
 
 
 def find_rental(
@@ -308,60 +272,37 @@ def find_rental(
 ) -> Rental | None:
     """The rental that a price list offers for a model's device; None if it has none.
 
-    `memory_gib`: that a device must have; `step_bytes`: that a network takes of it. Of GPUs: those of its
-    name, with as much memory (`memory_gib`, or that of its data sheet) or more; without `memory_gib` also
-    those with less, where `step_bytes` fit. Of processors: those with that memory, of them those with at
-    least the model's threads, as a smaller machine would be slower.
+    `memory_gib`: the least memory of a device; `step_bytes`: memory that a network takes. GPUs: those of
+    its name with as much memory (`memory_gib`, or that of its data sheet) or more; without `memory_gib`
+    also those with less that hold `step_bytes`. Processors: those with that memory and at least the model's
+    threads, since a smaller machine would be slower; if none has as many threads, all with that memory.
     """
     device, gpu = device_of(document), gpu_of(document)
     own = None if gpu is None else gpu.memory_gib
     needed = memory_gib or own or 0.0
     enough = None if memory_gib else step_bytes
+
+    def suffices(accelerator: str) -> bool:
+        """True if an accelerator has nearly the needed memory, or holds what the network takes."""
+        its = find_gpu(accelerator)
+        if its is None or (its.memory_gib or needed) >= ALMOST * needed:
+            return True
+        return enough is not None and enough <= (its.usable_bytes or 0)
+
     listed = dict.fromkeys(o.accelerator or CPU for o in prices.offers)
-    # "Tesla V100-SXM2-16GB" is a V100; an A100-80GB does what an A100 of 40 GB does.
-    names = [
-        n for n in listed
-        if is_named(n, device) or is_named(short := MEMORY.sub("", n), device)
-        or (is_named(FORM.sub("", short), device) and _as_many(n, gpu))
-    ]  # fmt: skip
-    if needed:
-        names = [
-            n for n in names
-            if (_memory_gib(n) or needed) >= ALMOST * needed or (enough is not None and _holds(n, enough))
-        ]  # fmt: skip
-    if not names:
-        return None
+    names = [n for n in listed if is_same_gpu(n, device, gpu) and suffices(n)]
     offers = tuple(o for name in names for o in offers_of(prices, name))
     if names == [CPU]:
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
         threads = document["environment"].get("threads")
         least = threads if isinstance(threads, int) else 0
         offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
-    if not offers:
-        return None
-    return Rental(device, offers, f"{', '.join(names)} in {prices.prices}", own)
-
-
-def _as_many(accelerator: str, gpu: Gpu | None) -> bool:
-    """Return whether a GPU of that name has as many multiprocessors: an H100 PCIe has fewer than an SXM."""
-    other = find_gpu(accelerator)
-    return other is not None and gpu is not None and other.multiprocessors == gpu.multiprocessors
-
-
-def _memory_gib(accelerator: str) -> float | None:
-    gpu = find_gpu(accelerator)
-    return None if gpu is None else gpu.memory_gib
+    return Rental(device, offers, f"{', '.join(names)} in {prices.prices}", own) if offers else None
 
 
 def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:
-    """Return whether a machine without an accelerator has so much memory; True if unknown."""
+    """True if a machine without an accelerator has this memory, or its memory is unknown."""
     has = Gpu("", machine.memory_gib)  # its system keeps as much as a GPU's libraries
     if has.memory_gib is None or has.usable_bytes is None:
         return True
     return has.memory_gib >= ALMOST * memory_gib and step_bytes <= has.usable_bytes
-
-
-def _holds(accelerator: str, step_bytes: float) -> bool:
-    """Return whether so many bytes fit into the memory of a GPU of that name, by its data sheet."""
-    gpu = find_gpu(accelerator)
-    return gpu is not None and gpu.usable_bytes is not None and step_bytes <= gpu.usable_bytes

@@ -1,4 +1,4 @@
-"""Data sheets that a user gives, and the rates of a device that a fit begins with."""
+"""Data sheets that a user gives, and the rates with which a fit begins."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.units import shortened
 
 OFF_OF_SHEET, OFF_OF_FASTEST, OFF_OF_NOTHING = 0.1, 0.5, 3.0
-"""The assumed log error of a rate from a data sheet, from the fastest row of a table, from nothing."""
+"""Assumed log errors of a rate: by a data sheet, by a table's fastest operation, by its fastest network."""
 NEEDED_COLUMNS = ("multiprocessors", "fp32_matrix_gflops", "bandwidth_gb_s")
 PLAUSIBLE = {
     "multiprocessors": (1, 2000), "fp32_matrix_gflops": (20, 2e6), "bandwidth_gb_s": (2, 5e4)
 }  # fmt: skip
 UNITS = {"multiprocessors": "number", "fp32_matrix_gflops": "GFLOPS", "bandwidth_gb_s": "GB/s"}
-
-
 KEPT = {
     "memory_gib": ("memory_gib", 1.0), "memory_gb": ("memory_gib", 1.0),
     "bandwidth_gb_s": ("bandwidth_gb_s", 1.0), "multiprocessors": ("multiprocessors", 1.0),
@@ -31,24 +29,23 @@ KEPT = {
     "tf32_gflops": ("tf32_tflops", 1e3), "half_tflops": ("half_tflops", 1.0),
     "l2_mb": ("l2_mib", 1.0), "power_w": ("power_w", 1.0),
 }  # fmt: skip
-"""A column of a table of data sheets, rates without sparsity -> the field of `Gpu`, and how many make one
-of its units. A GPU's GB of memory are GiB, whatever its maker calls them."""
+"""Column of a table of data sheets -> (field of `Gpu`, number of the column's units in one of the field's).
+Rates exclude sparsity. Makers write GB of memory for GiB."""
 
 
 @dataclass(frozen=True)
 class Specs:
     """A device's multiprocessors, its rate in MACs per ms and its bandwidth in bytes per ms.
 
-    `width`: how far off the rate may be, as a logarithm; `bound`: whether its power keeps down what runs
-    for long; `tile`: outputs, high and wide, that products are cut into, None for the usual, 1 for none;
-    `gpu`: its data sheet, None where there is none.
+    `width`: log error of the rate; `power_bound`: true if power limits long runs; `tile`: height and width
+    of a product's tiles, None for the usual, 1 without tiles; `gpu`: the data sheet, None without one.
     """
 
     multiprocessors: float
     rate: float
     bandwidth: float
     width: float = OFF_OF_SHEET
-    bound: bool = False
+    power_bound: bool = False
     tile: float | None = None
     gpu: Gpu | None = None
 
@@ -58,8 +55,9 @@ class Specs:
         return 1.0 if self.gpu is None else self.gpu.tf32
 
     def most(self, dtype: str) -> tuple[float, float]:
-        """Macs and bytes per ms that the data sheet has in a data type of a mode, infinite where nobody
-        said them; of TF32 the macs of float32, to which `tf32` is relative.
+        """Peak MACs and bytes per ms of the data sheet in a data type of a mode, infinite if unknown.
+
+        For TF32 the MACs are those of float32, to which `tf32` is relative.
         """
         peak = self.gpu and self.gpu.peak(FLOAT32 if dtype == TF32 else dtype)
         moved = self.gpu and self.gpu.bandwidth_gb_s
@@ -67,7 +65,7 @@ class Specs:
 
 
 def read_specs(path: str | Path, device: str) -> Specs:
-    """The specs of `device` from a table with the columns device, NEEDED_COLUMNS and any of KEPT.
+    """Read the specs of `device` from a table with the columns device, NEEDED_COLUMNS and any of KEPT.
 
     The bundled sheet of the device fills missing columns. InputError for no row or an implausible value.
     """
@@ -96,12 +94,12 @@ def _specs_of(gpu: Gpu) -> Specs:
     rate, peak = gpu.rate(FLOAT32) or 0.0, gpu.peak(FLOAT32) or 0.0
     return Specs(
         gpu.multiprocessors or 1.0, rate * 1e9 / 2, (gpu.bandwidth_gb_s or 0.0) * 1e6,
-        bound=rate < OF_PEAK * peak, gpu=gpu,
+        power_bound=rate < OF_PEAK * peak, gpu=gpu,
     )  # fmt: skip
 
 
 def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
-    """The columns of a table of data sheets that the model file of `device` keeps, as fields of `Gpu`."""
+    """Fields of `Gpu` from a table of data sheets, for the model file of `device`."""
     row, above_zero = _row(path, device), f"a number above 0 for {device}"
     return {
         name: row.number(column, ABOVE_ZERO, expected=above_zero) / unit
@@ -111,7 +109,7 @@ def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
 
 
 def _row(path: str | Path, device: str, needed: Sequence[str] = ()) -> Row:
-    """The row of `device` in a table of data sheets; InputError."""
+    """The row of `device` in a table of data sheets; InputError if there is none."""
     rows = read_table(path, ("device", *needed), rows="device").by("device")
     if device not in rows:
         known = shortened(", ".join(rows))

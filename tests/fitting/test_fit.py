@@ -151,7 +151,7 @@ def test_a_data_sheet(tmp_path: Path) -> None:
     assert (plain.multiprocessors, plain.rate, plain.bandwidth) == (40, 4.7e9, 5e8)
     # 44 GFLOPS a watt at 3 MiB of L2; the rate goes down less than the power.
     assert short.rate == pytest.approx((44 * 50 / 9400) ** 0.65 * 4.7e9)
-    assert (plain.bound, short.bound) == (False, True)
+    assert (plain.power_bound, short.power_bound) == (False, True)
     assert (plain.tf32, tensor.tf32) == (1.0, pytest.approx(0.5 * 8 / 0.85))
 
 

@@ -19,7 +19,7 @@ from lolat.hardware.prices import (
     Rental,
     device_of,
     find_rental,
-    read_prices,
+    price_list,
 )
 
 LIST = """\
@@ -40,7 +40,7 @@ def read(tmp_path: Path) -> Read:
     def read(text: str) -> tuple[Offer, ...]:
         path = tmp_path / "p.csv"
         path.write_bytes(text.encode())
-        return read_prices(path).offers
+        return price_list(path).offers
 
     return read
 
@@ -81,7 +81,7 @@ def accelerator_of(device: str, prices: Prices) -> str | None:
     return rental and (rental.offers[0].accelerator or "cpu")
 
 
-BUILT_IN = read_prices()
+BUILT_IN = price_list()
 OTHERS = Prices("list", tuple(Offer(n, n, 1, 1.0) for n in ("A10", "L4", "RTX4090", "P4")))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lolat as package
 from lolat.errors import InputError
 from lolat.graph.analysis import parameters
-from lolat.hardware.prices import Offer, Rental, read_prices
+from lolat.hardware.prices import Offer, Rental, price_list
 from lolat.training import cost as costs
 from lolat.training.cost import Cost, best_of
 from lolat.training.model import Limits, TrainingRun
@@ -366,7 +366,7 @@ def test_the_command_answers_as_python_does(lolat: Command, sheet: Path) -> None
 def test_the_price_list_is_printed(lolat: Command, prices: str) -> None:
     lines = lolat.text("prices").splitlines()
     assert "p3.2xlarge" in "\n".join(lines)
-    assert len(lines) == 3 + len(read_prices().offers)
+    assert len(lines) == 3 + len(price_list().offers)
     answer = lolat.json("prices", "--prices", prices, "--accelerator", "v100")
     found = [(o["instance_type"], o["price"], o["region"]) for o in answer["offers"]]
     assert found == [("one", 3.0, "there"), ("eight", 20.0, "there")]
