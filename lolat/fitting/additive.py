@@ -1,4 +1,4 @@
-"""Fits the extended formula: each kind of operation drawn to its family."""
+"""Fits the extended formula: the cost of each kind of operation shrinks toward its family's."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def fit_additive_costs(
     whole: np.ndarray | None = None,
     with_six: bool = False,
 ) -> AdditiveCosts:
-    """Fit on (points, names) counts, the six among them, and (points,) times in ms.
+    """Fit to (points, names) counts, the six among them, and (points,) times in ms.
 
-    Where `names` has all TERMS, these are the formula's, each drawn to its family, and `with_six` fits
-    `six_counts` too; else the six counts. `whole`: (points,), which points are whole networks, which
-    count for more.
+    The formula has TERMS if all are among `names`, each shrunk toward its family, else the six counts.
+    `with_six` fits the form on six counts as well. `whole`: (points,) mask of whole networks, which weigh
+    more.
     """
     terms = TERMS if set(TERMS) <= set(names) else FEATURES
     counts, of_six = (features[:, [list(names).index(t) for t in x]] for x in (terms, FEATURES))
@@ -32,7 +32,7 @@ def fit_additive_costs(
         weights = point_weights(np.zeros(len(times), bool) if whole is None else whole)
         families = [FAMILY.get(t) or APART[t] for t in terms]
         *costs, constant = fit_families(design, times, [*families, "call"], weights)
-    # A kind that no point has costs what its family does; what comes on top of that is not known.
+    # A kind that no point has costs what its family does; an extra cost that no point has is 0.
     known = counts.any(axis=0) | np.array([t in FAMILY for t in terms])
     slopes = np.where(known, costs, 0.0)
     six = fit_additive_costs(of_six, times) if with_six and terms != FEATURES else None
@@ -41,9 +41,9 @@ def fit_additive_costs(
 
 
 def family_rates(names: Sequence[str], slopes: np.ndarray, counts: np.ndarray) -> dict[str, float]:
-    """Milliseconds per unit of each family: the time of its kinds over their number, in all points.
+    """Milliseconds a unit of each family: the time of its kinds over their number, in all points.
 
-    `names`: (terms,); `slopes`: (terms,), ms; `counts`: (points, terms).
+    `names`: (terms,); `slopes`: (terms,), ms a unit; `counts`: (points, terms).
     """
     rates = {}
     for family in MEMBERS:

@@ -1,4 +1,4 @@
-"""From measured points to a model: fit every predictor, leave blocks out to see how good it is."""
+"""Fits a device to measured points: every predictor, judged on left-out blocks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import FEATURES as THREE
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.fitting.additive import fit_additive_costs
-from lolat.fitting.cross_validation import cross_validate, errors, leave_out, log_errors
+from lolat.fitting.cross_validation import cross_validate, error_entry, leave_out, log_errors
 from lolat.fitting.intervals import interval_entry, network_entry
 from lolat.fitting.least_squares import require_points
 from lolat.fitting.points import Point, blocks_of, known_features, matrix, times
 from lolat.fitting.two_regime import fit_two_regime
 from lolat.graph.counts import FEATURES
 
-LEAST_NETWORKS = 8  # left out, to say how sure predictions of networks are
-Refit = Callable[[np.ndarray], Formula]  # (points,) which to fit on
+LEAST_NETWORKS = 8  # left-out ones for an interval of networks
+Refit = Callable[[np.ndarray], Formula]  # takes (points,), a mask of those to fit
 
 
 def model_document(
@@ -35,7 +35,7 @@ def model_document(
     noise: Mapping[str, Any],
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A whole model file. InputError where the points are too few."""
+    """Make a model file. InputError for too few points."""
     fitted = fit_document(points, "float16" if environment.get("half") is True else "float32")
     return assembled(name, device, environment, warnings, fitted, points, noise)
 
@@ -49,7 +49,7 @@ def assembled(
     points: Sequence[Point] = (),
     noise: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A model file; `fitted`: its predictors, default, domain."""
+    """Assemble a model file; `fitted`: its predictors, default, domain."""
     return {
         **made(name, device, environment),
         "points": [p.to_dict() for p in points],
@@ -60,15 +60,12 @@ def assembled(
 
 
 def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, Any]:
-    """The fitted part of a model file: predictors, default, domain.
+    """The fitted part of a model file: predictors, default, domain. InputError for too few points.
 
-    Every predictor whose counts all points have is fitted on all points; `error` and `residuals`
-    (log of measured / predicted) come from fits that leave out one block (all its batch sizes), or one
-    family of networks, at a time. Those of the two-regime formula keep the breakpoint that all points
-    chose, so its left-out errors are slightly optimistic. The extended formula's form on the six counts has
-    its own `error`.
-    Where the residuals depend on the number of operations, `interval` says how (`lolat.device.intervals`).
-    Raises InputError when the points are too few.
+    A predictor is fitted if all points have its counts. `error` and `residuals` (log(measured / predicted))
+    come from fits that leave out a block with all its batch sizes, or a family of networks. Such fits of
+    the two-regime formula keep the breakpoint of all points, so its errors are slightly optimistic.
+    `interval` scales the residuals by the number of operations (`lolat.device.intervals`).
     """
     known, measured = known_features(points), times(points)
     require_points(len({tuple(p.counts[c] for c in THREE) for p in points}), len(THREE) + 1)
@@ -93,10 +90,10 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
 
 
 def _default(errors: Mapping[str, Mapping[str, Any]], knows_kinds: bool) -> str:
-    """The extended formula, unless the two-regime one is better on what was left out of the fits.
+    """The name of the extended formula, unless left-out errors of the two-regime one are clearly smaller:
 
-    By how much is more than noise: a fifth of the error, or half of it where the points know kinds of
-    operations, which whole networks need; and half a percent.
+    by a fifth, or by half if the points have kinds of operations, which whole networks need; and by half a
+    percent.
     """
     by_name = [errors.get(name, {}) for name in (TwoRegime.name, AdditiveCosts.name)]
     kind = "networks_left_out" if "networks_left_out" in by_name[1] else "left_out"
@@ -108,7 +105,7 @@ def _default(errors: Mapping[str, Mapping[str, Any]], knows_kinds: bool) -> str:
 
 
 def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int) -> dict[str, Any]:
-    """The extended formula's entry, that of its form on the six counts in it."""
+    """The entry of the extended formula, with that of its form on the six counts."""
     measured, features, six = times(points), matrix(points, known), matrix(points, FEATURES)
     whole = np.array([p.whole for p in points])
     formula = fit_additive_costs(features, measured, known, whole, with_six=True)
@@ -122,26 +119,28 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
     entry = _entry(formula, points, fit_again, numbers)
     if formula.six_counts is not None:
         left_out = _left_out_ms(points, fit_six_again, len(FEATURES))
-        entry["six_counts"]["error"] = _errors(formula.six_counts, points, left_out)
+        fitted = predicted_ms(formula.six_counts, points)
+        entry["six_counts"]["error"] = error_entry(measured, fitted, left_out, whole)
     return entry
 
 
 def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int) -> dict[str, Any]:
-    """A predictor's entry: coefficients, and how it does on blocks that it was not fitted on.
+    """A predictor's entry: coefficients, errors, residuals.
 
-    Where the points are of so few blocks that the others cannot be fitted without one (`numbers`: that
-    a fit needs), there are no residuals, and predictions have no interval.
+    There are no residuals, and predictions have no interval, if the points without a block are too few
+    (`numbers`: least of a fit).
     """
     left_out = _left_out_ms(points, refit, numbers)
-    entry = formula.to_dict() | {"error": _errors(formula, points, left_out)}
+    measured, whole = times(points), np.array([p.whole for p in points])
+    error = error_entry(measured, predicted_ms(formula, points), left_out, whole)
+    entry = formula.to_dict() | {"error": error}
     if left_out is None:
         return entry
-    logarithms = log_errors(times(points), left_out)
+    logarithms = log_errors(measured, left_out)
     entry["residuals"] = [round(float(r), 6) for r in logarithms]
     if "ops" not in known_features(points):
         return entry
-    ops, whole = matrix(points, ["ops"])[:, 0], np.array([p.whole for p in points])
-    blocks = blocks_of(points)
+    ops, blocks = matrix(points, ["ops"])[:, 0], blocks_of(points)
     if interval := interval_entry(logarithms, ops, leave_out(blocks)):
         entry["interval"] = interval
     families = len({*compress(blocks, whole)})
@@ -151,7 +150,7 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
 
 
 def _left_out_ms(points: Sequence[Point], refit: Refit, numbers: int) -> np.ndarray | None:
-    """(points,) ms of each point by a fit without its block; None if too few blocks remain for a fit."""
+    """(points,) ms of each point by a fit without its block; None if too few points remain for a fit."""
     folds = list(leave_out(blocks_of(points)))
     if min(int(kept.sum()) for kept in folds) <= numbers:
         return None
@@ -162,26 +161,13 @@ def _left_out_ms(points: Sequence[Point], refit: Refit, numbers: int) -> np.ndar
     )
 
 
-def _errors(
-    formula: Formula, points: Sequence[Point], left_out: np.ndarray | None
-) -> dict[str, Any]:
-    """An entry's `error`: on its points, on blocks left out, on whole networks among them."""
-    measured, whole = times(points), np.array([p.whole for p in points])
-    error = {"fitted": errors(predicted_ms(formula, points), measured)}
-    if left_out is not None:
-        error["left_out"] = errors(left_out, measured)
-        if whole.any():
-            error["networks_left_out"] = errors(left_out[whole], measured[whole])
-    return error
-
-
 def predicted_ms(formula: Formula, points: Sequence[Point]) -> np.ndarray:
-    """(points,) ms that `formula` says of points."""
+    """(points,) ms by a formula."""
     return formula.rows(matrix(points, formula.features))
 
 
 def domain_of(points: Sequence[Point], dtype: str = "float32") -> Domain:
-    """The domain spanned by measured points; an empty one where their counts do not tell."""
+    """The domain of measured points; an empty one if some lack counts."""
     if not points or not all(c in p.counts for p in points for c in FEATURES):
         return Domain()
     counts = matrix(points, FEATURES)

@@ -1,4 +1,4 @@
-"""Errors on what a fit has not seen: one cross-validation for every formula and every kind of data."""
+"""Errors on left-out measurements: one cross-validation for every formula and every kind of data."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 SMALL_MS = 2.0  # published tables are split here
-LEAST_MS = 1e-9  # a prediction of nothing has a logarithm
+LEAST_MS = 1e-9  # so that a prediction of 0 has a logarithm
 
 
 def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:
-    """Masks of the rows to keep, each leaving out all rows of one name.
+    """Masks of the rows to keep; each leaves out all rows of a name.
 
-    With more than `most` names (a long table) several are left out at a time, so that the time to
-    fit stays bounded.
+    With more than `most` names, each leaves out several, which bounds the time to fit a long table.
     """
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
     count = min(len(number), most)
@@ -24,13 +23,13 @@ def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:
 
 
 def leave_folds_out(folds: np.ndarray) -> Iterator[np.ndarray]:
-    """Masks of the rows to keep, each leaving out one fold; `folds`: (rows,) numbers."""
+    """Masks of the rows to keep; each leaves out one fold. `folds`: (rows,) numbers."""
     for fold in np.unique(folds):
         yield folds != fold
 
 
 def draw_folds(names: Sequence[Any], number: int, draw: np.random.Generator) -> list[int]:
-    """The fold of each row, one of `number`, drawn at random; rows of one name share a fold."""
+    """Draw the fold of each row, below `number`; rows of one name share a fold."""
     distinct = sorted({*names}, key=str)
     drawn = draw.permutation(len(distinct)) % number
     of = dict(zip(distinct, drawn.tolist(), strict=True))
@@ -40,10 +39,10 @@ def draw_folds(names: Sequence[Any], number: int, draw: np.random.Generator) -> 
 def cross_validate(
     kept: Iterator[np.ndarray], rows: int, predict: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """(rows,) ms of each row, predicted by a fit to the rows that are kept when it is left out.
+    """(rows,) ms of each row, predicted by a fit without it.
 
-    `kept`: masks (rows,), each row left out by one of them; `predict`: fits to the first mask and returns
-    ms of the second, the others.
+    `kept`: masks (rows,), one of which leaves out each row; `predict`: fits to the rows of a first mask and
+    returns ms of the rows of a second one.
     """
     predicted = np.empty(rows)
     for mask in kept:
@@ -59,8 +58,27 @@ def log_errors(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
 # ---- Figures of predicted against measured times
 
 
+def error_entry(
+    measured: np.ndarray,
+    fitted: np.ndarray,
+    left_out: np.ndarray | None = None,
+    networks: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """The `error` of a predictor in a model file; arguments: (times,), ms.
+
+    `fitted`: predictions by the fit to all times; `left_out`: by fits without each; `networks`: mask of the
+    networks, whose left-out errors are listed separately.
+    """
+    error = {"fitted": errors(fitted, measured)}
+    if left_out is not None:
+        error["left_out"] = errors(left_out, measured)
+        if networks is not None and networks.any():
+            error["networks_left_out"] = errors(left_out[networks], measured[networks])
+    return error
+
+
 def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """The figures that every table shows; None where no row has that size."""
+    """The error figures in every table; None if no row has that size."""
     error = np.abs(predicted / measured - 1.0)
     large = measured >= SMALL_MS
     return {
@@ -73,7 +91,7 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
 
 
 def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """All figures of one predictor on a set of networks; those that are not defined are None."""
+    """All error figures of a predictor on a set of networks; undefined ones are None."""
     from scipy.stats import spearmanr
 
     relative = predicted / measured - 1.0
@@ -88,7 +106,7 @@ def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class IntervalsKept:
-    """The number of times inside their intervals, which have this coverage."""
+    """The number of times inside their intervals of this coverage, among `of`."""
 
     coverage: float
     inside: int
@@ -96,6 +114,6 @@ class IntervalsKept:
 
 
 def intervals(rows: Sequence[Any]) -> IntervalsKept | None:
-    """The intervals of `networks`, rows of an `Evaluation`, against their times; None without intervals."""
+    """Count the times inside their intervals; None without any. `rows`: networks of an `Evaluation`."""
     sure = [r for r in rows if r.interval_ms is not None]
     return IntervalsKept(sure[0].coverage, sum(r.inside for r in sure), len(sure)) if sure else None

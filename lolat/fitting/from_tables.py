@@ -1,10 +1,11 @@
-"""A device's model from what somebody timed on it: single operations, whole networks, or both."""
+"""Fits a device to tables of times: single operations, whole networks, or both."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from lolat.fitting.blocks import assembled
 from lolat.fitting.cross_validation import (
     cross_validate,
     draw_folds,
-    errors,
+    error_entry,
     leave_folds_out,
     log_errors,
 )
@@ -39,31 +40,31 @@ from lolat.io.tables import Row
 from lolat.tables.timed import MULTIPLYING, Counted, TimedNetwork, TimedOperation
 
 FOLDS = 5
-DRAWN = 1000  # networks of a few products each, for the errors of networks where none were timed
+DRAWN = 1000  # made-up networks of a few products, for errors of networks if none was timed
 LEAST_ROWS, LEAST_WITH_SPECS, LEAST_NETWORKS = 20, 5, 5
-LEAST_JUDGING_NETWORKS = 30  # to say from them alone how far off networks are, and how small
-MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation: it is known long before
+LEAST_JUDGING_NETWORKS = 30  # from which the errors and sizes of networks come from them alone
+MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation: more tell nothing new
 MOST_RESIDUALS = 1000  # of a model file
-PRODUCTS_TOGETHER = 4  # operations from which on something counts as a network of products
-SIMPLER = 1.1  # times the error by operation, that the linear formula may have: it has no host
+PRODUCTS_TOGETHER = 4  # operations of the smallest made-up network
+SIMPLER = 1.1  # error of the linear formula, which has no host, over that by operation, at most
 ELSEWHERE = 0.12
-"""How far off, as a logarithm (a standard deviation), other hosts and versions of PyTorch are from a
-table. The same networks on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root
-mean square); the development split of the networks of docs/results/index.md with published times are
-0.13 off from batch 4 on."""
-LEAST_CLASSES = 3  # of operations timed alone, to tell what a start takes
-WRONG = 20.0  # times off; 16 are the most in the 20 tables that bundled models are made of
+"""Standard deviation, a logarithm, of other hosts and versions of PyTorch from a table. The same networks
+on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square); the development
+split of the networks of docs/results/index.md with published times are 0.13 off from batch 4 on."""
+LEAST_CLASSES = 3  # of operations timed alone, for a fitted launch overhead
+WRONG = 20.0  # error factor of a wrong time; 16 is the largest in the 20 tables of bundled models
 ODD = 6.0
-"""Times off, in a table that is not so long: of 128 drawn from timm's, of 6 to 16 networks, it names none
-where nothing is wrong, and a time that is ten times too long or short in 92 %."""
-MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # rows that are left out: of all, and a number
-PASSED_OVER = 0.01  # of a table's rows: the smallest, which are few
+"""Error factor of an odd time in a shorter table. In 128 tables drawn from timm's, of 6 to 16 networks, no
+right time is odd, and a time ten times too long or short is in 92 %."""
+MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # most rows to leave out: a share of all, and a number
+PASSED_OVER = 0.01  # share of a table's rows, the smallest, below its minimum
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Times of one device: of operations, and of networks with their counts; the execution mode of its
-    networks; whether it is a CPU, which has no host to wait for.
+    """Times of one device: operations, and networks with their counts, in one execution mode.
+
+    `is_cpu`: true for a CPU, which has no host to wait for.
     """
 
     operations: Sequence[TimedOperation]
@@ -73,7 +74,7 @@ class Timed:
 
     @property
     def times(self) -> Times:
-        """All of it, operations first."""
+        """All times, operations first."""
         parts = [work_of(o.graph, o.batch_size) for o in self.operations]
         parts += [counts.work(n.batch_size) for n, counts in self.networks]
         ms = [o.latency_ms for o in self.operations] + [n.latency_ms for n, _ in self.networks]
@@ -86,7 +87,7 @@ class Timed:
         return found.pop() if len(found) == 1 else ""
 
     def without(self, position: int) -> Timed:
-        """The times without the one at this position of `times`."""
+        """The times without the one at a position of `times`."""
         operations, networks = [*self.operations], [*self.networks]
         if position < len(operations):
             del operations[position]
@@ -100,19 +101,16 @@ class Timed:
         Operations are assigned at random, networks by family. Without operations, networks of a single
         family are assigned by network, and times of a single network one by one.
 
-        `which`: (times,), those that are fitted together; None: all.
+        `which`: (times,) mask of those to fit together; None: all.
         """
         if which is None:
             which = np.ones(len(self.operations) + len(self.networks), bool)
         draw, number = np.random.default_rng(0), int(which[: len(self.operations)].sum())
-        chosen = which[len(self.operations) :]
-        networks = [n for (n, _), is_one in zip(self.networks, chosen, strict=True) if is_one]
-        ways: list[list[Any]] = [
-            [family_of(n.name) for n in networks],
-            [n.network for n in networks],
-        ]
-        names = next((w for w in ways if number or len({*w}) > 1), [*range(len(networks))])
-        of_networks = draw_folds(names, FOLDS, draw)
+        networks = [n for n, _ in compress(self.networks, which[len(self.operations) :])]
+        by_family: list[Any] = [family_of(n.name) for n in networks]
+        by_network = [n.network for n in networks]
+        groups = (g for g in (by_family, by_network) if number or len({*g}) > 1)
+        of_networks = draw_folds(next(groups, [*range(len(networks))]), FOLDS, draw)
         return np.array([*(draw.permutation(number) % FOLDS), *of_networks], int)
 
 
@@ -126,12 +124,12 @@ def tables_document(
     name: str, device: str, timed: Timed, specs: Specs | None, source: Mapping[str, Any], warn: Warn,
     left_out: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """A model file from what was timed, with one formula.
+    """Make a model file from times, with one formula for inference.
 
-    That is by operation, or, of networks of a device of which nothing else is known, in float32, the linear
-    one on their counts where that does as well on families left out, as on CPUs (SIMPLER). `source`: the
-    `environment`; `warn`: is told of times that the others contradict; `left_out`: how many of those were.
-    InputError for too few times.
+    The formula is by operation; or linear in the counts, for networks in float32 on a device without a data
+    sheet, if its errors on left-out families are about as small, as on CPUs (SIMPLER). `source`: the
+    `environment`; `warn`: receives times that the others contradict; `left_out`: the number of such times
+    left out before. InputError for too few times.
     """
     _check_enough(timed, specs)
     timed = replace(timed, operations=_thinned(timed.operations))
@@ -142,7 +140,7 @@ def tables_document(
         check_sheet(specs, times)
     if timed.mode.half:  # a data sheet's rate is of float32
         known = replace(known, width=OFF_OF_NOTHING)
-    # Inference and training that are both known well have a formula each; else one helps the other.
+    # Inference and training have a formula each if both have many times; else they share one.
     is_inference = times.whole & ~trained
     has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
     main = ~trained if has_two_formulas else np.ones_like(trained)
@@ -165,8 +163,7 @@ def tables_document(
         linear = linear_entry(timed, times, fold)
         if linear is not None and np.abs(linear[1]).mean() < SIMPLER * np.abs(off).mean():
             predictors = {AdditiveCosts.name: linear[0]}
-            smallest = measured_minimum(times, batch_sizes)
-            domain = {"least": as_dict(smallest)} | _shares(timed)
+            domain = _domain(timed, measured_minimum(times, batch_sizes))
             fitted = {"default": AdditiveCosts.name, "predictors": predictors, "domain": domain}
             return assembled(name, device, source, remarks, fitted)
     entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
@@ -175,8 +172,7 @@ def tables_document(
         predictors[TrainingSteps.name], of_steps = _training_entry(timed, times, known, formula)
     if len(of_steps):
         entry |= {"training_residuals": _rounded(of_steps), "training_optimizer": timed.optimizer}
-    smallest = measured_minimum(inference, batch_sizes[of_inference])
-    domain = {"least": as_dict(smallest)} | _shares(timed)
+    domain = _domain(timed, measured_minimum(inference, batch_sizes[of_inference]))
     fitted = {"predictors": predictors, "default": Roofline.name, "domain": domain}
     return assembled(name, device, source, remarks, fitted)
 
@@ -184,7 +180,9 @@ def tables_document(
 def _training_entry(
     timed: Timed, times: Times, specs: Specs, inference: Roofline
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """The entry of a formula of training steps alone, and (steps,) log(measured / predicted) left out."""
+    """The entry of a formula of training steps alone, and (steps,) log(measured / predicted) of left-out
+    steps.
+    """
     trained = times.trained
     own, fold = times.take(trained), timed.folds(trained)
     steps, off = _judged(own, fold, specs, timed.mode, TrainingSteps)
@@ -193,8 +191,8 @@ def _training_entry(
 
 
 def _check_enough(timed: Timed, specs: Specs | None) -> None:
-    """InputError for fewer than LEAST_ROWS operations (LEAST_WITH_SPECS where there is a data sheet) and
-    fewer than LEAST_NETWORKS networks.
+    """InputError for fewer than LEAST_ROWS operations (LEAST_WITH_SPECS with a data sheet) and fewer than
+    LEAST_NETWORKS networks.
     """
     least = LEAST_ROWS if specs is None else LEAST_WITH_SPECS
     if len(timed.operations) < least and len(timed.networks) < LEAST_NETWORKS:
@@ -206,13 +204,13 @@ def _check_enough(timed: Timed, specs: Specs | None) -> None:
         )
 
 
-# ---- How far off a formula is on what it was not fitted to.
+# ---- Errors of a formula on left-out times
 
 
 def _judged(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
 ) -> tuple[Roofline, np.ndarray]:
-    """The formula, and (times,) log(measured / predicted) of each as the other folds have it."""
+    """A fitted formula, and (times,) log(measured / predicted), each predicted from the other folds."""
     formula = fit_roofline(times, specs, mode, of)
     ms = left_out_of_folds(times, fold, specs, mode, of)
     return formula, np.log(times.latency_ms / ms)
@@ -221,8 +219,9 @@ def _judged(
 def _judged_best(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, is_open: bool
 ) -> tuple[Roofline, np.ndarray, Specs]:
-    """`_judged`, and the specs; where it `is_open` whether a device cuts products into tiles, as GPUs do,
-    the way that left-out times tell to be the better one.
+    """`_judged`, and the specs: with or without tiles, whichever has the smaller left-out error.
+
+    `is_open`: false if the device is known to have tiles, as GPUs do.
     """
     formula, off = _judged(times, fold, specs, mode)
     if is_open:
@@ -236,10 +235,10 @@ def _judged_best(
 def odd_time(
     timed: Sequence[tuple[Row, str, float]], off: np.ndarray, warn: Warn, leaves_out: bool = False
 ) -> int | None:
-    """The position of the time that is to be left out of a fit, the farthest one: WRONG times off or more.
+    """The position of the time with the largest error, if it is to be left out: beyond WRONG, `leaves_out`.
 
-    `timed`: rows with their names and ms; `off`: (rows,) log(measured / predicted) of each as others have
-    it. `warn` is told of it, also where it stays, and where it is ODD times off.
+    `timed`: rows with their names and ms; `off`: (rows,) log(measured / predicted), predicted without each.
+    `warn` receives a time beyond WRONG, in a shorter table beyond ODD, left out or not.
     """
     relative = off - np.median(off)
     worst, far = int(np.argmax(np.abs(relative))), np.abs(relative)
@@ -248,7 +247,7 @@ def odd_time(
     if others < 0:
         return None
     is_left_out = bool(leaves_out and far[worst] > np.log(WRONG))
-    # One that is a thousand times off makes good ones look odd, too.
+    # A time a thousand times off makes good ones look odd, too.
     more = f", and {others} more are far off" if others and not is_left_out else ""
     factor, (row, name, ms) = float(np.exp(far[worst])), timed[worst]
     way = "longer" if relative[worst] > 0.0 else "shorter"
@@ -263,7 +262,7 @@ def odd_time(
 def left_out_of_folds(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
 ) -> np.ndarray:
-    """(times,) ms as predicted from the other folds; `fold`: (times,), at least two."""
+    """(times,) ms, each predicted from the other folds; `fold`: (times,), at least two numbers."""
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
         return predicted(fit_roofline(times.take(kept), specs, mode, of), times.take(out))
@@ -274,8 +273,8 @@ def left_out_of_folds(
 def linear_entry(
     timed: Timed, times: Times, fold: np.ndarray
 ) -> tuple[dict[str, Any], np.ndarray] | None:
-    """The entry of the linear formula on counts, and (times,) log(measured / predicted) of each as the
-    other folds have it; None of too few networks.
+    """The entry of the linear formula on counts, and (times,) log(measured / predicted), each predicted
+    from the other folds; None for too few networks.
     """
     if min(int((fold != i).sum()) for i in np.unique(fold)) <= NUMBERS:
         return None
@@ -293,9 +292,10 @@ def linear_entry(
 
 
 def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
-    """A formula's entry in a model file, judged by networks where there are enough, and by inference.
+    """A formula's entry in a model file, judged by networks if enough were timed.
 
-    `off`: (times,) log(measured / predicted) left out; `trained`: (times,) which not to judge by.
+    `off`: (times,) log(measured / predicted) of left-out times; `trained`: (times,) mask of those not to
+    judge by.
     """
     judged, networks = times.whole & ~trained, {}
     if judged.sum() < LEAST_JUDGING_NETWORKS:
@@ -307,18 +307,17 @@ def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray
 
 
 def _errors(fitted_ms: np.ndarray, off: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """The errors of an entry: of the fit, and of log(measured / predicted) of what was left out."""
-    left_out_ms = measured / np.exp(off)
-    error = {"fitted": errors(fitted_ms, measured), "left_out": errors(left_out_ms, measured)}
+    """The `error` and `residuals` of an entry; `off`: log(measured / predicted) of left-out times."""
+    error = error_entry(measured, fitted_ms, measured / np.exp(off))
     return {"error": error, "residuals": _rounded(off)}
 
 
 def _of_operations(off: np.ndarray, kind: np.ndarray) -> dict[str, Any]:
-    """The errors of networks where operations alone were timed: those of a class go together, those of
-    several partly cancel. A network is one product of each class, drawn at random, that takes as long as
-    the others.
+    """The errors of networks by those of operations: in one class they add up, across classes they partly
+    cancel.
 
-    `off`: (products,) their errors; `kind`: (products,) their classes.
+    A made-up network is a random product of each class, all of the same time. `off`: (products,) errors;
+    `kind`: (products,) classes.
     """
     if len(off) < LEAST_JUDGING_NETWORKS:
         return {}
@@ -329,14 +328,14 @@ def _of_operations(off: np.ndarray, kind: np.ndarray) -> dict[str, Any]:
 
 
 def _rounded(residuals: np.ndarray) -> list[float]:
-    """At most MOST_RESIDUALS of them, drawn at random."""
+    """At most MOST_RESIDUALS residuals, drawn at random."""
     if len(residuals) > MOST_RESIDUALS:
         residuals = np.random.default_rng(0).choice(residuals, MOST_RESIDUALS, replace=False)
     return [round(float(r), 5) for r in residuals]
 
 
 def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
-    """At most so many rows of each operation, drawn at random, in their order."""
+    """At most MOST_OF_A_NAME or MOST_OF_A_PRODUCT rows of each operation, drawn at random."""
     chosen, number = [], Counter[str]()
     for i in np.random.default_rng(0).permutation(len(rows)).tolist():
         name = rows[i].name
@@ -346,14 +345,15 @@ def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
     return [rows[i] for i in sorted(chosen)]
 
 
-# ---- What a table says of the host that started its operations, and of the smallest steps.
+# ---- The host of a table's times, and their minimum
 
 
 def started_by_a_host(formula: Roofline, times: Times) -> Roofline:
-    """A formula that was fitted to `times`, with the host that starts the operations of a network.
+    """A formula fitted to `times`, with the host that launches a network's operations.
 
-    The host is that of a table's operations, half way to what hosts usually take: of several classes, or
-    less sure of few; or one that is assumed, and no slower than that of the table's fastest networks.
+    With operations timed alone, the launch overhead is the geometric mean of theirs and the usual one;
+    FITTED if they are of several classes. Else it is ASSUMED: the usual one, but at most that of the
+    fastest network.
     """
     source, start_ms = ASSUMED, USUAL_MS
     of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
@@ -368,19 +368,21 @@ def started_by_a_host(formula: Roofline, times: Times) -> Roofline:
     return msgspec.structs.replace(formula, host=host)
 
 
-def _shares(timed: Timed) -> dict[str, Any]:
-    """The `shares` of the domain of networks alone: the most that each kind of products has in one."""
+def _domain(timed: Timed, minimum: MeasuredMinimum) -> dict[str, Any]:
+    """The domain; for networks alone with the largest share of each kind of products in one."""
+    domain = {"least": as_dict(minimum)}
     if timed.operations:
-        return {}
+        return domain
     each = [shares_of(np.array([*n.total(row.batch_size).values()])) for row, n in timed.networks]
-    return {"shares": {name: round(max(shares[name] for shares in each), 6) for name in MACS}}
+    shares = {name: round(max(one[name] for one in each), 6) for name in MACS}
+    return domain | {"shares": shares}
 
 
 def measured_minimum(times: Times, batch_sizes: np.ndarray) -> MeasuredMinimum:
-    """The least that a table has but for PASSED_OVER of its rows, of few networks or of operations ms an
-    operation; of networks alone the largest batch.
+    """The minimum of a table's times without the smallest, PASSED_OVER of its rows.
 
-    `batch_sizes`: (times,).
+    `batch_sizes`: (times,). The minimum has the batch size and ms of a step if many networks were timed,
+    and `most_samples` if nothing else was.
     """
     whole = times.whole
     most = float(batch_sizes.max()) if whole.all() else None
@@ -396,7 +398,7 @@ def _smallest(values: np.ndarray) -> float:
     return float(f"{np.quantile(values[np.isfinite(values)], PASSED_OVER):.3g}")
 
 
-# ---- A data sheet alone.
+# ---- A data sheet alone
 
 WITHOUT_SPECS = (
     "no data sheet of the device was given (`facts`, `name`): the number of its multiprocessors, and so "
@@ -408,14 +410,14 @@ SHEET_ALONE = (
     0.1, 0.07, 0.04, 0.03, 0.01, 0.03, 0.25, 0.2, 0.1, 0.14, 0.34, 0.33, -0.1, -0.21, 0.02, -0.01, 0.36,
     0.16, 0.0,
 )  # fmt: skip
-"""log(measured / predicted) of whole transformers where nothing but the data sheet was known: V100, A100,
-H100, P100, MI100, MI210, T4, P4 (docs/results/index.md)."""
+"""log(measured / predicted) of whole transformers, predicted by data sheets alone: V100, A100, H100, P100,
+MI100, MI210, T4, P4 (docs/results/index.md)."""
 
 
 def specs_document(
     name: str, device: str, specs: Specs, source: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A model file from a data sheet alone; its interval is as wide as SHEET_ALONE on known devices."""
+    """Make a model file from a data sheet alone; its interval comes from SHEET_ALONE."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
     formula = started_by_a_host(fit_roofline(nothing, specs), nothing)
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}

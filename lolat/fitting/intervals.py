@@ -63,6 +63,6 @@ def _exponent(residuals: np.ndarray, x: np.ndarray) -> float:
     """The likeliest exponent, the smallest of equals; `x`: `logarithms`."""
     tried = np.linspace(0.0, STEEPEST, STEPS + 1)
     size = np.maximum(np.abs(residuals), 1e-9)
-    # -log likelihood / points with the best level: mean(log s) + log(mean(|r| / s)), log s = -b * x.
+    # -log likelihood / points at the best scale: mean(log s) + log(mean(|r| / s)), log s = -b * x.
     loss = np.log((size * np.exp(np.outer(tried, x))).mean(axis=1)) - tried * x.mean()
     return round(float(tried[np.argmin(loss)]), 6)

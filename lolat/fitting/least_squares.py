@@ -1,4 +1,4 @@
-"""Robust least squares on the logarithms of times, with coefficients >= 0: formulas are fitted by it."""
+"""Robust least squares on logarithms of times with coefficients >= 0, which fits the formulas."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from lolat.errors import InputError
 from lolat.units import plural
 
 OFF = 0.08
-"""The log error beyond which a point's influence on the fit no longer grows. It, SPREAD and
-NETWORK_WEIGHT were chosen on the development split of the zoo and on predefined networks left out
+"""Log error beyond which a point's influence on the fit no longer grows. It, SPREAD and NETWORK_WEIGHT were
+chosen on the development split of the zoo and on left-out predefined networks
 (docs/explanation/formula.md); twice or half of each changes little."""
 SPREAD = 1.5
-"""The log distance of a term from its family that costs as much as a point that is off by OFF."""
-NETWORK_WEIGHT = 5.0  # points that the time of a whole network counts for
-FAMILY = 5.0  # the same as SPREAD of a family and its start: hardly held
-LEAST_SHARE = 1e-3  # of any point's time: a coefficient of less is 0
-START = 0.2  # of the time of a middling point, that a family takes before the fit
+"""Log distance of a term from its family that costs as much as a point with a log error of OFF."""
+NETWORK_WEIGHT = 5.0  # weight of a whole network over that of a block
+FAMILY = 5.0  # log distance of a family from its start with that cost: a weak prior
+LEAST_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is 0
+START = 0.2  # share of a median point's time that a family starts with
 
 
 def point_weights(whole: np.ndarray) -> np.ndarray:
-    """(points,) what each counts for in a fit: a whole network for several blocks.
+    """(points,) weights in a fit: NETWORK_WEIGHT for a network, 1 for a block, all 1 without both.
 
-    `whole`: (points,), which are networks. Where there are not both, all points count alike.
+    `whole`: (points,) mask of the networks.
     """
     both = whole.any() and not whole.all()
     return np.where(whole & both, NETWORK_WEIGHT, 1.0)
 
 
 def fit_relative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Coefficients >= 0, each on its own: as many as there are columns.
+    """Fit (columns,) coefficients >= 0 without a prior.
 
-    `features`: (points, columns); `times`: (points,), ms. Minimized is the sum of soft(log(predicted /
-    time) / OFF), see `fit_families`: latencies span three decades, so a relative error is what matters, and
-    a disturbed point must not bend the rest, whether it is too slow or too fast.
+    `features`: (points, columns); `times`: (points,), ms. It minimizes the sum of soft(log(predicted /
+    time) / OFF), see `fit_families`: the error is relative, as latencies span three decades, and robust
+    against disturbed points, too slow or too fast.
     """
     terms = features.shape[1]
     coefficients = _minimum(
@@ -51,19 +51,18 @@ def fit_families(
     weights: np.ndarray,
     spread: float = SPREAD,
 ) -> np.ndarray:
-    """Coefficients > 0, each drawn to that of its family: as many as there are columns.
+    """Fit (columns,) coefficients > 0, each shrunk toward its family's.
 
     `features`: (points, columns); `times`: (points,), ms; `families`: (columns,) names; `weights`:
-    (points,); `spread`: how far a column may be from its family, as a logarithm.
+    (points,); `spread`: standard deviation of a column from its family, a logarithm.
 
-    A coefficient is exp(family + own), and exp(family) where it is the only one. Minimized is
+    A coefficient is exp(family + own), and exp(family) if the family has no other. It minimizes
 
         sum of weight * soft(log(predicted / time) / OFF) + sum of (own / spread)**2
 
-    with the soft L1 loss soft(z) = 2 * (sqrt(1 + z**2) - 1): for it twice and half are alike, and a point
-    that is far off pulls as one that is off a little. It is a hierarchical prior on logarithms (Gelman and
-    Hill 2007): points that tell two kinds apart do so, and a kind of which no point says anything costs
-    what its family costs.
+    with the soft L1 loss soft(z) = 2 * (sqrt(1 + z**2) - 1), which treats twice and half alike and bounds
+    the influence of a point. The prior is hierarchical (Gelman and Hill 2007): points separate two kinds
+    where they can, and a kind that no point has costs what its family costs.
     """
     known = list(dict.fromkeys(families))
     of_family = np.array([[f == name for name in known] for f in families], float)
@@ -83,8 +82,8 @@ def _minimum(
 ) -> np.ndarray:
     """(columns,) coefficients whose logarithms are a start plus `turned`, (columns, unknowns), @ unknowns.
 
-    `widths`: (unknowns,) of the prior, infinite where there is none; `of_family`: (columns, families),
-    which start together. By SciPy's trust region.
+    `widths`: (unknowns,) of the prior, infinite without one; `of_family`: (columns, families) of columns
+    that start together. It uses SciPy's trust region.
     """
     from scipy.optimize import least_squares
 
@@ -103,7 +102,7 @@ def _minimum(
         return np.vstack([own, np.diag(1.0 / widths)])
 
     def loss(squares: np.ndarray) -> np.ndarray:
-        """Soft L1 of points, from OFF on whatever a point weighs; plain squares of the prior."""
+        """Soft L1 of the points' errors, each weighted; squares of the prior."""
         rows = np.vstack([squares, np.ones_like(squares), np.zeros_like(squares)])
         softer = np.sqrt(1.0 + squares[:points] / weights)
         rows[:, :points] = 2.0 * weights * (softer - 1.0), 1.0 / softer, -0.5 / softer**3 / weights
@@ -115,13 +114,13 @@ def _minimum(
 
 
 def _middle_share(column: np.ndarray) -> float:
-    """The logarithm of a coefficient that makes `column`, relative, START of a point in the middle."""
+    """The logarithm of a coefficient with which `column` takes START of a median point's time."""
     positive = column[column > 0.0]
     return float(np.log(START / np.median(positive))) if len(positive) else -50.0
 
 
 def require_points(count: int, columns: int) -> None:
-    """InputError when there are too few different points for so many coefficients."""
+    """InputError for fewer than `columns` + 1 different points."""
     if count < columns + 1:
         raise InputError(
             f"{plural(count, 'point')} {'is' if count == 1 else 'are'} too few to fit {columns} "

@@ -1,8 +1,7 @@
-"""A GPU that was measured here: what its operations take, and the host that starts them.
+"""Fits a GPU that was measured here: its roofline, and the host that launches its operations.
 
-A GPU runs behind the program that starts its operations (`lolat.device.predictors.host`): a block of a few
-small ones takes as long as starting them, a large one as long as they run. So the blocks for which the host
-decides tell what a start takes, and the others what the operations take, as in tables of whole networks.
+A block of a few small operations takes as long as launching them, a large block as long as running them
+(`lolat.device.predictors.host`). Host-bound blocks tell the launch overhead, the others the roofline.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from lolat.errors import InputError
 from lolat.fitting.cross_validation import (
     cross_validate,
     draw_folds,
-    errors,
+    error_entry,
     leave_folds_out,
     log_errors,
 )
@@ -39,16 +38,14 @@ from lolat.graph.work import Workload, work_of
 from lolat.hardware.sheets import OFF_OF_FASTEST, Specs, listed_specs
 
 FOLDS = 8  # of blocks, each left out with all its batch sizes
-ROUNDS = 4  # of fitting the device beside a host, and the host beside that device
-OF_HOST = 2.0
-"""Times the host's, that a block takes at least for which the device decides; and times the device's, that
-one takes for which the host does."""
-LEAST_HOSTED = 5  # blocks for which the host decides, to tell what a start takes
+ROUNDS = 4  # fits of the device beside a host, and of the host beside that device
+BOUND = 2.0  # a block is device-bound from so many times the host's time, host-bound likewise
+LEAST_HOSTED = 5  # host-bound blocks to fit the launch overhead
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Points of a GPU: the work of each and its ms."""
+    """Measured points of a GPU: the work and the ms of each."""
 
     parts: Sequence[Workload]
     latency_ms: np.ndarray
@@ -59,7 +56,7 @@ class Measured:
         return Measured(parts, self.latency_ms[which])
 
     def of_device(self, less_ms: float) -> Times:
-        """Their times without `less_ms` each, that the device waits at the beginning."""
+        """The times without `less_ms` each, for which the device waits at the beginning."""
         ms = np.maximum(self.latency_ms - less_ms, 0.5 * self.latency_ms)
         return Times.of(self.parts, ms, np.ones(len(ms), bool))
 
@@ -67,10 +64,10 @@ class Measured:
 def with_operations(
     document: Mapping[str, Any], points: Sequence[Point], graphs: Mapping[str, Graph]
 ) -> dict[str, Any]:
-    """The model file of a measured GPU with the formula by operation, the default where networks left out
-    are nearer to it than to the sum of counts, which adds up what a GPU does at the same time.
+    """Add the formula by operation to the model file of a measured GPU.
 
-    `graphs`: the graph of each point, by its name. If one is missing, the file is returned unchanged.
+    It is the default if its median error on left-out networks is smaller. `graphs`: the graph of each point
+    by name; if one is missing, the file is returned unchanged.
     """
     if not {p.name for p in points} <= graphs.keys():
         return {**document}
@@ -99,29 +96,28 @@ def with_operations(
 
 
 def _median(error: Mapping[str, Any]) -> float:
-    """The median error left out, of networks where there are some."""
+    """The median error on left-out networks, or points if there are no networks."""
     return float((error.get("networks_left_out") or error["left_out"])["median"])
 
 
 def _evidence(
     points: Sequence[Point], fitted_ms: np.ndarray, left_out_ms: np.ndarray
 ) -> dict[str, Any]:
-    """The `error`, `residuals` and `networks` of the formula; both (points,)."""
+    """The `error`, `residuals` and `networks` of the formula; both arguments: (points,)."""
     measured, is_network = times(points), np.array([p.whole for p in points])
     residuals = log_errors(measured, left_out_ms)
     entry: dict[str, Any] = {"residuals": [round(float(r), 6) for r in residuals]}
-    error = {"fitted": errors(fitted_ms, measured), "left_out": errors(left_out_ms, measured)}
     families = len({*compress(blocks_of(points), is_network)})
     if families > 1:
-        error["networks_left_out"] = errors(left_out_ms[is_network], measured[is_network])
         ops = np.array([p.counts["ops"] for p in points], float)
         entry["networks"] = network_entry(residuals[is_network], ops[is_network], families)
-    return entry | {"error": error}
+    judged = is_network if families > 1 else None
+    return entry | {"error": error_entry(measured, fitted_ms, left_out_ms, judged)}
 
 
 def _specs(device: str, whole: Times, mode: Mode) -> Specs:
-    """The GPU's data sheet, with the rate of the mode's data type; without one, what the fastest of the
-    points reached.
+    """The GPU's data sheet with the rate of the mode's data type; without a sheet, rates of the fastest
+    points.
     """
     try:
         specs = listed_specs(device)
@@ -136,21 +132,22 @@ def _specs(device: str, whole: Times, mode: Mode) -> Specs:
 
 
 def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Roofline:
-    """The formula with the host that fits the points best; where too few tell it, the host is no slower
-    than the point with the least for each start.
+    """Fit the formula with its host, in turns.
+
+    With too few host-bound points, the host takes what the fastest point takes for each launch.
     """
     starts = np.array([Host(1.0, 1.0, ASSUMED).starts(p, mode).sum() for p in measured.parts])
     each = measured.latency_ms / np.maximum(starts, 1.0)
     host = Host(float(np.quantile(each, 0.1)), FACTOR[ASSUMED], ASSUMED, mode.launch)
     for _ in range(ROUNDS):
         of_host = host.start_ms * starts + host.call_ms
-        by_device = measured.latency_ms > OF_HOST * of_host
+        by_device = measured.latency_ms > BOUND * of_host
         if not by_device.any():
             by_device = each >= np.quantile(each, 0.5)
         waits_ms = host.start_ms + host.call_ms
         formula = fit_roofline(measured.take(by_device).of_device(waits_ms), specs, mode)
         device_ms = np.array([formula.steps(part).device_ms for part in measured.parts])
-        by_host = measured.latency_ms > OF_HOST * device_ms
+        by_host = measured.latency_ms > BOUND * device_ms
         if by_host.sum() >= LEAST_HOSTED:
             terms = np.column_stack([starts, np.ones(len(starts))])[by_host]
             start_ms, call_ms = fit_relative(terms, measured.latency_ms[by_host]).tolist()
@@ -162,5 +159,5 @@ def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Roofline:
 
 
 def hosted_ms(formula: Roofline, measured: Measured) -> np.ndarray:
-    """(points,) ms by the formula, the host's included."""
+    """(points,) ms by the formula and its host."""
     return np.array([formula.steps(part).latency_ms for part in measured.parts])

@@ -1,4 +1,4 @@
-"""Times of a table that cannot be right: contradictions, and a table in another unit."""
+"""Wrong times in tables: contradictions, and tables in another unit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from lolat.io.progress import Warn
 from lolat.io.tables import Row
 
 APART = 2.0
-"""Times of the same thing on the same device are never so far apart: other programs ran meanwhile, or one
-is of another device or in another unit."""
+"""Ratio of two times of the same work that shows an error: other programs ran, another device or unit."""
 Timed = tuple[Hashable, str, float, Row]
-"""What was timed, the same for rows of the same thing; what it is called; ms; its row."""
+"""(a key, equal for rows of the same work; its name; ms; the row)."""
 
 
 def warn_of_contradictions(timed: Iterable[Timed], warn: Warn) -> None:
-    """Warn of the two rows of the same thing that are the farthest apart, if by more than APART."""
+    """Warn of the two rows of the same work with the largest ratio, if that is above APART."""
     rows: dict[Hashable, list[tuple[float, str, Row]]] = {}
     for what, name, ms, row in timed:
         rows.setdefault(what, []).append((ms, name, row))
@@ -45,24 +44,20 @@ def _places(first: Row, second: Row) -> str:
     return f"{first.where} and {second.where}"
 
 
-# ---- All times in seconds, or in microseconds.
+# ---- All times in seconds, or in microseconds
 
-LARGE_MACS = 1e8
-"""Multiply-accumulates from which on a row tells the unit: fewer take what starting them takes."""
-LEAST_LARGE = 5
-FASTEST_MS = 1e-3
-"""For an operation of a large network, one with another: kernels of a CUDA graph take about twice that."""
-SLOWEST_MACS_MS = 1e5
-"""Multiply-accumulates a ms of a microcontroller, on which no large network runs."""
-MACS_MS_OF_TFLOPS = 0.5e9  # a multiply-accumulate is two of a data sheet's operations
+LARGE_MACS = 1e8  # least of a row that tells the unit; a smaller one is mostly launch overhead
+LEAST_LARGE = 5  # large rows
+FASTEST_MS = 1e-3  # mean of a network's operations; kernels of a CUDA graph take about twice that
+SLOWEST_MACS_MS = 1e5  # MACs a ms of a microcontroller, on which no large network runs
+MACS_MS_OF_TFLOPS = 0.5e9  # a MAC is two of a data sheet's operations
 
 
 def tell_other_units(timed: Iterable[tuple[Mapping[str, int], float, Row]], warn: Warn) -> bool:
-    """Warn of tables that look to be in seconds or microseconds; return whether one does.
+    """Warn of tables that seem to be in seconds or microseconds; True if there is one.
 
-    `timed`: counts (flops: multiply-accumulates; ops, 1 where that is not known), ms, row. A table is
-    judged by the middle one of its large rows, so that a few wrong rows say nothing of the others.
-    InputError where half of them would be computed faster than any known GPU computes.
+    `timed`: (counts, ms, row), with the counts flops and ops (1 if absent). The median of a table's large
+    rows decides, so that a few wrong rows do not matter. InputError if that is faster than any known GPU.
     """
     large: dict[str, list[tuple[float, float]]] = {}
     for counts, ms, row in timed:
@@ -80,7 +75,7 @@ def tell_other_units(timed: Iterable[tuple[Mapping[str, int], float, Row]], warn
 
 
 def _other_unit(source: str, macs_ms: float, operation_ms: float) -> str:
-    """The warning about a table's unit, or "", from MACs per ms and ms per operation of its middle row."""
+    """The warning about a table's unit, or "", by MACs per ms and ms per operation of its median row."""
     gpu, tflops = fastest_gpu(), macs_ms / MACS_MS_OF_TFLOPS
     seconds = f"{source}: the times look like seconds: half of the large rows"
     if gpu.half_tflops is not None and tflops > gpu.half_tflops:

@@ -1,4 +1,4 @@
-"""Measured points: a block at one batch size, its counts and its raw times; from a file or a table."""
+"""Measured points from a model file or a table: a block at one batch size, its counts and raw times."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ EXPECTED = (
     "traffic,weights,ops,batch_size,name; of networks network,batch_size,latency_ms; of operations "
     "op,latency_ms and their sizes"
 )
-MOST_OF_A_COUNT = 2**63 - 1  # what a model file holds
-MOST_ROWS = 2_000  # of a table: some forty coefficients do not get better by more
+MOST_OF_A_COUNT = 2**63 - 1  # in a model file
+MOST_ROWS = 2_000  # of a table; more do not improve some forty coefficients
 
 
 @dataclass(frozen=True)
 class Point:
-    """One measured block at one batch size.
+    """A measured block at one batch size.
 
-    `counts` holds those that are known (at least acts, inp, flops); `samples_ms` are the raw times in
-    the order in which they were taken (None for a point from a table), `reference_ms` the time of what ran
-    beside or before each of them; `spread` is how far two halves of them are apart, relative. `whole`:
-    a whole network, timed in a loop of its own; anything else was measured alone, after a network.
+    `counts`: the known ones, at least acts, inp, flops; `samples_ms`: raw times in the order of measuring,
+    None for a point from a table; `reference_ms`: times of the network that ran before each sample;
+    `spread`: relative difference between two halves of the samples; `whole`: true for a network, timed in a
+    loop of its own, false for a block, timed after a network.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Point:
     whole: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The point as it stands in a model file."""
+        """The point as a model file has it."""
         fields = asdict(self)
         counts = dict.fromkeys(COLUMNS) | fields.pop("counts")
         for name in ("samples_ms", "reference_ms"):
@@ -56,7 +56,7 @@ class Point:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Point:
-        """Read what `to_dict` wrote; a count that is null or absent is unknown."""
+        """Read a point of a model file; a count that is null or absent is unknown."""
         counts = {c: document[c] for c in COLUMNS if document.get(c) is not None}
         return msgspec.convert({**document, "counts": counts}, cls)
 
@@ -72,8 +72,10 @@ def known_features(points: Sequence[Point]) -> tuple[str, ...]:
 
 
 def family_of(name: str) -> str:
-    """The architecture's family by a network's name: letters before the first digit or underscore, without
-    what it is written in; a "grouped residual 50" is of the family of a "residual 34".
+    """The architecture's family by a network's name: the letters before the first digit or separator.
+
+    A prefix for package, framework or weights is ignored; a "grouped residual 50" is of the family of a
+    "residual 34".
     """
     plain = name.rpartition("/")[2].partition(":")[2] or name.rpartition("/")[2]
     plain = re.sub(r"^(?:(?:tf|legacy|gluon|test|tv|ssl|swsl|dm)_|grouped )", "", plain.lower())
@@ -81,12 +83,11 @@ def family_of(name: str) -> str:
 
 
 def blocks_of(points: Sequence[Point]) -> list[str]:
-    """(points,) the block that each is of: points of one block are left out of a fit together.
+    """(points,) the block of each; points of one block are left out of a fit together.
 
-    That is its name, with all its batch sizes; of a whole network its family, as sisters would tell of it.
-    Rows of a table that have the same counts are one block, whatever they are called: the others would tell
-    the one that is left out. What LoLat measured, of which it knows the kinds of operations, goes by its
-    name alone.
+    A block is the points of one name at all batch sizes; for whole networks, of one family. Rows of a table
+    with the same counts are one block too, since the others would tell the left-out one. Points that LoLat
+    measured, with kinds of operations, go by name alone.
     """
     block: dict[str, str] = {}
 
@@ -108,10 +109,7 @@ def blocks_of(points: Sequence[Point]) -> list[str]:
 
 
 def lacking_counts(points: Sequence[Point], columns: Collection[str]) -> str:
-    """The warning about a table of blocks, with these columns, that lacks some of the six counts.
-
-    "" where every point has all of them.
-    """
+    """The warning about points of a table with these `columns` that lack some of six counts; else ""."""
     lacks = Counter(f for p in points for f in FEATURES if f not in p.counts)
     told = [
         f"no {name}" if name not in columns else f"no {name} in {lacks[name]} of {len(points)} rows"
@@ -133,12 +131,11 @@ def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:
 
 
 def read_points(path: str | Path, devices: Collection[str] = ()) -> list[tuple[Point, Row]]:
-    """Points of a device from a CSV table with acts, inp, flops, latency_ms, each with its row.
+    """Read the points of a device from a CSV table with acts, inp, flops, latency_ms, each with its row.
 
-    Where present also traffic, weights, ops, batch_size, name: an empty cell is an unknown count, and
-    a count that not all rows have is not fitted. Other columns are ignored; names of columns may be
-    in capitals. Of more than MOST_ROWS rows so many, drawn at random, are points. Raises InputError that
-    names the line and column that is wrong.
+    Optional columns: traffic, weights, ops, batch_size, name; an empty cell is an unknown count. Other
+    columns are ignored. At most MOST_ROWS rows, drawn at random, are read. InputError names the wrong line
+    and column.
     """
     table = read_blocks(path).of_devices(devices)
     rows = np.arange(len(table))
@@ -148,12 +145,12 @@ def read_points(path: str | Path, devices: Collection[str] = ()) -> list[tuple[P
 
 
 def read_blocks(path: str | Path) -> Table:
-    """The cells of a table of blocks; errors as of `read_points`."""
+    """Read a table of blocks; errors: see `read_points`."""
     return read_table(path, REQUIRED, EXPECTED, "measured block")
 
 
 def point_of(row: Row) -> Point:
-    """The point of a row, which is named by its counts where it has no name."""
+    """The point of a row; its counts are the name of a row without one."""
     expected = "a count from 0 to 2**63 - 1, a whole number"
     counts = {
         column: row.whole(column, 0, MOST_OF_A_COUNT, expected)

@@ -1,4 +1,4 @@
-"""Tables of operations, networks and blocks, read and checked for a fit."""
+"""Reads and checks tables of operations, networks and blocks, and fits a device to them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from lolat.tables.timed import (
 )
 
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
-"""In a device's or a table's name: no host starts its operations, and waits for it."""
-MOST_JUDGING_UNITS = 500  # operations of a table
-Contents = Sequence[tuple[str, str]]  # files, each with its content
+"""Words of a CPU in the name of a device or table: it has no host to wait for."""
+MOST_JUDGING_UNITS = 500  # operations of a table that judge its unit
+Contents = Sequence[tuple[str, str]]  # (file, its content)
 
 
 def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
-    """The document of a table of blocks; `warn` is told of counts that lack, and of times far off."""
+    """Fit a model file to a table of blocks; `warn` receives missing counts and odd times."""
     of_rows = read_points(path, [device] if device else ())
     lacking = lacking_counts([point for point, _ in of_rows], of_rows[0][1])
     if lacking:
@@ -92,7 +92,7 @@ def device_document(
     on_progress: OnProgress | None,
     warn: Warn,
 ) -> dict[str, Any]:
-    """The model file of a device from tables of operations and networks, or from its data sheet alone."""
+    """Fit a model file to tables of operations and networks, or make it from a data sheet alone."""
     source: dict[str, Any] = {"device": "unknown", "framework": "torch"}
     if not contents and sheet is not None:
         return specs_document(stem, f"{device} (data sheet)", sheet, source)
@@ -116,17 +116,17 @@ def device_document(
     rows += [network for network, _ in networks]
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
     counted = [(counts.total(n.batch_size), n.latency_ms, n.row) for n, counts in networks]
-    # Of a longer table some operations tell its unit as well.
+    # Some operations of a longer table tell its unit as well as all.
     for operation in operations[:: 1 + len(operations) // MOST_JUDGING_UNITS]:
         counts = count(operation.graph).total(operation.batch_size)._asdict()
         counted.append((counts, operation.latency_ms, operation.row))
     if tell_other_units(counted, warn):
-        warn = nobody  # which times are odd cannot be told where all are
+        warn = nobody  # if all times are odd, none stands out
     numbers = [f"{len(operations)} operations"] * bool(operations)
     numbers += [f"{len(networks)} networks"] * bool(networks)
     source["source"] = ", ".join(Path(path).name for path, _ in contents)
     if networks and all(row.network[0].startswith("keras:") for row, _ in networks):
-        del source["framework"]  # PyTorch did not run these; what did, the table does not say
+        del source["framework"]  # PyTorch did not run these, and the table names no framework
     sizes = [row.batch_size for row, _ in networks]
     sizes += [row.batch_size for row in operations if row.name in MULTIPLYING and not networks]
     fitted_on: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
@@ -144,7 +144,7 @@ def device_document(
 def _counted(
     table: Table, mode: Mode, on_progress: OnProgress | None, warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
-    """The rows of a table that were run in `mode`, each with its counts; `warn`: of others."""
+    """The rows of a table that were run in `mode`, each with its counts; `warn` receives the others."""
     table.say_assumed(warn)
     rows = [row for row in table.rows if row.mode.inference == mode]
     for row in table.rows:
@@ -165,7 +165,7 @@ def _counted(
 def _once(
     networks: list[tuple[TimedNetwork, Counted]], warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
-    """Rows that are copies of others count once."""
+    """The networks without copies of rows."""
     once = {(row.same, row.latency_ms): (row, counts) for row, counts in networks}
     if copies := len(networks) - len(once):
         warn(COPIES.format(copies, len(networks)))
@@ -179,7 +179,7 @@ def refined_document(
     on_progress: OnProgress | None,
     warn: Warn,
 ) -> dict[str, Any]:
-    """The model file of a GPU that was made from tables, with the level of the networks in more tables."""
+    """Scale the model file of a GPU that was made from tables to the networks of more tables."""
     mode, devices = mode_of(document), _names_of(document, device)
     tables = [read_networks(path, devices, mode) for path in paths]
     rows = _once([row for t in tables for row in _counted(t, mode, on_progress, warn)], warn)
@@ -193,17 +193,17 @@ def refined_document(
 
 
 def _names_of(document: Mapping[str, Any], device: str | None) -> tuple[str, ...]:
-    """The names that tables may have for the device of a model file."""
+    """The names of a model file's device in tables."""
     return (device,) if device else (document["device"], document["name"])
 
 
 def points_of_networks(
     path: str, document: Mapping[str, Any], device: str | None, warn: Warn
 ) -> tuple[list[Point], dict[str, Graph]]:
-    """The rows of a table of networks as points for the model `document`, and their graphs by name.
+    """The rows of a table of networks as points of the model `document`, and their graphs by name.
 
-    Left out are rows that name another device, that were run in another way than the model's points, and
-    networks that cannot be read.
+    Left out: rows of another device or execution mode than the model's points, and networks that cannot be
+    read.
     """
     mode = mode_of(document)
     table, points, timed = read_networks(path, _names_of(document, device), mode), [], []

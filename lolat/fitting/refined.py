@@ -1,8 +1,8 @@
-"""A device's file that is made from tables, refined by a few networks that somebody timed: their level.
+"""Scales a device's file that was made from tables, by a few more timed networks.
 
-Another host, another version of the framework, another card of the same name: all networks take some times
-longer there. A few rows tell how many times, and no more. The level of inference is of all times of the
-device, that of training steps of these alone.
+On another host, version of the framework, or card of the same name, all networks take longer by one factor.
+A few rows tell this factor and no more. The factor of inference scales all times of the device, that of
+training steps these alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.fitting.cross_validation import errors
-from lolat.fitting.roofline import level
+from lolat.fitting.roofline import common_ratio
 from lolat.tables.timed import Counted, TimedNetwork
 from lolat.units import plural
 
@@ -25,11 +25,11 @@ Rows = Sequence[tuple[TimedNetwork, Counted]]
 
 
 def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, Any]:
-    """A model file with the levels of `rows`, timed networks of inference and of training steps.
+    """Scale a model file to `rows`, timed networks of inference and of training steps.
 
-    A remark of it says how far off these are, each network with the level of the others. Where that is more
-    than the file's own errors, its intervals become wider by as much. `source`: the names of the tables.
-    The file keeps a key of each row, as a row counts once: with none that is new the file stays as it is.
+    A remark has the error of each network scaled by the others. If that is larger than the file's own
+    errors, its intervals widen by the ratio. `source`: the names of the tables. The file keeps a key of
+    each row, so that a row counts once; without a new row it is returned unchanged.
     """
     known = dict.fromkeys(document["environment"].get("refined_with", ()))
     keyed = {
@@ -46,7 +46,7 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
         if not timed:
             continue
         off = _off(formulas[-1 if training else 0], timed)
-        factor, others = level(off), off - _levels_of_others(off, timed)
+        factor, others = common_ratio(off), off - _ratios_of_others(off, timed)
         if training:
             formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
         else:
@@ -75,14 +75,14 @@ def _off(formula: Roofline, rows: Rows) -> np.ndarray:
     return np.log(np.array([row.latency_ms for row, _ in rows]) / np.array(ms))
 
 
-def _levels_of_others(off: np.ndarray, rows: Rows) -> np.ndarray:
-    """(rows,) logarithms of the level, as the rows of all other networks tell it."""
+def _ratios_of_others(off: np.ndarray, rows: Rows) -> np.ndarray:
+    """(rows,) logarithms of the common ratio of all other networks."""
     names = np.array([row.name for row, _ in rows])
-    return np.log([level(off[names != name]) for name in names])
+    return np.log([common_ratio(off[names != name]) for name in names])
 
 
 def _slowed(formula: Roofline, factor: float) -> Roofline:
-    """The formula of a device that takes so many times as long for each step."""
+    """The formula of a device that takes `factor` times as long for each step."""
     classes = {
         name: {term: value / factor for term, value in terms.items()}
         for name, terms in formula.classes.items()

@@ -1,9 +1,8 @@
 """Fits the terms of a `Roofline` to a device's times: operations, whole networks, or both.
 
-Few times tell the terms of a class of operations apart only together with what is known of every device:
-the logarithm of each term is drawn to that of the device itself (its rate, its bandwidth, which are fitted
-too) times what the class usually has of it. Robust least squares on the logarithms of the times; a
-network's is that of the sum of its steps.
+Robust least squares on logarithms of times, with a hierarchical prior, as few times do not tell all classes
+of operations apart: a term of a class shrinks toward the device's own rate or bandwidth, times the share
+that the class usually reaches; the device's terms, fitted too, shrink toward the data sheet.
 """
 
 from __future__ import annotations
@@ -30,35 +29,33 @@ from lolat.hardware.gpus import OF_PEAK
 from lolat.hardware.sheets import OFF_OF_NOTHING, Specs
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
-"""An error of so much of one time, of a step or a network, weighs as much as one term so far off; both as
-logarithms. PRIOR_WHOLE: of MANY networks; a few do not tell all terms apart (four left an H100 with ten
-times its bandwidth)."""
+"""Log error of a time that weighs as much as a term one standard deviation off. PRIOR_WHOLE: with MANY
+networks; a few do not tell all terms apart (four left an H100 with ten times its bandwidth)."""
 MANY = 30
-OUTLIER = 0.1  # errors beyond it count less
-LEAST_STEPS = 5  # of a class that is measured
-NETWORKS_WEIGHT = 0.25
-"""Of the weight of all operations, that networks beside them have together at least."""
+OUTLIER = 0.1  # log error beyond which a time counts less
+LEAST_STEPS = 5  # of a measured class
+NETWORKS_WEIGHT = 0.25  # least weight of all networks over that of all operations beside them
 ONE_HOST = 1.0
-"""Times that tell as much of a level as what is known without them: how far hosts and versions are apart
-(`lolat.fitting.from_tables.ELSEWHERE`), and single networks from a formula, are about the same."""
+"""Weight, in times, of a common ratio of 1 before any time is known: hosts and versions differ
+(`lolat.fitting.from_tables.ELSEWHERE`) about as much as single networks from a formula."""
 MOST_TRIALS = 60  # of the search
-PRECISION = 1e-5  # of the terms, and of the loss, at which it ends
-ROOM = 0.05  # below the data sheet, as a logarithm, where the search begins at most
+PRECISION = 1e-5  # of the terms, and of the loss, at which the search ends
+ROOM = 0.05  # least log distance of the search's begin from the data sheet
 LAUNCH, SHARP = 2, 3
-"""Of the device are the first unknowns: the rate, the bandwidth, the launch, the sharpness."""
+"""Positions among the unknowns; the first four are the device's rate, bandwidth, launch and sharpness."""
 USUAL_SHARPNESS = (2.0, 0.4)
-"""The sharpness where times tell nothing of it, and how far off it is, as a logarithm."""
+"""The usual sharpness, and its standard deviation as a logarithm."""
 MOST_SHARPNESS = 8.0
 OF_BANDWIDTH = (0.8, 0.3)
-"""What operations reach of a data sheet's bandwidth, and how far from it, as a logarithm."""
+"""Share of a data sheet's bandwidth that operations reach, and its standard deviation as a logarithm."""
 LAUNCH_MS, STEP_MS = 0.03, 0.004
-"""What starting an operation costs that is timed alone, known to a factor of e: the host's time and the
-device's, one after the other; and one in a network, where the host is ahead. Networks on RTX 4090 tell
-0.002 to 0.006 ms of those; where they are few or large, they cannot."""
+"""Usual launch of an operation: timed alone, within a factor of e, the host's time and the device's; and in
+a network, whose host is ahead. Networks on RTX 4090 have 0.002 to 0.006 ms; few or large networks do not
+tell it."""
 DEPTHWISE_RATE, WITHOUT_UNITS = 0.1, 2.0
-"""Of depthwise convolutions, relative to the device's; and times as much in float32: they compute without
-units for matrices, which in half precision are twice as fast as all else in float32 on RTX 3090 and 4090
-(data sheets, sums in float32)."""
+"""Rate of depthwise convolutions over the device's, and its factor in float32. They use no units for
+matrices, whose half-precision rate is twice the float32 rate of the rest on RTX 3090 and 4090 (data
+sheets)."""
 USUAL = {
     (c.GROUPED, "rate"): (0.75, 0.7),
     (c.DEPTHWISE, "rate"): (DEPTHWISE_RATE, 1.0),
@@ -67,17 +64,17 @@ USUAL = {
     (c.SUMS, "bandwidth"): (0.5, 0.5),
     (c.RESIZED, "bandwidth"): (0.1, 1.0),
 }
-"""What a class has of the device's rate and bandwidth, and how far from it, as a logarithm, as RTX 3090 and
-4090 have them (docs/results/index.md); others as in OTHERS."""
+"""(class, term) -> (its share of the device's term, its standard deviation as a logarithm), by RTX 3090 and
+4090 (docs/results/index.md); others as in OTHERS."""
 OTHERS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
 
 
 def fit_roofline(
     times: Times, specs: Specs, mode: Mode | None = None, of: type[Roofline] = Roofline
 ) -> Roofline:
-    """The formula of a device. Classes of which there are no times are as usual on such a device.
+    """Fit the formula of a device; classes without times get usual terms.
 
-    `of`: the kind of formula, which says whether a backward pass is slower by what is usual.
+    `of`: the kind of formula, which says whether a backward pass is slower than its work.
     """
     from scipy.optimize import least_squares
 
@@ -107,16 +104,16 @@ def fit_roofline(
     )
     formula = replace(formula, shape_residuals=_shape_residuals(formula, times))
     if specs.power_bound and not times.whole.any():
-        # An operation alone is over before the power is missed.
+        # An operation alone ends before power limits it.
         formula = replace(formula, sustained=OF_PEAK * specs.rate)
     if of is Roofline and (trained := times.trained).any():
         off = np.log(times.latency_ms / predicted(formula, times))
-        formula = replace(formula, training=level(off[trained]))
+        formula = replace(formula, training=common_ratio(off[trained]))
     return formula
 
 
-def level(residuals: np.ndarray) -> float:
-    """The ratio of measured to predicted time that some times share; few times pull it toward 1.
+def common_ratio(residuals: np.ndarray) -> float:
+    """The common ratio of measured to predicted times, nearer to 1 if they are few.
 
     `residuals`: (times,) log(measured / predicted).
     """
@@ -125,7 +122,7 @@ def level(residuals: np.ndarray) -> float:
 
 
 def _shape_residuals(formula: Roofline, times: Times) -> dict[str, tuple[Row, ...]]:
-    """Corrections from operations of each class of products that were timed alone."""
+    """Shape residuals of each class of products, from operations timed alone."""
     residuals = np.log(times.latency_ms / predicted(formula, times))
     corrections = {}
     for name in PRODUCTS:
@@ -138,11 +135,10 @@ def _shape_residuals(formula: Roofline, times: Times) -> dict[str, tuple[Row, ..
 
 
 class _Problem:
-    """The unknowns: logarithms of the device's rate, bandwidth and launch; then of each class's terms.
+    """A least-squares problem. Unknowns: logarithms of the device's four terms, then of each class's terms.
 
-    No term is beyond the data sheet's, `most`: where times tell two classes apart badly, as those of whole
-    networks do convolutions and what follows each, they are shared as a device can have them. Equal steps
-    are computed once.
+    No term exceeds the data sheet's, `most`: whole networks hardly tell convolutions from the operations
+    behind them, and the bound keeps both possible. Equal steps are computed once.
     """
 
     def __init__(self, times: Times, specs: Specs, mode: Mode, of: type[Roofline]) -> None:
@@ -157,7 +153,7 @@ class _Problem:
         self.volume = volumes(steps, specs.multiprocessors, mode, specs.tile or TILE)
         self.volume = self.volume / of.faster(steps, mode.dtype, specs.tf32)
         self.slower = of.slower(steps)
-        # Products timed alone have their launch on top; others start while they move.
+        # The launch of a product timed alone is added; others launch while they move.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0
         usual = [
@@ -185,12 +181,12 @@ class _Problem:
         if has_winograd(mode.dtype, specs.tf32):
             of_convolutions = self.class_terms.index((CLASSES.index(c.CONVOLUTION), 0))
             self.most[SHARP + 1 + of_convolutions] += np.log(WINOGRAD)
-        # Of a class the center is relative to the unknown of the device.
+        # The center of a class's term is relative to the device's term.
         self.relative = np.eye(len(centers))
         self.relative[np.arange(SHARP + 1, len(centers)), of_device] = -1.0
         self.start = np.minimum(np.linalg.solve(self.relative, self.centers), self.most - ROOM)
         self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY else PRIOR
-        # A few networks weigh nothing beside thousands of operations, and users ask about networks.
+        # Users ask about networks, and a few weigh nothing beside thousands of operations.
         networks = int(times.whole.sum())
         weight = max(1.0, NETWORKS_WEIGHT * (len(times.whole) - networks) / max(networks, 1))
         self.used = np.flatnonzero(self._totals(self.centers)[0] > 0.0)
@@ -198,14 +194,14 @@ class _Problem:
         self.weights = np.concatenate([weights, np.ones(len(self.centers))])
 
     def terms(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
-        """The launch, ms; (PARTS, classes) rates and bandwidths, infinite of a class without."""
+        """(ms of a launch, (PARTS, classes) rates and bandwidths, infinite for a class without)."""
         table = np.full((len(PARTS), len(CLASSES)), np.inf)
         for (kind, part), own in zip(self.class_terms, unknowns[SHARP + 1 :], strict=True):
             table[part, kind] = np.exp(np.clip(own, -60, 60))
         return float(np.exp(np.clip(unknowns[LAUNCH], -60, 60))), table
 
     def errors(self, unknowns: np.ndarray) -> np.ndarray:
-        """Logarithms of predicted / measured, and how far the unknowns are from their centers."""
+        """Logarithms of predicted / measured, then distances of the unknowns from their centers."""
         total, _ = self._totals(unknowns)
         logs = np.log(np.maximum(total[self.used], 1e-12)) - self.log_ms[self.used]
         off = self.relative @ unknowns - self.centers
@@ -218,12 +214,12 @@ class _Problem:
         return np.concatenate([relative, self.prior / self.widths[:, None] * self.relative])
 
     def loss(self, squares: np.ndarray) -> np.ndarray:
-        """Soft L1 as scipy's, with weights: the loss and its two derivatives by `squares`."""
+        """SciPy's soft L1 with weights: the loss and its two derivatives by `squares`."""
         more = 1.0 + squares
         return self.weights * np.array([2.0 * (more**0.5 - 1.0), more**-0.5, -0.5 * more**-1.5])
 
     def _totals(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(times,) ms; (unknowns, times) their derivatives."""
+        """((times,) ms, (unknowns, times) their derivatives)."""
         launch_ms, table = self.terms(unknowns)
         rate, bandwidth = table[:, self.kind]
         start = np.where(self.alone, launch_ms, STEP_MS)
@@ -242,12 +238,12 @@ class _Problem:
         return self._sums(ms + later), slopes
 
     def _sums(self, steps_ms: np.ndarray) -> np.ndarray:
-        """(times,) sums."""
+        """(times,) sums of (distinct steps,) ms."""
         return np.bincount(self.owner, steps_ms[self.back] * self.often, len(self.log_ms))
 
 
 def predicted(formula: Roofline, times: Times) -> np.ndarray:
-    """(times,) ms by the formula; of a step that was timed alone, as it is timed alone."""
+    """(times,) ms by the formula: of networks, and of operations timed alone."""
     alone, ms = times.alone, np.empty(len(times.owner))
     ms[alone] = formula.times_alone(times.work.take(alone))
     ms[~alone], _ = formula.times(times.work.take(~alone))

@@ -1,4 +1,4 @@
-"""Times of a device as arrays: of operations alone and of whole networks, each with its steps."""
+"""Times of operations alone and of whole networks as arrays, with the steps of each."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lolat.hardware.gpus import Gpu
 from lolat.hardware.sheets import OFF_OF_FASTEST, OFF_OF_NOTHING, Specs
 
 SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "backward")
-"""Fields of steps that take as long as each other."""
+"""Fields that are equal in steps of the same time."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """`latency_ms`, (times,), and the steps that each is made of.
+    """`latency_ms`, (times,), and the `work`, distinct steps, of each.
 
-    `work`: steps; `owner`: (steps,) the number of the time that each is part of, and `often` how many
-    times; `whole`: (times,) of a network, not of a step alone.
+    `owner`: (steps,) index of the time that contains each, `often` times; `whole`: (times,) true for a
+    network, false for an operation alone.
     """
 
     work: Workload
@@ -32,7 +32,7 @@ class Times:
 
     @classmethod
     def of(cls, parts: Sequence[Workload], latency_ms: np.ndarray, whole: np.ndarray) -> Times:
-        """`parts`: the work of each time. Steps of a network that are equal are taken together."""
+        """Join equal steps of each network; `parts`: the work of each time."""
         distinct, owners, often = [], [], []
         for i, part in enumerate(parts):
             first, count = np.zeros(1, int), np.ones(1, int)
@@ -52,16 +52,16 @@ class Times:
 
     @property
     def alone(self) -> np.ndarray:
-        """(steps,) whether each was timed alone."""
+        """(steps,) true for those timed alone."""
         return ~self.whole[self.owner]
 
     @property
     def trained(self) -> np.ndarray:
-        """(times,) whether each is of a training step: one with a backward pass."""
+        """(times,) true for a training step: one with a backward pass."""
         return self.total(self.work.backward.astype(float)) > 0.0
 
     def take(self, which: np.ndarray) -> Times:
-        """Some of the times, (times,) true or false."""
+        """The times of a mask, (times,)."""
         steps = which[self.owner]
         number = np.cumsum(which) - 1
         return Times(
@@ -77,15 +77,15 @@ class Times:
 # ---- Times against a data sheet
 
 REACHED, REACHED_WHOLE = 0.9, 0.5
-"""Of a data sheet's rates, by the fastest operation of a table; by the fastest network."""
-PASSED_OVER = 20  # one row of so many may be faster, as one in seconds
+"""Share of a data sheet's rates that the fastest operation of a table reaches; the fastest network."""
+PASSED_OVER = 20  # one row of so many may be faster, such as one in seconds
 TOO_FAST, TOO_SLOW = 3.0, 30.0
-"""Times that a table may be faster than its data sheet, at its fastest (caches, boost clocks, units for
-matrices), and slower: more is another unit."""
+"""Largest factors by which the fastest row of a table is faster than the data sheet (caches, boost clocks,
+units for matrices), and slower; beyond them the units differ."""
 
 
 def check_sheet(specs: Specs, times: Times) -> None:
-    """InputError where a data sheet cannot be that of the device of a table, as of other units."""
+    """InputError if a data sheet cannot be that of a table's device, such as one in other units."""
     reached = times.latency_ms
     for what, unit, sheet, work in (
         ("computes", "multiply-accumulates a ms", specs.rate * specs.tf32, times.work.macs),
@@ -103,7 +103,7 @@ def check_sheet(specs: Specs, times: Times) -> None:
 
 
 def seen_specs(times: Times, gpu: Gpu | None = None) -> Specs:
-    """Specs from the fastest times of a table, for a device without a data sheet; one multiprocessor.
+    """Specs from the fastest times, for a device without a data sheet; with one multiprocessor.
 
     `gpu`: the bundled data sheet of the device, if there is one.
     """

@@ -14,18 +14,18 @@ LEAST_SLOPE = 0.05  # a flatter line would rank small networks by rounding
 def fit_two_regime(
     features: np.ndarray, times: np.ndarray, candidates: Sequence[float] = ()
 ) -> TwoRegime:
-    """Fit on (points, 3) counts and (points,) times in ms.
+    """Fit to (points, 3) counts and (points,) times in ms.
 
-    The linear part is fitted on the points that take at least the breakpoint, the lower line on
-    the others. `candidates` for the breakpoint, in ms: as given, or quantiles of the times and
-    where the best of those's two lines would cross. The one with the smallest sum of capped
-    relative errors wins; there is none (0) only where all leave too few points above.
+    The upper line is fitted to points that take at least the breakpoint, the lower one to the others.
+    `candidates` for the breakpoint, in ms: if not given, quantiles of the times, then the crossing of the
+    best one's two lines. The smallest sum of capped relative errors wins. The breakpoint is 0 if all
+    candidates leave too few points above.
     """
     tried = candidates or list(np.quantile(times, np.linspace(0.1, 0.6, 11)))
     fits = [_at(features, times, float(c)) for c in tried if _enough(times, float(c))]
     fits = fits or [_at(features, times, 0.0)]
     best = min(fits, key=lambda formula: _loss(formula, features, times))
-    for _ in range(0 if candidates else 3):  # each crossing shows better what lies below it
+    for _ in range(0 if candidates else 3):  # each crossing separates the points better
         crossing = _crossing(best, features, times)
         if crossing is None or not _enough(times, crossing):
             break
@@ -69,14 +69,14 @@ def _crossing(formula: TwoRegime, features: np.ndarray, times: np.ndarray) -> fl
 
 
 def _enough(times: np.ndarray, breakpoint_ms: float) -> bool:
-    """Return whether enough points (a third, and 5) lie above a breakpoint to fit the upper line."""
+    """True if enough points (a third, and 5) lie above a breakpoint to fit the upper line."""
     return int((times >= breakpoint_ms).sum()) >= max(5, len(times) // 3)
 
 
 def _slope(base: np.ndarray, times: np.ndarray, breakpoint_ms: float, constant: float) -> float:
-    """Slope of the lower line through (breakpoint, breakpoint), from the points below it.
+    """Slope of the lower line through (breakpoint, breakpoint), by least squares on relative errors.
 
-    Least squares on the relative error; at most what keeps `slope * constant + offset >= 0`.
+    It is small enough for `slope * constant + offset >= 0`.
     """
     below = base < breakpoint_ms
     room = breakpoint_ms - constant

@@ -1,4 +1,4 @@
-"""Rows of a table that cannot be used, told in three lines whatever their number."""
+"""The rows of a table that cannot be used, in three lines at most."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ UNKNOWN_NETWORK = "unknown-network"
 
 @dataclass
 class LeftOut:
-    """`reasons`: why -> how many rows; `causes`: what several of these have in common; `places`: the lines
-    or names of a reason's rows.
+    """The rows left out, by reason.
+
+    `reasons`: reason -> number of rows; `causes`: reason -> a cause that several share; `places`: reason ->
+    lines or names of its rows.
     """
 
     reasons: Counter[str] = field(default_factory=Counter)
@@ -32,7 +34,7 @@ class LeftOut:
     places: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, reason: str, cause: str = "", rows: int = 1, place: str = "") -> None:
-        """Leave out rows; reasons of the same `cause` are told together; `place`: their line or name."""
+        """Leave out rows; reasons of one `cause` share a line; `place`: their line or name."""
         self.reasons[reason] += rows
         if cause:
             self.causes[reason] = cause
@@ -40,7 +42,7 @@ class LeftOut:
             self.places.setdefault(reason, []).append(place)
 
     def network(self, name: str, spec: str, error: LolatError) -> None:
-        """Leave out the row of a network that cannot be read; `spec`: NETWORK; `name`: in its row."""
+        """Leave out a network that cannot be read; `spec`: NETWORK; `name`: the network in its row."""
         is_bare = ":" not in spec and not spec.lower().endswith(ENDINGS)
         if is_bare and error.code == UNKNOWN_NETWORK:
             self.add(_of_bare_name(spec), "bare name", place=name)
@@ -48,7 +50,7 @@ class LeftOut:
             self.add(f"{name}: {error}", error.code, place=name)
 
     def told(self, of: str = "") -> Iterator[str]:
-        """At most MOST_LINES lines; `of`: which rows, as " rows of FILE"."""
+        """At most MOST_LINES lines; `of`: such as " rows of FILE"."""
         grouped = self._grouped()
         whole = grouped if len(grouped) <= MOST_LINES else grouped[: MOST_LINES - 1]
         for number, text in whole:
@@ -58,14 +60,14 @@ class LeftOut:
             yield f"{rows}{of} left out for {len(others)} other reasons, such as: {others[0][1]}"
 
     def __str__(self) -> str:
-        """All in one line, for an error where no row is left."""
+        """All reasons in one line, for the error of a table without a usable row."""
         grouped = self._grouped()
         told = "; ".join(f"{number} x {text}" for number, text in grouped[:MOST_LINES])
         more = len(grouped) - MOST_LINES
         return f"{told}; and {more} other reasons" if more > 0 else told
 
     def _grouped(self) -> list[tuple[int, str]]:
-        """(rows, the first reason as an example) of each cause; the most rows first."""
+        """(rows, first reason as an example) of each cause; the most rows first."""
         groups: dict[str, list[str]] = {}
         for reason in self.reasons:
             groups.setdefault(self.causes.get(reason, reason), []).append(reason)
@@ -94,7 +96,7 @@ def _of_bare_name(name: str) -> str:
 
 
 def near_names(name: str) -> list[str]:
-    """Networks of the packages by a name without package: those of that name, else of the nearest one."""
+    """The networks of a name without its package, else of the nearest name."""
     known = _known()
     nearest = difflib.get_close_matches(name.lower(), known, n=1)
     return list(known[nearest[0]]) if nearest else []
@@ -102,10 +104,10 @@ def near_names(name: str) -> list[str]:
 
 @cache
 def _known() -> Mapping[str, tuple[str, ...]]:
-    """A network's name in lower case -> as NETWORK, in the order of PACKAGES."""
+    """Name of a network in lower case -> its NETWORKs, in the order of PACKAGES."""
     specs = {*shipped_networks()}
     for package, module in (("torchvision", "torchvision.models"), ("timm", "timm")):
-        # Whatever a damaged package raises: a hint must not be in the way of the message.
+        # A damaged package may raise anything; the hint is then left out.
         with contextlib.suppress(Exception):
             if installed_version(package):
                 load_torchvision()

@@ -1,8 +1,8 @@
-"""Devices that others measured: tables of whole networks, or single operations, a row each.
+"""Reads tables of times: a row is a whole network or a single operation on a device.
 
 `lolat fit` fits a device profile to them, `lolat evaluate` compares a profile's predictions with them.
-Tables of networks may also be as timm's benchmark.py writes them (--results-file) or as timm publishes
-them.
+Tables of networks may have the columns of timm's benchmark.py (--results-file) or of timm's published
+results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lolat.readers.torch.named import ENCODER_TYPES, REPARAMETERIZED, TAKEN_APAR
 from lolat.tables.left_out import LeftOut
 from lolat.units import shortened
 
-# ---- Networks.
+# ---- Networks
 
 NETWORK_COLUMNS = ("network", "model")
 SIZES = (
@@ -50,20 +50,16 @@ SIZES = (
 BATCHES = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
 TIMES = ("latency_ms", "step_ms", "time_ms", "ms", "infer_step_time", "train_step_time")
 IN_MS = {"latency_s": 1e3, "time_s": 1e3, "latency_us": 1e-3, "time_us": 1e-3}
-"""Columns of times in other units: ms in one."""
+"""Column of times in another unit -> the unit in ms."""
 RATES = (
-    "samples_per_s",
-    "samples_per_sec",
-    "images_per_s",
-    "images_per_sec",
-    "infer_samples_per_sec",
-)
-"""Columns of samples a second, where a table has no times."""
+    "samples_per_s", "samples_per_sec", "images_per_s", "images_per_sec", "infer_samples_per_sec",
+)  # fmt: skip
+"""Columns of samples a second, for tables without times."""
 OF_TIMM = "momentum"
 """The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
 SEVERAL = ("parallel", "gpus", "num_gpus", "n_gpus", "num_devices", "replicas", "world_size")
-"""Columns of how many devices a network ran on, or how they shared it."""
-MILLIONS = ("params_millions", "param_count")  # of parameters, as timm has them
+"""Columns of the number of devices that a network ran on, or of how they shared it."""
+MILLIONS = ("params_millions", "param_count")  # columns of millions of parameters, in timm's tables
 MOST_BATCH = 2**20
 EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or latency_s, latency_us, "
@@ -74,24 +70,23 @@ READ_COLUMNS = (
     *NETWORK_COLUMNS, *SIZES, *BATCHES, *TIMES, *IN_MS, *RATES, *MILLIONS, *MODE_COLUMNS, *SEVERAL,
     "device", "optimizer",
 )  # fmt: skip
-NEAR = 0.8  # of the letters, by which a column is meant that is written otherwise
-CELLS = "cells"
-"""The cause of rows whose cells cannot be read."""
+NEAR = 0.8  # least similarity of a misspelled column's name to a known one
+CELLS = "cells"  # the cause of rows with a cell that cannot be read
 OPERATIONS, NETWORKS, BLOCKS = "operations", "networks", "blocks"
 KERNELS, SERVED = "operations of language models", "served models"
 Network = tuple[str, int | None, Mode]
-"""NETWORK and its size, as `lolat.readers.read` takes them, and how it is run."""
+"""(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
 
 
 def content_of(columns: Collection[str]) -> str:
-    """The rows of a table with these columns: OPERATIONS, NETWORKS, BLOCKS, KERNELS or SERVED."""
+    """The content of a table with these columns: OPERATIONS, NETWORKS, BLOCKS, KERNELS or SERVED."""
     if "tpot_ms" in columns:
         return SERVED
     if "op" in columns:
         return KERNELS if "dtype" in columns else OPERATIONS
     if "acts" in columns:
         return BLOCKS
-    # What is missing is told by the reader of the most likely content.
+    # The reader of the most likely content says which columns are missing.
     if {*columns} & {*NETWORK_COLUMNS, *TIMES, *IN_MS, *RATES} - {"latency_ms"}:
         return NETWORKS
     return OPERATIONS if {"m", "n", "k"}.issubset(columns) else BLOCKS
@@ -99,7 +94,7 @@ def content_of(columns: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class TimedNetwork:
-    """One row: the network and how it was run; `parameters`: how many it has, where the table says so."""
+    """A row: a network, its execution mode and time; `parameters`: None if the table does not say."""
 
     name: str
     network: Network
@@ -110,7 +105,7 @@ class TimedNetwork:
 
     @property
     def same(self) -> Hashable:
-        """Equal for rows that should take the same time."""
+        """A key that is equal for rows of the same work."""
         return self.network, self.batch_size
 
     @property
@@ -126,8 +121,10 @@ class TimedNetwork:
 
 @dataclass
 class Table:
-    """The rows of a table that are of one device, its columns, and why others are left out; how they are
-    taken to have been run, where nothing says it.
+    """The rows of one device in a table of networks, and the rows left out.
+
+    `assumed`: the execution mode that the rows are taken to have, None if the table or the caller states
+    it.
     """
 
     path: str
@@ -137,7 +134,7 @@ class Table:
     assumed: Mode | None = None
 
     def say_assumed(self, warn: Warn) -> None:
-        """Say which columns are not read, and of how many rows the batch size is taken to be 1."""
+        """Warn of columns that are not read, and of an assumed execution mode or batch size."""
         say_unread((row.row for row in self.rows[:1]), warn)
         for column in {*self.columns} - {*READ_COLUMNS}:
             for near in difflib.get_close_matches(column, READ_COLUMNS, 1, NEAR):
@@ -158,12 +155,12 @@ class Table:
             )
 
     def say_left_out(self, warn: Warn) -> None:
-        """Say why rows were left out."""
+        """Warn of the rows left out."""
         for line in self.left_out.told(f" rows of {self.path}"):
             warn(line)
 
     def nothing(self) -> InputError:
-        """The error where no row is left."""
+        """The error of a table without a usable row."""
         why = str(self.left_out) or "it has no rows"
         return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED_NETWORKS}")
 
@@ -171,12 +168,11 @@ class Table:
 def read_networks(
     path: str | Path, devices: Collection[str] = (), mode: Mode | None = None
 ) -> Table:
-    """The rows of a table of networks; of `devices` alone, where the table has a column `device`.
+    """Read a table of networks; with a column `device`, the rows of `devices` alone.
 
-    A network is a NETWORK as everywhere, a name of timm's where the column is called `model`, or a
-    configuration of transformers of that name in the folder `networks` beside the table. The columns
-    dtype, compiled and channels_last say how it was run, or else the file's name, or else it is `mode`.
-    Rows that are wrong are left out.
+    A network is a NETWORK as everywhere, a name of timm in a column `model`, or a configuration of
+    transformers of that name in the folder `networks` beside the table. Its execution mode comes from the
+    columns of modes, else from the file's name, else it is `mode`. Wrong rows are left out.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
     table = Table(str(path), rows.names)
@@ -232,7 +228,7 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
 
 
 def _ms(row: Row, column: str, samples: int) -> float:
-    """The time of a row from its column of times or of samples a second."""
+    """The time of a row, from its column of times or of samples a second."""
     if column in TIMES:
         return row.milliseconds(column)
     value = row.number(column, ABOVE_ZERO, expected="a number above 0")
@@ -243,7 +239,7 @@ def _ms(row: Row, column: str, samples: int) -> float:
 
 
 def version_of(path: str) -> str | None:
-    """The version of PyTorch in the name of a table, as timm names its own: pt291 is 2.9.1."""
+    """The version of PyTorch in the name of a table of timm: pt291 is 2.9.1."""
     found = re.search(r"-pt(1)(\d\d)[-.]|-pt(\d)(\d)(\d)[-.]", Path(path).name)
     return None if found is None else ".".join(filter(None, found.groups()))
 
@@ -252,13 +248,13 @@ def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
     config = path.parent / "networks" / f"{name}.json"
     if not config.is_file():
         return f"timm:{name}" if of_timm and ":" not in name else name
-    # An encoder is trained with the heads that it is made for; for inference it classifies.
+    # An encoder is trained with the heads of its pretraining; in inference it classifies.
     document = read_json(config, "expected a configuration of transformers")
     is_encoder = document.get("model_type") in ENCODER_TYPES
     return f"transformers:{config}?{'AutoModelForPreTraining,' * (training and is_encoder)}{TAKEN_APART}"
 
 
-# ---- Operations.
+# ---- Operations
 
 MOST_OF_A_SIZE = 2**40
 PRODUCT, BLOCK = ("batch", "m", "n", "k"), ("rows", "width")
@@ -276,7 +272,7 @@ OPERATION_COLUMNS: dict[str, tuple[str, ...]] = {
     "conv": CONVOLUTION,
     **dict.fromkeys((*BINARY, *UNARY), BLOCK),
 }
-"""Operation -> the columns that it needs, whole numbers."""
+"""Operation -> its columns of sizes, whole numbers."""
 MULTIPLYING = ("linear", "bmm", "conv")
 EXPECTED_OPERATIONS = (
     "expected the columns op (linear, bmm, conv, softmax, ln, add, mul, gelu ...), latency_ms, and "
@@ -287,7 +283,7 @@ EXPECTED_OPERATIONS = (
 
 @dataclass(frozen=True)
 class TimedOperation:
-    """One row: the operation's name, a Graph of it alone at a batch size, and its time; as it stands."""
+    """A row: an operation, a Graph of it alone, its batch size and time."""
 
     name: str
     graph: Graph
@@ -302,7 +298,7 @@ class TimedOperation:
 
     @property
     def same(self) -> Hashable:
-        """Equal for rows that should take the same time."""
+        """A key that is equal for rows of the same work."""
         return (
             self.name,
             self.dtype,
@@ -314,8 +310,8 @@ class TimedOperation:
 def read_operations(
     path: str | Path, devices: Collection[str] = (), argument: str = "name"
 ) -> list[TimedOperation]:
-    """The rows of a table of operations; see `of_devices` of a table. InputError names the line that is
-    wrong, and what is expected.
+    """Read a table of operations; `devices`, `argument`: see `Table.of_devices`. InputError for a wrong
+    line.
     """
     table = read_table(path, ("op", "latency_ms"), EXPECTED_OPERATIONS, "timed operation")
     return [_timed_operation(row) for row in table.of_devices(devices, argument)]
@@ -359,20 +355,20 @@ def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
     return builder.build([out]), a["batch"] if name in MULTIPLYING else a["rows"]
 
 
-# ---- Networks of a table, counted once and kept on disk: all that a model needs of each, for any
-# batch size.
+# ---- Counts of a table's networks, for any batch size, cached on disk
 
 VERSION = 7
-"""Raise it when `lolat.graph.work` or the counts change: all networks are then counted again."""
+"""Version of the cache: raise it when `lolat.graph.work` or the counts change."""
 REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
 TOO_MANY = 0.004
-"""Of parameters beyond those that a table says, relative: the network was timed in another form."""
+"""Relative excess of parameters over a table's, from which the network was timed in another form."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A network, in the form that was timed: the table of its steps (`lolat.graph.work.works`); its counts,
-    (2, COLUMNS): whatever the batch, and of each sample; how many parameters it has.
+    """A network in the timed form: its steps (`lolat.graph.work.lower`), counts and number of parameters.
+
+    `counts`: (2, COLUMNS), those of a pass and those of each sample.
     """
 
     network: Network
@@ -381,11 +377,11 @@ class Counted:
     parameters: float
 
     def work(self, batch_size: int) -> Workload:
-        """Its steps at a batch size."""
+        """The steps at a batch size."""
         return at(self.steps, batch_size)
 
     def total(self, batch_size: int) -> dict[str, int]:
-        """Its counts at a batch size."""
+        """The counts at a batch size."""
         values = self.counts[0] + batch_size * self.counts[1]
         return dict(zip(COLUMNS, (int(v) for v in values), strict=True))
 
@@ -393,11 +389,11 @@ class Counted:
 def counts_of(
     rows: Sequence[TimedNetwork], on_progress: OnProgress | None = None
 ) -> list[Counted | LolatError]:
-    """The counts of each row's network, or why there are none.
+    """The counts of each row's network, or the error of reading it.
 
-    Read in processes of their own where they are not kept on disk. Some networks of timm are timed with
-    their branches made one, as RepVGG's: where a table's parameters are fewer than the network has, that
-    form is the one, if it is nearer.
+    A network that is not cached on disk is read in a process of its own. Some networks of timm are timed
+    with merged branches, such as RepVGG's: if the table has fewer parameters than the network, the form
+    with the nearer number is taken.
     """
     counts = _read([row.network for row in rows], on_progress)
     merged: dict[Network, Network] = {}
@@ -414,7 +410,7 @@ def counts_of(
 
 
 def _excess(counts: Counted | LolatError, row: TimedNetwork) -> float:
-    """The relative excess of a network's parameters over its row's; infinite for a network not counted."""
+    """The relative excess of a network's parameters over its row's; infinite for an error."""
     if isinstance(counts, LolatError):
         return math.inf
     return 0.0 if row.parameters is None else counts.parameters / row.parameters - 1.0
@@ -423,7 +419,7 @@ def _excess(counts: Counted | LolatError, row: TimedNetwork) -> float:
 def _read(
     networks: Collection[Network], on_progress: OnProgress | None
 ) -> dict[Network, Counted | LolatError]:
-    """The counts of networks, each once."""
+    """The counts of networks, each read once."""
     counted: dict[Network, Counted | LolatError] = {}
     for mode in sorted({mode for *_, mode in networks}, key=str):
         specs = dict.fromkeys((spec, size) for spec, size, own in networks if own == mode)
