@@ -22,7 +22,6 @@ from lolat.device.intervals import half_width_if_known, machine
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
-from lolat.device.predictors.roofline import Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import ESTIMATED, as_written, is_measured, mode_of
@@ -40,9 +39,8 @@ from lolat.units import percent, plain
 if TYPE_CHECKING:
     from lolat.device import Device
 
-MOSTLY_UNLIKE = (
-    0.5  # share of the time in classes not timed, beyond which a device without sheet is unknown
-)
+MOSTLY_UNLIKE = 0.5
+"""Share of the time in classes that were not timed, beyond which a device without a sheet is unknown."""
 THREE_COUNTS = (
     "the table has three counts of convolutions alone: the time of weights, dense layers and other "
     "operations is not known"
@@ -180,13 +178,14 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
-    if steps is not None and isinstance(formula, Roofline):
+    if steps is not None:
         found = formula.extrapolation(steps, size, model.domain.minimum)
         extrapolation = tables_extrapolation(model, analysis, size, found, steps)
     else:
         shares = terms.sum(axis=1) / (latency or 1.0)
         extrapolation = _extrapolation(model, analysis, size, formula, shares)
-    extrapolation = with_quantized(extrapolation, quantized_share(graph, analysis.counts))
+    if quantized := quantized_share(graph, analysis.counts):
+        extrapolation = with_quantized(extrapolation, quantized)
     mode = mode_of(document)
     inside = extrapolation.inside_share if is_measured(document) else 0.0
     ops = int(counts[:, _OPS].sum())
@@ -194,7 +193,7 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     remarks = [*extrapolation.remarks, *doubts]
     remarks += other_framework(where, graph.framework, model.label)
     remarks += of_its_source(document)
-    remarks += analysis.counts.warnings  # how it was read is less than how sure the answer is
+    remarks += analysis.counts.warnings  # last: less important than the answer's interval
     interval = None
     if half is not None:
         interval = within(latency, half) if steps is None else steps.interval(half, coverage)
@@ -220,7 +219,7 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
         call_ms=call_ms,
         precision=precision_of(mode.dtype),
         framework=where.get("framework"),
-        launch=formula.mode.launch if isinstance(formula, Roofline) else None,
+        launch=None if steps is None else steps.launch,
         available_bytes=available_bytes(document),
         host_ms=None if steps is None else steps.host_ms,
         host_bound=None if steps is None else steps.host_bound,
@@ -229,7 +228,7 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
 
 
 def with_quantized(extrapolation: Extrapolation, share: float) -> Extrapolation:
-    """`extrapolation` of a network of which a share is quantized; nothing was measured so."""
+    """The extrapolation of a network with a quantized `share`, which no measurement has."""
     rest = 1.0 - share
     return replace(
         extrapolation,
@@ -249,8 +248,8 @@ def widened_half_width(
     ops: int,
 ) -> tuple[float | None, tuple[str, ...]]:
     """(half width of the interval, a logarithm; remarks if there is none); `ops`: number of operations."""
-    alone = steps is not None and isinstance(formula, Roofline) and formula.without_sheet
-    if alone and sum((formula.unlike(steps) or {}).values()) > MOSTLY_UNLIKE:  # type: ignore[attr-defined]
+    unlike = formula.unlike(steps) if steps is not None and formula.without_sheet else None
+    if unlike is not None and sum(unlike.values()) > MOSTLY_UNLIKE:
         return None, (NOT_KNOWN,)
     half_width, doubts = half_width_if_known(formula, document, coverage, ops)
     if half_width is not None:
@@ -263,8 +262,9 @@ def widened_half_width(
 def tables_extrapolation(
     model: Device, analysis: Analysis, batch_size: int, extrapolation: Extrapolation, steps: Steps
 ) -> Extrapolation:
-    """`extrapolation`, by classes of operations, with two causes more: recurrent layers, which no table
-    has, and other kinds of products than in the timed networks.
+    """Add two causes to an `extrapolation` by classes of operations.
+
+    They are recurrent layers, which no table has, and other kinds of products than in timed networks.
     """
     remarks = [*extrapolation.remarks]
     is_recurrent = np.array([o.kind in GATES for o in analysis.graph.operations], bool)

@@ -12,6 +12,7 @@ from lolat.device import Device
 from lolat.device.file import State, ago, knows, moment
 from lolat.device.intervals import noise_level
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
+from lolat.device.predictors.formula import Formula
 from lolat.device.running import mode_of
 from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
 from lolat.graph.modes import COMPILED
@@ -72,7 +73,7 @@ def summary_of(model: Device) -> ModelSummary:
         environment=document["environment"],
         predictors=fitted,
         rates=rates_of(model),
-        families=families_of(extended) if isinstance(extended, AdditiveCosts) else None,
+        families=families_of(extended) if extended else None,
         state=model.state,
         domain=document.get("domain", {}),
         warnings=document.get("warnings", ()),
@@ -268,8 +269,10 @@ class Families:
     call_ms: float
 
 
-def families_of(formula: AdditiveCosts) -> Families:
-    """The families and kinds of a fitted formula, free kinds included."""
+def families_of(formula: Formula) -> Families | None:
+    """The families and kinds of a fitted formula, kinds of cost 0 too; None for one without families."""
+    if formula.families is None:
+        return None
     families, cost = [], dict(zip(formula.features, formula.slopes, strict=True))
     for family, (words, why) in FAMILIES.items():
         common = formula.families.get(family, 0.0)

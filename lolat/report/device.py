@@ -15,7 +15,6 @@ from lolat.device.intervals import (
     machine,
     noise_level,
 )
-from lolat.device.predictors.additive import AdditiveCosts
 from lolat.device.predictors.formula import CONSTANT
 from lolat.device.running import span
 from lolat.device.summary import Families, Rate, families_of, framework_of, headline, rates_of
@@ -235,9 +234,9 @@ def formula_lines(model: Device) -> Iterator[str]:
         entry = document["predictors"][name]
         mark = " (default)" if name == model.default else ""
         yield ""
-        if isinstance(formula, AdditiveCosts):
+        if families := families_of(formula):
             yield f"{name}{mark}: families of work with a rate each, and how many times that a kind takes"
-            yield from _family_lines(families_of(formula))
+            yield from _family_lines(families)
         else:
             yield f"{name}{mark}: {formula_text(formula.to_dict())}"
         if entry.get("breakpoint_ms", 0) > 0:

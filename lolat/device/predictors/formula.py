@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import mul
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -15,6 +15,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.io.documents import NotNegative
 
 if TYPE_CHECKING:
+    from lolat.device.domain import Extrapolation, MeasuredMinimum
     from lolat.device.predictors.host import Steps
     from lolat.graph.analysis import Analysis
 
@@ -71,6 +72,11 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     def of_six_counts(self) -> Formula:
         """The formula for questions of six counts."""
         return self
+
+    @property
+    def families(self) -> Mapping[str, float] | None:
+        """Family of counts -> ms a unit; None for a formula without families."""
+        return None
 
     def bend(self, times: np.ndarray) -> np.ndarray:
         """The answers from the linear sums, in place; here unchanged."""
@@ -132,6 +138,23 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         """(operations, features) ms of each operation by term, without the call."""
         # The whole network at once, because a formula may bend for short times.
         return self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
+
+    # ---- A formula by operation overrides these
+
+    @property
+    def without_sheet(self) -> bool:
+        """True if the formula has no data sheet of the device."""
+        return False
+
+    def unlike(self, steps: Steps) -> dict[str, float] | None:
+        """Class that was not timed -> its share of the device's time; None if no class was timed."""
+        return None
+
+    def extrapolation(
+        self, steps: Steps, batch_size: int, minimum: MeasuredMinimum
+    ) -> Extrapolation:
+        """The part of a network outside the measured range."""
+        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """The formula as a model file has it."""

@@ -91,7 +91,7 @@ class Steps:
     `operation`: its number in the graph; `kind`: its class of work; `moves`: true if it moves bytes;
     `run_ms`: the device's time; `shares`: (features, steps) of `run_ms`; `backward`: true in the backward
     pass; `starts_ms`: the host's time to launch it, 0 without a host. `host_half`: half width of the host's
-    times, the logarithm of its factor.
+    times, the logarithm of its factor; `launch`: of the network.
     """
 
     operation: np.ndarray
@@ -102,6 +102,7 @@ class Steps:
     backward: np.ndarray
     starts_ms: np.ndarray
     host_half: float
+    launch: Launch
 
     @classmethod
     def of(
@@ -115,6 +116,7 @@ class Steps:
         return cls(
             work.operation[order], work.kind[order], (work.bytes > 0.0)[order], run_ms[order],
             shares[:, order], work.backward[order], starts, 0.0 if host is None else math.log(host.factor),
+            mode.launch,
         )  # fmt: skip
 
     @property

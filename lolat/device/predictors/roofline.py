@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 
 from lolat.arrays import np
+from lolat.device.domain import PASSED_OVER_SHARE, Extrapolation, MeasuredMinimum
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps
 from lolat.device.predictors.shape_residuals import Row, shape_factors
@@ -33,7 +34,6 @@ from lolat.io.results import Remark
 from lolat.units import milliseconds
 
 if TYPE_CHECKING:
-    from lolat.device.domain import Extrapolation, MeasuredMinimum
     from lolat.graph.analysis import Analysis
 
 SHARPNESS = 3.0  # order of the norm in files that do not say it: 1 is the sum, infinity the longest
@@ -230,11 +230,6 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         It is the whole network if that is host-bound, launched in another way than measured, or below the
         `minimum`; else the operations of classes that were not timed, and the device's waiting.
         """
-        from lolat.device.domain import (  # late: an answer from counts needs none
-            PASSED_OVER_SHARE,
-            Extrapolation,
-        )
-
         unlike, remarks = self.unlike(steps), [*self._reasons(steps, batch_size, minimum)]
         if unlike is None:
             known = bool(remarks)
