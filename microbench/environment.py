@@ -46,30 +46,6 @@ def processor_facts(system: Path = SYSTEM) -> dict[str, Any]:
     return facts
 
 
-MACS_A_CYCLE = {"avx512f": 32, "fma": 16, "avx": 8, "asimd": 8}
-"""Instruction set -> multiply-accumulates in float32 that a core does in a cycle, with two units."""
-HALF_WIDE = {"vendor": "AuthenticAMD", "family": 25}
-"""Processors that do their widest vectors in two halves: as those with fma."""
-
-
-def peak_macs(threads: int, system: Path = SYSTEM) -> float | None:
-    """Multiply-accumulates a ms that `threads` do at the processor's nominal clock, from makers' manuals.
-
-    None where the system does not tell clock or instruction sets. A processor that runs above its nominal
-    clock does more.
-    """
-    info = _text(system / "proc/cpuinfo")
-    sets, clock = _field(info, "flags", "Features").split(), _field(info, "cpu MHz")
-    fastest = _text(system / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
-    mhz = int(fastest) / 1e3 if fastest.isdigit() else float(clock or 0.0)
-    able = next((name for name in MACS_A_CYCLE if name in sets), None)
-    if able is None or not mhz:
-        return None
-    if able == "avx512f" and HALF_WIDE.items() <= processor_facts(system).items():
-        able = "fma"
-    return MACS_A_CYCLE[able] * mhz * 1e3 * min(threads, core_count(system) or threads)
-
-
 def cpu_model(system: Path = SYSTEM) -> str:
     """The processor's name."""
     name = _field(_text(system / "proc/cpuinfo"), "model name")

@@ -29,8 +29,6 @@ UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 APART = 0.08  # relative difference of repeated measurements
 OTHERS = 0.2  # processors that other programs use
 MOVED = 0.1  # relative change of the machine's speed
-USUAL_SHARE = 0.4  # of a processor's nominal peak, that large convolutions reach at least
-LARGE_FLOPS = 2e8  # multiply-accumulates of a large measurement
 BUSY_LOAD = 0.6  # load average per processor, before a run
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
@@ -82,11 +80,7 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
         if key in found.jobs
     ]
     noise = noise_of(found)
-    remarks = warnings(where, noise, outcome.failures)
-    if run.device == "cpu":
-        threads = min(where["threads"], _processors(where))
-        remarks += below_peak(measurements, environment.peak_macs(threads))
-    return measurements, where, noise, remarks, journal
+    return measurements, where, noise, warnings(where, noise, outcome.failures), journal
 
 
 @contextlib.contextmanager
@@ -181,19 +175,6 @@ def _processors(where: Mapping[str, Any]) -> int:
     """The processors of an environment's machine; a framework may have been given fewer."""
     number: int = where.get("processor", {}).get("threads", where["threads"])
     return number
-
-
-def below_peak(measurements: Sequence[Point], peak: float | None) -> list[str]:
-    """A remark if large blocks reach little of a processor's `peak`, in multiply-accumulates per ms."""
-    large = [m for m in measurements if m.counts["flops"] > LARGE_FLOPS]
-    rates = [m.counts["flops"] / m.latency_ms for m in large]
-    share = max(rates) / peak if rates and peak else 1.0
-    if share >= USUAL_SHARE:
-        return []
-    return [
-        f"large convolutions reach {100 * share:.0f} % of the processor's nominal peak; usual are 60 to "
-        "130: a slow hour of the machine, or a framework that does not use its vectors"
-    ]
 
 
 def busy(where: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lolat.errors import InputError
-from lolat.fitting.points import Point
 from lolat.graph.counts import count
 from microbench import environment, learn
 from microbench.blocks import Predefined
@@ -157,17 +156,3 @@ def test_a_run_warns_of_noise_and_failures(
     remarks = learn.warnings(where, STEADY | noise, failures)
     assert len(remarks) == len(words)
     assert all(part in remark for remark, part in zip(remarks, words, strict=True))
-
-
-def test_little_of_the_peak_is_remarked_on_by_hand() -> None:
-    """32 million multiply-accumulates a ms of 64; then 20 of them. Small points do not count."""
-    counts = {"acts": 1, "inp": 1}
-    points = [
-        Point("large", 1, counts | {"flops": 320_000_000}, 10.0),
-        Point("slower", 1, counts | {"flops": 320_000_000}, 16.0),
-        Point("small", 1, counts | {"flops": 1_000_000}, 0.001),
-    ]
-    assert learn.below_peak(points, 64e6) == learn.below_peak(points[2:], 64e9) == []
-    assert learn.below_peak(points, None) == []
-    (remark,) = learn.below_peak(points[1:], 64e6)
-    assert remark.startswith("large convolutions reach 31 % of the processor's nominal peak")
