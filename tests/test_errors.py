@@ -116,4 +116,4 @@ def test_python_the_command_line_and_the_page_name_an_argument_each_in_their_way
     assert capsys.readouterr().err.startswith("lolat: --coverage 0.999999: expected at most")
     form = Form([("view", "budget")], {})
     words = form.words(errors.InputError(f"{errors.arg('max_ms')} 0: expected more"))
-    assert words == '"At most, ms" 0: expected more'
+    assert words == '"Time limit, ms" 0: expected more'

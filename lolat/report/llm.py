@@ -15,7 +15,7 @@ CALLED = {
     "experts": "experts", "all_reduce": "all-reduces", "small": "small operations",
     "launches": "launch overhead", "scheduling": "scheduling", "prompts": "prompts of other requests",
 }  # fmt: skip
-DOLLARS = "Dollars are for a million output tokens with their prompts"
+DOLLARS = "Prices are for a million output tokens and their prompts"
 LEAST_SHARE = 0.02
 LEAST_FREE = 4  # concurrent requests; the advice names no fewer
 
@@ -53,7 +53,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
     return before, table, [*_advice(answer)]
 
 
-STEADY = "a steady load: so many requests are always there"
+STEADY = "steady load: so many requests at all times"
 
 
 def _model_words(answer: ServingAnswer) -> str:
@@ -148,8 +148,8 @@ def _columns(answer: ServingAnswer) -> list[Column]:
         Column("a GPU", lambda r: r.tokens_per_s_gpu, digits),
         Column("in all", lambda r: r.tokens_per_s, digits),
         Column("$/M tokens", lambda r: r.dollars_per_million, dollars),
-        Column("$ an hour", lambda r: r.dollars_per_hour, dollars),
-        Column("memory a GPU", lambda r: r.memory_gib, "{:.1f} GiB".format),
+        Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="hidden"),
+        Column("memory a GPU", lambda r: r.memory_gib, "{:.1f} GiB".format, page="spare"),
         Column("largest load", lambda r: r.tpot_ms and r.largest_concurrency, "{:,}".format),
         Column("" if first is None else f"first <= {first:g} ms",
                lambda r: kept(r.ttft_ms, r.ttft_interval_ms, first)),
@@ -165,9 +165,9 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
     if (answer.free_concurrency or 0) >= LEAST_FREE:
         reads = "at most " if answer.active < answer.parameters else ""
         yield (
-            f"A step reads {reads}{answer.read_gib:.1f} GiB of weights on each GPU, for one request or for "
-            f"many: with up to {answer.free_concurrency} a token takes at most a quarter longer than "
-            "with one."
+            f"A step reads {reads}{answer.read_gib:.1f} GiB of weights on each GPU, however many requests "
+            f"there are: with up to {answer.free_concurrency} of them a token takes at most a quarter "
+            "longer than with one."
         )
     if answer.best is not None:
         how = (

@@ -23,23 +23,24 @@ TERMS = {
     CALL: "fixed cost",
 }
 _OF_TERMS = {
-    "flops": "Multiplying and adding: MACs times what one takes on the device, and exponentials.",
-    MEMORY: "Reading and writing tensors: the elements that layers read and write.",
-    "weights": "Reading kernels from memory, once a pass, whatever the batch size.",
-    "patches": "What convolutions in groups cost beyond their MACs, where a device is slow at them.",
-    "ops": "What each operation costs before it does anything; a faster device does not help.",
-    CALL: "What one call of the network costs, however small the network is.",
+    "flops": "Multiplications and additions (MACs), and exponentials.",
+    MEMORY: "Reading and writing the tensors between layers.",
+    "weights": "Reading the weights from memory, once a pass, whatever the batch size.",
+    "patches": "The time of grouped convolutions beyond their MACs, on a device that is slow at them.",
+    "ops": "The time to start each operation; a faster device does not shorten it.",
+    CALL: "The time of one call of the network, however small the network is.",
 }
 GLOSSARY = {TERMS[term]: words for term, words in _OF_TERMS.items()} | {
     "MAC": "One multiply-accumulate. Some tools call it one FLOP, others two.",
-    "parameters": "What training changes: kernels, biases, tables and the vectors of normalizations.",
+    "parameters": "The numbers that training changes: kernels, biases, tables of embeddings, vectors of "
+    "normalizations.",
     "convolution activations": "Elements of the outputs of all convolutions.",
-    "block": "A part of the network between two points where a single tensor goes through.",
-    "latency": "The time of one forward pass; its input is on the device already.",
-    f"{percent(COVERAGE)} sure": "Of so many networks like the measured ones, the true time lies in the "
-    "interval. It is as wide as the errors on blocks that were left out of the fit, and wider outside what "
-    "was measured.",
-    "measured range": "What the model was learned from. Outside it, layers are of another kind or size.",
+    "block": "A part of the network between two points where only one tensor is alive.",
+    "latency": "The time of one forward pass whose input is already on the device.",
+    f"{percent(COVERAGE)} sure": f"The true time of {percent(COVERAGE)} of networks like the measured ones "
+    "lies in the interval. Its width comes from the errors on blocks left out of the fit; outside the "
+    "measured range it is wider.",
+    "measured range": "The kinds and sizes of layers that were measured on the device.",
 }
 """The words of the page of a report, each explained."""
 COLORS = {
@@ -90,15 +91,16 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     most = bound_by(terms_of(blocks))
     if prediction.call_ms >= max(prediction.latency_ms / 2, longest.latency_ms):
         share = prediction.call_ms / (prediction.latency_ms or 1.0)
-        return (
-            f"The fixed cost of a call takes {100 * share:.0f} % of the time: ask for more at once."
-        )
+        return f"The fixed cost of a call takes {100 * share:.0f} % of the time: a larger batch shares it."
     if not top:
-        takes = f"{named_parts(longest.name)[0]}, takes {100 * longest.share:.0f} % of the time"
-        words = f"No block stands out: the longest of {len(blocks)}, {takes}; of all of them, most"
+        name = named_parts(longest.name)[0]
+        takes = f"takes {100 * longest.share:.0f} % of the time"
         if len(blocks) == 1:
-            words = f"The only block, {takes}; most of it"
-        return f"{words} is {TERMS.get(most, most)}."
+            return f"The only block, {name}, {takes}; most of it is {TERMS.get(most, most)}."
+        takes = f"{name}, the longest of {len(blocks)}, {takes}"
+        return (
+            f"No block stands out: {takes}. Most of the network's time is {TERMS.get(most, most)}."
+        )
     time = sum(b.share for b in top)
     all_flops = prediction.counts["flops"]
     flops = sum(b.counts["flops"] for b in top) / all_flops if all_flops else 0.0
@@ -113,8 +115,8 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     others = [f"{more} more as long as one of them"] * (more > 0)
     names = enumeration([*(named_parts(b.name)[0] for b in shown), *others])
     if len({b.bound_by for b in shown}) > 1:
-        each = (f"{named_parts(b.name)[0]} {TERMS.get(b.bound_by, b.bound_by)}" for b in shown)
-        why = f"most is, of {', of '.join(each)}"
+        each = [f"{TERMS.get(b.bound_by, b.bound_by)} in {named_parts(b.name)[0]}" for b in shown]
+        why = f"most of it is {enumeration(each)}"
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {names} {'takes' if one else 'take'} "
         f"{100 * time:.0f} % of the time for {100 * flops:.0f} % of the MACs: {why}."

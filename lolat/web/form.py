@@ -147,20 +147,20 @@ class Subject:
 
 OF_NETWORK = Subject("Network", (
     Field("network", "Network", "ResNet50",
-          "type to search; of keras.applications, or with timm: or torchvision: before it", spec_of),
+          "a name of keras.applications, timm:NAME or torchvision:NAME; type to search", spec_of),
     Field("input_size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
           Numbers(most=10**7, longest=6, may_be_empty=True)),
 ), lambda: [n.removeprefix("keras:") for n in shipped_networks()], ENDINGS, 200 * 2**20,
-   "Its layers are read here, on this computer; no weights, no code. The file is kept in memory while the "
-   "server runs.",
+   "Its layers alone are read, not its weights, and no code is run. The server keeps the file in memory "
+   "until it ends.",
    "lolat predict MODEL FILE",
 )  # fmt: skip
 """ONNX files hold the weights, which are of no use here."""
 OF_LANGUAGE_MODEL = Subject("Language model", (
     Field("config", "Language model", "qwen3-32b", "type to search the known ones", language_model),
 ), lambda: sorted(published()), (".json",), 2**20,
-   "The config.json that was published with the model. It is read here, on this computer, and kept while "
-   "the server runs.", "lolat llm MODEL CONFIG.json",
+   "The config.json that was published with the model. The server keeps it in memory until it ends.",
+   "lolat llm MODEL CONFIG.json",
 )  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def _or(first: str, choices: Iterable[str]) -> dict[str, str]:
 
 
 MODE = (
-    field("precision", "Precision", "", "a GPU that was not measured in it: by its data sheet",
+    field("precision", "Precision", "", "by the data sheet if the GPU was measured in another one",
           words=_or("as measured", PARAMETERS["precision"].choices)),
     field("launch", "Launch", "", "of a GPU's operations: one by one, compiled, or from a CUDA graph",
           words=_or("as measured", PARAMETERS["launch"].choices)),
@@ -223,45 +223,46 @@ MODE = (
 """The fields of how a device runs the network."""
 TABS = {
     "latency": Tab("Latency", (
-        field("batch_size", "Batch sizes", "1", "samples at once; several with commas: 1,8,32", 8),
+        field("batch_size", "Batch sizes", "1", "samples in one pass; several with commas: 1,8,32", 8),
         *MODE,
     )),
     "budget": Tab("What fits", (
         field("vary", "What may change", "width", words=VARY_WORDS),
-        field("max_ms", "At most, ms", "15"),
-        field("sure", "Sure to stay within it, %", "",
-              f"empty: the predicted time counts; {SURE}: the upper end of the {SURE} % interval does"),
-        field("batch_size", "Batch size", "1", "samples at once"),
+        field("max_ms", "Time limit, ms", "15"),
+        field("sure", "Certainty, %", "",
+              f"empty: the predicted time keeps the limit; {SURE}: so does the end of its interval"),
+        field("batch_size", "Batch size", "1", "samples in one pass"),
         *MODE,
     )),
     "training": Tab("Training and cost", (
         field("samples", "Samples in the data set", "50000"),
         field("epochs", "Epochs", "20"),
-        field("batch_size", "Batch on each device", "64", "auto: the largest that fits",
+        field("batch_size", "Batch size on each device", "64", "auto: the largest that fits",
               parse=batch_on_each),
         *MODE,
         field("optimizer", "Optimizer", "sgd"),
-        field("replicas", "Devices", "1,2,4,8", "how many; several with commas", 16),
+        field("replicas", "Number of devices", "1,2,4,8", "several with commas", 16),
         field("link_gbps", "Link of a device, Gbit/s", "",
-              "empty: as such devices are linked in one machine, else by the instance type, or 10"),
-        field("price_per_hour", "US$ an hour of one device", "", "empty: of the price list"),
-        field("memory_gib", "Memory of a device, GiB", "", "empty: as the model says"),
+              "empty: the usual link inside a machine; between machines that of the instance type, or 10"),
+        field("price_per_hour", "Price of a device, US$ an hour", "", "empty: from the price list"),
+        field("memory_gib", "Memory of a device, GiB", "", "empty: as the device's file says"),
     )),
     "llm": Tab("Language models", (
-        field("concurrency", "Concurrent requests", "32", "always there; several with commas", 8,
+        field("concurrency", "Concurrent requests", "32", "at all times; several with commas", 8,
               steps=_steps(1, 1024)),
-        field("input_tokens", "Tokens in", "1024", "of a prompt", steps=_steps(16, 131_072)),
-        field("output_tokens", "Tokens out", "512", "of an answer", steps=_steps(16, 32_768)),
+        field("input_tokens", "Tokens of a prompt", "1024", steps=_steps(16, 131_072)),
+        field("output_tokens", "Tokens of an answer", "512", steps=_steps(16, 32_768)),
         field("tensor_parallel", "GPUs that share the model", "",
-              "empty: each of 1, 2, 4, 8 that hold it", 8, steps=("", "1", "2", "4", "8")),
+              "empty: 1, 2, 4 and 8, where the model fits", 8, steps=("", "1", "2", "4", "8")),
         Field("dtype", "Data type of the weights", choices=_or("as published", DTYPES)),
         Field("kv_dtype", "Data type of the cache",
-              choices=_or("as published, or the framework's usual one", CACHE_BYTES)),
-        field("max_tpot_ms", "At most, ms per token", "", "empty: any; else the cheapest tokens within it",
+              choices=_or("as published, or the framework's default", CACHE_BYTES)),
+        field("max_tpot_ms", "Limit per token, ms", "",
+              "with a limit, the configuration with the cheapest tokens within it is chosen",
               steps=("", *_steps(4, 128))),
-        field("max_ttft_ms", "At most, ms to the first token", steps=("", *_steps(64, 8192))),
-        field("gpus", "At most, GPUs in all", "", "empty: those of one machine"),
-        field("price_per_hour", "US$ an hour of one GPU", "", "empty: of the price list"),
+        field("max_ttft_ms", "Limit to the first token, ms", steps=("", *_steps(64, 8192))),
+        field("gpus", "GPUs in all, at most", "", "empty: as many as one machine has"),
+        field("price_per_hour", "Price of a GPU, US$ an hour", "", "empty: from the price list"),
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
 """Each tab by its view."""
@@ -296,13 +297,9 @@ class Form:
         self.elsewhere = {
             key: devices[key] for name, key in query if name == "elsewhere" and key in devices
         }
-        # A text that this tab's field cannot take is kept as that of its own tab: "latency.batch_size".
-        others = [(v, name) for v, tab in TABS.items() if v != self.view for name in tab.every]
-        names = dict.fromkeys(
-            [*(n for _, n in others if n not in self.fields), *map(".".join, others)]
-        )
+        names = dict.fromkeys(name for tab in TABS.values() for name in tab.every)
         self.kept = [("elsewhere", key) for key in self.elsewhere]
-        self.kept += [(n, self.typed[n]) for n in names if n in self.typed]
+        self.kept += [(n, self.typed[n]) for n in names if n in self.typed and n not in self.fields]
 
     def text(self, name: str) -> str:
         """The text of a field, as typed or as it is at first."""
@@ -369,14 +366,8 @@ class Form:
             texts = {name: text for name, text in self.kept if name != "elsewhere"}
             for name, field in self.fields.items():
                 text, other = self.text(name), tab.every.get(name, field)
-                own = texts.pop(f"{view}.{name}", None)
-                if own is not None and field.near(own) == text:
-                    texts[name] = own  # nobody changed it since
-                    continue
                 if field in self.subject.fields or text != field.default:
                     texts[name] = text if other == field else other.near(text)
-                if texts.get(name, text) != text:
-                    texts[f"{self.view}.{name}"] = text
             pairs = [("view", view), *at, *texts.items()]
             found[view] = tab.title, "/?" + urlencode(pairs, safe=",:@")
         return found

@@ -50,10 +50,7 @@ Key = tuple[str, tuple[int, ...]]
 
 
 class Networks:
-    """Keeps the last networks and sent files. It reads one network at a time, each once.
-
-    One more network can wait for its turn: the newest that was asked for, as who types on asks anew.
-    """
+    """Keeps the last networks and sent files. It reads one network at a time, each once."""
 
     def __init__(
         self, read: ReadNetwork = read_in_child, clock: Callable[[], float] = time.monotonic
@@ -62,14 +59,10 @@ class Networks:
         self._graphs: dict[Key, Graph] = {}
         self._failed: dict[Key, tuple[float, LolatError]] = {}
         self._files: dict[str, bytes] = {}
-        self._turn = threading.Condition()
-        self._reading: Key | None = None
-        self._waiting: Key | None = None
+        self._turn = threading.Lock()
 
     def get(self, spec: str, size: tuple[int, ...] = ()) -> Graph:
-        """The network. NetworkError where it cannot be read, or a file is not known (any more); LolatError
-        (code "replaced") where a newer question took its place in the queue.
-        """
+        """The network. NetworkError if it cannot be read, or its file is not kept (any more)."""
         key = spec, size
         graph = self._graphs.get(key)
         if graph is None and spec.startswith(UPLOAD):
@@ -117,46 +110,19 @@ class Networks:
         return graph if ending == "json" else replace(graph, name=stem)
 
     def _in_turn(self, key: Key, read: Callable[[], Graph]) -> Graph:
-        """Read a network, or take the result of who reads the same one."""
+        """Read a network, or take the result of who read the same one meanwhile."""
         with self._turn:
-            self._wait(key)
             if key in self._graphs:
                 return self._graphs[key]
             if error := self._failure(key):
                 raise error.reworded(error.message)  # a copy, as several threads may raise it
-            self._reading = key
-        try:
-            graph = read()
+            try:
+                graph = read()
+            except LolatError as error:
+                _keep(self._failed, key, (self._clock(), error.reworded(error.message)))
+                raise
             _keep(self._graphs, key, graph)
             return graph
-        except LolatError as error:
-            _keep(self._failed, key, (self._clock(), error.reworded(error.message)))
-            raise
-        finally:
-            with self._turn:
-                self._reading = None
-                self._turn.notify_all()
-
-    def _wait(self, key: Key) -> None:
-        """Wait until nobody reads, or there is a result. LolatError where another takes the place."""
-
-        def is_known() -> bool:
-            return key in self._graphs or self._failure(key) is not None
-
-        if self._reading not in (None, key) and not is_known():
-            self._waiting = key
-            self._turn.notify_all()
-        self._turn.wait_for(
-            lambda: is_known() or self._reading is None or key not in (self._reading, self._waiting)
-        )
-        if self._waiting == key:
-            self._waiting = None
-        if self._reading is not None and not is_known():
-            raise LolatError(
-                "a newer question took the place of this one, which waited for its network to be read; "
-                "ask it again",
-                code="replaced",
-            )
 
     def _failure(self, key: Key) -> LolatError | None:
         """Why the network could not be read, where that was tried just now."""

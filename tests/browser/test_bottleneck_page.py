@@ -319,7 +319,7 @@ def test_what_a_screen_reader_is_told(opened: Any) -> None:
     page = opened(PLAIN.predict(network()))
     tree = accessible(page)
     names = {role: [n for r, n in tree if r == role] for role, _ in tree}
-    assert "A name shows where its time goes, operation by operation." in names["table"]
+    assert "Click a name to see its time, operation by operation." in names["table"]
     assert [name.split()[:2] for name in names["slider"]] == [["Batch", "size"]]
     assert names["combobox"] == ["Fold", "Sort by"]
     assert names["searchbox"] == ["Filter"]

@@ -126,7 +126,7 @@ def test_who_waits_is_not_told_of_an_error(page: Chromium) -> None:
     answered(page, "One field needs another value")
     page.run("window.fetch = () => new Promise(() => 0); 0")
     page.write("#f-batch_size", "5")
-    page.wait(f"{ANSWER}.includes('Still at it')")
+    page.wait(f"{ANSWER}.includes('Reading the network')")
     assert page.run("document.querySelector('#answer .notice') === null")
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -11,14 +10,11 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from lolat.errors import InputError, LolatError, NetworkError
-from lolat.graph import Graph
+from lolat.errors import NetworkError
 from lolat.web import networks
 from lolat.web.networks import Networks
 from tests.processes import PATIENCE_S, wait_until
 from tests.web.pages import FakeReader
-
-Ask = Callable[[str], threading.Thread]
 
 
 @pytest.fixture
@@ -31,52 +27,19 @@ def cache(reader: FakeReader) -> Networks:
     return Networks(reader.read)
 
 
-@pytest.fixture
-def got() -> dict[str, list[Graph | LolatError]]:
-    """What each network came to, of each thread that asked."""
-    return {}
-
-
-@pytest.fixture
-def ask(cache: Networks, got: dict[str, list[Graph | LolatError]]) -> Ask:
-    """Asks for a network in a thread of its own."""
-
-    def asking(spec: str) -> None:
-        try:
-            got.setdefault(spec, []).append(cache.get(spec))
-        except LolatError as error:
-            got.setdefault(spec, []).append(error)
-
-    def start(spec: str) -> threading.Thread:
-        thread = threading.Thread(target=asking, args=[spec])
-        thread.start()
-        return thread
-
-    return start
-
-
-def test_one_is_read_at_a_time_and_the_newest_waits(
-    reader: FakeReader, cache: Networks, ask: Ask, got: dict[str, list[Graph | LolatError]]
-) -> None:
+def test_one_is_read_at_a_time_and_each_once(reader: FakeReader, cache: Networks) -> None:
     reader.go.clear()
-    threads = [ask("keras:A")]
-    wait_until(lambda: len(reader.calls) == 1, "the start of reading")
-    threads += [ask("keras:A"), ask("keras:B")]
-    wait_until(lambda: cache._waiting == ("keras:B", ()), "the queue")
-    threads += [ask("keras:C"), ask("keras:C")]
-    threads[2].join(PATIENCE_S)  # while nothing else is read
-    (replaced,) = got["keras:B"]
-    assert isinstance(replaced, LolatError)
-    assert replaced.code == "replaced"
-    assert not isinstance(replaced, InputError)  # of which a search through sizes makes nothing
-    assert cache.get("keras:ResNet50").name == "ResNet50"  # it comes along, and waits for nobody
-    reader.go.set()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    for spec in ("keras:A", "keras:C"):
-        assert got[spec][0] is got[spec][1]
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(cache.get, f"keras:{name}") for name in "ABBA"]
+        wait_until(lambda: len(reader.calls) == 1, "the start of reading")
+        assert cache.get("keras:ResNet50").name == "ResNet50"  # a bundled one waits for nobody
+        assert len(reader.calls) == 1
+        reader.go.set()
+        first, second, third, fourth = (one.result(PATIENCE_S) for one in asked)
+    assert first is fourth
+    assert second is third
     cache.get("keras:A", (64,))
-    assert reader.calls == [("keras:A", ()), ("keras:C", ()), ("keras:A", (64,))]
+    assert sorted(reader.calls) == [("keras:A", ()), ("keras:A", (64,)), ("keras:B", ())]
 
 
 def test_a_failure_is_remembered_for_a_while(reader: FakeReader) -> None:

@@ -199,7 +199,7 @@ def check_latency(card: str, answer: Any, page: Site, number: int, count: int) -
         for remark in one["warnings"] if one is first else ():
             assert " ".join(remark.split()) in said, (remark, said)
     blocks = cells(page.raw.partition('<table id="blocks">')[2])
-    column = 2 + 3 * number
+    column = 2 + 2 * number
     assert [row[column] for row in blocks] == [
         milliseconds(b["latency_ms"]) for b in first["blocks"]
     ]
@@ -306,7 +306,7 @@ def test_every_field_changes_what_is_said(sent: Sent, view: str, name: str) -> N
         query = [("view", view), ("model", device), *texts.items()]
         sent.page.taken(sent.page.client.get("/", params=query).text)
         said.append(
-            words_of(sent.page.raw.partition('id="status"')[2].partition("Take it along")[0])
+            words_of(sent.page.raw.partition('id="status"')[2].partition("Link and commands")[0])
         )
     assert said[0] != said[1]
 

@@ -50,7 +50,7 @@ def at_sizes(prediction: Prediction) -> list[Prediction]:
     return found
 
 
-EVERY_BLOCK = "not: every block"
+EVERY_BLOCK = "no, every block"
 
 
 def depths(prediction: Prediction) -> dict[str, int | None]:
@@ -59,7 +59,7 @@ def depths(prediction: Prediction) -> dict[str, int | None]:
         f"{plural(n, 'name')} deep": n
         for n in range(1, max(map(len, modules(prediction)), default=0))
     }
-    return {EVERY_BLOCK: None, **deep, "all into one": 0}
+    return {EVERY_BLOCK: None, **deep, "the whole network": 0}
 
 
 # ---- The rows' numbers at a batch size, as the script shows them.

@@ -21,14 +21,14 @@
     const mine = ++asked;
     const question = `${query()}`;
     byId("answer").setAttribute("aria-busy", "true");
-    const slow = setTimeout(() => mine === asked && tell("Still at it: the first network of a framework takes some seconds ...", "waiting"), 1000);
+    const slow = setTimeout(() => mine === asked && tell("Reading the network: the first one of a framework takes some seconds ...", "waiting"), 1000);
     try {
       const reply = await fetch(`/?${question}`);
       const page = new DOMParser().parseFromString(await reply.text(), "text/html");
       if (mine === asked) show(page);
       told = question;
     } catch {
-      if (mine === asked) tell("The server does not answer; was it ended? Start it again: lolat serve");
+      if (mine === asked) tell("The server does not answer. If it was ended, start it again: lolat serve");
     } finally {
       clearTimeout(slow);
       if (mine === asked) byId("answer").removeAttribute("aria-busy");
