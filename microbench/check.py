@@ -22,7 +22,7 @@ from microbench import backends
 from microbench.blocks import Predefined, known_blocks
 from microbench.learn import references
 from microbench.runner import Job, Runner, Settings, graph_job, job_key, keep_bytes
-from microbench.timing import BUSY, Levels, levels
+from microbench.timing import BUSY, Latencies, latencies
 
 SETTINGS = Settings(rounds=6)
 
@@ -65,12 +65,12 @@ class MeasuredNetwork:
 
 @dataclass(frozen=True)
 class Measured:
-    """The networks of one run; `failures`: a job's key -> the reason; `levels`: see `timing`."""
+    """The networks of one run; `failures`: a job's key -> the reason; `latencies`: see `timing`."""
 
     networks: tuple[MeasuredNetwork, ...]
     again: tuple[NetworkAgain, ...]
     failures: Mapping[str, str]
-    levels: Levels
+    latencies: Latencies
 
 
 def read_cases(
@@ -107,11 +107,11 @@ def measure(
         jobs.append(Job(c.key, job, keep_bytes(graph, c.batch_size), whole=True))
     again = [graph_job(graph, p.name, p.batch_size, whole=True) for p, graph in references]
     outcome = runner.run([*jobs, *again], [], SETTINGS)
-    result = levels(outcome.visits)
+    result = latencies(outcome.visits)
     networks = tuple(
-        MeasuredNetwork(case, as_run(backend, graph), level.latency_ms, level.spread)
+        MeasuredNetwork(case, as_run(backend, graph), found.latency_ms, found.spread)
         for case, graph in wanted
-        if (level := result.jobs.get(case.key))
+        if (found := result.jobs.get(case.key))
     )
     repeated = tuple(
         NetworkAgain(p.name, p.batch_size, p.latency_ms, ms, ms / p.latency_ms)

@@ -20,7 +20,7 @@ from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, for_device, known_blocks
 from microbench.journal import Journal
 from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
-from microbench.timing import Level, Levels, Visit, levels
+from microbench.timing import JobLatency, Latencies, Visit, latencies
 
 USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 """A fast machine measures more rounds in the time that a slow one needs for the first 6."""
@@ -73,7 +73,7 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole}
     with run_jobs(run, jobs, [j for j in jobs if j.key in smallest]) as (_, outcome, journal):
         visits, where = outcome.visits, outcome.environment
-    found = levels(visits)
+    found = latencies(visits)
     measurements = [
         _point(b, graphs[b.name], n, visits[key], found.jobs[key])
         for key, (b, n) in sized.items()
@@ -147,16 +147,16 @@ def run_key(
 
 
 def _point(
-    block: Predefined, graph: Graph, batch_size: int, visits: Sequence[Visit], level: Level
+    block: Predefined, graph: Graph, batch_size: int, visits: Sequence[Visit], found: JobLatency
 ) -> Point:
     return Point(
         name=block.name,
         batch_size=batch_size,
         counts=count(graph).total(batch_size)._asdict(),
-        latency_ms=round(level.latency_ms, 6),
+        latency_ms=round(found.latency_ms, 6),
         samples_ms=tuple(t for v in visits for t in v.samples_ms),
         reference_ms=tuple(t for v in visits for t in v.reference_ms),
-        spread=None if level.spread is None else round(level.spread, 5),
+        spread=None if found.spread is None else round(found.spread, 5),
         kinds=tuple(sorted(behaviors(graph.operations))),
         whole=block.whole,
     )
@@ -165,8 +165,8 @@ def _point(
 # ---- How steady the machine was, and the warnings about a run
 
 
-def noise_of(measured: Levels) -> dict[str, Any]:
-    """The figures of `Levels` as stored in a model file; none of them corrects a latency."""
+def noise_of(measured: Latencies) -> dict[str, Any]:
+    """The figures of `Latencies` as stored in a model file; none of them corrects a latency."""
     names = ("floor", "quiet", "busy", "others", "trend")
     return {name: round(getattr(measured, name), 4) for name in names}
 

@@ -27,7 +27,7 @@ from microbench.blocks import BLOCKS, Predefined, as_known, row
 from microbench.journal import Journal
 from microbench.learn import Run, network_jobs, noise_of, run_jobs, warnings
 from microbench.runner import ITEM_BYTES, Job, Outcome, Runner, keep_bytes
-from microbench.timing import levels
+from microbench.timing import latencies
 
 # ---- The measured blocks: the predefined ones and five more, at other batch sizes
 
@@ -170,14 +170,14 @@ def _starts(runner: Runner, graphs: Mapping[str, Graph], outcome: Outcome) -> It
 def _section(
     parts: Sequence[Part], outcome: Outcome, starts: Sequence[StartPoint]
 ) -> dict[str, Any]:
-    measured = levels(outcome.visits)
+    measured = latencies(outcome.visits)
     by_kind: dict[Any, list[Any]] = {PassPoint: [], UpdatePoint: [], EpochPoint: []}
     for job, make in parts:
-        if level := measured.jobs.get(job.key):
+        if found := measured.jobs.get(job.key):
             raw = tuple(round(t, 4) for v in outcome.visits[job.key] for t in v.samples_ms)
-            spread = None if level.spread is None else round(level.spread, 5)
+            spread = None if found.spread is None else round(found.spread, 5)
             more = {"spread": spread} if make.func is PassPoint else {}
-            by_kind[make.func].append(make(round(level.latency_ms, 6), raw, **more))
+            by_kind[make.func].append(make(round(found.latency_ms, 6), raw, **more))
     noise, where = noise_of(measured), outcome.environment
     remarks = warnings(where, noise, outcome.failures)
     passes, updates, epochs = by_kind.values()

@@ -122,7 +122,7 @@ QUIET, BUSY = 0.1, 0.9
 
 
 @dataclass(frozen=True)
-class Level:
+class JobLatency:
     """A job's latency on the machine as it usually was, ms; `spread`: relative difference of two halves."""
 
     latency_ms: float
@@ -130,14 +130,14 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Levels:
-    """Every job's level by key, and the drift of the machine.
+class Latencies:
+    """Every job's latency by key, and the drift of the machine.
 
     `quiet`, `busy`: time in the calmest and the most disturbed tenth of the run over the usual one;
     `others`: processors that other programs used; `trend`: time in the last quarter over the first.
     """
 
-    jobs: Mapping[str, Level]
+    jobs: Mapping[str, JobLatency]
     quiet: float
     busy: float
     others: float = 0.0
@@ -146,12 +146,12 @@ class Levels:
     @property
     def floor(self) -> float:
         """The median of the jobs' spreads: the noise of a repeated measurement."""
-        known = [level.spread for level in self.jobs.values() if level.spread is not None]
+        known = [job.spread for job in self.jobs.values() if job.spread is not None]
         return statistics.median(known) if known else 0.0
 
 
-def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
-    """The levels of jobs by key, from their visits (`timing.sample`); at least one sample is needed.
+def latencies(visits: Mapping[str, Sequence[Visit]]) -> Latencies:
+    """The latencies of jobs by key, from their visits (`timing.sample`); at least one sample is needed.
 
     The network that ran before a block is a sample of a job of its own, which tells the drift alone.
     """
@@ -173,14 +173,14 @@ def levels(visits: Mapping[str, Sequence[Visit]]) -> Levels:
         drift = _around(log_ms - job[of])
     steady = log_ms - drift
     jobs = {
-        key: Level(math.exp(np.median(steady[at])), _spread(steady[at], visit[at]))
+        key: JobLatency(math.exp(np.median(steady[at])), _spread(steady[at], visit[at]))
         for (key, is_own), at in zip(places, members, strict=True)
         if is_own
     }
     low, high = np.exp(np.quantile(drift, (QUIET, BUSY))).tolist()
     part = max(len(drift) // 4, 1)
     trend = float(np.exp(np.median(drift[-part:]) - np.median(drift[:part])))
-    return Levels(jobs, low, high, _others([v for vs in visits.values() for v in vs]), trend)
+    return Latencies(jobs, low, high, _others([v for vs in visits.values() for v in vs]), trend)
 
 
 def _others(visits: Sequence[Visit]) -> float:

@@ -24,7 +24,7 @@ from lolat.fitting.blocks import model_document
 from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
-from microbench.timing import Levels, Visit, levels
+from microbench.timing import Latencies, Visit, latencies
 
 HERE = Path(__file__).resolve().parent
 FILLER, OWN = 3, (1, 2)  # modes of a sample: before or after another, and in a loop of its own
@@ -36,7 +36,7 @@ class Device:
 
     name: str
     model: Model
-    levels: Levels
+    latencies: Latencies
     networks: list[tuple[dict[str, Any], Graph, float]]
     cut: list[tuple[dict[str, Any], Graph, float]]
 
@@ -65,24 +65,24 @@ def learn(path: Path) -> Device:
     document = json.loads(lzma.decompress(path.read_bytes()))
     backend = measure.DEVICES[document["device"]][0].partition("+")[0]
     graphs = {key(entry): graph for entry, graph in measure.jobs(backend)}
-    found = levels(visits(document))
+    found = latencies(visits(document))
     points, networks, cut = [], [], []
     for number, entry in enumerate(document["jobs"]):
-        level, graph = found.jobs.get(str(number)), graphs.get(key(entry))
-        if level is None or graph is None:
+        job, graph = found.jobs.get(str(number)), graphs.get(key(entry))
+        if job is None or graph is None:
             continue
         if entry["what"] in ("block", "level"):
             counts = count(graph).total(entry["batch"])._asdict()
             kinds = tuple(sorted(behaviors(graph.operations)))
             whole = entry["what"] == "level"
-            ms = level.latency_ms
+            ms = job.latency_ms
             points.append(
                 Point(entry["name"], entry["batch"], counts, ms, kinds=kinds, whole=whole)
             )
         else:
             kept = networks if entry["what"] == "network" else cut
             if kept is networks or not entry["name"].startswith(measure.RECUT):
-                kept.append((entry, graph, level.latency_ms))
+                kept.append((entry, graph, job.latency_ms))
     name = document["device"]
     made = model_document(name, name, points, document["environment"], {"floor": found.floor})
     return Device(name, Model(made), found, networks, cut)
@@ -125,7 +125,7 @@ def row(device: Device, half: str) -> tuple[list[str], Errors]:
         Errors(np.array(published)).median,
         cut.median,
         cut.held,
-        percent(device.levels.floor),
+        percent(device.latencies.floor),
     ]
     return [device.name, str(len(errors.off)), *figures, *others], errors
 

@@ -221,7 +221,7 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
         intervals=intervals(rows),
         noise_floor=floor,
         failures=dict(measured.failures),
-        noise=noise_of(measured.levels),
+        noise=noise_of(measured.latencies),
     )
 
 
@@ -322,7 +322,10 @@ def diagnosis(
     verdict = OTHER
     if measured and ratio is not None and not differences:
         # Other programs, or a machine that changes meanwhile, are a state and no drift.
-        others, unrest = measured.levels.others, measured.levels.busy / measured.levels.quiet
+        others, unrest = (
+            measured.latencies.others,
+            measured.latencies.busy / measured.latencies.quiet,
+        )
         settled = DRIFTED if others <= OTHERS and unrest <= UNSTEADY else UNSETTLED
         verdict = OK if off(ratio) <= limit else settled
         if others > OTHERS:

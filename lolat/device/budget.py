@@ -1,6 +1,7 @@
 """The widest network, the largest input or the largest batch that stays within a time.
 
-`last_within` finds it by predicting networks: the answer stays within the budget, the next larger does not.
+`last_within` finds it by predicting networks: the answer stays within the time, the next larger value does
+not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Execution modes of a device (precision, framework, launch), and what its predictors were fitted on."""
+"""Execution modes of a device (precision, framework, launch), and words on its measurements."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run_as(model: D, precision: str | None, launch: str | None) -> D:
         return _asked(model, {**model.document}, precision, launch)
     document = dict(model.inference)
     if "epochs" in document and replace(timed := epochs_mode(document), **asked) != timed:  # type: ignore[arg-type]
-        del document["epochs"]  # they say nothing of another mode
+        del document["epochs"]  # they were timed in another mode
     mode = mode_of(document)
     wanted = replace(
         mode,
@@ -97,7 +97,7 @@ def run_as(model: D, precision: str | None, launch: str | None) -> D:
         if kind.name in predictors:
             formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
             predictors[kind.name] = msgspec.structs.replace(formula, mode=wanted).to_dict()
-    # Training that was measured in one mode says nothing of another.
+    # Training was measured in another mode.
     changed = {n: v for n, v in document.items() if n != "training"} | {"predictors": predictors}
     other_units = wanted.dtype != mode.dtype and not (wanted.half and mode.half)
     if other_units and is_measured(document):

@@ -210,14 +210,6 @@ class Rental:
         )
         return said if batch else None
 
-    def replicas_per_hour(self, replicas: int, devices: int) -> float:
-        """US$ per hour of `replicas` replicas of `devices` devices each.
-
-        Replicas exchange nothing, so they share instances or have their own, whichever is cheaper.
-        """
-        apart = replicas * self.rented(devices).price_per_hour
-        return min(apart, self.rented(replicas * devices).price_per_hour)
-
     def link(self, devices: int, offer: Offer) -> Link:
         """The link of `devices` devices of an offer, assumed by its names and the device's."""
         machine = offer.devices if offer.instance_type else MACHINE

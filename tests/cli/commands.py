@@ -20,7 +20,7 @@ from lolat.cli.main import lolat
 from lolat.fitting.points import Point
 from microbench import check, environment
 from microbench.environment import Difference
-from microbench.timing import Level, Levels
+from microbench.timing import JobLatency, Latencies
 from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -205,5 +205,5 @@ class Measuring:
             check.NetworkAgain(p.name, p.batch_size, p.latency_ms, ratio * p.latency_ms, ratio)
             for p, _ in references
         )
-        steady = Levels({"a": Level(1.0, 0.02)}, 0.9, 1.3)
+        steady = Latencies({"a": JobLatency(1.0, 0.02)}, 0.9, 1.3)
         return check.Measured(tuple(networks), again, self.failures, steady)

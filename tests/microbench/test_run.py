@@ -27,7 +27,7 @@ from microbench.runner import (
     keep_bytes,
     rounds_in_time,
 )
-from microbench.timing import MOST_LOOPS, levels
+from microbench.timing import MOST_LOOPS, latencies
 from tests.microbench.fakes import ALWAYS, FakeDevice, Watcher
 
 BLOCKS = [Job(key, {"graph": key}) for key in "abcdef"]
@@ -98,7 +98,7 @@ class Interruptions(RuleBasedStateMachine):
             self.done = True
             failed = set(self.device.failed)
             assert set(outcome.failures) == failed
-            found = {k: v.latency_ms for k, v in levels(outcome.visits).jobs.items()}
+            found = {k: v.latency_ms for k, v in latencies(outcome.visits).jobs.items()}
             assert found == pytest.approx(
                 {k: ms for k, ms in self.device.ms.items() if k not in failed}
             )

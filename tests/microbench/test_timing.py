@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from microbench.timing import NEIGHBORS, Levels, Visit, levels, loops, sample, warm_up
+from microbench.timing import NEIGHBORS, Latencies, Visit, latencies, loops, sample, warm_up
 
 
 class FakeClock:
@@ -113,8 +113,8 @@ def measured(
     return found
 
 
-def latencies(found: Levels) -> dict[str, float]:
-    return {k: level.latency_ms for k, level in found.jobs.items()}
+def ms_of(found: Latencies) -> dict[str, float]:
+    return {k: job.latency_ms for k, job in found.jobs.items()}
 
 
 JOBS = {f"job {i}": 0.5 * 1.2**i for i in range(30)}  # 0.5 to 100 ms
@@ -127,8 +127,8 @@ def test_what_is_measured_in_slow_times_alone_comes_out_as_the_others() -> None:
     visits["job 3"] = [v for v in visits["job 3"] if v.at_s[0] >= begin]
     assert len(visits["job 3"]) == 2
     assert {v.samples_ms[0] for v in visits["job 3"]} == {2 * JOBS["job 3"]}
-    found = levels(visits)
-    assert latencies(found) == pytest.approx(JOBS, rel=0.02)
+    found = latencies(visits)
+    assert ms_of(found) == pytest.approx(JOBS, rel=0.02)
     assert found.jobs["job 3"].spread is None, "two samples have no halves"
 
 
@@ -136,7 +136,7 @@ def test_one_wild_sample_moves_nothing() -> None:
     visits = measured(JOBS, 8, usual)
     at = visits["job 5"][3].at_s
     visits["job 5"][3] = Visit((1000 * JOBS["job 5"],), (), at)
-    assert latencies(levels(visits)) == pytest.approx(JOBS)
+    assert ms_of(latencies(visits)) == pytest.approx(JOBS)
 
 
 @pytest.mark.parametrize("calls", [1, 3])
@@ -149,7 +149,7 @@ def test_the_spread_is_between_every_other_visit(calls: int) -> None:
         for i, v in enumerate(jumping)
     ]
     visits["once"] = [Visit((10.0, 12.0) * 2, (), (1e9, 1e9 + 1, 1e9 + 2, 1e9 + 3))]
-    found = levels(visits)
+    found = latencies(visits)
     assert found.jobs["once"].spread is None, "one visit has no other"
     assert found.jobs["job 9"].spread == pytest.approx(0.2)
     assert found.jobs["job 9"].latency_ms == pytest.approx(math.sqrt(10.0 * 12.0))
@@ -161,7 +161,7 @@ def test_a_moment_is_of_each_sample_not_of_the_visit() -> None:
     visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.5 else 3.0)
     length = 0.1 * 8 * len(JOBS)
     visits["x"] = [Visit((7.0, 21.0), (), (1e9 + 0.25 * length, 1e9 + 0.75 * length))]
-    found = levels(visits)
+    found = latencies(visits)
     ratio = found.jobs["x"].latency_ms / found.jobs["job 9"].latency_ms
     assert ratio == pytest.approx(7.0 / JOBS["job 9"], rel=0.01)
 
@@ -177,7 +177,7 @@ def test_the_network_before_a_block_tells_of_the_moment_alone() -> None:
         "late": [visit(6.0, i, 2.0) for i in range(20, 40)],
         "net": [Visit((40.0,), (), (1e9 + 0.5,))],
     }
-    found = levels(visits)
+    found = latencies(visits)
     ratio = found.jobs["late"].latency_ms / found.jobs["early"].latency_ms
     assert ratio == pytest.approx(1.5, rel=0.02), "not 3"
     assert set(found.jobs) == {"early", "late", "net"}
@@ -185,7 +185,7 @@ def test_the_network_before_a_block_tells_of_the_moment_alone() -> None:
     ratio = found.jobs["net"].latency_ms / found.jobs["early"].latency_ms
     assert ratio == pytest.approx(10, rel=0.02)
     del visits["net"]
-    assert set(levels(visits).jobs) == {"early", "late"}
+    assert set(latencies(visits).jobs) == {"early", "late"}
 
 
 def test_quiet_and_busy_are_tenths_of_the_run() -> None:
@@ -194,9 +194,9 @@ def test_quiet_and_busy_are_tenths_of_the_run() -> None:
     def drift(at: float) -> float:
         return 0.5 if at < 0.2 else 1.0 if at < 0.8 else 3.0
 
-    found = levels(measured(JOBS, 10, drift))
+    found = latencies(measured(JOBS, 10, drift))
     assert (found.quiet, found.busy) == pytest.approx((0.5, 3.0), rel=0.02)
-    assert latencies(found) == pytest.approx(JOBS, rel=0.02)
+    assert ms_of(found) == pytest.approx(JOBS, rel=0.02)
     assert found.floor < 0.01, "what the machine did is no noise of the points"
 
 
@@ -210,7 +210,7 @@ def test_quiet_and_busy_are_tenths_of_the_run() -> None:
 def test_any_jobs(ms: Sequence[float], seed: int, factor: float, when: float) -> None:
     jobs = {str(i): t for i, t in enumerate(ms)}
     visits = measured(jobs, 10, lambda at: 1.0 if at < when else factor, seed=seed)
-    found = latencies(levels(visits))
+    found = ms_of(latencies(visits))
     scale = statistics.median(found[k] / t for k, t in jobs.items())
     assert min(1.0, factor) * 0.95 <= scale <= max(1.0, factor) * 1.05
     # Only the NEIGHBORS around the step can be taken for the other side of it.
@@ -221,7 +221,7 @@ def test_any_jobs(ms: Sequence[float], seed: int, factor: float, when: float) ->
 
 def test_noise_of_the_samples_averages_out() -> None:
     """Against numbers of statistics: a median of 20 of deviation s scatters by about 1.25 s / sqrt(20)."""
-    found = levels(measured(JOBS, 20, lambda at: 1.0 + 0.5 * math.sin(12 * at), noise=0.04))
+    found = latencies(measured(JOBS, 20, lambda at: 1.0 + 0.5 * math.sin(12 * at), noise=0.04))
     scale = statistics.median(found.jobs[k].latency_ms / ms for k, ms in JOBS.items())
     off = [math.log(found.jobs[k].latency_ms / ms / scale) for k, ms in JOBS.items()]
     expected = 1.25 * 0.04 / math.sqrt(20)
@@ -245,9 +245,9 @@ def shared(share: float) -> dict[str, list[Visit]]:
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_other_programs_are_told_and_correct_nothing(share: float) -> None:
-    found = levels(shared(share))
+    found = latencies(shared(share))
     assert found.others == pytest.approx(share, abs=1e-6)
-    assert found.jobs == levels(measured(JOBS, 8, usual)).jobs
+    assert found.jobs == latencies(measured(JOBS, 8, usual)).jobs
 
 
 def test_a_worker_that_died_is_no_other_program() -> None:
@@ -257,11 +257,11 @@ def test_a_worker_that_died_is_no_other_program() -> None:
     for v in (v for taken in visits.values() for v in taken if v.at_s[0] > middle):
         assert v.others_s is not None
         object.__setattr__(v, "others_s", v.others_s + 90.0)
-    assert levels(visits).others == pytest.approx(0.4, abs=1e-6)
+    assert latencies(visits).others == pytest.approx(0.4, abs=1e-6)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5, 0.7])
 def test_how_the_machine_went_from_the_first_quarter_to_the_last(factor: float) -> None:
     """The speed changes in the middle, so that the quarters at the ends are whole."""
-    found = levels(measured(JOBS, 20, lambda at: factor if at > 0.5 else 1.0))
+    found = latencies(measured(JOBS, 20, lambda at: factor if at > 0.5 else 1.0))
     assert found.trend == pytest.approx(factor, rel=0.02)

@@ -17,7 +17,7 @@ from lolat.report.evaluation import doctor_lines
 from lolat.units import off
 from microbench.check import Measured, NetworkAgain
 from microbench.environment import Difference
-from microbench.timing import Level, Levels
+from microbench.timing import JobLatency, Latencies
 from tests import by_hand
 
 MODEL = Model(by_hand.document())
@@ -38,7 +38,7 @@ def judged(
         NetworkAgain(f"network {i}", 1, ms, r * ms, r)
         for i, (ms, r) in enumerate(zip(sizes, ratios, strict=True))
     )
-    run = Levels({"a": Level(1.0, 0.0)}, 1.0, unrest, others)
+    run = Latencies({"a": JobLatency(1.0, 0.0)}, 1.0, unrest, others)
     return diagnosis(model, differences, Measured((), again, failures or {}, run))
 
 

@@ -19,7 +19,7 @@ from lolat.fitting.cross_validation import figures
 from lolat.graph import Graph
 from lolat.report.evaluation import evaluation_lines, verdict
 from microbench.check import Case, Measured, MeasuredNetwork
-from microbench.timing import Level, Levels
+from microbench.timing import JobLatency, Latencies
 from tests import by_hand, synthetic
 
 MODEL = Model(by_hand.document())
@@ -51,7 +51,9 @@ def test_what_is_not_defined_is_null() -> None:
 def run(*rows: tuple[str, Graph, int, float], **failures: str) -> Measured:
     """Measured networks: (network, graph, batch size, ms)."""
     networks = (MeasuredNetwork(Case(name, n), graph, ms, 0.01) for name, graph, n, ms in rows)
-    return Measured(tuple(networks), (), failures, Levels({"a": Level(1.0, 0.02)}, 0.9, 1.2))
+    return Measured(
+        tuple(networks), (), failures, Latencies({"a": JobLatency(1.0, 0.02)}, 0.9, 1.2)
+    )
 
 
 def measured(**failures: str) -> Measured:

@@ -79,7 +79,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         return None
 
     def bend(self, times: np.ndarray) -> np.ndarray:
-        """The answers from the linear sums, in place; here unchanged."""
+        """Turn linear sums into latencies, in place; the base changes nothing."""
         return times
 
     def bend_one(self, time: float) -> float:
@@ -93,7 +93,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     def many(self, columns: Sequence[np.ndarray | float], out: np.ndarray) -> np.ndarray:
         """Write latencies in ms to `out` (float64, 1-D) from one column (or number) per feature.
 
-        It works in chunks, so as to need no memory beside the inputs and `out`.
+        It works in chunks, so that it needs no memory beside the inputs and `out`.
         """
         terms = [t for t in zip(self.slopes, columns, strict=True) if t[0] != 0.0]
         products = np.empty(min(CHUNK, len(out)))
@@ -103,7 +103,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
             part.fill(self.constant)
             for coefficient, column in terms:
                 if isinstance(column, np.ndarray):
-                    # The type, lest float32 counts be multiplied in float32.
+                    # dtype: else float32 counts are multiplied in float32.
                     rows = column[start : start + CHUNK]
                     part += np.multiply(rows, coefficient, out=product, dtype=np.float64)
                 else:

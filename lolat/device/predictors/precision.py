@@ -1,7 +1,7 @@
 """The formula of a GPU in another precision than the measured one.
 
 Operations that only move keep their time per byte. Products get the data sheet's rate and bandwidth in that
-precision, times the part that they usually reach.
+precision, times the shares that they usually reach.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from lolat.graph.modes import FLOAT32
 from lolat.hardware.gpus import OF_PEAK, Gpu, precision_of
 
 OFF = 0.2
-"""Standard deviation of a level, a logarithm: RTX 3090, 4090, 5090 and PRO 6000 in half precision, each
-by the parts reached on the others, have medians of 0.03 to 0.23."""
+"""Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000
+in half precision, each by the shares of the others, have medians of 0.03 to 0.23."""
 IN_HALF = {
     c.DENSE: (0.85, 0.47), c.BATCHED: (0.35, 0.31), c.POINTWISE: (0.75, 0.47),
     c.CONVOLUTION: (0.85, 0.26), c.GROUPED: (0.7, 0.24), c.ATTENTION: (0.9, 1.0),
 }  # fmt: skip
-"""Class of products -> the parts of a data sheet's sustained rate and of its bandwidth that it reaches in
-half precision. Rates: large products of bfloat16 on A100, H100 and B200 (0.67 to 0.83), all of a RTX PRO
-6000; bandwidths: means of RTX 3090, 4090 and 5090. Depthwise convolutions use no units for matrices and
-stay as measured."""
+"""Class of products -> its shares of a data sheet's sustained rate and bandwidth in half precision. Rates:
+large products of bfloat16 on A100, H100 and B200 (0.67 to 0.83), all of a RTX PRO 6000; bandwidths: means
+of RTX 3090, 4090 and 5090. Depthwise convolutions use no units for matrices and stay as measured."""
 CHANNELS_LAST = {c.CONVOLUTION: (0.85, 0.7), c.GROUPED: (0.7, 0.45)}
 """IN_HALF with channels last in memory, by the user or a compiler."""
 IN_FLOAT32 = dict.fromkeys(IN_HALF, (OF_PEAK, 0.7))
