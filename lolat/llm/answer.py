@@ -1,4 +1,4 @@
-"""The answer of `Model.llm`: times and cost of a served language model, by requests and GPUs."""
+"""Answers what a served language model costs: times and dollars by concurrent requests and GPUs."""
 
 from __future__ import annotations
 
@@ -37,22 +37,21 @@ if TYPE_CHECKING:
 
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
              "prompts")  # fmt: skip
-"""The parts of an output token's time: reading weights of dense layers, their products beyond that,
-attention, routed experts, all-reduces, small operations, kernel launches, a step's scheduling, prompts of
-other requests."""
+"""The parts of an output token's time: reading dense weights, dense products beyond that, attention, routed
+experts, all-reduces, small operations, kernel launches, scheduling, prompts of other requests."""
 
 
 @dataclass(frozen=True, repr=False)
 class ServingConfig(Result):
-    """One configuration of a served model: a load on a number of GPUs.
+    """A language model served on a number of GPUs under one load.
 
-    `gpus`: `replicas` times `tensor_parallel`; they share the `concurrency`. `memory_gib`: GiB of weights
-    and caches on each GPU; `fits`: whether it has them. `largest_concurrency`: the most requests that fit;
-    0 if the weights do not, and then there are no times. `tokens_per_s`: output tokens of all GPUs.
-    `dollars_per_million`: US$ for a million output tokens with their prompts. `breakdown`: ms of the parts
-    of an output token's time. `rented`: the machines that cost `dollars_per_hour`; each holds whole groups
-    of GPUs. `within`: whether it fits and keeps the limits; None without limits. `in_domain`: whether such
-    a load was served and its operations were timed; if not, the intervals are wider.
+    `gpus`: `replicas` times `tensor_parallel`; the replicas share the `concurrency`. `memory_gib`: GiB of
+    weights and caches on each GPU; `fits`: True if each GPU has them. `largest_concurrency`: the most
+    requests that fit; 0 if the weights do not fit, and then there are no times. `tokens_per_s`: output
+    tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and their prompts.
+    `breakdown`: ms of an output token by part. `rented`: the machines that cost `dollars_per_hour`; each
+    holds whole replicas. `within`: True if it fits and keeps the limits; None without limits. `in_domain`:
+    True if such a load was served and its operations were timed; else the intervals are wider.
     """
 
     model: str
@@ -92,11 +91,11 @@ class ServingConfig(Result):
 
     @property
     def load_words(self) -> str:
-        """Requests and GPUs."""
+        """The concurrent requests and the GPUs, in words."""
         return f"{plural(self.concurrency, 'concurrent request')} on {self.gpus_words}"
 
     def words(self) -> str:
-        """Requests, GPUs, times."""
+        """Return the load, the GPUs and both times in words."""
         where = f"{self.gpus_words} ({plain(self.device)})"
         what = f"{plain(self.model)} on {where}, {self.concurrency} at once"
         if self.tpot_ms is None or self.ttft_ms is None:
@@ -106,14 +105,14 @@ class ServingConfig(Result):
 
 @dataclass(frozen=True, repr=False)
 class ServingAnswer(Result):
-    """The answer of `Model.llm`: its `served` rows, and the `best` of them.
+    """The answer of `Model.llm`: a row for each configuration, and the best one.
 
-    `parameters`, `active`: parameters of the model, and those that a token uses. `framework`: the server.
-    `coverage`: the coverage of the intervals. `best`: the index in `rows` of the row with the cheapest
-    output tokens within the limits; None if no limits were asked for. `chosen`: the best row, else the
-    first that fits, else the first. Its `weights_gib` are GiB of weights on each GPU, `read_gib` the most
-    of them that a step reads. `free_concurrency`: the most concurrent requests at which a token of it takes
-    at most a quarter longer than with one; None without times.
+    `parameters`: those of the language model; `active`: those that a token uses. `framework`: the server.
+    `coverage`: the probability of the intervals. `best`: the index of the row with the cheapest output
+    tokens within the limits; None without limits. `chosen`: the best row, else the first one that fits,
+    else the first one. `weights_gib`, `read_gib`, `free_concurrency` describe the chosen row: GiB of
+    weights on each GPU, the most of them that a step reads, and the most concurrent requests at which an
+    output token takes at most a quarter longer than with one request (None without times).
     """
 
     model: str
@@ -137,16 +136,16 @@ class ServingAnswer(Result):
             "prices", "warnings")  # fmt: skip
 
     def words(self) -> str:
-        """The chosen row."""
+        """Return the chosen row in words."""
         return self.chosen.words()
 
     @property
     def compared(self) -> ServingConfig | None:
-        """The row beside those of other GPUs: the best of all that fit, within the limits."""
+        """The row to compare with other GPUs: the best one that fits and keeps the limits."""
         return best_of([row for row in self.served if row.fits and row.within is not False])
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each configuration; each part of the breakdown is a column."""
+        """Return a row for each configuration, with a column for each part of the breakdown."""
         found = []
         for row in self.served:
             cells = row.to_dict()
@@ -160,7 +159,7 @@ class ServingAnswer(Result):
 
 @dataclass(frozen=True)
 class Question:
-    """A question; each combination of concurrency and tensor parallel is a row of the answer."""
+    """A question about serving; each concurrency with each tensor parallel is a row of the answer."""
 
     input_tokens: int = 1024
     output_tokens: int = 512
@@ -174,7 +173,7 @@ class Question:
     gpus: int | None = None
 
     def check(self, decoder: Decoder) -> None:
-        """InputError for an impossible question."""
+        """Raise InputError for an impossible question."""
         for name, values in (
             ("input_tokens", (self.input_tokens,)),
             ("output_tokens", (self.output_tokens,)),
@@ -205,11 +204,11 @@ class Question:
 
     @property
     def limits(self) -> bool:
-        """True if the best row within limits is asked for."""
+        """True if the question asks for the best row within limits."""
         return (self.max_tpot_ms, self.max_ttft_ms, self.gpus) != (None, None, None)
 
     def within(self, row: ServingConfig) -> bool:
-        """True if a row fits and keeps the limits."""
+        """Return True if a row fits and keeps the limits."""
         tpot, ttft = self.max_tpot_ms or math.inf, self.max_ttft_ms or math.inf
         times = (row.tpot_ms or 0.0) <= tpot and (row.ttft_ms or 0.0) <= ttft
         return row.fits and times and row.gpus <= (self.gpus or MOST_GPUS)
@@ -222,7 +221,7 @@ def answer(
     section: Section, device: str, decoder: Decoder, asked: Question, rental: Rental | None = None,
     remark: str = "",
 ) -> ServingAnswer:  # fmt: skip
-    """The answer of a GPU; `remark`: a warning if nothing is rented.
+    """Answer a question about a decoder on a GPU; `remark`: a warning if nothing is rented.
 
     InputError for an impossible question; AnswerIsNo if no row keeps the limits.
     """
@@ -252,7 +251,7 @@ def answer(
 
 
 def best_of(rows: Sequence[ServingConfig]) -> ServingConfig | None:
-    """The row with the cheapest output tokens; without prices, with the most tokens/s from each GPU."""
+    """Return the row with the cheapest tokens; without prices, the one with the most tokens/s a GPU."""
 
     def worth(row: ServingConfig) -> tuple[float, ...]:
         dollars = row.dollars_per_million
@@ -263,9 +262,9 @@ def best_of(rows: Sequence[ServingConfig]) -> ServingConfig | None:
 
 
 def _deployments(section: Section, decoder: Decoder, asked: Question) -> list[Deployment]:
-    """The deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
+    """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
 
-    If none holds the weights: on the most GPUs that divide the model.
+    If none holds the weights: the deployment on the most GPUs that divide the decoder.
     """
     found, refused = list[Deployment](), None
     most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
@@ -287,7 +286,7 @@ def _deployments(section: Section, decoder: Decoder, asked: Question) -> list[De
 def _rows(
     gpu: GPU, device: str, deployment: Deployment, asked: Question, rental: Rental | None
 ) -> list[ServingConfig]:
-    """Rows of one deployment: each concurrency, with all replicas that the limits allow."""
+    """Return a deployment's rows: each concurrency with each number of replicas within the limits."""
     section, parallel = gpu.section, deployment.tensor_parallel
     tokens = asked.input_tokens + asked.output_tokens
     most = (asked.gpus or int(section.sheet.gpus_per_node)) // parallel if asked.limits else 1
@@ -303,10 +302,8 @@ def _rows(
     rate = 1e3 * asked.output_tokens * concurrency / found.cycle_ms
     *ends, inside = interval(gpu, deployment, load, steps.decode)
     *first_ends, first_inside = interval(gpu, deployment, load, steps.prompt, first=True)
-    tpots, ttfts = (
-        np.stack(ends, 1) * found.tpot_ms[:, None],
-        np.stack(first_ends, 1) * first[:, None],
-    )
+    tpots = np.stack(ends, 1) * found.tpot_ms[:, None]
+    ttfts = np.stack(first_ends, 1) * first[:, None]
     columns = (fit * replicas, memory, rate, first, found.tpot_ms, found.prompt_ms, found.step_ms,
                _breakdown(gpu, deployment, steps, found), tpots, ttfts, inside & first_inside)  # fmt: skip
     what = (deployment.decoder.name, device, _called(deployment), deployment.kv_dtype,
@@ -333,9 +330,9 @@ def _rows(
 def _rented(
     rental: Rental | None, replicas: int, parallel: int
 ) -> tuple[float, str] | tuple[None, None]:
-    """(US$ an hour, machines) of the cheapest machines that hold each replica whole, or (None, None).
+    """Return US$ an hour and the name of the cheapest machines that hold each replica whole.
 
-    A given price is that of one GPU in any machine.
+    None for both without such machines. A price that the user gives counts for one GPU in any machine.
     """
     if rental is None:
         return None, None
@@ -355,13 +352,13 @@ def _rented(
 
 
 def _called(deployment: Deployment) -> str:
-    """The data type of a deployment; another one of experts behind a +."""
+    """Return the data type of the weights; experts in another one follow behind a +."""
     differs = deployment.decoder.experts and deployment.expert_dtype != deployment.dtype
     return f"{deployment.dtype}+{deployment.expert_dtype}" if differs else deployment.dtype
 
 
 def _breakdown(gpu: GPU, deployment: Deployment, steps: Steps, found: Served) -> np.ndarray:
-    """(rows, BREAKDOWN) ms of an output token."""
+    """(rows, BREAKDOWN) ms of an output token by part."""
     ms = steps.decode * each_ms(gpu.section.overheads)
     products, head, attention, experts, reduced, moved = ms[:, : len(PARTS)].T
     kernels, fp8, blocks, fp4, layers, exchanges, step, parallel = ms[:, len(PARTS) :].T
@@ -374,7 +371,7 @@ def _breakdown(gpu: GPU, deployment: Deployment, steps: Steps, found: Served) ->
 
 
 def _replicated(rows: Sequence[ServingConfig]) -> list[ServingConfig]:
-    """The best replicas within the limits, else the most, for each concurrency and tensor parallel."""
+    """Keep one number of replicas of each load: the best within the limits, else the most."""
     found = []
     for _, some in itertools.groupby(rows, key=lambda row: (row.concurrency, row.tensor_parallel)):
         several = [*some]

@@ -1,4 +1,4 @@
-"""The overheads of a framework on a GPU, fitted to served rows by robust least squares on logarithms."""
+"""Fits the overheads of a framework on a GPU to served rows, by robust least squares on logarithms."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ WIDTHS = FrameworkOverheads(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
     step_ms=0.3, parallel_ms=0.3, small=0.5, burst_share=0.3, api_ms=20.0, chunked_share=0.4, level=0.2,
 )  # fmt: skip
-"""The change of an overhead that costs as much as a row that is off by OFF_TPOT; of `level` the change of
-its logarithm, with many more than FEW rows."""
+"""The change of an overhead that costs the fit as much as a row that is off by OFF_TPOT. For `level` it is
+a change of the logarithm, if there are many more than FEW rows."""
 FEW = 2
 MOST_OVERHEADS = FrameworkOverheads(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
     step_ms=5.0, parallel_ms=5.0, small=6.0, burst_share=1.0, api_ms=40.0, chunked_share=1.0, level=2.5,
 )  # fmt: skip
-"""Upper bounds. A longer `api_ms` is of a server that was not warm: some served rows have hundreds."""
+"""Upper bounds. Some served rows have an `api_ms` of hundreds, as their server was not warm."""
 LEVEL = len(msgspec.structs.fields(FrameworkOverheads)) - 1
 """The index of `level` among them."""
 OFF_TPOT, OFF_TTFT = 0.05, 0.1
 A_GROUP = 40
-"""The number of rows of one model and data type beyond which more of them count no more."""
+"""Rows of one language model and data type that count in full; more of them together count no more."""
 SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
-"""Half width of the interval of COVERAGE, a logarithm, by the source of what is known of a GPU."""
+"""Half width of the interval of COVERAGE, as a logarithm, by what is known of a GPU: (tpot, ttft)."""
 LEAST_SERVED = 10
 FOLDS = 5
 MOST_OFF = math.log(2.5)
-"""The median error of served rows beyond which they are of another GPU."""
+"""The median error of served rows, as a logarithm, above which they must be those of another GPU."""
 WAITING, LONGER = 0.5, 2.0
-"""A request waits for memory if it waits more than the first, a share of its time, and more than the
-second, times as long as prompts of others take. Such rows say nothing of the overheads."""
+"""A request waits for memory if its first token takes more than WAITING times its output tokens, and more
+than LONGER times what prompts explain. Such rows say nothing about the overheads."""
 DecoderOf = Callable[[str], Decoder]
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Served rows with their steps: (rows,) arrays; `group`: the model and data type of each."""
+    """Served rows with their steps, as (rows,) arrays; `group`: language model and data type."""
 
     steps: Steps
     load: Load
@@ -67,7 +67,7 @@ class Timed:
 
 
 def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
-    """Served rows of the same deployment, together."""
+    """Group served rows by deployment."""
     kinds: dict[Any, list[ServedRow]] = {}
     for row in rows:
         kinds.setdefault((row.model, *row.deployment), []).append(row)
@@ -75,7 +75,7 @@ def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
 
 
 def timed_of(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
-    """Served rows of one deployment with their steps; `decoder_of`: the decoder of a model's name."""
+    """Compute the steps of served rows of one deployment; `decoder_of`: the decoder of a name."""
     deployment = deployment_of(section, decoder_of(rows[0].model), *rows[0].deployment)
     columns = [(r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in rows]
     inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
@@ -86,9 +86,9 @@ def timed_of(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf)
 
 
 def timed_steps(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
-    """The served rows that say something of the overheads, with their steps; InputError if none does.
+    """Compute the steps of the served rows that did not wait for memory; InputError if all did.
 
-    Left out are rows that waited for memory. `decoder_of`: the decoder of a model's name.
+    `decoder_of`: the decoder of a name.
     """
     found = []
     for some in by_deployment(rows):
@@ -112,10 +112,10 @@ def timed_steps(section: Section, rows: Sequence[ServedRow], decoder_of: Decoder
 def fit_overheads(
     timed: Timed, start: FrameworkOverheads, one_server: bool = True
 ) -> FrameworkOverheads:
-    """The overheads by served rows, shrunk toward `start`.
+    """Fit the overheads to served rows; they shrink toward `start`.
 
-    A level that the rows of one server share is fitted too. An overhead that moves far would explain a
-    level up to the largest load of the rows, and not beyond: the price of a move is then its square.
+    If the rows of one server share a level, it is fitted too. An overhead that moves far would explain that
+    level up to the largest load of the rows, but not beyond; so a move then costs its square.
     """
     names, numbers = np.unique(timed.group, return_inverse=True)
     weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]
@@ -146,7 +146,7 @@ def fit_overheads(
 
 
 def _shares_level(timed: Timed, start: FrameworkOverheads) -> bool:
-    """True if rows differ from `start` by more than they differ from each other."""
+    """Return True if rows differ from `start` by more than from each other."""
     off = np.log(timed.tpot_ms / serve(start, timed.steps, timed.load).tpot_ms)
     middle = np.median(off)
     differ = 1.4826 * float(np.median(np.abs(off - middle)))
@@ -154,9 +154,9 @@ def _shares_level(timed: Timed, start: FrameworkOverheads) -> bool:
 
 
 def left_out(timed: Timed, start: FrameworkOverheads, one_server: bool = True) -> np.ndarray:
-    """(2, rows) logarithms of predicted over measured (tpot, ttft) by a fit without the row's model.
+    """(2, rows) log(predicted / measured) of tpot and ttft, by fits without the row's group.
 
-    With one or two models: without a range of loads. nan: no time to the first token.
+    With one or two groups the fits lack a range of loads instead. nan: the row has no ttft.
     """
     names, parts = np.unique(timed.group, return_inverse=True)
     if len(names) <= 2:
@@ -177,9 +177,10 @@ def left_out(timed: Timed, start: FrameworkOverheads, one_server: bool = True) -
 def spread_of(
     off: np.ndarray, before: tuple[float, float] = SPREADS["served"]
 ) -> tuple[float, float]:
-    """Half widths of the intervals of COVERAGE of (tpot, ttft), logarithms.
+    """Return half widths of the intervals of COVERAGE of (tpot, ttft), as logarithms.
 
-    `off`: of `left_out`. `before`: the spread without these rows, which counts as LEAST_SERVED of them.
+    `off`: the errors from `left_out`. `before`: the spread without these rows; it counts as LEAST_SERVED
+    rows.
     """
 
     def of(errors: np.ndarray, was: float) -> float:
@@ -192,7 +193,7 @@ def spread_of(
 
 
 def types_words(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> str:
-    """The data types taken for rows of benchmarks that do not state theirs; "" if all do."""
+    """Name the data types assumed for rows of benchmarks that do not state theirs; "" if all do."""
     taken: dict[str, None] = {}
     for row in rows:
         if not row.row and not row.dtype:
@@ -205,9 +206,9 @@ def types_words(section: Section, rows: Sequence[ServedRow], decoder_of: Decoder
 def served_by(
     section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf, one_server: bool = True
 ) -> tuple[Section, str]:
-    """The section with overheads fitted to served rows, and a sentence: its errors before, and left out.
+    """Fit the overheads of a section to served rows; return it, and a sentence on the errors.
 
-    Rows of an earlier fit are fitted too; each counts once. InputError if the rows are nothing like this
+    Rows of an earlier fit are fitted too; each counts once. InputError if the rows cannot be those of this
     GPU.
     """
     before = section.before or FrameworkFit(

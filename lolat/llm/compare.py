@@ -1,4 +1,4 @@
-"""One language model on several GPUs: the best row of each, side by side."""
+"""Compares GPUs for one language model: the best row of each."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lolat.llm.names import find_decoder
 from lolat.units import by_text, plural
 
 OF_THE_GPU = ("dtype", "not-timed")
-"""Codes of errors that leave out one GPU among several."""
+"""Codes of errors that leave out one GPU of several."""
 
 
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Result):
-    """A language model on several devices, with the same number of concurrent requests.
+    """A language model on several devices, under the same concurrent requests.
 
-    `answers`: the best row of each device, within the limits. `cheapest`, `fastest`: the devices with the
-    lowest price of a million tokens and the shortest time per output token; None without any. `left_out`:
-    why other devices have no answer.
+    `answers`: the best row of each device within the limits. `cheapest`, `fastest`: the devices with the
+    lowest price of a million tokens, and with the shortest time per output token; None without any.
+    `left_out`: reasons why other devices have no answer, by device.
     """
 
     of: Mapping[str, ServingAnswer]
@@ -32,7 +32,7 @@ class ComparedModels(Result):
 
     @property
     def answers(self) -> dict[str, ServingConfig]:
-        """The row of each device."""
+        """The best row of each device."""
         return {name: answer.compared for name, answer in self.of.items() if answer.compared}
 
     @property
@@ -47,12 +47,12 @@ class ComparedModels(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Each warning once, behind the names of its devices."""
+        """The warnings, each once, behind the names of its devices."""
         told = ((name, remark) for name, answer in self.of.items() for remark in answer.warnings)
         return tuple(f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
 
     def words(self) -> str:
-        """The number of answers, and the fastest."""
+        """Return the number of answers and the fastest device in words."""
         return f"{plural(len(self.answers), 'answer')}; the fastest: {self.fastest}"
 
 
@@ -64,10 +64,11 @@ def _least(values: Mapping[str, float | None]) -> str | None:
 def compare(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, **question: Any
 ) -> ComparedModels:
-    """Ask each of `devices`, by name: its `Model.llm`, which takes `question`.
+    """Ask several devices the same question about a language model.
 
-    The rows have the number of requests that most models can serve, the largest of these. AnswerIsNo if no
-    model keeps the limits or holds the language model; InputError if none knows it.
+    `devices`: the method `Model.llm` of each, by name; `question`: its arguments. The rows have the number
+    of requests that most devices can serve, the largest of such numbers. AnswerIsNo if no device holds the
+    language model within the limits; InputError if no device can answer.
     """
     decoder = find_decoder(config)
     found: dict[str, ServingAnswer] = {}

@@ -1,6 +1,7 @@
-"""A decoder from its published configuration, the file `config.json` as on Hugging Face; no weights.
+"""Reads a decoder from the `config.json` that is published with a language model; no weights are needed.
 
-Architectures are as in the package transformers; a row of `_KINDS` says how one differs from Llama.
+Architectures are named as in the package transformers. A row of `_KINDS` has the differences of one from
+Llama.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from lolat.units import did_you_mean, one_line, plain, shortened
 
 EXPECTED = "expected the config.json that was published with a language model"
 BESIDE = "hf_quant_config.json"
-"""The file of NVIDIA's tools beside a config.json."""
+"""The file that NVIDIA's tools write beside a config.json."""
 OLD = ("quantize_config.json", "quant_config.json")
-"""The files of old tools of GPTQ and AWQ; servers read them only if they are told the method."""
+"""Files that old GPTQ and AWQ tools write. Servers read them only if they are told the method."""
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -35,13 +36,13 @@ _REQUIRED: Any = object()
 
 
 class Config:
-    """A configuration whose keys are checked as they are read; null counts as missing."""
+    """A configuration. It checks each key that is read; a null counts as missing."""
 
     def __init__(self, given: Mapping[str, Any], source: str) -> None:
         self.given, self.source = given, source
 
     def get(self, keys: str, shape: Any = Size, default: Any = _REQUIRED) -> Any:
-        """The value of the first of `keys` (divided by |) that has one; `shape`: a type of msgspec's."""
+        """Return the value of the first key that has one; `keys` are divided by |, `shape` is a type."""
         for key in keys.split("|"):
             if (value := self.given.get(key)) is not None:
                 try:
@@ -54,25 +55,26 @@ class Config:
         return default
 
     def changed(self, given: Mapping[str, Any]) -> Config:
-        """Another configuration of the same source."""
+        """Return another configuration with the same source in its messages."""
         return Config(given, self.source)
 
     def part(self, keys: str) -> Config:
-        """The configuration inside of it; empty without one."""
+        """Return the configuration inside this one, under the first of `keys`; empty if there is none."""
         return self.changed(self.get(keys, dict[str, Any], {}))
 
     def refused(self, why: str, code: str = "decoder-config", hint: str = EXPECTED) -> InputError:
-        """The error of a configuration that cannot be read."""
+        """Return the error for a configuration that cannot be read."""
         return InputError(f"{self.source}: {why}; {hint}", code=code, why=why)
 
 
 class _Kind(NamedTuple):
-    """Differences of an architecture from Llama.
+    """The differences of an architecture from Llama; most fields name keys of its configuration.
 
-    `defaults`: values of keys that files may leave out; it has no others of `_OF_SOME`. `biases`: of query,
-    key and value, of attention's output, of the feed-forward: a key, "yes" or "" for none. `window`: the
-    key; "": none but by `layer_types`. `width`, `expert_width`: the keys; "": no experts. `shared_width`:
-    the keys whose product it is. `same`: fields of `Decoder` that all models of the kind share.
+    `defaults`: values of keys that files may leave out; other keys of `_OF_SOME` are ignored. `biases`: the
+    keys for query, key and value, for attention's output, for the feed-forward; "yes": always, "": never.
+    `window`: the key of the window; "": only `layer_types` gives windows. `width`, `expert_width`: the
+    keys of both widths; "": no experts. `shared_width`: the keys whose product is the width of the shared
+    experts. `same`: fields of `Decoder` that all its models share.
     """
 
     defaults: Mapping[str, Any] = {}
@@ -90,7 +92,7 @@ _OF_SOME = {
     "mlp_only_layers", "moe_layers", "no_rope_layer_interval", "no_rope_layers", "sliding_window_pattern",
     "use_qk_norm", "use_sliding_window",
 }  # fmt: skip
-"""Keys that only some architectures look at."""
+"""Keys that count only in architectures whose `defaults` have them."""
 _LLAMA_BIASES, _NO_BIAS = ("attention_bias", "attention_bias", "mlp_bias"), ("", "", "")
 _TIED = {"tie_word_embeddings": True}
 _OFF = {"use_sliding_window": False}
@@ -157,10 +159,10 @@ _KINDS = {
 }  # fmt: skip
 """Architecture (`model_type`) -> its differences from Llama."""
 _AS_MANY = ("llama", "granite", "phi3", "olmo2")
-"""Architectures with as many key and value heads as query heads if a file leaves the number out; files of
-others state theirs."""
+"""Architectures whose files may leave out the number of key and value heads; it is then that of query
+heads."""
 _WRITES = re.compile("(?!.*(Eagle|EAGLE|Medusa|MTP)).*For(CausalLM|ConditionalGeneration)")
-"""Names of classes (`architectures`) that write text, and not drafts for another model."""
+"""Matches classes (`architectures`) that write text, and not drafts for another language model."""
 _OTHERS = {
     "needs multi-head latent attention": r"deepseek_v\d+|kimi_(k2|k25|vl)|minicpm3|glm_moe_dsa"
     "|mistral4|glm4_moe_lite|longcat_flash",
@@ -170,13 +172,13 @@ _OTHERS = {
     "is an encoder, which writes no text": r".*bert\w*|.*roberta|electra",
     "has an encoder beside its decoder": r"u?m?t5\w*|m?bart|pegasus|marian|whisper",
 }
-"""The reason why an architecture is refused -> a pattern of its names."""
+"""The reason to refuse an architecture -> a pattern that matches its names."""
 
 
 def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
-    """The decoder of a `config.json`, a folder with one, or the content of one.
+    """Read a decoder from a `config.json`, a folder that holds one, or its content as a mapping.
 
-    The decoder of a multimodal model is its `text_config`. InputError, with a code: "no-decoder-config" (no
+    A multimodal model's decoder is its `text_config`. InputError, with a code: "no-decoder-config" (no
     such file, no JSON, no configuration), "unknown-decoder" (an unknown architecture), "decoder-config" (a
     value is missing, impossible or contradicts another), "decoder-dtype" (an unknown data type).
     """
@@ -216,12 +218,12 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
 
 
 _STRETCHED = ("yarn", "linear", "dynamic")
-"""Types of scaled positions whose `factor` multiplies the longest sequence; other types, and Gemma 3, have
-max_position_embeddings scaled already."""
+"""Types of scaled positions whose `factor` multiplies the longest sequence. Files of other types, and
+Gemma 3, state max_position_embeddings scaled already."""
 
 
 def _context(config: Config) -> int:
-    """Tokens of the longest sequence, as in vLLM; 0: not stated."""
+    """Return the tokens of the longest sequence, as vLLM does; 0: not stated."""
     longest: int = config.get("max_position_embeddings", Size, 0)
     scaling = config.part("rope_scaling|rope_parameters")
     is_stretched = str(config.given["model_type"]).startswith("gemma3")
@@ -233,7 +235,7 @@ def _context(config: Config) -> int:
 
 
 def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
-    """(configuration, name of the model or "", its source in messages)."""
+    """Return the configuration, the language model's name or "", and the source for messages."""
     if isinstance(source, Mapping):
         return source, "", "the configuration"
     path = Path(source)
@@ -257,7 +259,7 @@ def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str
 
 
 def _kind_of(config: Config) -> tuple[str, _Kind]:
-    """(name of the architecture, its differences from Llama)."""
+    """Return the architecture's name and its differences from Llama."""
     name = config.given.get("model_type")
     if not isinstance(name, str):
         raise config.refused("it has no model_type", "no-decoder-config")
@@ -288,7 +290,7 @@ def _is_of_another(class_name: str, model_type: str) -> bool:
 
 
 def _experts(config: Config, kind: _Kind) -> dict[str, Any]:
-    """The fields of `Decoder` on experts."""
+    """Return the fields of `Decoder` that describe experts."""
     if not kind.expert_width:
         return {}
     experts = config.get("num_local_experts|num_experts|n_routed_experts")
@@ -301,7 +303,7 @@ def _experts(config: Config, kind: _Kind) -> dict[str, Any]:
 
 
 def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple[Layers, ...]:
-    """The kinds of layers, in the order of their first layers."""
+    """Group equal layers, in the order in which each kind first occurs."""
     number = config.get("num_hidden_layers", LayerNumber)
     windows = _windows(config, kind, number)
     dense = set(config.get("mlp_only_layers", list[Count], []))
@@ -319,11 +321,11 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
 
 
 _OWN_RULE = ("qwen2_moe", "smollm3")
-"""Architectures for which transformers has another rule for each; no published file uses it."""
+"""Architectures with a rule of their own in transformers, which no published file uses."""
 
 
 def _windows(config: Config, kind: _Kind, number: int) -> list[int]:
-    """The window of each layer; 0: none."""
+    """Return the window of each layer, in tokens; 0: none."""
     used = config.get("use_sliding_window", bool, True)
     key = kind.window or "sliding_window"
     window = config.get(key, Count, 0) if used else 0
@@ -338,9 +340,8 @@ def _windows(config: Config, kind: _Kind, number: int) -> list[int]:
         raise config.refused("its window is used, and it has no layer_types that say where")
     if not kind.window or not window:
         return [0] * number
-    if turned := config.get(
-        "no_rope_layers", list[Literal[0, 1]], []
-    ):  # a layer without attends to all
+    # A layer with rotary positions has the window; one without attends to all tokens.
+    if turned := config.get("no_rope_layers", list[Literal[0, 1]], []):
         if len(turned) != number:
             raise config.refused(f"no_rope_layers has {len(turned)} entries for {number} layers")
         return [window * one for one in turned]

@@ -1,6 +1,6 @@
 """A decoder: its layers, its parameters, bytes of its weights and of its cache.
 
-Not counted: image towers, heads that draft tokens, the correction of a router's scores.
+Image towers, heads that draft tokens, and the correction of a router's scores are not counted.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ WEIGHT_BYTES = {
     "bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4 / 128**2, "nvfp4": 0.5 + 1 / 16,
     "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / 128,
 }  # fmt: skip
-"""Bytes of an element of a matrix with its share of the scales, by data type in tables of operations."""
+"""Bytes of a matrix element and its part of the scales, by data type as in tables of operations."""
 BLOCK = 128
-"""Rows and columns of a matrix that share a scale in fp8_block."""
+"""Rows, and columns, of a matrix that share a scale in fp8_block."""
 DTYPES = tuple(dtype for dtype in WEIGHT_BYTES if "mxfp4" not in dtype)
-"""Data types that can be asked for; experts are in MXFP4 only as published."""
+"""Data types that a question can ask for; experts are in MXFP4 only if published so."""
 CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 
 
@@ -26,8 +26,8 @@ CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 class Layers:
     """Equal layers of a decoder.
 
-    `window`: the tokens that a token attends to at most, itself included; 0: all before it. `unquantized`:
-    parts that stay bfloat16 in a quantized model: attention, feed_forward, experts.
+    `window`: the most tokens that a token attends to, itself included; 0: all before it. `unquantized`:
+    parts that stay bfloat16 in a quantized decoder: attention, feed_forward, experts.
     """
 
     number: int
@@ -38,22 +38,22 @@ class Layers:
 
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
-    """A language model; widths are elements of the full model.
+    """A language model; widths are in elements, before they are split over GPUs.
 
     `kinds`: its layers, in the order in which each kind first occurs. `intermediate`: the width of the
-    feed-forward of layers without experts; 0: there is no such layer. `tied`: the head is the embedding.
+    feed-forward in layers without experts; 0: there is no such layer. `tied`: the head is the embedding.
     `context`: tokens of the longest sequence; 0: not stated.
 
-    `experts`: routed experts of a layer; a token takes `top_k` of them. `shared_width`: the width that all
-    tokens take beside them.
+    `experts`: routed experts of a layer, of which a token takes `top_k`. `shared_width`: the width of the
+    shared experts, which all tokens take.
 
-    `gated`: a feed-forward has three matrices (gate, up, down), else two. `feed_forward_bias`: also of
-    experts and their router. `sinks`: attention has one learned number a head. `norms`: normalizations of a
-    layer, without those of query and key. `head_norm`: query and key are normalized, each "head" or the
+    `gated`: a feed-forward has three matrices (gate, up, down), else two. `feed_forward_bias`: experts and
+    their router have biases too. `sinks`: attention has one learned number a head. `norms`: normalizations
+    of a layer, without those of query and key. `head_norm`: query and key are normalized by "head" or as a
     "whole"; "": they are not.
 
-    `dtype`, `expert_dtype`: as published; half and single precision are served in two bytes. `kv_dtype`: of
-    the cache; "": not stated. `cache_remark`: a remark on it, for a model known by name alone.
+    `dtype`, `expert_dtype`: as published; half and single precision are served in two bytes. `kv_dtype`:
+    the data type of the cache; "": not stated. `cache_remark`: a remark on it, if only an id is known.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Decoder:
         return sum(layer.number for layer in self.kinds)
 
     def of_layer(self, layer: Layers) -> dict[str, tuple[int, int]]:
-        """Elements of one layer by part: (those in the data type of weights, those always bfloat16)."""
+        """Return a layer's elements by part: (in the data type of the weights, always in bfloat16)."""
         query, cached = self.heads * self.head_dim, self.kv_heads * self.head_dim
         vectors = self.qkv_bias * (query + 2 * cached) + self.output_bias * self.hidden
         normalized = {"": 0, "head": 2 * self.head_dim, "whole": query + cached}[self.head_norm]
@@ -121,7 +121,7 @@ class Decoder:
 
     @property
     def parameters_by_part(self) -> dict[str, int]:
-        """Parameters of embedding, attention, feed_forward (with shared experts), experts and so on."""
+        """Parameters by part: embedding, attention, feed_forward (with shared experts), experts, ..."""
         table = self.vocab * self.hidden
         parts = {"embedding": table, "attention": 0, "feed_forward": 0, "experts": 0, "router": 0,
                  "norms": (1 + self.norm_bias) * self.hidden,
@@ -143,7 +143,7 @@ class Decoder:
         return self.parameters - experts + experts * self.top_k // max(self.experts, 1)
 
     def weight_bytes(self, dtype: str = "", expert_dtype: str = "") -> int:
-        """Bytes of all weights; "": as published, experts as all else if only `dtype` is given.
+        """Return the bytes of all weights; "": as published; experts are in `dtype` if they have none.
 
         Embedding, head, normalizations, routers, biases and `unquantized` parts stay bfloat16.
         """
@@ -158,19 +158,19 @@ class Decoder:
         return round(size)
 
     def cache_bytes(self, tokens: int, kv_dtype: str = "bfloat16") -> int:
-        """Bytes of keys and values of a sequence of `tokens`; a layer keeps no more than its window."""
+        """Return the bytes of a sequence's keys and values; a layer keeps no more than its window."""
         kept = sum(layer.number * min(tokens, layer.window or tokens) for layer in self.kinds)
         return 2 * self.kv_heads * self.head_dim * CACHE_BYTES[kv_dtype] * kept
 
     def check_tensor_parallel(
         self, n: int, groups: int = 1, dtype: str = "", expert_dtype: str = ""
     ) -> None:
-        """InputError (code "tensor-parallel") if the model cannot be split over `n` GPUs.
+        """Raise InputError (code "tensor-parallel") if the decoder cannot be split over `n` GPUs.
 
-        Each of `groups` of them has whole experts. "": the published data type. `n` divides the query heads
-        and all widths of the feed-forward. It divides the key and value heads, or is a multiple of them:
-        several GPUs then hold the same one. A part of a matrix of FP8 in blocks is whole blocks (vLLM's
-        validate_fp8_block_shape).
+        `groups`: groups of GPUs that hold experts whole. "": the published data type. `n` must divide the
+        query heads and all widths of the feed-forward. It must divide the key and value heads, or be a
+        multiple of them, so that several GPUs hold the same head. In FP8 with scales for blocks each GPU
+        must have whole blocks (vLLM's validate_fp8_block_shape).
         """
         widths = {"feed_forward": self.intermediate, "experts": self.expert_width * groups,
                   "shared experts": self.shared_width}  # fmt: skip
@@ -201,7 +201,7 @@ class Decoder:
             )
 
     def _is_unquantized(self, part: str) -> bool:
-        """True if a part is bfloat16 in all layers that have it."""
+        """Return True if a part is bfloat16 in all layers that have it."""
         name, of_experts = part.replace("shared experts", "feed_forward"), part.endswith("experts")
         layers = (layer for layer in self.kinds if layer.experts or not of_experts)
         return all(name in layer.unquantized for layer in layers)

@@ -1,6 +1,6 @@
-"""The domain of answers on served models: loads that were served, operations that were timed, one node.
+"""The domain of answers about serving: loads that were served, operations that were timed, one node.
 
-Outside of it intervals are wider, by the error of times outside of what they were fitted to.
+Outside of it intervals are wider, as such times were off more.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from lolat.llm.gpu import GPU, UNSEEN
 from lolat.llm.serving import PARTS, Deployment, Load, each_ms, operations_of
 
 MOST_SERVED = {"requests at once": 512, "tokens of a prompt": 8192, "tokens of an answer": 8192}
-"""The most in the served rows that bundled models are fitted to."""
+"""The largest loads among the served rows that bundled devices are fitted to."""
 DOUBLING = 0.07
-"""The error of the logarithm for each doubling beyond what was served: of models fitted to up to 8, 16 or
-32 requests, on rows with up to 16 times as many, of the GPU and framework with the largest."""
+"""Error of log(time) for each doubling beyond the largest served load: that of fits to up to 8, 16 or 32
+requests, on rows with up to 16 times as many, for the GPU and framework where it was largest."""
 UNTIMED = 0.22
-"""The error of the logarithm of a part whose operation was not timed: that of GPUs known by their sheet."""
+"""Error of log(time) of an operation that was not timed: that of GPUs known by their data sheet."""
 BETWEEN_GB_S = 50.0
-"""One direction of a GPU's usual link to other machines (InfiniBand NDR)."""
+"""GB/s in one direction of a GPU's usual link to other machines (InfiniBand NDR)."""
 INSIDE = 0.95
-"""The share of a time whose operations must be timed, as of other predictions."""
+"""The fraction of a time that must be in timed operations, as for other predictions."""
 OPERATIONS = {"products": "gemm", "attention": "decode_attention", "experts": "moe",
               "all_reduce": "all_reduce"}  # fmt: skip
 
 
 def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
-    """True if all served rows of a GPU are of the other kind of model, dense or with experts."""
+    """Return True if a GPU served only the other kind of decoder: dense ones, or ones with experts."""
     kinds = gpu.section.kinds
     return bool(kinds) and deployment.decoder.kind not in kinds
 
 
 def beyond(load: Load) -> dict[str, np.ndarray]:
-    """The doublings of each row beyond MOST_SERVED, 0 if within: (rows,) by the names of MOST_SERVED."""
+    """Return the doublings beyond MOST_SERVED, 0 if within: (rows,) by the names of MOST_SERVED."""
     values = (load.served, load.input_tokens, load.output_tokens)
     pairs = zip(MOST_SERVED.items(), values, strict=True)
     return {what: np.log2(np.maximum(value / most, 1.0)) for (what, most), value in pairs}
@@ -42,9 +42,9 @@ def beyond(load: Load) -> dict[str, np.ndarray]:
 def interval(
     gpu: GPU, deployment: Deployment, load: Load, steps: np.ndarray, first: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(rows,) each: factors of the lower and the upper end of a time, whether the row is in the domain.
+    """Return (rows,) factors of a time's lower and upper end, and whether each row is in the domain.
 
-    The time is that per output token, or to the `first`; `steps`: (rows, PARTS + STARTS) that it takes.
+    The time is that per output token, or to the `first` one; `steps`: (rows, PARTS + STARTS) of it.
     """
     section = gpu.section
     ms = steps * each_ms(section.overheads)

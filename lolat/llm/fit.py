@@ -1,8 +1,9 @@
-"""The operations of a GPU, fitted to a few hundred that were timed.
+"""Fits the operations of a GPU to a few hundred timed ones.
 
-The terms are fitted by robust least squares on logarithms, and shrink toward centers if rows are few; the
-variant of a kernel model with the least cost is chosen. A sparse Gaussian process of CENTERS radial basis
-functions follows the residuals, and vanishes far from timed sizes (Smola and Bartlett 2001).
+Robust least squares on logarithms fits the terms of each variant of a kernel model, and the variant with
+the lowest cost is taken; with few rows the terms stay near their centers. A sparse Gaussian process of
+CENTERS radial basis functions follows the residuals, and vanishes far from timed sizes (Smola and Bartlett
+2001).
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ from lolat.units import as_number
 
 OFF = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
-"""The error, as a logarithm, from which on a row pulls no more."""
+"""The error, as a logarithm, above which a row pulls no harder."""
 CENTERS = 24
 AMPLITUDE, NOISE = 0.1, 0.07
-"""The sizes of the correction and of the noise, as logarithms."""
+"""Standard deviations of the correction and of the noise, as logarithms."""
 FOLDS = 5
 
 
 def fit_operation(name: str, dtype: str, rows: Rows, ms: np.ndarray, specs: Specs) -> Operation:
-    """The operation with `rows` that took (rows,) ms."""
+    """Fit an operation to `rows` that took (rows,) ms."""
     every = _Timed(name, dtype, rows, ms, specs)
     fits = [every.fit_terms(variant) for variant in KERNEL_MODELS[name].variants(dtype)]
     _, operation = min(fits, key=lambda fit: fit[0])
@@ -65,13 +66,13 @@ def fit_operation(name: str, dtype: str, rows: Rows, ms: np.ndarray, specs: Spec
 
 
 def take(rows: Rows, which: np.ndarray) -> Rows:
-    """Some of the rows."""
+    """Return some of the rows."""
     return {column: values[which] for column, values in rows.items()}
 
 
 @dataclass(frozen=True)
 class _Timed:
-    """Timed rows of one operation and data type."""
+    """Timed rows of an operation in one data type."""
 
     name: str
     dtype: str
@@ -80,18 +81,18 @@ class _Timed:
     specs: Specs
 
     def take(self, which: np.ndarray) -> _Timed:
-        """Some of the rows."""
+        """Return some of the rows."""
         return _Timed(self.name, self.dtype, take(self.rows, which), self.ms[which], self.specs)
 
     def off(self, terms: Mapping[str, float], variant: str) -> Any:
-        """(rows,) logarithms of measured over predicted, without a correction."""
+        """(rows,) log(measured / predicted), without a correction."""
         model = KERNEL_MODELS[self.name]
         return np.log(self.ms / model.ms(terms, self.rows, self.specs, self.dtype, variant, True))
 
     def fit_terms(
         self, variant: str, start: Mapping[str, float] | None = None
     ) -> tuple[float, Operation]:
-        """The cost, and the operation without a correction."""
+        """Return the cost of a fit of the terms, and the operation, without a correction."""
         from scipy.optimize import least_squares
 
         centers = KERNEL_MODELS[self.name].terms(self.dtype, variant)
@@ -110,7 +111,7 @@ class _Timed:
         return float(found.cost), Operation(terms=terms, variant=variant)
 
     def corrected(self, operation: Operation) -> Operation:
-        """The operation with a correction that follows its residuals."""
+        """Return the operation with a correction that follows its residuals."""
         log_sizes = KERNEL_MODELS[self.name].log_sizes
         if log_sizes is None or len(self.ms) < CENTERS:
             return operation
@@ -147,9 +148,9 @@ TimedTables = dict[str, dict[str, tuple[Rows, np.ndarray]]]
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
-    """The data sheet of `device` in a table with the columns of `Sheet`; InputError.
+    """Read the data sheet of `device` in a table with the columns of `Sheet`; InputError if it lacks one.
 
-    Missing multiprocessors are as many as give the rate of the most similar GPU in the table.
+    Missing multiprocessors follow from the rate of a multiprocessor in the most similar GPU of the table.
     """
     rows = read_table(path, ("device", *SHEET), rows="device").by("device")
     if device not in rows:
@@ -175,7 +176,7 @@ def _sheet_columns(row: Row) -> dict[str, float]:
 
 
 def read_operations(path: str | Path) -> TimedTables:
-    """Sizes and (rows,) ms by operation and data type; InputError names the row that is wrong."""
+    """Read sizes and (rows,) ms by operation and data type; InputError names a wrong row."""
     made: TimedTables = {}
     for (name, dtype), rows in rows_of(path).items():
         ms = np.array([row.milliseconds() for row in rows])
@@ -184,7 +185,7 @@ def read_operations(path: str | Path) -> TimedTables:
 
 
 def rows_of(path: str | Path) -> dict[tuple[str, str], list[Row]]:
-    """The rows of a table by operation and data type (of attention: queries/cache); InputError."""
+    """Group a table's rows by operation and data type (for attention: queries/cache); InputError."""
     found: dict[tuple[str, str], list[Row]] = {}
     expected = "expected op, dtype, latency_ms, and the sizes of the operation"
     for row in read_table(path, ("op", "dtype", "latency_ms"), expected):
@@ -200,12 +201,12 @@ def rows_of(path: str | Path) -> dict[tuple[str, str], list[Row]]:
 
 
 def sizes_of(name: str, rows: Sequence[Row]) -> Rows:
-    """(rows,) arrays of the columns of an operation; InputError names the row that is wrong."""
+    """(rows,) sizes of an operation by column; InputError names a wrong row."""
     return {c: np.array([_size(row, c) for row in rows]) for c in KERNEL_MODELS[name].columns}
 
 
 def _size(row: Row, column: str) -> float:
-    """A size of an operation; `distribution` has the skew of tokens over experts."""
+    """Read a size of an operation; the skew of tokens over experts stands in `distribution`."""
     if column == "skew":
         text = row.get("distribution") or "balanced"
         kind, _, exponent = text.rpartition("_")
@@ -221,14 +222,14 @@ def _size(row: Row, column: str) -> float:
 # ---- A section.
 
 LIKE = 0.5
-"""The distance of data sheets (see `_unlike`) below which GPUs are similar."""
+"""GPUs are similar if their distance by `_unlike` is below this."""
 
 
 def complete(section: Section, others: Mapping[str, Section]) -> Section:
-    """The section with every operation that `others`, GPUs by name, have.
+    """Add the operations that `others`, GPUs by name, have and the section lacks.
 
-    An operation that was not timed is a similar GPU's, else it has the usual terms. Data types that the GPU
-    lacks are left out. A section without served rows takes the overheads of a similar GPU.
+    An operation that was not timed is taken from a similar GPU, else it has the usual terms. Data types
+    that the GPU lacks are left out. Without served rows the overheads are those of a similar GPU.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda item: _unlike(section, item[1]))
@@ -251,13 +252,13 @@ def complete(section: Section, others: Mapping[str, Section]) -> Section:
 
 
 def usual_operation(name: str, dtype: str, variant: str) -> Operation:
-    """An operation with the centers of its terms."""
+    """Make an operation whose terms are the centers of their priors."""
     centers = KERNEL_MODELS[name].terms(dtype, variant)
     return Operation(terms={term: center for term, (center, _) in centers.items()}, variant=variant)
 
 
 def _unlike(a: Section, b: Section) -> float:
-    """The distance of two GPUs: rates of a multiprocessor as logarithms, data types, framework."""
+    """Return the distance of two GPUs by log rates of a multiprocessor, data types and framework."""
 
     def place(sheet: Sheet) -> np.ndarray:
         rates = np.array([sheet.bf16_tflops, sheet.bandwidth_gb_s]) / sheet.multiprocessors
@@ -271,7 +272,7 @@ def _unlike(a: Section, b: Section) -> float:
 def section_from(
     sheet: Sheet, framework: str, tables: Sequence[str | Path], others: Mapping[str, Section]
 ) -> Section:
-    """A GPU from its data sheet and tables of operations, completed from `others`."""
+    """Fit a GPU from its data sheet and tables of operations, and complete it from `others`."""
     specs, fitted = specs_of(sheet), dict[str, dict[str, Operation]]()
     for path in tables:
         for name, dtypes in read_operations(path).items():

@@ -1,4 +1,4 @@
-"""Frameworks that serve language models, a row of data each: memory, limits, cache, overheads."""
+"""Serving frameworks, each a row of data: memory, limits, cache, overheads."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ if TYPE_CHECKING:
 
 
 class FrameworkOverheads(msgspec.Struct, frozen=True):
-    """The overheads of a framework besides the kernels of a step, the same for all models.
+    """Overheads that a framework adds to the kernels of a step, the same for all language models.
 
-    `fit_overheads` fits them.
-
-    `kernel_ms`: between two kernels of a CUDA graph. `fp8_ms`, `block_ms`, `fp4_ms`: a kernel that
-    quantizes the input of a product. `experts_ms`: the small kernels of a layer of experts. `exchange_ms`:
-    waiting for the slowest GPU in an all-reduce. `step_ms`: scheduling and sampling; `parallel_ms`: its
-    surplus on several GPUs. `small`: how many times the bytes of small operations are moved. `burst_share`:
-    the share of requests that arrive at once. `api_ms`: request to scheduler, and token to client.
-    `chunked_share`: the share of prompts computed in a step with tokens of others. `level`: a step's time
-    over the sum of all these.
+    `fit_overheads` fits them. `kernel_ms`: the gap between two kernels of a CUDA graph. `fp8_ms`,
+    `block_ms`, `fp4_ms`: a kernel that quantizes the input of a product. `experts_ms`: the small kernels
+    of a layer with experts. `exchange_ms`: the wait for the slowest GPU in an all-reduce. `step_ms`:
+    scheduling and sampling; `parallel_ms`: what several GPUs add to it. `small`: the number of times that
+    the bytes of small operations are moved. `burst_share`: the fraction of requests that arrive at once.
+    `api_ms`: from the client to the scheduler, and back. `chunked_share`: the fraction of prompts that
+    share their step with output tokens of other requests. `level`: the factor between the sum of all this
+    and the time of a step.
     """
 
     kernel_ms: NotNegative
@@ -42,19 +41,19 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
 
 
 BURST, STEADY_SHARE = 0.5, 0.13
-"""The `burst_share` above which served rows were of requests that all start at once; the share under a
-steady load, as of vLLM and TensorRT-LLM."""
+"""Above BURST, the served rows were measured with requests that all start at once. STEADY_SHARE is the
+`burst_share` under a steady load, that of vLLM and TensorRT-LLM."""
 
 
 def steady(overheads: FrameworkOverheads) -> FrameworkOverheads:
-    """Overheads under a steady load, also of a framework measured with requests that start at once."""
+    """Return overheads for a steady load, also if requests started at once in the measurements."""
     if overheads.burst_share <= BURST:
         return overheads
     return msgspec.structs.replace(overheads, burst_share=STEADY_SHARE)
 
 
 class Limits(NamedTuple):
-    """Default limits of a step, sequences and tokens, on cards with `memory_gib` or more."""
+    """A step's default limits on cards with at least `memory_gib`: sequences and tokens."""
 
     memory_gib: float
     sequences: int
@@ -64,11 +63,12 @@ class Limits(NamedTuple):
 class Framework(NamedTuple):
     """A framework's defaults.
 
-    `title`, `option`: its name, and its option for the limit of sequences. `memory_share`: the share of a
-    GPU's memory that it uses. `cache_share`: the share for caches of what weights leave. `own_gib`,
-    `token_gib`: reserved for itself, and for each token of a step. `limits`: by memory, the largest cards
-    first; `fp8_limits`: cards without FP8 have the last of them. `fp8_cache`: a quantized model has an FP8
-    cache on any GPU, else on GPUs with FP4. `overheads`: on a GPU without served rows.
+    `title`: its name; `option`: its option that limits sequences. `memory_share`: the fraction of a GPU's
+    memory that it uses. `cache_share`: the fraction of the memory beside the weights that caches get.
+    `own_gib`, `token_gib`: GiB that it reserves for itself, and for each token of a step. `limits`: by
+    memory, the largest cards first; `fp8_limits`: cards without FP8 have the last of them. `fp8_cache`:
+    quantized weights go with an FP8 cache on any GPU, else only on GPUs with FP4. `overheads`: those
+    assumed for a GPU without served rows.
     """
 
     title: str
@@ -83,18 +83,18 @@ class Framework(NamedTuple):
     overheads: FrameworkOverheads
 
     def limits_on(self, sheet: Sheet) -> Limits:
-        """The limits on a card."""
+        """Return the limits of a step on a card."""
         if self.fp8_limits and sheet.fp8_tflops is None:
             return self.limits[-1]
         return next(one for one in self.limits if sheet.memory_gib >= one.memory_gib)
 
     def room_gib(self, sheet: Sheet) -> float:
-        """GiB for weights and caches on a card."""
+        """Return the GiB of a card that weights and caches can have."""
         reserved = self.own_gib + self.token_gib * self.limits_on(sheet).tokens
         return self.memory_share * sheet.memory_gib - reserved
 
     def cache_dtype(self, sheet: Sheet, quantized: bool) -> str:
-        """The usual data type of the cache."""
+        """Return the data type of the cache if nobody asks for another."""
         eight = self.fp8_cache or sheet.fp4_tflops is not None
         return "fp8" if quantized and eight else "bfloat16"
 
@@ -137,5 +137,5 @@ USUAL = "vllm"
 
 
 def frameworks_in(text: str) -> str:
-    """The framework that a file's name says, else vLLM."""
+    """Return the framework that a file's name contains, else vLLM."""
     return next((name for name in FRAMEWORKS if name in text.casefold()), USUAL)

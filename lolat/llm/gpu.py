@@ -1,4 +1,4 @@
-"""A GPU that serves language models: the section `llm` of a model file, and ms of its operations."""
+"""A GPU that serves language models: its section `llm` in a device file, and ms of its operations."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from lolat.hardware.gpus import Gpu
 
 MOST_CHANGE = 0.4
-"""The largest correction of a logarithm."""
+"""The largest correction of a predicted time, as a logarithm."""
 FOUR_BIT_WEIGHTS = "int4_wo"
 IN_GENERAL = "GPUs in general"
-"""`Operation.like` of an operation with the usual terms."""
+"""`Operation.like` if the terms are those of GPUs in general."""
 UNSEEN = (0.2, 0.5)
-"""`FrameworkFit.spread` if no served row is of such a model."""
+"""`FrameworkFit.spread` if no such language model was served."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One operation in one data type on one GPU.
+    """An operation in one data type on one GPU, fitted to timed rows.
 
-    `terms`, `variant`: of its kernel model. `centers`, `weights`: the correction of the logarithm.
-    `spread`: the standard deviation of the logarithm on left-out rows. `rows`: the number of rows that it
-    is fitted to. `like`: the GPU that the terms are from, if it was not timed on this one.
+    `terms`, `variant`: the parameters of its kernel model. `centers`, `weights`: the correction, as a
+    logarithm. `spread`: the standard deviation of log(measured / predicted) on left-out rows. `rows`: the
+    number of timed rows. `like`: the GPU that it was timed on, if not this one.
     """
 
     terms: dict[str, Positive]
@@ -44,7 +44,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A data sheet; rates are dense, `link_gb_s` is one direction of one GPU."""
+    """A GPU's data sheet. FLOP rates are dense; `link_gb_s` is one direction of one GPU's link."""
 
     multiprocessors: Positive
     bandwidth_gb_s: Positive
@@ -57,7 +57,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
-    """The sheet of a bundled GPU; None if it lacks bfloat16 or a value is missing."""
+    """Return the sheet of a bundled GPU; None if it lacks bfloat16, or a value is missing."""
     memory, bandwidth, half = gpu.memory_gib, gpu.bandwidth_gb_s, gpu.half_tflops
     if not (gpu.bf16 and half and memory and bandwidth and gpu.multiprocessors):
         return None
@@ -68,11 +68,11 @@ def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
 
 
 class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A framework on a GPU, by served rows.
+    """The overheads of a framework on a GPU, fitted to served rows.
 
-    `spread`: half widths of the intervals of COVERAGE on left-out rows, logarithms (per output token, first
-    token). `served`: the number of rows that the overheads are fitted to. `kinds`: the kinds of their
-    models, "dense" and "experts".
+    `spread`: half widths of the intervals of COVERAGE on left-out rows, as logarithms (per output token,
+    first token). `served`: the number of rows that the overheads are fitted to. `kinds`: "dense" and
+    "experts", by the language models of these rows.
     """
 
     overheads: FrameworkOverheads = msgspec.field(name="ways")
@@ -85,10 +85,10 @@ OwnRow = tuple[str, Positive, Positive, Positive, Positive, NotNegative, int, in
 
 
 class Section(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a model file on language models.
+    """The section `llm` of a device file.
 
-    `operations`: by name in KERNEL_MODELS and data type (of attention: queries/cache). `own`: served rows
-    that `lolat fit` was given. `before`: the calibration without them, so that each counts once.
+    `operations`: by name in KERNEL_MODELS and data type (for attention: queries/cache). `own`: the served
+    rows that `lolat fit` was given. `before`: the overheads without these rows, so that each counts once.
     """
 
     sheet: Sheet
@@ -99,12 +99,12 @@ class Section(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def server(self) -> Framework:
-        """The row of its framework; vLLM's in a file that names none."""
+        """The framework's row of data; that of vLLM if the file names none."""
         return FRAMEWORKS.get(self.framework, FRAMEWORKS[USUAL])
 
 
 def section_of(document: Mapping[str, Any], source: str) -> Section:
-    """The section of a model file; ModelFileError if it is damaged."""
+    """Read the section of a device file; ModelFileError if it is damaged."""
     section: Section = converted(document["llm"], Section, source, "$.llm")
     for name, dtypes in section.operations.items():
         for dtype, operation in dtypes.items():
@@ -117,7 +117,7 @@ def section_of(document: Mapping[str, Any], source: str) -> Section:
 
 
 def _is_valid(name: str, dtype: str, operation: Operation) -> bool:
-    """True if an operation has the terms of its kernel model, and a correction of its width."""
+    """Return True if an operation has the terms of its kernel model and a correction of its width."""
     kernel = KERNEL_MODELS.get(name)
     if kernel is None or not {*dtype.split("/")} <= {*PEAKS}:
         return False
@@ -132,39 +132,39 @@ def _is_valid(name: str, dtype: str, operation: Operation) -> bool:
 
 
 def short(value: float) -> float:
-    """A fitted number with the four digits that a file keeps."""
+    """Round a fitted number to the four digits that a file keeps."""
     return float(f"{value:.4g}")
 
 
 def specs_of(sheet: Sheet) -> Specs:
-    """The rates of a sheet per ms; a data type that the GPU lacks has the rate of half precision."""
+    """Convert a sheet to rates per ms; a data type that the GPU lacks gets the rate of bfloat16."""
     rates = {t: 1e9 * (getattr(sheet, peak) or sheet.bf16_tflops) for t, peak in PEAKS.items()}
     link = sheet.link_gb_s or 32.0
     return Specs(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
 
 
 def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The data types of DTYPES whose products are known; 4-bit weights are computed in bfloat16."""
+    """Return the DTYPES whose products were timed; 4-bit weights are computed in bfloat16."""
     known = operations.get("gemm", {})
     return [t for t in DTYPES if t in known or (t == FOUR_BIT_WEIGHTS and "bfloat16" in known)]
 
 
 def lacks(sheet: Sheet, dtype: str) -> bool:
-    """True if the GPU cannot compute products of a data type (4-bit weights alone need no such rate)."""
+    """Return True if the GPU has no rate for products of a data type; int4_wo needs that of bfloat16."""
     return getattr(sheet, PEAKS[dtype]) is None
 
 
 def operation_ms(
     name: str, operation: Operation, rows: Rows, specs: Specs, dtype: str, alone: bool
 ) -> Any:
-    """(rows,) ms, corrected; `alone`: as it was timed, else as it runs in a served model."""
+    """(rows,) ms of an operation, corrected; `alone`: run over and over, else inside a decoder's step."""
     kernel = KERNEL_MODELS[name]
     ms = kernel.ms(operation.terms, rows, specs, dtype, operation.variant, alone)
     if not operation.centers or kernel.log_sizes is None:
         return ms
     change = rbf(kernel.log_sizes(rows), np.array(operation.centers)) @ np.array(operation.weights)
     change = np.minimum(np.maximum(change, -MOST_CHANGE), MOST_CHANGE)
-    if not alone:  # a row that is all launch when timed alone says nothing of a model
+    if not alone:  # inside a step the correction counts only for the part that is no launch
         start = operation.terms.get("launch", operation.terms.get("start", 0.0))
         change = change * ms / (ms + start)
     return ms * np.exp(change)
@@ -177,13 +177,13 @@ def rbf(log_sizes: np.ndarray, centers: np.ndarray) -> np.ndarray:
 
 
 class GPU:
-    """Ms of operations as they run in a served model; sizes are numbers or (rows,) arrays."""
+    """Times of operations as they run inside a step; sizes are numbers or (rows,) arrays."""
 
     def __init__(self, section: Section) -> None:
         self.section, self.specs = section, specs_of(section.sheet)
 
     def ms(self, name: str, dtype: str, *sizes: Any) -> Any:
-        """(rows,) ms of the operation `name`; `sizes`: the columns of its kernel model.
+        """(rows,) ms of an operation; `sizes`: the columns of its kernel model.
 
         InputError (code "not-timed") if nothing like it was timed.
         """
@@ -195,7 +195,7 @@ class GPU:
         return ms.reshape(columns[0].shape)
 
     def operation(self, name: str, dtype: str) -> Operation:
-        """The fitted operation; of attention `dtype` is that of the cache."""
+        """Return a fitted operation; for attention `dtype` is the data type of the cache."""
         known, wanted = self.section.operations.get(name, {}), self.key(name, dtype)
         if wanted in known:
             return known[wanted]
@@ -210,7 +210,7 @@ class GPU:
         )
 
     def key(self, name: str, dtype: str) -> str:
-        """The data type's name in the section; queries are FP8 if the framework computes so."""
+        """Return the name of a data type in the section; queries are FP8 if the framework computes so."""
         known = self.section.operations.get(name, {})
         if name.endswith("_attention"):
             return next((q for q in (f"{dtype}/{dtype}", f"bfloat16/{dtype}") if q in known), dtype)

@@ -1,11 +1,12 @@
-"""Kernel models of language models on a GPU: matrix product, attention, experts, all-reduce.
+"""Kernel models: formulas for the time of matrix products, attention, experts and all-reduces on a GPU.
 
-Each takes `terms`, positive numbers (the tables below: center, and width of the logarithm, of a fit's
-prior), `rows`, the sizes as (rows,) arrays, and the specs of a GPU. It answers (rows,) ms: of an operation
-timed `alone`, over and over, or in a served model, started by a CUDA graph, its data read from memory.
+A kernel model takes `terms` (positive numbers; the tables below have the center of each term's prior, and
+its width as a logarithm), `rows` (sizes as (rows,) arrays) and the specs of a GPU. It returns (rows,) ms of
+an operation that runs `alone`, over and over as in a benchmark, or inside a decoder's step, where a CUDA
+graph starts it and its data come from memory.
 
-Computing is tiles in waves over the multiprocessors, moving is bytes at a bandwidth, and the longer of the
-two counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
+Tiles are computed in waves over the multiprocessors, bytes move at a bandwidth, and the longer of the two
+counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention (Dao et al. 2022).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ PEAKS = {
     "bfloat16": "bf16_tflops", "fp8": "fp8_tflops", "fp8_block": "fp8_tflops", "nvfp4": "fp4_tflops",
     "int4_wo": "bf16_tflops", "w4a16_mxfp4": "bf16_tflops", "w4a8_mxfp4_mxfp8": "fp8_tflops",
 }  # fmt: skip
-"""The rate of the data sheet for products of a data type."""
+"""Data type -> the field of the data sheet with the rate of its products."""
 
 
 class Specs(NamedTuple):
-    """Rates of a GPU per ms, in bytes and FLOPs (a multiply-accumulate is two); `rates`: by data type."""
+    """A GPU's bytes per ms, and FLOPs per ms by data type in `rates` (a multiply-accumulate is two)."""
 
     multiprocessors: float
     bandwidth: float
@@ -38,19 +39,22 @@ class Specs(NamedTuple):
 
 
 def joined(a: Any, b: Any, sharp: float) -> Any:
-    """The time of two overlapping times: their sum for `sharp` 1, the longer one for a large `sharp`."""
+    """Return the time of two overlapping tasks: the sum if `sharp` is 1, the longer if it is large."""
     longer = np.maximum(a, b)
     return longer * (1.0 + (np.minimum(a, b) / longer) ** sharp) ** (1.0 / sharp)
 
 
 def waves(busy: Any, wave_quantization: float) -> Any:
-    """Rounds of `busy` tiles a multiprocessor; `wave_quantization`: the lost share of the last's idling."""
+    """Return the waves of `busy` tiles a multiprocessor; the last is charged for part of its idle time.
+
+    `wave_quantization`: that part; 0: none of it, 1: all.
+    """
     busy = np.maximum(busy, 1.0)
     return busy + wave_quantization * (np.ceil(busy) - busy)
 
 
 def cache_hit_share(times: Any) -> Any:
-    """The share of bytes still in the cache after `times` its size has passed."""
+    """Return the fraction of bytes still in the cache after `times` its size has passed."""
     fourth = np.minimum(times, 99.0) ** 4
     return 1.0 / (1.0 + fourth * fourth)
 
@@ -84,11 +88,11 @@ HOSTED = {
 }
 HIGH = np.array([16.0, 64.0, 64.0, 128.0, 128.0, 128.0])[:, None]
 WIDE = np.array([64.0, 64.0, 128.0, 64.0, 128.0, 256.0])[:, None]
-"""Tiles that a library chooses from."""
+"""Heights and widths of the tiles that a library chooses from."""
 FIXED = {"fixed-128": 128.0, "fixed-256": 256.0}
 """CUTLASS chooses tiles by m alone: the largest m with tiles 64 high."""
 GEMM_VARIANTS = {"fp8": ("library", *FIXED), "fp8_block": ("library", "hosted")}
-"""The variants that a fit chooses from, by data type; others: ("library",)."""
+"""Data type -> the variants that a fit chooses from; other data types have "library" alone."""
 PASS = 2048.0  # elements of a row that quantizing reads at once, beside the tiles of CUTLASS
 RAMP_MS, HOT_MS = 1e-3, 0.3  # until memory streams; until a kernel is hot
 COPIES = 6.0  # of weights, which a benchmark takes in turns
@@ -96,8 +100,13 @@ STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
 """`depth` by data type."""
 
 
+def gemm_variants(dtype: str) -> tuple[str, ...]:
+    """Return the variants that a fit of products in a data type chooses from."""
+    return GEMM_VARIANTS.get(dtype, ("library",))
+
+
 def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
-    """The terms of products of a data type; `variant`: of GEMM_VARIANTS."""
+    """Return the terms of products in a data type, for a variant in GEMM_VARIANTS."""
     whole = 1.2 if variant in FIXED else 0.25
     terms = GEMM | {"depth": (STEP.get(dtype, 1.6), 0.7), "whole": (whole, 0.7)}
     if variant == "library" and dtype in ("bfloat16", "fp8"):
@@ -110,7 +119,7 @@ def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
 
 
 def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """(rows,) ms of products; `rows`: m, n, k."""
+    """(rows,) ms of matrix products; `rows`: m, n, k."""
     m, n, k = rows["m"], rows["n"], rows["k"]
     width = WEIGHT_BYTES[dtype]
     inputs = width if dtype in ("fp8", "fp8_block", "nvfp4") else HALF
@@ -142,7 +151,7 @@ def _gemm_kernel(
     t: Terms, m: Any, n: Any, k: Any, specs: Specs, dtype: str, variant: str, bandwidth: float,
     moving: Any,
 ) -> Any:  # fmt: skip
-    """(rows,) ms of the kernel: the fastest of its tiles, with or without splitting k."""
+    """(rows,) ms of the kernel with the fastest tile, with or without splitting k."""
     units, flops = specs.multiprocessors, specs.rates[dtype] * t["rate"] / specs.multiprocessors
     if variant in FIXED:
         high = np.where(m <= 32, 32.0, np.where(m <= FIXED[variant], 64.0, 128.0))
@@ -178,7 +187,7 @@ def _overlapped(computing: Any, moving: Any, t: Terms) -> Any:
 
 
 def gemm_log_sizes(rows: Rows) -> Any:
-    """(rows, 3) scaled logarithms of the sizes, for the correction."""
+    """(rows, 3) scaled logarithms of the sizes, which the correction depends on."""
     return np.log2(np.stack([rows["m"], rows["n"], rows["k"]], 1)) / 2.0
 
 
@@ -199,7 +208,7 @@ PREFILL = {
     "window": (0.87, 0.4),  # rate with a window to that without
 }
 PACKED = ("packed", "alone", "packed-one", "packed-one-whole")
-"""Query heads of a key head that share a tile: all, none, all of one token, the same without a window."""
+"""Which query heads of a key head share a tile: all, none, those of one token, these without a window."""
 DECODE = {
     "launch": (8.5e-3, 0.35),  # ms
     "bandwidth": (0.86, 0.12),  # share of the data sheet's
@@ -223,16 +232,16 @@ parts, not one, for each multiprocessor."""
 TILES = (16.0, 64.0, 128.0)
 ATTENTION = ("batch", "length", "heads", "kv_heads", "head_dim", "window")
 REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])
-"""The reach of a correction in octaves."""
+"""Octaves of each size that a correction reaches."""
 
 
 def _missed(touched: Any, cache_mb: float, units: float) -> Any:
-    """The share of bytes that is not in the cache when the same input comes again."""
+    """Return the fraction of bytes that the cache has lost when the same input comes again."""
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
 def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """(rows,) ms of causal attention of `length` tokens; `dtype`: queries/cache."""
+    """(rows,) ms of causal attention over `length` new tokens; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     queries, keys_dtype = dtype.split("/")
     units, reach = specs.multiprocessors, np.where(w > 0, w, np.inf)
@@ -263,7 +272,7 @@ def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alo
 
 
 def decode_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """(rows,) ms of one new token a sequence, with `length` in its cache; `dtype`: queries/cache."""
+    """(rows,) ms of attention of a new token to `length` cached ones; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     group, units = h / k, specs.multiprocessors
     bandwidth = specs.bandwidth * t["bandwidth"]
@@ -303,7 +312,7 @@ def decode_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alon
 
 
 def attention_log_sizes(rows: Rows) -> Any:
-    """(rows, 5) scaled logarithms of the sizes, for the correction."""
+    """(rows, 5) scaled logarithms of the sizes, which the correction depends on."""
     n, w = rows["length"], rows["window"]
     hidden = np.where(w > 0, np.maximum(n / np.maximum(w, 1.0), 1.0), 1.0)
     group = rows["heads"] / rows["kv_heads"]
@@ -315,7 +324,7 @@ def attention_log_sizes(rows: Rows) -> Any:
 
 EXPERTS = ("tokens", "hidden", "intermediate", "experts", "top_k", "tensor_parallel",
            "expert_parallel", "skew")  # fmt: skip
-"""`skew`: the exponent of the power law by which tokens fall on experts; 0: evenly."""
+"""`skew`: the exponent of the power law that distributes tokens over experts; 0: evenly."""
 MOE = {
     "start": (0.018, 0.7),  # ms of all kernels of the layer
     "rate": (0.6, 0.4),  # share of the data sheet's in a tile of 128 rows
@@ -329,20 +338,21 @@ MOE = {
     "fill": (1.0, 0.5),  # waves added to those of tiles
 }
 EXPECTED_BY = ("own", "all")
-"""The load that a tile is chosen by: all assignments over this GPU's experts, or over those of all GPUs."""
+"""A tile is chosen by the mean load of an expert: all assignments over this GPU's experts, or over all."""
 EVEN = 1.2
-"""The shape of the gamma distribution of the popularity of experts in a served model: the number of tokens
-of one is negative binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
+"""Shape of the gamma distribution of an expert's popularity inside a decoder; its tokens are then negative
+binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
 COLUMNS, LEAST_TILE, MOST_TILE = 64.0, 8.0, 128.0
 
 
 class Loads:
-    """Tokens on the experts of the busiest GPU, (rows,) arrays.
+    """Tokens on the experts of the busiest GPU, as (rows,) arrays.
 
-    `here`: experts of a GPU. `own`: assignments to them. `touched`: experts with any. Evenly, assignments
-    go round the experts. Else the share of an expert is drawn with the density x ** -skew between 1 and
-    0.8 * tokens (0.01 and 2 if there are fewer assignments than experts), scaled and rounded to the
-    assignments, as in the tables; the constants are fitted to 1,100 simulations, 2 to 4 % at the median.
+    `here`: experts on a GPU; `own`: token assignments to them; `touched`: experts with at least one. With
+    `skew` 0 the assignments go round the experts. Else, as in the published tables, an expert's weight is
+    drawn with the density x ** -skew between 1 and 0.8 * tokens (between 0.01 and 2 if there are fewer
+    assignments than experts), scaled and rounded to the assignments. The constants are fitted to 1,100
+    simulations; they are 2 to 4 % off at the median.
     """
 
     def __init__(
@@ -375,7 +385,7 @@ class Loads:
 
     @staticmethod
     def _busiest(shape: Any, experts: Any, groups: Any, most: Any) -> Any:
-        """The load of the busiest of `groups` GPUs over the mean, if loads are gamma distributed."""
+        """Return the busiest GPU's load over the mean of `groups` GPUs, for gamma distributed loads."""
         # Wilson-Hilferty; the largest of n normal values is near steps / (1.56 + 0.16 steps).
         steps = np.log2(groups)
         cube = 1.0 - 0.103 / shape + 0.589 * steps / (1.56 + 0.16 * steps) / np.sqrt(shape)
@@ -384,14 +394,14 @@ class Loads:
         return np.where(groups > 1, busy, 1.0)
 
     def _above(self, load: Any) -> tuple[Any, Any]:
-        """The share of the experts with more than `load` tokens, and their share of the tokens."""
+        """Return the fraction of experts with more than `load` tokens, and their fraction of the tokens."""
         x = np.minimum(np.maximum(load * self.scale, self.low), self.high)
         power = x**self.power
         tokens = (self.high * self.high_power - x * power) / self.first
         return (self.high_power - power) / self.span, tokens
 
     def tiles(self, rows: Any) -> Any:
-        """Tiles of `rows` tokens; the last one of each expert is padded."""
+        """Return the number of tiles of `rows` tokens; each expert's last one is padded."""
         experts, tokens = self._above(rows / self.busy)
         more = np.maximum(tokens * self.own / rows - 0.811 * self.here * experts, 0.0)
         even = self.touched * np.ceil(self.own / (self.touched * rows) - 1e-9)
@@ -399,7 +409,7 @@ class Loads:
 
 
 def moe_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """(rows,) ms of the experts of a layer, three matrices each; `variant`: of EXPECTED_BY."""
+    """(rows,) ms of a layer's experts, three matrices each; `variant`: one of EXPECTED_BY."""
     tokens, hidden, width, experts, top_k, parts, groups, skew = (rows[c] for c in EXPERTS)
     width, units = width / parts, specs.multiprocessors
     load = Loads(tokens, top_k, experts, groups, skew, alone)
@@ -421,7 +431,7 @@ def moe_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: 
 
 
 def moe_log_sizes(rows: Rows) -> Any:
-    """(rows, 3) scaled logarithms of the sizes, for the correction."""
+    """(rows, 3) scaled logarithms of the sizes, which the correction depends on."""
     here = rows["experts"] / rows["expert_parallel"]
     width = rows["intermediate"] / rows["tensor_parallel"]
     sizes = np.broadcast_arrays(rows["tokens"], here, width)
@@ -444,11 +454,11 @@ ALL_REDUCE = {
     "ramp_mb": (15.0, 0.7),  # MB with half of it
 }
 LIMITS = {"free": None, "to-8-mb": 8.0}
-"""The largest MB with a framework's own kernels; "free": the faster of both."""
+"""MB up to which a framework uses its own kernels; "free": it takes the faster ones."""
 
 
 def all_reduce_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
-    """(rows,) ms of an all-reduce; `specs.link`: bytes a ms in one direction of one GPU."""
+    """(rows,) ms of an all-reduce; `specs.link`: bytes per ms in one direction of one GPU."""
     gpus, size = rows["gpus"], HALF * rows["elements"]
     rounds = 2.0 * (gpus - 1.0) / gpus * size / specs.link
     start = (t["launch"] if alone else 0.0) + t["hop"] * (gpus - 2.0)
@@ -470,7 +480,11 @@ def _sooner(a: Any, b: Any) -> Any:
 
 
 class KernelModel(NamedTuple):
-    """The model of one operation; `terms`, `variants`: by data type; `log_sizes`: for its correction."""
+    """The kernel model of an operation: `ms` is its formula.
+
+    `columns`: its sizes. `terms`: (data type, variant) -> priors of the terms; `variants`: data type ->
+    variants. `log_sizes`: scaled logarithms of the sizes, which its correction depends on.
+    """
 
     columns: tuple[str, ...]
     terms: Callable[[str, str], Mapping[str, Center]]
@@ -482,18 +496,12 @@ class KernelModel(NamedTuple):
 def _model(
     columns: tuple[str, ...], terms: Mapping[str, Center], variants: Iterable[str], *functions: Any
 ) -> KernelModel:
-    """A kernel model with the same terms and variants for all data types."""
+    """Make a kernel model with the same terms and variants for all data types."""
     return KernelModel(columns, lambda *_: terms, lambda _: tuple(variants), *functions)
 
 
 KERNEL_MODELS = {
-    "gemm": KernelModel(
-        ("m", "n", "k"),
-        gemm_terms,
-        lambda t: GEMM_VARIANTS.get(t, ("library",)),
-        gemm_ms,
-        gemm_log_sizes,
-    ),
+    "gemm": KernelModel(("m", "n", "k"), gemm_terms, gemm_variants, gemm_ms, gemm_log_sizes),
     "prefill_attention": _model(ATTENTION, PREFILL, PACKED, prefill_ms, attention_log_sizes),
     "decode_attention": _model(ATTENTION, DECODE, GROUPED, decode_ms, attention_log_sizes),
     "moe": _model(EXPERTS, MOE, EXPECTED_BY, moe_ms, moe_log_sizes),

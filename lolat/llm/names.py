@@ -1,7 +1,7 @@
-"""Names of published language models: a known id, and behind it how the weights are quantized.
+"""Finds a published language model by its id, whose end may say how the weights are quantized.
 
-`Qwen/Qwen3-32B-AWQ` is the model qwen3-32b with 4-bit weights. A name with another end is refused: an
-answer for another model would look as good.
+`Qwen/Qwen3-32B-AWQ` is qwen3-32b with 4-bit weights. An id with an unknown end is refused, because an
+answer for another language model would look as good.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lolat.llm.quantization import NEAREST
 from lolat.units import did_you_mean, plain, shortened
 
 PUBLISHED = Path(__file__).parent / "published.json"
-"""Configurations of well-known models by name: the keys of their sizes."""
+"""Configurations of well-known language models by name, reduced to the keys that give sizes."""
 _LONG, _SHORT = {"max_position_embeddings": 262144}, {"max_position_embeddings": 32768}
 _OLD = {"vocab_size": 32000}
 _WINDOW = {**_OLD, "sliding_window": 4096}
@@ -37,19 +37,19 @@ VERSIONS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("mistral-7b", "v0.3", {}), ("mistral-7b", "instruct-v0.3", {}),
     ("mixtral-8x7b", "v0.1", {}), ("mixtral-8x7b", "instruct-v0.1", {}),
 )  # fmt: skip
-"""A pattern of names in published.json, the rest of an id, the keys that differ."""
+"""A pattern of names in published.json; the end of a version's id; the keys that differ in it."""
 _META_FP8 = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": [
     "self_attn", "model.layers.0.mlp", "model.layers.125.mlp"]}  # fmt: skip
 OWN: Mapping[str, Mapping[str, Any]] = {
     "meta-llama/llama-3.1-405b-fp8": {"quantization_config": _META_FP8},
     "meta-llama/llama-3.1-405b-instruct-fp8": {"quantization_config": _META_FP8},
 }
-"""Keys that differ in a publisher's own id."""
+"""Keys that differ in the files of these publishers."""
 PER_TENSOR = ("nvidia", "redhatai", "neuralmagic")
-"""Publishers of Qwen3 in FP8 with a scale for each tensor or channel; Qwen's has one for each block."""
+"""Publishers whose Qwen3 in FP8 has a scale for each tensor or channel; Qwen's own has one a block."""
 _4, _8 = r"(int4|4-?bits?)", r"(int8|8-?bits?)"
 FP8_CACHE = ("nvidia",)
-"""Publishers whose FP8 and FP4 models state an FP8 cache (hf_quant_config.json, kv_cache_quant_algo)."""
+"""Publishers whose FP8 and FP4 files ask for an FP8 cache (kv_cache_quant_algo)."""
 SUFFIXES = {
     "bf16|fp16|bfloat16|float16": "bfloat16",
     rf"(awq|gptq)(-{_4}|-w4a16)?(-g128|-128g)?|{_4}-(awq|gptq)|int4(-w4a16)?|(quantized\.)?w4a16(-g128)?":
@@ -69,14 +69,14 @@ NOT_TIMED = "|".join([
     r"(awq|gptq)-(int)?[2-8](-?bits?)?|int[2-8]|(quantized\.)?w[1-7]a\d+",
     r"(exl[23]|hqq|aqlm|eetq|quip|autoround|torchao|ao|quark)([-_].*)?",
 ])  # fmt: skip
-"""Ends of ids that are quantized as no kernel here was timed."""
+"""Matches ends of ids whose quantization no timed kernel has."""
 
 
 def find_decoder(config: Any) -> Decoder:
-    """The decoder of a configuration (a mapping, a file or its folder), or of a published name.
+    """Find the decoder of a configuration (a mapping, a file, its folder) or of a published id.
 
-    InputError: code "decoder" without such a file and such a name, "decoder-dtype" for a name in an unknown
-    data type.
+    InputError, code "decoder": no such file and no such id; code "decoder-dtype": an id whose data type
+    is not known.
     """
     if isinstance(config, Decoder):
         return config
@@ -93,7 +93,7 @@ def find_decoder(config: Any) -> Decoder:
 
 @lru_cache(maxsize=64)
 def named(given: str) -> Decoder:
-    """The decoder of a published id, with or without its publisher; InputError as of `find_decoder`."""
+    """Return the decoder of an id, with or without its publisher; errors as of `find_decoder`."""
     path, _, end = given.casefold().rpartition("/")
     owner, name = path.rpartition("/")[2], re.sub("^meta-(?=llama)", "", end)
     if own := OWN.get(f"{owner}/{name}"):
@@ -128,7 +128,7 @@ def named(given: str) -> Decoder:
 
 
 def _with_cache(decoder: Decoder, owner: str, rest: str) -> Decoder:
-    """The decoder with the data type of its cache, or a remark that the name does not tell it."""
+    """Set the data type of the cache, or add a remark that the id does not tell it."""
     if rest.endswith("-kv"):
         return replace(decoder, kv_dtype="fp8")
     if owner in FP8_CACHE and decoder.dtype in ("fp8", "fp8_block", "nvfp4"):
@@ -147,14 +147,14 @@ def _with_cache(decoder: Decoder, owner: str, rest: str) -> Decoder:
 
 @lru_cache(maxsize=1)
 def published() -> dict[str, dict[str, Any]]:
-    """Configurations by short name."""
+    """Return the configurations in published.json, by name."""
     known: dict[str, dict[str, Any]] = msgspec.json.decode(PUBLISHED.read_bytes())
     return known
 
 
 @lru_cache(maxsize=1)
 def known() -> dict[str, dict[str, Any]]:
-    """Configurations by id in small letters without the publisher, the longest id first."""
+    """Return configurations by id, in small letters, without the publisher; the longest id first."""
     found = published() | {
         f"{name}-{words}": {**config, **differs}
         for name, config in published().items()

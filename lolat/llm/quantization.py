@@ -1,7 +1,7 @@
-"""Data types of the weights and the cache of a published model, by its configuration.
+"""Finds the data types of weights and cache in a published configuration.
 
-The methods are those of `quantization_config` on Hugging Face and of NVIDIA's hf_quant_config.json. One
-that was not timed is refused by name.
+It knows the methods in `quantization_config` on Hugging Face and in NVIDIA's hf_quant_config.json, and
+refuses by name a method whose kernels were not timed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ SCHEMES = {
     "compressed-tensors float 4 group": "w4a16_mxfp4",
     "compressed-tensors int 4 group": "int4_wo", "compressed-tensors int 4 channel": "int4_wo",
 }  # fmt: skip
-"""Quantization, as `_scheme` names it -> data type in the tables of operations."""
+"""Quantization, as `_scheme` names it -> data type, as tables of operations name it."""
 PLAIN = {
     "bfloat16": "bfloat16", "float16": "bfloat16", "float32": "bfloat16", "float8_e4m3fn": "fp8",
 }  # fmt: skip
 GROUP = 128
-"""Elements of int4_wo that share a scale, as `WEIGHT_BYTES` has them."""
+"""Elements that share a scale in int4_wo, as in `WEIGHT_BYTES`."""
 KEYS = "quantization_config|compression_config"
 CACHES = {"FP8": "fp8", "FLOAT 8": "fp8", "": "", "NONE": ""}
 NEAREST = f"the nearest {arg('dtype')}: fp8 for 8 bits, int4_wo for 4"
-"""The remedy for a model in an unknown data type."""
+"""The remedy for a language model in an unknown data type."""
 _WITHOUT = f"for an estimate leave quantization_config out and give {NEAREST}"
 IsUnquantized = Callable[[str], bool]
-"""A test by the name of a module: it stays bfloat16."""
+"""Tells by a module's name whether it stays bfloat16."""
 
 
 def dtypes_of(config: Config) -> tuple[str, str, str, IsUnquantized]:
@@ -75,7 +75,7 @@ def _unknown(config: Config, scheme: str) -> InputError:
 
 
 def _scheme(config: Config) -> str:
-    """The name of a quantization, as in `SCHEMES`."""
+    """Return the name of a quantization, as in `SCHEMES`."""
     method = config.get("quant_method", str).removeprefix("intel/")
     several = config.get("dynamic|extra_config|quantized_layers", dict[str, Any], {})
     if any(not rule.startswith("-:") for rule in several):
@@ -98,13 +98,13 @@ def _scheme(config: Config) -> str:
 
 
 def _groups(config: Config) -> list[Config]:
-    """The groups of modules with quantized weights, of compressed-tensors."""
+    """Return the groups of modules with quantized weights, in a file of compressed-tensors."""
     groups = config.get("config_groups", dict[str, dict[str, Any]], {}).values()
     return [config.changed(group) for group in groups if group.get("weights")]
 
 
 def _group(group: Config) -> str:
-    """Type, bits and strategy of weights, and of inputs if they are quantized."""
+    """Name type, bits and strategy of weights, and those of inputs if they are quantized."""
     weights, inputs = group.part("weights"), group.part("input_activations").given
     words = [str(weights.given.get(key)) for key in ("type", "num_bits", "strategy")]
     if block := weights.get("block_structure", list[int], []):
@@ -114,13 +114,13 @@ def _group(group: Config) -> str:
 
 
 def _grouped(config: Config) -> str:
-    """The number of elements that share a scale, if it is neither GROUP nor all."""
+    """Name the number of elements that share a scale; "" if it is GROUP or all."""
     size = config.get("group_size", int, GROUP)
     return "" if size in (-1, GROUP) else f" in groups of {size}"
 
 
 def _cache(config: Config) -> str:
-    """The data type of keys and values; "": not stated."""
+    """Return the data type of keys and values; "": not stated."""
     scheme = config.part("kv_cache_scheme").given
     found = f"{scheme.get('type')} {scheme.get('num_bits')}" if scheme else ""
     found = found or config.get("kv_cache_quant_algo", str, "")
@@ -134,7 +134,7 @@ def _cache(config: Config) -> str:
 
 
 def _is_unquantized(config: Config) -> IsUnquantized:
-    """A test whether a module is left out, or is none of those that are quantized."""
+    """Return a test whether a module is left out, or not among the quantized ones."""
     keys = ("modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore")
     names = [name for key in keys for name in config.get(key, list[str], [])]
     names += [f"re:{rule[2:]}" for rule in config.get("dynamic", dict[str, Any], {})]
@@ -150,20 +150,20 @@ def _is_unquantized(config: Config) -> IsUnquantized:
 
 
 def _flat(config: Config, keys: str) -> list[str]:
-    """Names in a list, in lists of a list, or alone."""
+    """Return the names that stand alone, in a list, or in lists of a list."""
     found = config.get(keys, list[list[str] | str] | str, [])
     found = [found] if isinstance(found, str) else found
     return [name for one in found for name in ([one] if isinstance(one, str) else one)]
 
 
 _MATRICES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
-"""Mixtral's names of the matrices of an expert."""
+"""Mixtral's names for an expert's matrices -> the usual ones."""
 
 
 def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
-    """A pattern for the names of modules, as tools of quantization write them.
+    """Compile names of modules, as tools for quantization write them, to a pattern.
 
-    A name is some pieces of a module's name between dots, * is anything; behind `re:` it is a pattern.
+    A name is some pieces of a module's name between dots; * stands for anything; `re:` begins a pattern.
     """
     rules = ["(?!)"]
     for name in names:
@@ -180,7 +180,7 @@ def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
 
 
 def unquantized_parts(is_unquantized: IsUnquantized, layer: int, experts: bool) -> frozenset[str]:
-    """The parts of a layer of which at least half of the matrices stay bfloat16."""
+    """Return the parts of a layer with at least half of their matrices in bfloat16."""
     mlp, shared = ("gate_proj", "up_proj", "down_proj"), "shared_expert." if experts else ""
     parts = {
         "attention": [f"self_attn.{letter}_proj" for letter in "qkvo"],

@@ -1,4 +1,4 @@
-"""Remarks on an answer: what a user must know of its rows besides their numbers."""
+"""Remarks on an answer: what a user must know besides the numbers in its rows."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from lolat.llm.answer import Question, ServingConfig
 
 SAME = 1.25
-"""Further requests cost little while a token takes at most this times as long as with one."""
+"""Further requests cost little while a token takes at most SAME times as long as with one request."""
 FASTER = 0.9
-"""Another data type, or load, is remarked on if it takes less than this times as long."""
+"""Another data type, or load, is remarked on if a token takes less than FASTER times as long with it."""
 SHARES = {"gemm": ("weights", "products"), "decode_attention": ("attention",), "moe": ("experts",),
           "all_reduce": ("all_reduce",), "prefill_attention": ()}  # fmt: skip
 CALLED = {"gemm": "products", "moe": "experts"}
@@ -40,7 +40,7 @@ CALLED = {"gemm": "products", "moe": "experts"}
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen row of an answer on a GPU, and its deployment."""
+    """The chosen row of an answer, with its GPU, deployment and question."""
 
     gpu: GPU
     deployment: Deployment
@@ -51,9 +51,10 @@ class Chosen:
         self, concurrency: Any = None, overheads: FrameworkOverheads | None = None,
         deployment: Deployment | None = None, prompts: float = 1.0,
     ) -> Served:  # fmt: skip
-        """Times for `concurrency` (rows,) requests of one replica; `prompts` of them share a step.
+        """Return the times of one replica under `concurrency` (rows,) requests.
 
-        By default the requests, the overheads and the deployment of the row.
+        None stands for the requests, the overheads and the deployment of the row; `prompts`: prompts that
+        share a step.
         """
         section, row = self.gpu.section, self.row
         requests = _each(row) if concurrency is None else concurrency
@@ -65,7 +66,7 @@ class Chosen:
         return serve(overheads or section.overheads, steps, load)
 
     def free_concurrency(self) -> int | None:
-        """The most requests at which a token takes SAME times that of one at most; None without times."""
+        """Return the most requests at which a token takes at most SAME times as long as with one."""
         if self.row.tpot_ms is None:
             return None
         requests = np.round(2.0 ** np.arange(0, 11, 0.25))
@@ -75,7 +76,7 @@ class Chosen:
         return max(int(np.interp(SAME * ms[0], np.maximum.accumulate(ms), requests)), 1)
 
     def remarks(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
-        """Remarks on all `rows` and on the chosen one: first on weights that do not fit."""
+        """Yield remarks on all `rows` and on the chosen one, first on weights that do not fit."""
         asked, row, decoder = self.asked, self.row, self.deployment.decoder
         if any(not one.largest_concurrency for one in rows):
             yield self._room()
@@ -110,7 +111,7 @@ class Chosen:
         yield from self._outside(rows)
 
     def _burst(self) -> Iterator[str]:
-        """The times of a framework that was measured with requests that all start at once."""
+        """Remark on a framework that was measured with requests that all start at once."""
         measured, row = self.gpu.section.overheads, self.row
         overheads = steady(measured)
         if overheads is measured or row.ttft_ms is None or not row.fits:
@@ -125,18 +126,11 @@ class Chosen:
             )
 
     def _scheduled(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
-        """Rows with more requests than the framework runs, and with prompts that it computes together."""
+        """Remark on more requests than the framework runs, and on prompts that it computes together."""
         server = self.gpu.section.server
-        limits, timed = (
-            server.limits_on(self.gpu.section.sheet),
-            [row for row in rows if row.tpot_ms],
-        )
-        many = [
-            r
-            for r in timed
-            if min(_each(r)[0], r.largest_concurrency / r.replicas) > limits.sequences
-        ]
-        if many:
+        limits, timed = server.limits_on(self.gpu.section.sheet), [r for r in rows if r.tpot_ms]
+        at_once = (min(_each(r)[0], r.largest_concurrency / r.replicas) for r in timed)
+        if many := [number for number in at_once if number > limits.sequences]:
             yield (
                 f"{plural(len(many), 'row')}: {server.title} runs at most {limits.sequences:,} requests at "
                 f"once on this card, and the others wait, unless {server.option} allows these numbers"
@@ -158,7 +152,7 @@ class Chosen:
             )
 
     def _outside(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
-        """Loads beyond all that were served, and GPUs of several machines."""
+        """Remark on loads beyond all that were served, and on GPUs in several machines."""
         columns = [
             (r.input_tokens, r.output_tokens, _each(r)[0], r.largest_concurrency / r.replicas)
             for r in rows
@@ -180,7 +174,7 @@ class Chosen:
             )
 
     def _others(self) -> Iterator[Deployment]:
-        """The deployment in each other data type that the GPU computes, the published one first."""
+        """Yield the deployment in each other data type that the GPU computes, the published one first."""
         here = self.deployment
         for dtype in dict.fromkeys(["", *DTYPES]):
             try:
@@ -195,7 +189,7 @@ class Chosen:
                 yield other
 
     def _faster(self) -> Iterator[str]:
-        """The fastest type of as many bytes, or the published one, if FASTER."""
+        """Remark on a data type of as many bytes, or the published one, if it is FASTER."""
         found: dict[str, float] = {}
         here, row = self.deployment, self.row
         tokens = np.array([row.input_tokens + row.output_tokens])
@@ -218,7 +212,7 @@ class Chosen:
             )
 
     def _room(self) -> str:
-        """The number of GPUs that hold the weights, in this data type and in smaller ones."""
+        """Return a remark on how many GPUs hold the weights, in this data type and in smaller ones."""
         sheet, here = self.gpu.section.sheet, self.deployment
         room = self.gpu.section.server.room_gib(sheet)
 
@@ -238,9 +232,9 @@ class Chosen:
         )
 
     def _not_timed(self) -> Iterator[str]:
-        """The operations that were not timed on this GPU, their source, and their share of a token.
+        """Remark on operations that were not timed on this GPU: their source, and their part of a token.
 
-        An operation of which some data types were timed has no share.
+        The part is left out if some data types of the operation were timed.
         """
         used, ms = operations_of(self.gpu, self.deployment), self.row.breakdown or {}
         dtypes: dict[tuple[str, str], list[str]] = {}
@@ -261,5 +255,5 @@ class Chosen:
 
 
 def _each(row: ServingConfig) -> np.ndarray:
-    """(1,) requests of one replica."""
+    """(1,) requests that one replica of a row serves."""
     return np.array([math.ceil(row.concurrency / row.replicas)], float)

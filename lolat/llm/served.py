@@ -1,4 +1,4 @@
-"""Served configurations with measured times: a table, or the output of a benchmark of a server."""
+"""Reads served rows, configurations with measured times, from a table or from a server's benchmark."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ MOST = 1e12
 USUAL = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size")  # fmt: skip
-"""Other ways to split a model or its load, which are not predicted: each must be 1."""
+"""Columns of other ways to split a language model or its load, which are not predicted: all must be 1."""
 MOST_FAILED, ROUNDS = 0.01, 3
-"""The largest share of failed requests; the fewest requests, in times of the concurrent ones. Those start
-at once, so fewer are no steady load."""
+"""The largest fraction of failed requests, and the fewest requests for each concurrent one: the first ones
+start at once, so fewer are no steady load."""
 
 
 @dataclass(frozen=True)
 class ServedRow:
-    """One served configuration; `ttft_ms`: 0 if unknown; `row`: its row in a table."""
+    """A served configuration with its times; `ttft_ms`: 0 if unknown; `row`: its row in a table."""
 
     model: str
     input_tokens: float
@@ -48,7 +48,7 @@ class ServedRow:
 
     @property
     def own(self) -> OwnRow:
-        """All but `row`, as a model file keeps it."""
+        """All fields but `row`, as a device file keeps them."""
         return (
             self.model, float(self.input_tokens), float(self.output_tokens), float(self.concurrency),
             float(self.tpot_ms), float(self.ttft_ms), *self.deployment,
@@ -56,17 +56,17 @@ class ServedRow:
 
     @property
     def deployment(self) -> tuple[int, int, str, str]:
-        """The split and the data types of the model, as `deployment_of` takes them."""
+        """The split and the data types, as `deployment_of` takes them."""
         return self.tensor_parallel, self.expert_parallel, self.dtype, self.kv_dtype
 
 
 def read_served(
     path: str | Path, device: str = "", framework: str = "", tensor_parallel: int | None = None
 ) -> list[ServedRow]:
-    """The rows of a table, or of the JSON of a benchmark; InputError for anything else.
+    """Read the served rows of a table or of a benchmark's JSON; InputError for anything else.
 
-    `tensor_parallel`: the GPUs of rows that do not state them. Left out are rows of another device or
-    framework, and rows with data-parallel attention (more requests than the batch of a group of GPUs).
+    `tensor_parallel`: the GPUs of rows that do not state them. Rows of another device or framework, and
+    rows with data-parallel attention (more requests than a group's batch), are left out.
     """
     if not is_table(str(path)):
         return [*_of_json(Path(path), tensor_parallel)]
@@ -95,7 +95,7 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
 
 
 def _of_json(path: Path, parallel: int | None) -> Iterator[ServedRow]:
-    """One object (vLLM), or one a line (SGLang)."""
+    """Read one object (vLLM), or one from each line (SGLang)."""
     try:
         text = path.read_text("utf-8").strip()
         for found in map(json.loads, text.splitlines() if "\n{" in text else [text]):
@@ -108,7 +108,7 @@ def _of_json(path: Path, parallel: int | None) -> Iterator[ServedRow]:
 
 
 def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
-    """The row of a benchmark; `given`: its GPUs if it does not state them; InputError."""
+    """Return a benchmark's row; `given`: its GPUs if it does not state them."""
     info, done = found.get("server_info") or {}, found["completed"]
     names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
     parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
@@ -130,7 +130,7 @@ def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
 def _check(
     found: Mapping[str, Any], info: Mapping[str, Any], parallel: list[int], concurrency: float
 ) -> None:
-    """InputError for a benchmark that failed, had no steady load, or whose server is not predicted."""
+    """Refuse a benchmark that failed, had no steady load, or whose server is not predicted."""
     done, failed = found["completed"], found.get("failed") or 0
     split = [name for name in ALONE for place in (found, info) if int(place.get(name) or 1) > 1]
     drafts = found.get("spec_decode_num_drafts") or info.get("speculative_algorithm")

@@ -1,17 +1,17 @@
-"""A decoder served under a steady load: what a step computes, time to first token, time per output token.
+"""Time to the first token and time per output token of a decoder under a steady load.
 
-A step runs all its tokens through all layers: one token of each sequence that is decoded, and all tokens
-of the prompts that begin. Tensor parallel splits every matrix over the GPUs, and two all-reduces a layer
-put the parts together (Megatron-LM, Shoeybi et al. 2019).
+A step runs all its tokens through all layers: one token of each sequence that is being decoded, and all
+tokens of the prompts that begin. Tensor parallelism splits every matrix over the GPUs, and two all-reduces
+a layer put the parts together (Megatron-LM, Shoeybi et al. 2019).
 
-The load is a closed loop: each request that ends is followed by the next. Every request costs its prompt
-once and one step for each output token, and a step serves all that are decoded:
+The load is a closed loop: when a request ends, the next one starts. A request costs its prompt once and
+one step for each output token. All requests that are being decoded share a step, so
 
     cycle = concurrency * prompt + output_tokens * step = ttft + (output_tokens - 1) * tpot
 
-A request spends the rest of its cycle on output tokens: the sum is the same whoever waits. The first token
-waits for the API, the running step, its own prompt, and prompts of others: as in a queue of random arrivals
-(M/D/1), or for half of all if requests come together.
+The first token waits for the API, the running step, its own prompt, and the prompts of other requests. If
+requests arrive at random, that wait is that of an M/D/1 queue; if they arrive together, it is half of all
+prompts. Output tokens get the rest of the cycle.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from lolat.llm.gpu import GPU, Operation, Section, dtypes_of, lacks
 
 GIB = 2.0**30
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
-"""The computing and moving of a step; `moved`: normalization, rotation, activation and such."""
+"""The parts of a step that compute or move; `moved`: normalization, rotation, activation and the like."""
 STARTS = ("kernels", "fp8", "fp8_block", "nvfp4", "layers_of_experts", "exchanges", "steps",
           "parallel")  # fmt: skip
-"""Starts in a step: kernels, those that quantize to a data type, layers of experts, all-reduces, the step,
-the step on several GPUs."""
+"""Events of a step that cost an overhead each: kernels, kernels that quantize to a data type, layers with
+experts, all-reduces, the step itself, the step on several GPUs."""
 NORM, ROTATION, ACTIVATION = 4, 4, 3
-"""Tensors that a normalization (with the addition before it), rotary positions and a gated activation read
-and write."""
+"""Tensors that are read and written by a normalization (with the addition before it), by rotary positions,
+and by a gated activation."""
 OWN_KERNELS = 4
-"""Small kernels of a layer besides normalizations: rotation, writing the cache, activation, one of
-attention that puts its parts together."""
+"""Small kernels of a layer besides normalizations: rotation, writing the cache, activation, and the one
+that merges the parts of attention."""
 HALF = 2  # bytes of an activation
 SKEW = 1.2
-"""The exponent of the power law by which tokens fall on experts; served models agree with it."""
+"""Exponent of the power law that distributes tokens over experts; served rows agree with it."""
 
 
 class Product(NamedTuple):
-    """A product of matrices with (n, k) weights, `times` a step; its rows are the tokens of the step."""
+    """A matrix product of a step's tokens with (n, k) weights, which runs `times` in a step."""
 
     dtype: str
     n: float
@@ -57,7 +57,7 @@ class Product(NamedTuple):
 class Deployment:
     """A decoder on `tensor_parallel` GPUs; each of `expert_parallel` groups of them has whole experts.
 
-    `dtype`: of products. `expert_dtype`: of routed experts. `kv_dtype`: of the cache.
+    Data types: `dtype` of products, `expert_dtype` of routed experts, `kv_dtype` of the cache.
     """
 
     decoder: Decoder
@@ -69,7 +69,7 @@ class Deployment:
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
-        """All products but those of the head and of routed experts, equal ones together."""
+        """The products of a step without the head and routed experts; equal ones are one row."""
         d, parts = self.decoder, self.tensor_parallel
         query = d.heads * d.head_dim / parts
         cached = max(d.kv_heads / parts, 1.0) * d.head_dim
@@ -90,7 +90,7 @@ class Deployment:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """(STARTS,) of a step."""
+        """(STARTS,) numbers of the events in a step."""
         d, several = self.decoder, self.tensor_parallel > 1
         count = dict.fromkeys(STARTS, 0.0) | {"steps": 1.0, "parallel": float(several)}
         count["kernels"] = d.layers * (d.norms + OWN_KERNELS + 2.0 * bool(d.head_norm))
@@ -121,18 +121,18 @@ class Deployment:
 
     @cached_property
     def read_bytes(self) -> float:
-        """The most bytes of weights that a step reads on each GPU: all but an embedding that is no head."""
+        """The most bytes of weights that a step reads on each GPU: all but an embedding beside a head."""
         d = self.decoder
         return self.weight_bytes - HALF * d.vocab * d.hidden * (not d.tied) / self.tensor_parallel
 
     @cached_property
     def dense_bytes(self) -> float:
-        """Bytes of the weights that every step reads on each GPU: all but routed experts."""
+        """Bytes of weights that every step reads on each GPU: all but those of routed experts."""
         head = HALF * self.decoder.vocab * self.decoder.hidden / self.tensor_parallel
         return head + sum(WEIGHT_BYTES[p.dtype] * p.n * p.k * p.times for p in self.products)
 
     def cache_bytes(self, tokens: float) -> float:
-        """Bytes of the cache of a sequence with so many tokens on each GPU."""
+        """Return the bytes that the cache of a sequence of `tokens` takes on each GPU."""
         heads = self.decoder.kv_heads
         share = max(heads / self.tensor_parallel, 1.0) / heads
         return self.decoder.cache_bytes(int(tokens), self.kv_dtype) * share
@@ -142,10 +142,11 @@ class Deployment:
 
 
 class Steps(NamedTuple):
-    """(rows, PARTS + STARTS) each: a decode step, a step with a prompt, and a prompt alone.
+    """(rows, PARTS + STARTS) ms of parts and numbers of events: of a decode step, of a step with a prompt
+    (`mixed`), and of a prompt alone.
 
-    The last two are of all steps that the prompt takes, `chunks` (rows,): less than one if prompts share a
-    step.
+    `chunks`: (rows,) steps that a prompt takes, less than one if prompts share a step; `mixed` and `prompt`
+    are sums over them.
     """
 
     decode: np.ndarray
@@ -155,7 +156,7 @@ class Steps(NamedTuple):
 
 
 def steps_of(gpu: GPU, deployment: Deployment, load: Load, prompts: Any = 1.0) -> Steps:
-    """The steps of a load; a decoded sequence has half of its output in the cache.
+    """Compute the steps of a load; a sequence has half of its output in the cache, on average.
 
     `prompts`: the number of whole prompts that share a step.
     """
@@ -182,7 +183,10 @@ def steps_of(gpu: GPU, deployment: Deployment, load: Load, prompts: Any = 1.0) -
 def _products(
     gpu: GPU, deployment: Deployment, tokens: np.ndarray, last: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """(rows,) ms of products, head, experts and all-reduces of steps; equal steps are computed once."""
+    """(rows,) ms of products, head, experts and all-reduces, by part; equal steps are computed once.
+
+    `tokens`: (rows,) tokens of a step; `last`: those of them that the head reads.
+    """
     d, parts = deployment.decoder, deployment.tensor_parallel
     m, back = np.unique(tokens, return_inverse=True)
     made: dict[str, np.ndarray] = {"products": np.zeros(len(m))}
@@ -203,7 +207,7 @@ def _products(
 
 
 def _attention(gpu: GPU, deployment: Deployment, load: Load) -> tuple[np.ndarray, np.ndarray]:
-    """(rows,) ms of attention: decoding all that are served, and of one prompt."""
+    """(rows,) ms of attention each: of a decode step, and of one prompt."""
     d, parts, dtype = deployment.decoder, deployment.tensor_parallel, deployment.kv_dtype
     sizes = d.heads / parts, max(d.kv_heads / parts, 1.0), float(d.head_dim)
     cached = load.input_tokens + load.output_tokens / 2.0
@@ -218,7 +222,7 @@ def _attention(gpu: GPU, deployment: Deployment, load: Load) -> tuple[np.ndarray
 
 
 def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], Operation]:
-    """The operations of a step and a prompt, by name and data type."""
+    """Return the timed operations that a step and a prompt run, by name and data type."""
     used = {("gemm", product.dtype) for product in deployment.products} | {("gemm", "bfloat16")}
     used |= {(f"{which}_attention", deployment.kv_dtype) for which in ("prefill", "decode")}
     used |= {("moe", deployment.expert_dtype)} if deployment.decoder.experts else set()
@@ -230,7 +234,7 @@ def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], Ope
 
 
 class Load(NamedTuple):
-    """(rows,) arrays: tokens of a request, concurrent requests, and those of them whose cache fits."""
+    """(rows,) arrays: tokens of a request, concurrent requests, and the requests whose caches fit."""
 
     input_tokens: np.ndarray
     output_tokens: np.ndarray
@@ -246,7 +250,7 @@ class Load(NamedTuple):
 class Served(NamedTuple):
     """(rows,) ms: to the first token, per output token, of a prompt, of a decode step, of a cycle.
 
-    A cycle is the time from a request to the next.
+    A cycle lasts from the start of a request to the start of the next one.
     """
 
     ttft_ms: np.ndarray
@@ -257,14 +261,14 @@ class Served(NamedTuple):
 
 
 def each_ms(o: FrameworkOverheads) -> np.ndarray:
-    """(PARTS + STARTS,) ms of one of each: a ms of a part, a start."""
+    """(PARTS + STARTS,) factors that turn a row of `Steps` into ms."""
     starts = (o.kernel_ms, o.fp8_ms, o.block_ms, o.fp4_ms, o.experts_ms, o.exchange_ms, o.step_ms,
               o.parallel_ms)  # fmt: skip
     return o.level * np.array([1.0, 1.0, 1.0, 1.0, 1.0, o.small, *starts])
 
 
 def serve(overheads: FrameworkOverheads, steps: Steps, load: Load) -> Served:
-    """Times of requests that are served by these steps; the top of this file has the formula."""
+    """Compute the times of requests from their steps, by the formula at the top of this file."""
     each, served = each_ms(overheads), load.served
     step, mixed, alone = steps.decode @ each, steps.mixed @ each, steps.prompt @ each
     chunked = overheads.chunked_share
@@ -292,11 +296,11 @@ def deployment_of(
     section: Section, decoder: Decoder, tensor_parallel: int = 1, expert_parallel: int = 1,
     dtype: str = "", kv_dtype: str = "",
 ) -> Deployment:  # fmt: skip
-    """A decoder on GPUs of `section`; "": the published data type, or the framework's usual cache.
+    """Deploy a decoder on GPUs; "" stands for the published data type, or the framework's usual cache.
 
-    A model published in FP8 with a scale for each block keeps that format for FP8. Experts in MXFP4 stay
-    so, and are computed in FP8 on GPUs with FP4. InputError for a data type that the GPU lacks, and for a
-    number of GPUs that does not divide the model.
+    Weights published in FP8 with a scale for each block keep that format for FP8. Experts in MXFP4 stay in
+    it, and are computed in FP8 on GPUs with FP4. InputError for a data type that the GPU lacks, and for a
+    number of GPUs that does not divide the decoder.
     """
     experts = decoder.experts
     if expert_parallel < 1 or tensor_parallel % expert_parallel or experts % expert_parallel:
@@ -327,7 +331,10 @@ def deployment_of(
 
 
 def requests_that_fit(section: Section, deployment: Deployment, tokens: np.ndarray) -> np.ndarray:
-    """(rows,) requests of so many tokens whose caches fit beside the weights; 0: the weights do not."""
+    """(rows,) numbers of requests whose caches fit beside the weights; 0: the weights do not fit.
+
+    `tokens`: (rows,) tokens of each request.
+    """
     server = section.server
     room = GIB * server.room_gib(section.sheet) - deployment.weight_bytes
     each = np.array([deployment.cache_bytes(float(number)) for number in tokens])

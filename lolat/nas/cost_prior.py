@@ -1,13 +1,13 @@
-"""The prior for a fit to a few measured networks, and the fit: a network's latency is a sum of costs.
+"""Fits costs, whose sum is a network's latency, to a few measured networks, with a prior.
 
 A piece of a network (a convolution on an edge, a block in a layer, the parts that never change) has a cost:
-the formula's terms with coefficients of the device, times factors that it shares with like pieces:
+terms with coefficients of the device, times factors that it shares with similar pieces:
 
-    cost = (a*MACs + b*depthwise MACs + c*traffic + d*weights + e*ops) * exp(factors of the piece)
+    cost = (a*MACs + b*depthwise MACs + c*traffic + d*weights + e*ops) * exp(sum of its factors)
 
-All coefficients are positive. The prior says how far apart they may be, and how far a factor may be from 1:
-few measurements move little, many move everything. `explain` gives the most probable costs under each
-assumption and how likely the assumption is.
+All coefficients are positive. The prior limits how far apart they are, and how far a factor is from 1: few
+measurements change little, many change everything. `explain` returns the most probable costs under each
+assumption, and how likely the assumption is.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from lolat.nas.tables import Table, along
 TERMS = ("macs", "depthwise", "traffic", "weights", "ops")
 MACS, DEPTHWISE, TRAFFIC, WEIGHTS, OPS = range(len(TERMS))
 TERM_SPREAD = np.array([1.5, 1.5, 1.5, 1.5, 2.0])
-"""Standard deviation of each coefficient's logarithm, around equal shares of an average network.
+"""Standard deviation of each coefficient's logarithm; at 0 all terms of an average network cost the same.
 
-Wide: on a GPU that waits for its next operation `ops` is all of the time, on a phone nearly none.
+It is wide: on a GPU that waits for its next operation `ops` is all of the time, on a phone nearly none.
 """
 OVERLAP = 4.0  # the exponent of a soft maximum; at equal parts it is 19 % above the larger
 _FREE = 50.0  # standard deviation of the scale's logarithm: it may be anything
 
 
 def work(table: Table) -> np.ndarray:
-    """(choices of the table ..., TERMS) counts at batch size 1; traffic includes that of convolutions."""
+    """(choices of the table ..., TERMS) counts at batch size 1; traffic includes convolutions."""
     counts = dict(zip(COLUMNS, np.moveaxis(table.at(1).astype(np.float64), -1, 0), strict=True))
     moved = counts["acts"] + counts["inp"] + counts["traffic"]
     depthwise = counts["depthwise_macs"]
@@ -45,13 +45,13 @@ def work(table: Table) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of a space under one assumption on how a device runs its networks.
+    """The pieces of a space's networks under one assumption on how a device runs them.
 
-    `counts(rows)`: (networks, positions) integers into (networks, pieces) how often each occurs. `terms`:
-    (pieces, TERMS), a term's counts over those of an average network. `members`: for each factor, which
-    pieces share it, (pieces,) 0 or 1, and the standard deviation of its logarithm. `log_prior`: how likely
-    the assumption is before anything is measured. `overlap`: the start of operations overlaps with their
-    work, so the larger counts rather than the sum.
+    `counts`: a function that turns (networks, positions) integers into (networks, pieces) occurrences.
+    `terms`: (pieces, TERMS) counts over those of an average network. `members`: for each factor the pieces
+    that share it, (pieces,) 0 or 1, and the standard deviation of its logarithm. `log_prior`: the log
+    probability of the assumption before anything is measured. `overlap`: launching operations overlaps with
+    running them, so that the longer one counts instead of the sum.
     """
 
     name: str
@@ -63,21 +63,21 @@ class Pieces:
 
     @cached_property
     def factors(self) -> np.ndarray:
-        """(pieces, factors) 0 or 1."""
+        """(pieces, factors): 1 if the piece has the factor, else 0."""
         return np.column_stack([np.asarray(mask, dtype=np.float64) for mask, _ in self.members])
 
     @cached_property
     def prior_spread(self) -> np.ndarray:
-        """(size,) standard deviations of the parameters, whose means are 0; the scale is free."""
+        """(size,) standard deviations of the parameters; their means are 0, and the scale is free."""
         return np.array([_FREE, *TERM_SPREAD, *(spread for _, spread in self.members)])
 
     @property
     def size(self) -> int:
-        """Number of parameters: the logarithms of the scale, of the terms and of the factors."""
+        """Number of parameters: logarithms of the scale, of the coefficients and of the factors."""
         return len(self.prior_spread)
 
     def costs(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """((pieces,) costs, (pieces, size) their derivatives by the parameters)."""
+        """Return (pieces,) costs, and (pieces, size) derivatives by the parameters."""
         terms = self.terms * np.exp(parameters[1 : 1 + len(TERMS)])
         base, parts = _overlapped(terms) if self.overlap else (terms.sum(axis=1), terms)
         scale = np.exp(parameters[0] + self.factors @ parameters[1 + len(TERMS) :])
@@ -86,14 +86,14 @@ class Pieces:
         return costs, np.column_stack(slopes)
 
     def latency(self, counts: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """((networks,) latencies, (networks, size) derivatives of their logarithms)."""
+        """Return (networks,) latencies, and (networks, size) derivatives of their logarithms."""
         costs, slopes = self.costs(parameters)
         times = counts @ costs
         return times, (counts @ slopes) / times[:, None]
 
 
 def _overlapped(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Soft maximum of the ops term and the rest: ((pieces,), its parts by term (pieces, TERMS))."""
+    """Return the soft maximum of the ops term and the rest: (pieces,), and by term (pieces, TERMS)."""
     start = terms[:, OPS]
     work = terms.sum(axis=1) - start
     largest = np.maximum(np.maximum(start, work), 1e-300)
@@ -109,7 +109,7 @@ def _overlapped(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def relative(terms: np.ndarray, average: np.ndarray) -> np.ndarray:
-    """Counts by term over those of an average network; a term that the space lacks stays 0."""
+    """Divide counts by those of an average network; a term that the space lacks stays 0."""
     return terms / np.where(average > 0.0, average, 1.0)
 
 
@@ -117,16 +117,17 @@ def relative(terms: np.ndarray, average: np.ndarray) -> np.ndarray:
 
 MOST_PIECES = 3000  # their covariance is a matrix of as many rows
 _CHOICE, _FIXED = 0.2, 0.5
-"""Deviation of a cost's logarithm from the formula: all with one choice at a position; the fixed part."""
+"""Standard deviations of factors: of all pieces with one choice at a position; of the fixed part."""
 
 Shares = Mapping[tuple[int, ...], np.ndarray]
 """Positions -> (choices ..., TERMS)."""
 
 
 def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
-    """Assumptions on a space that has none of its own; InputError for more than MOST_PIECES.
+    """Return two assumptions for a space without a prior of its own; InputError for too many pieces.
 
-    A piece is a combination of choices of a table, in the second beyond a piece of each choice alone.
+    A piece is a combination of a table's choices; in the second assumption each choice alone is a piece
+    too, and a combination has only the rest.
     """
     parts, fixed = _shares(tables)
     alone = dict(parts)
@@ -139,7 +140,7 @@ def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
 
 
 def _pieces(name: str, assumption: str, shares: Shares, fixed: np.ndarray) -> Pieces:
-    """The pieces of shares and the fixed part, of the space `name`."""
+    """Make the pieces of the space `name` from the counts by choice and the fixed part."""
     shares = {key: share for key, share in shares.items() if share.any()}
     terms = [share.reshape(-1, len(TERMS)) for share in shares.values()]
     shapes = [(positions, share.shape[:-1]) for positions, share in shares.items()]
@@ -165,11 +166,11 @@ def _pieces(name: str, assumption: str, shares: Shares, fixed: np.ndarray) -> Pi
 
 
 def _shares(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray], np.ndarray]:
-    """(shares, (TERMS,) the fixed part) that add up to the counts, none below 0.
+    """Split the tables' counts into counts by choice and a (TERMS,) fixed part, none of them below 0.
 
-    The tables of a function's networks are changes, which may be negative. So a table goes into one that
-    has all its positions; and its minimum over its own choices goes into the one that shares most positions
-    with it, until the fixed part is left.
+    The tables of a function's networks hold changes, which may be negative. So a table is added to one that
+    has all its positions. Then its minimum over its own choices moves to the table that shares most
+    positions with it, until the fixed part is left.
     """
     left: dict[tuple[int, ...], np.ndarray] = {}
     for table in sorted(tables, key=lambda t: -len(t.positions)):
@@ -195,7 +196,10 @@ def _shares(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray],
 def occurrences(
     shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], rows: np.ndarray
 ) -> np.ndarray:
-    """(networks, pieces): 1, and 1 for the combination that each table of (positions, sizes) has."""
+    """(networks, pieces) 0 or 1: the fixed part, and the chosen combination of each table.
+
+    `shapes`: positions and numbers of choices of each table.
+    """
     columns = [np.ones((len(rows), 1))]
     for positions, sizes in shapes:
         index = np.ravel_multi_index(tuple(rows[:, p] for p in positions), sizes)
@@ -205,10 +209,10 @@ def occurrences(
 
 # ---- The robust fit: the most probable costs under each assumption, and how likely the assumption is.
 #
-# Bayesian regression of the logarithm of the latency. The noise is Student's t with four degrees of
-# freedom (Lange, Little and Taylor, JASA 1989), so an absurd reading hardly counts; its scale is not known
-# and each of NOISES is tried. Every (assumption, noise) is weighed by its evidence in Laplace's
-# approximation (MacKay, Neural Computation 4, 1992), and predictions are averaged with these weights.
+# Bayesian regression of the latency's logarithm. The noise is Student's t with four degrees of freedom
+# (Lange, Little and Taylor, JASA 1989), so that an absurd reading hardly counts; its scale is unknown, and
+# each of NOISES is tried. The evidence of each (assumption, noise) in Laplace's approximation (MacKay,
+# Neural Computation 4, 1992) is its weight in the average of the predictions.
 
 FREEDOM = 4.0
 NOISES = (0.12, 0.06, 0.03, 0.015, 0.0075, 0.00375, 0.0019)
@@ -224,7 +228,7 @@ _VARIANCE = 0.99  # the share of it that the directions have
 
 @dataclass(frozen=True)
 class Explanation:
-    """The samples under one assumption at one scale of the noise; the weights of all add up to 1."""
+    """A fit under one assumption and scale of the noise; the weights of all explanations add up to 1."""
 
     pieces: Pieces
     noise: float
@@ -235,7 +239,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class _Problem:
-    """Samples under one assumption: counts (networks, pieces), log times, variance of rounding."""
+    """Samples under one assumption: (networks, pieces) counts, log times, the variance of rounding."""
 
     pieces: Pieces
     counts: np.ndarray
@@ -244,7 +248,7 @@ class _Problem:
     noise: float
 
     def cost(self, parameters: np.ndarray) -> float:
-        """Minus the log of prior times likelihood, without constants."""
+        """Return -log(prior * likelihood), without constants."""
         times = self.counts @ self.pieces.costs(parameters)[0]
         variance = self.noise**2 + self.rounding / times**2
         error = self.log_times - np.log(times)
@@ -253,7 +257,7 @@ class _Problem:
         return float(np.sum(likelihood + 0.5 * np.log(variance)) + prior)
 
     def slopes(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(direction of ascent, curvature), Gauss-Newton with the weights of Student's t."""
+        """Return the gradient and the Gauss-Newton curvature, with the weights of Student's t."""
         times, jacobian = self.pieces.latency(self.counts, parameters)
         variance = self.noise**2 + self.rounding / times**2
         error = self.log_times - np.log(times)
@@ -263,7 +267,7 @@ class _Problem:
         return jacobian.T @ (weight * error) - precision * parameters, curvature
 
     def most_probable(self, parameters: np.ndarray) -> np.ndarray:
-        """Levenberg-Marquardt from `parameters` to the nearest most probable ones."""
+        """Return the nearest most probable parameters, by Levenberg-Marquardt from `parameters`."""
         cost, damping = self.cost(parameters), 1e-3
         for _ in range(_ROUNDS):
             ascent, curvature = self.slopes(parameters)
@@ -286,7 +290,10 @@ class _Problem:
 def explain(
     assumptions: Sequence[Pieces], rows: np.ndarray, times: np.ndarray, step: float = 0.0
 ) -> list[Explanation]:
-    """Explanations of samples, the likeliest first; `step`: the rounding of the times, all in ms."""
+    """Fit samples under each assumption; the likeliest explanation comes first.
+
+    `rows`: (samples, positions); `times`: (samples,) ms; `step`: the unit to which they are rounded, in ms.
+    """
     fits: list[tuple[Pieces, float, np.ndarray, np.ndarray]] = []
     log_evidence: list[float] = []  # up to a constant
     for pieces in assumptions:
@@ -310,7 +317,7 @@ def explain(
 def outlying(
     best: Explanation, rows: np.ndarray, times: np.ndarray, step: float = 0.0
 ) -> np.ndarray:
-    """(samples,) factors by which readings are off, 1 unless beyond 8 noise scales and a quarter."""
+    """(samples,) measured / predicted of absurd readings: off by a quarter and 8 noise scales; else 1."""
     predicted = best.pieces.counts(rows) @ best.pieces.costs(best.parameters)[0]
     error = np.log(times) - np.log(predicted)
     scale = np.sqrt(best.noise**2 + step**2 / 12.0 / predicted**2)
@@ -319,7 +326,7 @@ def outlying(
 
 
 def spreads(explanations: Sequence[Explanation]) -> dict[str, np.ndarray]:
-    """Principal directions of the costs' covariance, by assumption: (directions, pieces)."""
+    """Return the principal directions of the costs' covariance by assumption: (directions, pieces)."""
     directions_of = {}
     for name in dict.fromkeys(e.pieces.name for e in explanations):
         same = [e for e in explanations if e.pieces.name == name]

@@ -1,13 +1,13 @@
-"""Counts of a space whose networks a function returns: which positions interact, and a table for each.
+"""Splits the counts of a function's networks into tables: finds the positions that interact.
 
-The counts of a candidate are split around the first choice of every position, the base (cut-HDMR; Rabitz
-and Alis, 1999): f(base) + the change by each choice alone + the further change by each pair of choices +
-... Candidates are built and compared with their sums: a set with every pair of choices of neighbors, then
+A candidate's counts are a sum around the base, the first choice of every position (cut-HDMR; Rabitz and
+Alis, 1999): f(base) + the change by each choice alone + the further change by each pair of choices + ...
+Candidates are built and compared with their sums: first a set with every pair of neighbors' choices, then
 random ones, until twenty need no further table. A candidate that deviates is reduced to the fewest changes
-that still deviate; those get a table of all their choices.
+that still deviate, and their positions get a table of all their choices.
 
-The first and the last choice of each position go first: they take few networks, show most interactions,
-and refuse a space that does not decompose before thousands are built.
+The first and last choices of all positions are split first: this takes few networks, finds most
+interactions, and refuses a space that does not decompose before thousands of networks are built.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Row = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The split of a function's networks into tables.
+    """Which positions of a space interact, and how exact the tables are.
 
-    `together`: names of the positions of each table of several; `checked`: whole networks that were
-    compared with their sums; `deviation`: the largest one, relative to the network's total of the count
-    `column` (None if all were exact); `built`: networks built in all.
+    `together`: names of the positions that share a table; `checked`: whole networks compared with their
+    sums; `deviation`: the largest relative error, of the count `column` (None if all were exact); `built`:
+    networks built in all.
     """
 
     together: tuple[tuple[str, ...], ...]
@@ -64,7 +64,7 @@ class Decomposition:
 
 
 class Networks:
-    """The networks of a function, each built once and numbered; `choices`: values of each argument."""
+    """A function's networks, each built once and numbered; `choices`: the values of each argument."""
 
     def __init__(
         self, function: Callable[..., Any], choices: Mapping[str, Sequence[Any]], input_size: Any
@@ -79,7 +79,7 @@ class Networks:
         self._progress, self._expected = Progress(), 0
 
     def build(self, values: Sequence[Any], name: str = "") -> Graph:
-        """The network of these values; InputError if the function fails or makes no network."""
+        """Build the network of these values; InputError if the function fails or returns no network."""
         chosen = dict(zip(self.choices, values, strict=True))
         try:
             return read(self.function(**chosen), self.input_size)
@@ -97,7 +97,7 @@ class Networks:
         return len(self._graphs)
 
     def require(self, more: int, task: str) -> None:
-        """InputError if building `more` networks would be too many."""
+        """Raise InputError if `more` networks would be too many."""
         if len(self) + more > MOST_NETWORKS:
             raise InputError(
                 f"{self.place}: {task} takes {len(self) + more} networks, more than {MOST_NETWORKS}; "
@@ -105,7 +105,7 @@ class Networks:
             )
 
     def number(self, row: Row) -> int:
-        """The number of a candidate's network, which is built if it is new."""
+        """Return the number of a candidate's network, and build it if it is new."""
         if row not in self._number:
             self.require(1, "splitting its networks into tables")
             self._graphs.append(
@@ -120,12 +120,12 @@ class Networks:
         return self._number[row]
 
     def expect(self, more: int, progress: Progress) -> None:
-        """Begin a stage of some `more` networks; `progress` hears of it once one is built."""
+        """Begin a stage of about `more` networks; `progress` shows it once one is built."""
         rest = math.prod(map(len, self.choices.values())) - len(self)
         self._progress, self._expected = progress, max(min(more, rest), 1)
 
     def totals(self, batch_size: int) -> np.ndarray:
-        """(networks built, COLUMNS) counts of each at `batch_size`."""
+        """(networks built, COLUMNS) counts at `batch_size`."""
         sums = self._totals.get(batch_size, np.zeros((0, len(COLUMNS)), np.int64))
         if len(sums) < len(self):
             more = totals(self._graphs[len(sums) :], batch_size, self.name)
@@ -133,7 +133,7 @@ class Networks:
         return sums
 
     def ms(self, formula: Roofline, batch_size: int, numbers: np.ndarray) -> np.ndarray:
-        """(*numbers.shape, 4) `times_ms` of the networks with these numbers."""
+        """(*numbers.shape, 4) ms, as of `times_ms`, of the networks with these numbers."""
         new, places = np.unique(numbers, return_inverse=True)
         times = [times_ms(formula, self._graphs[number], batch_size, whole=True) for number in new]
         return np.array(times)[places.reshape(numbers.shape)]
@@ -141,9 +141,9 @@ class Networks:
 
 @dataclass(frozen=True)
 class ChangeTable:
-    """The change by the choices at `positions` together, beyond the changes by fewer of them.
+    """The change that the choices at `positions` make together, beyond the changes by fewer of them.
 
-    `numbers`: those of the networks with these choices and the base elsewhere, an axis per position.
+    `numbers`: numbers of the networks with these choices and the base elsewhere, an axis for each position.
     """
 
     networks: Networks
@@ -159,16 +159,16 @@ class ChangeTable:
         return self._changes(self.networks.ms(formula, batch_size, self.numbers))
 
     def _changes(self, changes: np.ndarray) -> np.ndarray:
-        """The differences from the base's choice, along each position."""
+        """Subtract the values at the base's choice, along each position."""
         for axis in range(len(self.positions)):
             changes = changes - changes.take([0], axis)
         return changes
 
 
 class Decomposer:
-    """Finds the positions that interact, and their `tables`, which add up to a candidate's counts.
+    """Finds the positions that interact, and `tables` that add up to a candidate's counts.
 
-    `picks`: the choices of each position that are compared, all if not given; rows are numbers of picks.
+    `picks`: the choices of each position that are compared, all if not given. Rows index the picks.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Decomposer:
         networks.require(1 + sum(n - 1 for n in self.sizes), "a change of each position alone")
 
     def run(self, progress: Progress) -> Decomposition:
-        """Find the interactions, once; InputError if they are of too many positions, or networks."""
+        """Find the interactions, once; InputError if they take too many positions or networks."""
         if self.found is not None:
             return self.found
         networks = self.networks
@@ -225,7 +225,7 @@ class Decomposer:
         )  # fmt: skip
 
     def _covering(self, random: np.random.Generator) -> Iterator[Row]:
-        """Candidates that together have each pair of choices of neighbors, up to COVERING_CHECKS."""
+        """Yield candidates that have each pair of neighbors' choices, up to COVERING_CHECKS."""
         # Even positions go through their choices for each choice of the odd ones, in orders of their own.
         orders = [random.permutation(n) for n in self.sizes]
         even, odd = max(self.sizes[::2]), max(self.sizes[1::2], default=1)
@@ -234,7 +234,7 @@ class Decomposer:
             yield tuple(int(o[(b if p % 2 else a) % len(o)]) for p, o in enumerate(orders))
 
     def _add(self, key: tuple[int, ...]) -> None:
-        """Make a table of these positions together, and one of all fewer of them."""
+        """Make a table for these positions together, and for each smaller set of them."""
         if key in self.tables:
             return
         for fewer in itertools.combinations(key, len(key) - 1) if key else ():
@@ -251,21 +251,21 @@ class Decomposer:
         self.tables[key] = ChangeTable(self.networks, key, numbers)
 
     def _require(self, key: tuple[int, ...], more: int) -> None:
-        """InputError if `more` networks are too many, most of them for a table of `key`."""
+        """Raise InputError if `more` networks are too many, most of them for a table of `key`."""
         self.networks.require(more, f"a table of {' with '.join(self.names[p] for p in key)}")
 
     def _number(self, row: Row) -> int:
-        """The number of a row's network."""
+        """Return the number of a row's network."""
         return self.networks.number(tuple(p[c] for p, c in zip(self.picks, row, strict=True)))
 
     def _counts(self, key: tuple[int, ...], batch_size: int) -> np.ndarray:
-        """The counts of a table, computed once."""
+        """Return the counts of a table, computed once."""
         if (key, batch_size) not in self._made:
             self._made[key, batch_size] = self.tables[key].at(batch_size)
         return self._made[key, batch_size]
 
     def _deviation(self, row: Row) -> tuple[float, str]:
-        """The largest relative error of the sum for a candidate, and the count that has it."""
+        """Return the largest relative error of a candidate's sum, and the count that has it."""
         number = self._number(row)
         worst = (0.0, "")
         for batch_size in CHECKED_AT:
@@ -277,11 +277,11 @@ class Decomposer:
         return worst
 
     def _worst(self) -> tuple[float, str]:
-        """The largest deviation of all checks."""
+        """Return the largest deviation of all checks."""
         return max(map(self._deviation, self._checks), key=lambda deviation: deviation[0])
 
     def _reduced(self, row: Row) -> tuple[int, ...]:
-        """The fewest positions whose choices in `row` deviate; InputError if they are too many."""
+        """Return the fewest positions whose choices in `row` deviate; InputError for too many."""
         changed = [p for p, choice in enumerate(row) if choice]
         for position in list(changed):
             fewer = [p for p in changed if p != position]

@@ -1,4 +1,4 @@
-"""Latencies of all candidates of a space, or of the networks of a table, as a CSV table."""
+"""Ranks all candidates of a space, or the networks of a table, by latency, and writes a CSV table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Value = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class BestCandidate:
-    """One of the best; `value`: its number by the user's function, if that ranks them."""
+    """One of the best candidates; `value`: what the user's function returns for it, if one ranks them."""
 
     arch: str
     choices: dict[str, Any]
@@ -42,10 +42,11 @@ class BestCandidate:
 
 @dataclass(frozen=True, repr=False)
 class Ranking(Result):
-    """Candidates of a space by latency: how many, how many are within `max_ms`, and the best.
+    """The best candidates of a space, and how many have a latency and keep `max_ms`.
 
-    `source` describes the latencies. `interval_ms`, `coverage`, `in_domain`, `warnings`: those of the
-    first of the best, as `predict` has them.
+    `scored`: candidates with a latency; `within`: those within `max_ms`. `source` tells where the latencies
+    are from. `interval_ms`, `coverage`, `in_domain`, `warnings`: those that `predict` gives for the best
+    one.
     """
 
     space: str
@@ -64,18 +65,18 @@ class Ranking(Result):
     warnings: tuple[str, ...] = ()
 
     def words(self) -> str:
-        """The number of candidates, and of those within the time."""
+        """Return the number of candidates, and of those within the time, in words."""
         budget = "" if self.max_ms is None else f", {self.within:,} within {self.max_ms:g} ms"
         return f"{self.space}: {self.scored:,} candidates{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each of the best: arch, latency_ms (, value), and its choice at each position."""
+        """Return a row for each of the best: arch, latency_ms, value, and its choice at each position."""
         rows = [dict_of(candidate) for candidate in self.best]
         return [row | row.pop("choices") | row for row in rows]
 
 
 class Candidates(NamedTuple):
-    """Candidates: (n,) `indices`, `times` in ms, `values`, of which the largest is best."""
+    """Candidates as (n,) arrays: `indices`, `times` in ms, and `values`, of which the largest is best."""
 
     indices: np.ndarray
     times: np.ndarray
@@ -83,17 +84,17 @@ class Candidates(NamedTuple):
 
     @classmethod
     def none(cls) -> Candidates:
-        """No candidate."""
+        """Return no candidate."""
         return cls(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 
     @classmethod
     def joined(cls, parts: Sequence[Candidates]) -> Candidates:
-        """The candidates of all parts."""
+        """Join the candidates of all parts."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def best_of(best: Candidates, part: Candidates, k: int) -> Candidates:
-    """The `k` best of those before and of a part; of equal ones the smaller index, and never a NaN."""
+    """Return the `k` best of `best` and `part`: of equal ones the smaller index, and never a NaN."""
     least = best.values[-1] if len(best.values) == k else -math.inf
     able = part.values >= least  # false for a NaN
     both = Candidates.joined([best, Candidates(*(column[able] for column in part))])
@@ -114,13 +115,13 @@ def rank(
     predictor: str | None = None,
     progress: Progress | None = None,
 ) -> Ranking:
-    """Write the latencies of all candidates of a space, or of those of a table, and find the best.
+    """Write the latencies of all candidates of a space, or of those in a table, and find the best.
 
-    `space`, `model`: as for `search`. `output`: a CSV table with the columns arch, latency_ms (low_ms and
-    high_ms, by samples) (value). `among`: a CSV table with the column arch; without it all candidates.
-    `max_ms`: only candidates that take at most this. `best`: only so many, the fastest, or those of the
-    largest `value`: a function like `objective` of `search`, or one from (n, positions) integers to (n,)
-    numbers, or a name, "package.module:callable".
+    `space`, `model`: as for `search`. `output`: a CSV table with the columns arch and latency_ms, low_ms
+    and high_ms if samples answer, and value. `among`: a CSV table with the column arch; None: all
+    candidates. `max_ms`: the longest latency to keep. `best`: how many to keep: the fastest, or those with
+    the largest `value`. `value`: a function like `objective` of `search`, or one that turns (n, positions)
+    integers into (n,) numbers, or its name, "package.module:callable".
 
     Raises AnswerIsNo if no candidate is within the time; InputError for a wrong argument, and for more
     than ten million rows.
@@ -166,7 +167,7 @@ def _parts(
     space: Space, latencies: LatencyEstimator, rows: np.ndarray | None, limit: float,
     function: Value | None, progress: Progress,
 ) -> Iterator[tuple[float, Candidates]]:  # fmt: skip
-    """The rows, or all candidates, in parts: the shortest latency, and the candidates within `limit` ms."""
+    """Yield the shortest latency and the candidates within `limit` ms, for the rows or all candidates."""
     count = space.grid.countable() if rows is None else 0
     if count > DECODED:
         progress.start("estimating latencies", -(-count // DECODED))
@@ -182,7 +183,7 @@ def _parts(
 def _named(
     space: Space, rows: np.ndarray, top: Candidates, has_values: bool
 ) -> tuple[BestCandidate, ...]:
-    """The best as a result has them."""
+    """Return the best candidates with their texts and choices."""
     archs, choices = map(space.arch, rows), map(space.named, rows)
     values_of = top.values.tolist() if has_values else repeat(UNSET)
     return tuple(map(BestCandidate, archs, choices, top.times.tolist(), values_of))
@@ -197,7 +198,7 @@ def _require_few(count: int) -> None:
 
 
 def _values(function: Value, space: Space, rows: np.ndarray) -> np.ndarray:
-    """The user's number for each candidate; InputError for anything else."""
+    """(n,) values of candidates by the user's function; InputError if it returns something else."""
     named = parameters(function, whole_space=True)
     with user_code(arg("value"), "expected a number for each candidate"):
         each = (call_with(function, named, space, row) for row in rows)

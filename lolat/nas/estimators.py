@@ -1,6 +1,6 @@
-"""Latencies of candidates by table look-ups: the milliseconds of every part by choice.
+"""Estimates latencies of candidates by table look-ups: the milliseconds of each part by choice.
 
-An estimator holds only numpy arrays and the formula's constants, so that it can be pickled to a worker.
+An estimator holds only numpy arrays and the formula's constants, so that workers can receive it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ WHOLE_CANDIDATES = 32  # predicted whole, to correct for the effect of parts on 
 LEAST_SPREAD = 0.02  # of their times: below, a line through them says nothing
 
 Times = tuple[tuple[int, ...], np.ndarray]
-"""Positions, and the milliseconds of each combination of their choices."""
+"""Positions, and milliseconds by their choices."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LatencyEstimator(ABC):
-    """Latencies of a space's candidates on a device; `source` describes the predictor."""
+    """Estimates the latencies of a space's candidates on a device; `source` tells by what."""
 
     grid: Grid
     batch_size: int
@@ -45,12 +45,12 @@ class LatencyEstimator(ABC):
 
     @abstractmethod
     def latency(self, candidates: Any) -> np.ndarray:
-        """(n,) milliseconds of (n, positions) integers; InputError names a row that is no candidate."""
+        """(n,) ms of (n, positions) integers; InputError names a row that is no candidate."""
 
     def chunks(
         self, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(indices, rows, latencies) of candidates from `start` to before `stop`, some at a time."""
+        """Yield (indices, rows, latencies) of candidates from `start` to before `stop`, some at a time."""
         end = self.grid.countable() if stop is None else stop
         for first in range(start, end, DECODED):
             indices = np.arange(first, min(first + DECODED, end), dtype=np.int64)
@@ -59,14 +59,14 @@ class LatencyEstimator(ABC):
 
 
 class LookUp(NamedTuple):
-    """A table of milliseconds, flat, of the combinations of choices at some positions."""
+    """A flat table of milliseconds by the choices at some positions."""
 
     positions: tuple[int, ...]
     sizes: tuple[int, ...]
     table: np.ndarray
 
     def entry(self, columns: np.ndarray) -> np.ndarray:
-        """(n,) indices into the table from (positions of the space, n) choices, unsigned (Horner)."""
+        """(n,) indices into the table, by Horner's rule, from (positions of the space, n) choices."""
         integer = np.uint16 if len(self.table) <= SMALL_INDEX else np.int64
         index = columns[self.positions[0]].astype(integer)
         for position, size in zip(self.positions[1:], self.sizes[1:], strict=True):
@@ -77,7 +77,7 @@ class LookUp(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TableEstimator(LatencyEstimator):
-    """Latencies by look-ups: tables, a constant, and the formula, which may bend their sum."""
+    """The sum of look-ups and a constant; the formula may bend the sum."""
 
     look_ups: tuple[LookUp, ...]
     formula: Formula
@@ -105,7 +105,7 @@ class TableEstimator(LatencyEstimator):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class HostEstimator(LatencyEstimator):
-    """Latencies if a host starts each operation: the longer of `device` and `host`, and `more`."""
+    """The longer of the `device` time and the `host` time to launch operations, plus `more`."""
 
     device: TableEstimator
     host: TableEstimator
@@ -120,7 +120,7 @@ class HostEstimator(LatencyEstimator):
 def compiled(
     grid: Grid, times: Sequence[Times], formula: Formula, batch_size: int
 ) -> TableEstimator:
-    """An estimator from tables of milliseconds, neighbors merged while their product stays small."""
+    """Make an estimator from tables of milliseconds; small tables of neighbors are merged."""
     merged: list[Times] = []
     for item in sorted((t for t in times if t[0]), key=lambda t: t[0]):
         before = merged[-1][0] if merged else ()
@@ -143,7 +143,7 @@ def compiled(
 def by_formula(
     space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
 ) -> LatencyEstimator:
-    """The estimator by the formula of inference, whatever samples the model has."""
+    """Return the estimator by a device's formula for inference, even if it has samples of the space."""
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if not isinstance(formula, Roofline):
         return compiled(space.grid, latency_tables(space, model, size, predictor)[1], formula, size)
@@ -171,7 +171,10 @@ def by_formula(
 def latency_tables(
     space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
 ) -> tuple[Formula, list[Times]]:
-    """The formula, and tables of ms that add up, with its constant, to a latency; it may bend the sum."""
+    """Return the formula, and tables of ms that add up, with its constant, to a latency.
+
+    The formula may bend the sum.
+    """
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if isinstance(formula, Roofline):
         return formula, _by_operation(
@@ -183,7 +186,7 @@ def latency_tables(
 
 
 def _whole(space: Space, formula: Roofline, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """A few candidates, and (n, 4) `times_ms` of their whole networks."""
+    """Return a few candidates, and (n, 4) ms, as of `times_ms`, of their whole networks."""
     rows = space.sample(WHOLE_CANDIDATES, seed=0)
     graphs = map(space.network, rows)
     return rows, np.array([times_ms(formula, g, batch_size, whole=True) for g in graphs])
@@ -193,16 +196,16 @@ def _by_operation(
     space: Space, formula: Roofline, batch_size: int, kinds: list[int], rows: np.ndarray,
     whole: np.ndarray,
 ) -> list[list[Times]]:  # fmt: skip
-    """The tables of some of `times_ms`, by a formula that takes operations one by one.
+    """Return the tables of some kinds of `times_ms`, by a formula that predicts single operations.
 
-    Parts change each other: a compiler joins operations of two, half precision converts between them.
-    So a line through the times of whole candidates over the sums of their parts corrects the sums.
+    Parts affect each other: a compiler fuses operations of two parts, half precision converts between
+    them. So a line is fitted to the times of whole candidates over the sums of their parts.
     """
     tables = [(t.positions, t.ms(formula, batch_size)) for t in space.tables]
     found = []
     for kind in kinds:
         times: list[Times] = [(positions, table[..., kind]) for positions, table in tables]
-        if kind == MORE:  # parts tell nothing of it, whole networks all
+        if kind == MORE:  # only whole networks have it, not parts
             found.append(times if space.decomposition else [])
             continue
         sums = compiled(space.grid, times, formula, batch_size).latency(rows)

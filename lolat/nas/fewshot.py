@@ -1,6 +1,6 @@
-"""A search space's latency on a device, fitted to a few measured networks.
+"""Latency of a search space's networks on a device, fitted to a few measured ones.
 
-`fit` makes a `FewShotModel` from a table of measured networks; a device's file has it under `spaces`.
+`fit` makes a `FewShotModel` from a table of measured networks; it is kept in a device file under `spaces`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior decides 
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """A measured network."""
+    """A measured network and its latency."""
 
     arch: str
     latency_ms: float
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """The cost of each piece, ms, under one explanation: its weight, and the noise of a reading."""
+    """The cost of each piece under one explanation, with its weight and the relative noise of a reading."""
 
     assumption: str
     weight: float
@@ -55,11 +55,11 @@ class Costs(msgspec.Struct, frozen=True):
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A device's knowledge of a space: the samples, and their explanations.
+    """The samples of a space on a device, and their explanations.
 
-    `step_ms`: the step to which times were rounded (0: not seen); `spreads_ms`: by assumption (directions,
-    pieces), the uncertainty of the costs, as standard deviations in independent directions; `choices`: the
-    space's `fingerprint`.
+    `step_ms`: the unit to which times were rounded (0: none seen). `spreads_ms`: by assumption,
+    (directions, pieces) standard deviations of the costs in independent directions. `choices`: the space's
+    `fingerprint`.
     """
 
     samples: list[Sample]
@@ -77,14 +77,14 @@ WIDEST = 14.0  # half an interval, as a logarithm: a factor of a million is no i
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FewShotModel(LatencyEstimator):
-    """Latency of any network of `space` on the device that was sampled, at the samples' batch size."""
+    """Predicts any network of `space`, on the device and at the batch size of the samples."""
 
     space: Space
     section: Section
 
     @classmethod
     def of(cls, space: Space, section: Section) -> FewShotModel:
-        """The model of a section."""
+        """Make the model of a section."""
         return cls(
             grid=space.grid, batch_size=1, predictor=SAMPLES, space=space, section=section,
             source=f"{plural(len(section.samples), 'measured network')} of {space.name}",
@@ -92,13 +92,13 @@ class FewShotModel(LatencyEstimator):
 
     @cached_property
     def pieces(self) -> dict[str, Pieces]:
-        """The assumptions of the space by name."""
+        """The pieces of the space, by assumption."""
         return {pieces.name: pieces for pieces in self.space.assumptions()}
 
     def _explained(
         self, rows: np.ndarray
     ) -> Iterator[tuple[slice, list[tuple[Costs, np.ndarray, np.ndarray]]]]:
-        """Some networks, and by explanation how often each has each piece, and its latency in ms."""
+        """Yield some networks at a time; for each explanation their occurrences of pieces and their ms."""
         for begin in range(0, len(rows), CHUNK):
             some = slice(begin, begin + CHUNK)
             used = {costs.assumption for costs in self.section.costs}
@@ -109,7 +109,7 @@ class FewShotModel(LatencyEstimator):
             ]  # fmt: skip
 
     def latency(self, candidates: Any) -> np.ndarray:
-        """See `LatencyEstimator`: the geometric mean of the explanations."""
+        """See `LatencyEstimator`; the weighted geometric mean over the explanations."""
         rows = self.grid.checked(candidates)
         logarithms = np.zeros(len(rows))
         for some, explained in self._explained(rows):
@@ -118,9 +118,9 @@ class FewShotModel(LatencyEstimator):
         return np.exp(logarithms)
 
     def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
-        """((n,) low, (n,) high) that hold a reading with probability `coverage`.
+        """Return (n,) lower and upper ends in ms, which hold a reading with probability `coverage`.
 
-        The variance of a logarithm is that between explanations, of the costs, and of a reading.
+        The variance of the logarithm sums that between explanations, of the costs, and of a reading.
         """
         from scipy.stats import t
 
@@ -139,12 +139,12 @@ class FewShotModel(LatencyEstimator):
         return middle / factor, middle * factor
 
     def inside(self, latencies: np.ndarray) -> np.ndarray:
-        """(n,) whether each latency is between the fastest and the slowest sample, but for SLACK."""
+        """(n,) True for latencies between those of the fastest and the slowest sample, but for SLACK."""
         measured = [sample.latency_ms for sample in self.section.samples]
         return (latencies >= min(measured) / SLACK) & (latencies <= max(measured) * SLACK)
 
     def predict(self, archs: Sequence[str]) -> np.ndarray:
-        """(networks,) latencies in milliseconds of networks as text. InputError for another text."""
+        """(n,) ms of networks given as text; InputError for text that is no network."""
         return self.latency(self.space.parse(archs))
 
     @property
@@ -154,22 +154,22 @@ class FewShotModel(LatencyEstimator):
 
     @property
     def noise(self) -> float:
-        """Relative scale of a reading's error, averaged over the explanations."""
+        """Relative error of a reading, averaged over the explanations."""
         return math.sqrt(sum(c.weight * c.noise**2 for c in self.section.costs))
 
     @property
     def typical_error(self) -> float:
-        """The relative error within which half of the space's networks should stay."""
+        """The relative error that half of the space's networks should keep to."""
         low, high = self.interval(self.space.sample(2000), 0.5)
         return float(np.median(np.sqrt(high / low)) - 1.0)
 
     def write(self, path: AnyPath, device: str | None = None) -> None:
-        """Put the model into the device's file at `path`, which may be new; errors as of `put`."""
+        """Write the model into the device file at `path`, which may be new; errors as of `put`."""
         put(path, {"spaces": {self.space.name: msgspec.to_builtins(self.section)}}, device)
 
 
 def from_model(model: Device, space: Space) -> FewShotModel:
-    """The fitted model of `space` in a device's file; ModelFileError for a damaged one."""
+    """Read the fitted model of `space` from a device file; ModelFileError if it is damaged."""
     place = f"$.spaces.{space.name}"
     found = model.document["spaces"][space.name]
     section: Section = converted(found, Section, model.source, place)
@@ -200,11 +200,11 @@ def estimator(
     predictor: str | None = None,
     progress: Progress | None = None,
 ) -> LatencyEstimator:
-    """The latency estimator of a space's candidates on a device; can be sent to other processes.
+    """Return a space's latency estimator on a device; it can be sent to other processes.
 
-    Uses the model's measured samples of the space if it has any and no predictor, batch size, precision or
-    launch is given, otherwise its inference formula. InputError for an unknown predictor and a wrong
-    batch size, ModelFileError if the model has neither.
+    If the device has measured samples of the space, and no predictor, batch size, precision or launch is
+    given, the samples answer, else the formula for inference. InputError for an unknown predictor or a
+    wrong batch size; ModelFileError if the device has neither samples nor a formula.
     """
     sampled = space.name in model.document.get("spaces", {})
     asked = model.asked_precision or model.asked_launch  # samples are of one way to run
@@ -222,7 +222,7 @@ def estimator(
 
 
 def samples_only(argument: str, model: Device) -> InputError:
-    """The error for an argument that samples of a space do not answer for."""
+    """Return the error for an argument that samples of a space cannot answer."""
     return InputError(
         f"{arg(argument)}: {model.source} knows networks measured at batch size 1 alone; leave "
         f"{arg(argument)} out, or add latencies of inference (lolat learn)"
@@ -230,7 +230,7 @@ def samples_only(argument: str, model: Device) -> InputError:
 
 
 class Answer(NamedTuple):
-    """The latency of a whole network, with its interval, as `predict` gives them."""
+    """The latency of a whole network with its interval, as `predict` gives them."""
 
     latency_ms: float
     interval_ms: tuple[float, float] | None
@@ -242,7 +242,7 @@ class Answer(NamedTuple):
 def answers(
     estimator: LatencyEstimator, space: Space, model: Device, rows: np.ndarray
 ) -> list[Answer]:
-    """The answer for each row: by the samples if these are the estimator, else by the model's `predict`."""
+    """Answer for each row: by the samples if they are the estimator, else by the device's `predict`."""
     if isinstance(estimator, FewShotModel):
         times = estimator.latency(rows)
         columns = (times, *estimator.interval(rows, COVERAGE), estimator.inside(times))
@@ -258,9 +258,9 @@ def answers(
 
 @dataclass(frozen=True)
 class Samples:
-    """Measured networks: texts, (samples, positions) integers, times and their rounding in ms.
+    """Measured networks: their texts, (samples, positions) integers, times and rounding, both in ms.
 
-    `remarks`: on the table; `device`: by its column, "" without one.
+    `remarks`: remarks on the table; `device`: the name in its column device, "" without one.
     """
 
     archs: tuple[str, ...]
@@ -272,10 +272,9 @@ class Samples:
 
 
 def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samples:
-    """Samples from a CSV table with the columns arch and latency_ms; InputError names a wrong line.
+    """Read samples from a CSV table with columns arch and latency_ms; InputError names a wrong line.
 
-    `device`: the one whose rows are taken, where the table has a column `device`. A row that is a copy of
-    another counts once.
+    `device`: the device whose rows are taken, if the table has a column device. Equal rows count once.
     """
     table = read_table(os.fspath(path), ("arch", "latency_ms"), rows="measured network")
     table = table.of_devices([device] if device else ())
@@ -299,7 +298,7 @@ def read_samples(path: AnyPath, space: Space, device: str | None = None) -> Samp
 
 
 def rounding(texts: Sequence[str]) -> float:
-    """The step to which times were rounded, ms: 1, 0.1 or 0.01 if all have so few digits, else 0."""
+    """Return the unit of rounding in ms: 1, 0.1 or 0.01 if all times have so few digits, else 0."""
     times = [float(t) for t in texts]
     for digits in (0, 1, 2):
         step = 10.0**-digits
@@ -353,12 +352,12 @@ def fit(
 
 
 def _shortened(values: np.ndarray) -> list[float]:
-    """Floats with the digits that are significant."""
+    """Round floats to the digits that a file keeps."""
     return [float(f"{value:.7g}") for value in values]
 
 
 def _warnings(samples: Samples, best: Explanation) -> list[str]:
-    """Remarks on the samples, by the likeliest explanation."""
+    """Return remarks on the samples, by the likeliest explanation."""
     warnings = [*samples.remarks]
     count = len(samples.times)
     if count < ENOUGH_SAMPLES:

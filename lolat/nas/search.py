@@ -1,6 +1,6 @@
-"""The front of latency and score in a space: latency from a model, the score from the user.
+"""Searches a space for the Pareto front of latency, by a device profile, and of the user's score.
 
-The score is expensive. So the search asks for it only of candidates within the time, and never twice.
+A score is expensive: the search asks for it only if a candidate is within the time, and never twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 @dataclass(frozen=True)
 class FrontCandidate:
-    """A network of the front; in `in_domain` for samples: whether one is as fast and one as slow."""
+    """A network on the front. If samples answer, it is `in_domain` between their fastest and slowest."""
 
     arch: str
     candidate: tuple[int, ...]
@@ -44,10 +44,10 @@ class FrontCandidate:
 
 @dataclass(frozen=True, repr=False)
 class SearchResult(Result):
-    """The front of a space of `size` candidates, by latency; `source` describes the latencies.
+    """The Pareto front of a space with `size` candidates, the fastest first.
 
-    `scored`, `unscored`: candidates with a score and without one; `fastest_ms`: the shortest latency of
-    all candidates if none is within the time (exit code 3) and the front is empty.
+    `source` tells where the latencies are from. `scored`, `unscored`: candidates with and without a score.
+    `fastest_ms`: the shortest latency, if no candidate is within the time and the front is empty.
     """
 
     space: str
@@ -63,7 +63,7 @@ class SearchResult(Result):
     fastest_ms: float | UnsetType = UNSET
 
     def words(self) -> str:
-        """The number of candidates that were scored, and of those on the front."""
+        """Return the number of scored candidates, and of those on the front, in words."""
         budget = "" if self.max_ms is None else f" within {self.max_ms:g} ms"
         without = f" ({self.unscored} more have no score)" if self.unscored else ""
         size = f"{self.size:,}" if self.size < 10**7 else f"{self.size:.2g}"
@@ -73,7 +73,7 @@ class SearchResult(Result):
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each network of the front, with its bounds and its choice at each position."""
+        """Return a row for each network on the front, with its interval and its choice at each position."""
         rows = []
         for c in self.front:
             low, high = c.interval_ms or (None, None)
@@ -97,16 +97,16 @@ def search(
     accuracy: AnyPath | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
-    """Find the fastest candidates of a space at each score, and the best at each latency, on a device.
+    """Find a space's Pareto front of latency on a device and of a score.
 
-    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar) or "package.module:callable".
-    `model`: a `Model`, or an argument of `lolat.load`. `objective`: a CSV file with the columns arch and
-    score, all of whose networks are compared; or a function that scores one candidate (its parameter is
-    named arch, candidate or choices), or its name, "package.module:callable". `max_ms`: only candidates
-    that take at most this. `candidates`: how many a function scores (None: 200), all of a space that has no
-    more, else by an evolutionary search with random numbers of `seed`. `lower_is_better`: a low score is
-    good, such as a loss. `accuracy`: a CSV file to which each score of a function is added at once; a later
-    search reads it, and with more `candidates` scores only those that are missing.
+    `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar) or "package.module:callable". `model`: a
+    `Model`, or an argument of `lolat.load`. `objective`: a CSV file with the columns arch and score, whose
+    networks are all compared; or a function that scores one candidate (its parameter is named arch,
+    candidate or choices), or its name, "package.module:callable". `max_ms`: the longest latency.
+    `candidates`: how many a function scores (None: 200): the whole space if it has no more, else those of
+    an evolutionary search with random numbers from `seed`. `lower_is_better`: a low score is good, such as
+    a loss. `accuracy`: a CSV file to which each score of a function is added at once; a later search reads
+    it, and with more `candidates` it scores only the missing ones.
 
     Raises AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
@@ -145,7 +145,7 @@ def search(
 
 
 def _refuse_beside_table(table: Any, **given: Any) -> None:
-    """InputError for an argument that is for a function, beside a table of scores."""
+    """Raise InputError for an argument that belongs to a function, given with a table of scores."""
     for name, value in given.items():
         if value is not None:
             raise InputError(
@@ -156,7 +156,7 @@ def _refuse_beside_table(table: Any, **given: Any) -> None:
 
 
 def _none_scored(result: SearchResult) -> AnswerIsNo:
-    """The error if no candidate has a score."""
+    """Return the error if no candidate has a score."""
     return AnswerIsNo(
         f"{arg('objective')} gave no finite number for any of {result.unscored:,} candidates of "
         f"{result.space}; expected one for some of them",
@@ -165,7 +165,7 @@ def _none_scored(result: SearchResult) -> AnswerIsNo:
 
 
 def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:
-    """The error if no candidate of a search or a ranking is within the time."""
+    """Return the error if no candidate of a search or a ranking is within the time."""
     return AnswerIsNo(
         f"no candidate of {result.space} is within {result.max_ms:g} ms; the fastest takes "
         f"{fastest_ms:.3g} ms",
@@ -176,7 +176,7 @@ def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:
 def _whole_front(
     archive: Archive, space: Space, model: Device, max_ms: float
 ) -> tuple[FrontCandidate, ...]:
-    """The front by the model's answers for whole networks, which may differ from the estimator's."""
+    """Return the front by the device's answers for whole networks, which may differ from the estimates."""
     numbers = archive.front()
     rows = np.array([archive.rows[n] for n in numbers], int).reshape(-1, len(space.positions))
     whole = answers(archive.estimator, space, model, rows)
@@ -197,7 +197,7 @@ def _whole_front(
 
 
 def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Positions of the candidates that no other dominates, by latency; the first of equal ones.
+    """Return the indices of candidates that no other dominates, by latency; of equal ones the first.
 
     `latencies`: (n,), small is good; `scores`: (n,), large is good; a NaN in either is left out.
     """
@@ -211,7 +211,7 @@ def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def fastest(estimator: LatencyEstimator) -> np.ndarray:
-    """(positions,) a fast candidate: from the first, each position's best choice until none helps."""
+    """(positions,) choices of a fast candidate: each position's best choice in turn, until none helps."""
     sizes = estimator.grid.sizes
     row = np.zeros(len(sizes), estimator.grid.dtype)
     before = math.inf
@@ -225,10 +225,10 @@ def fastest(estimator: LatencyEstimator) -> np.ndarray:
 
 
 class Archive:
-    """All candidates that were scored: `rows`, `latencies` in ms, `scores`, NaN if there is none.
+    """All scored candidates: `rows`, `latencies` in ms, `scores` times `sign` (large is good, NaN: none).
 
-    A score times `sign` is good if it is large. `free`: the candidates with a score from before, which
-    cost nothing; `new`: how many others may be scored; `is_full`: whether one more was wanted.
+    `free`: candidates whose score was known before, which cost nothing; `new`: how many others may still
+    be scored; `is_full`: True once one more was wanted.
     """
 
     def __init__(self, estimator: LatencyEstimator, objective: Objective, sign: float) -> None:
@@ -262,7 +262,7 @@ class Archive:
             self._known.add(row.tobytes())
 
     def front(self) -> list[int]:
-        """The numbers of the candidates that no other dominates."""
+        """Return the indices of candidates that no other dominates."""
         return front(np.array(self.latencies), np.array(self.scores)).tolist()
 
 
@@ -273,9 +273,9 @@ TRIES = 200  # draws, before fewer candidates than wanted have to do
 
 
 def evolve(archive: Archive, fast: np.ndarray, count: int, max_ms: float, seed: int) -> None:
-    """Score `count` candidates: some over all latencies, then neighbors of the front.
+    """Score `count` candidates: some of all latencies, then neighbors of the front.
 
-    `fast`: a candidate within the time. Those with a score from before are free, and all are taken.
+    `fast`: a candidate within the time. All candidates whose score was known before are taken too.
     """
     random, space = np.random.default_rng(seed), archive.objective.space
     rows = space.parse(sorted(archive.objective.known))
@@ -292,9 +292,9 @@ def evolve(archive: Archive, fast: np.ndarray, count: int, max_ms: float, seed: 
 
 
 def climb(archive: Archive, count: int, max_ms: float) -> None:
-    """Score neighbors of the front, one choice apart, until there is none or `count` are scored.
+    """Score neighbors of the front, one choice apart, until none is left or `count` are scored.
 
-    A linear fit to the scores puts those first that are likely to be highest, or highest above the front.
+    A linear fit to the scores predicts which are highest, or highest above the front; these go first.
     """
     grid, estimator = archive.estimator.grid, archive.estimator
     while len(archive) < count and not archive.is_full and (best := archive.front()):
@@ -317,7 +317,7 @@ def climb(archive: Archive, count: int, max_ms: float) -> None:
 
 
 def _neighbors(archive: Archive, rows: np.ndarray, max_ms: float) -> np.ndarray:
-    """The candidates within the time, not scored yet, that differ in one choice from one of `rows`."""
+    """Return unscored candidates within the time that differ from one of `rows` in one choice."""
     sizes = archive.estimator.grid.sizes
     near = np.repeat(rows[None], sum(sizes), axis=0)
     positions = np.repeat(np.arange(len(sizes)), sizes)
@@ -330,16 +330,16 @@ def _neighbors(archive: Archive, rows: np.ndarray, max_ms: float) -> np.ndarray:
 
 
 def _one_hot(grid: Grid, rows: np.ndarray) -> np.ndarray:
-    """(n, choices of all positions) 1 for the choice of a candidate, else 0."""
+    """(n, choices of all positions): 1 for the choice of a candidate, else 0."""
     return np.concatenate([np.eye(n)[rows[:, p]] for p, n in enumerate(grid.sizes)], axis=1)
 
 
 def _spread(
     archive: Archive, fast: np.ndarray, count: int, max_ms: float, random: np.random.Generator
 ) -> np.ndarray:
-    """Candidates within the time, spread evenly over the latencies.
+    """Return candidates within the time, spread evenly over the latencies.
 
-    Many are drawn, at random and from there toward the fast one: random ones lie close together.
+    Random candidates have similar latencies, so many are drawn, and some are moved toward the fast one.
     """
     latency, grid = archive.estimator.latency, archive.estimator.grid
     wanted = DRAWN * count

@@ -1,6 +1,6 @@
-"""A search space: positions with choices, and tables of counts that add up to those of any candidate.
+"""A search space: positions with choices, and tables whose sum is the counts of any candidate.
 
-A candidate is a row of small integers, one per position:
+A candidate is a row of small integers, one for each position:
 
     space = lolat.nas.spaces.fbnet.space()
     candidates = space.sample(1_000_000)  # (1000000, 22) integers
@@ -33,15 +33,15 @@ from lolat.nas.tables import Part, Table, chain, totals
 from lolat.units import shortened
 
 MOST_INDEX = 2**63 - 1
-CHUNK = 8192  # candidates worked on at a time: their columns stay in a core's cache
-ROWS = 4096  # that are copied: they stay in a core's cache
+CHUNK = 8192  # candidates worked on at a time, so that their columns stay in a core's cache
+ROWS = 4096  # rows that are copied at a time, for the same reason
 
 Row = Sequence[int] | np.ndarray  # the integers of one candidate
 
 
 @dataclass(frozen=True)
 class Grid:
-    """All rows of integers from 0 to below `sizes`, the last position running fastest."""
+    """All rows of integers from 0 to below `sizes`, ordered so that the last position changes fastest."""
 
     sizes: tuple[int, ...]
 
@@ -51,7 +51,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """The number of rows; an int of any size."""
+        """Number of rows; an int of any size."""
         return math.prod(self.sizes)
 
     @property
@@ -60,7 +60,7 @@ class Grid:
         return np.min_scalar_type(-max(self.sizes))
 
     def countable(self) -> int:
-        """`size`; InputError if an int64 cannot index so many."""
+        """Return `size`; InputError if an int64 cannot index so many."""
         if self.size > MOST_INDEX:
             raise InputError(
                 f"{len(self.sizes)} positions make {float(self.size):.2g} candidates, more than an int64 "
@@ -69,7 +69,7 @@ class Grid:
         return self.size
 
     def decode(self, indices: Any) -> np.ndarray:
-        """(n, positions) integers of candidates by (n,) index; InputError for an index outside."""
+        """(n, positions) integers of the candidates with (n,) indices; InputError for an index outside."""
         size = self.countable()
         rest = np.asarray(indices)
         if rest.ndim != 1 or rest.dtype.kind not in "iu" or ((rest < 0) | (rest >= size)).any():
@@ -84,14 +84,14 @@ class Grid:
 
     @cached_property
     def _last(self) -> np.ndarray:
-        """All rows of the last position, and of more positions as long as there are few rows."""
+        """All rows of the last positions, as many positions as have at most ROWS rows."""
         count = 1
         while count < len(self.sizes) and math.prod(self.sizes[-count - 1 :]) <= ROWS:
             count += 1
         return np.indices(self.sizes[-count:], self.dtype).reshape(count, -1)
 
     def between(self, start: int, stop: int) -> np.ndarray:
-        """`decode` of all indices from `start` to before `stop`, far faster: most positions stay."""
+        """Decode all indices from `start` to before `stop`, far faster than `decode`."""
         count, length = self._last.shape
         above = np.arange(start // length, -(-stop // length))
         columns = np.empty((len(self.sizes), len(above), length), self.dtype)
@@ -101,7 +101,7 @@ class Grid:
         return columns.reshape(len(self.sizes), -1)[:, begin : begin + stop - start].T
 
     def checked(self, candidates: Any) -> np.ndarray:
-        """Candidates as an array (n, positions) of integers; InputError names the first wrong row."""
+        """(n, positions) integers of candidates; InputError names the first wrong row."""
         rows = np.asarray(candidates)
         self.require_shape(rows)
         outside = (rows < 0) | (rows >= np.asarray(self.sizes))
@@ -114,7 +114,7 @@ class Grid:
         return rows
 
     def require_shape(self, rows: np.ndarray) -> None:
-        """InputError unless `rows` is (n, positions) of integers."""
+        """Raise InputError unless `rows` has shape (n, positions) and integers."""
         if rows.ndim != 2 or rows.shape[1] != len(self.sizes) or rows.dtype.kind not in "iu":
             raise InputError(
                 f"candidates are an array of shape {rows.shape} and type {rows.dtype}; expected whole "
@@ -122,20 +122,20 @@ class Grid:
             )
 
     def sample(self, count: int, random: np.random.Generator) -> np.ndarray:
-        """(count, positions) candidates, each position drawn alone and uniformly; may repeat."""
+        """(count, positions) integers, drawn uniformly; candidates may repeat."""
         columns = [random.integers(0, size, count) for size in self.sizes]
         return np.stack(columns, axis=1).astype(self.dtype)
 
 
 class Codec(NamedTuple):
-    """`parse`: the integers of a candidate's text, InputError for another text; `write`: the inverse."""
+    """Text of candidates: `parse` returns integers, InputError for other text; `write` is the inverse."""
 
     parse: Callable[[str], Row]
     write: Callable[[Row], str]
 
 
 def dashes(sizes: Sequence[int]) -> Codec:
-    """Candidates as integers below `sizes` with "-" between them: 0-3-1."""
+    """Return the codec that writes integers below `sizes` with "-" between them: 0-3-1."""
 
     def parse(arch: str) -> list[int]:
         numbers = [int(n) if re.fullmatch("[0-9]{1,9}", n) else -1 for n in arch.strip().split("-")]
@@ -155,7 +155,7 @@ def dashes(sizes: Sequence[int]) -> Codec:
 
 @dataclass(frozen=True)
 class Position:
-    """One decision: its name, and the values to choose from, by their integers."""
+    """A decision: its name, and the values to choose from; a candidate's integer is the value's index."""
 
     name: str
     choices: tuple[Any, ...]
@@ -163,12 +163,12 @@ class Position:
 
 @dataclass(eq=False, repr=False)
 class Space:
-    """Positions with choices, and the counts of each candidate.
+    """A search space: positions with choices, and the counts of each candidate.
 
-    `fixed`: tables of counts that add up to a candidate's, unless a `decomposer` finds them; `build(values,
-    name)`: the whole network from the values chosen; `codec`: text of candidates, integers with "-" between
-    them if not given; `prior(space)`: the prior knowledge for a fit to a few measured networks. InputError
-    if a position has no choices.
+    `fixed`: tables whose sum is a candidate's counts, unless a `decomposer` finds them. `build(values,
+    name)` makes the whole network of the chosen values. `codec`: the text of candidates; None: integers
+    with "-" between them. `prior(space)`: returns the prior for a fit to a few measured networks.
+    InputError if a position has no choices.
     """
 
     name: str
@@ -192,7 +192,7 @@ class Space:
         codec: Codec | None = None,
         prior: Callable[[Space], list[Pieces]] | None = None,
     ) -> Space:
-        """The space of networks that are a chain of parts, each depending on some of the positions."""
+        """Make a space of networks that are a chain of parts; each part depends on some positions."""
         tables = []
         for part in parts:
             choices = [positions[p].choices for p in part.positions]
@@ -207,11 +207,11 @@ class Space:
         input_size: Any = None,
         tolerance: float = 0.0,
     ) -> Space:
-        """The space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.
+        """Make a space of the networks that `function` returns: Keras or PyTorch networks, or Graphs.
 
         `choices`: the values of each keyword argument; `input_size`: as in `lolat.read`; `tolerance`: the
-        largest relative error of the sum of a count. The networks are built when they are needed first:
-        see `prepare`. InputError if the function does not take the choices.
+        largest relative error of a summed count. Networks are built when they are first needed, or by
+        `prepare`. InputError if the function does not take the choices.
         """
         positions = [Position(name, tuple(values)) for name, values in choices.items()]
         networks = Networks(function, choices, input_size)
@@ -220,32 +220,32 @@ class Space:
         return space
 
     def prepare(self, progress: Progress | None = None) -> Decomposition | None:
-        """Build the networks that the tables need, unless that was done before.
+        """Build the networks that the tables need, once, and return which positions interact.
 
-        Returns the positions that interact; None if no function makes the networks. InputError if the
-        function fails, and if the networks do not decompose; it names the positions.
+        Returns None if no function makes the networks. InputError if the function fails, or if the
+        networks do not decompose; it names the positions.
         """
         return self.decomposer.run(progress or Progress()) if self.decomposer else None
 
     @property
     def decomposition(self) -> Decomposition | None:
-        """See `prepare`."""
+        """The result of `prepare`."""
         return self.prepare()
 
     @property
     def tables(self) -> Sequence[Table]:
-        """Counts that add up to a candidate's."""
+        """Tables whose sum is a candidate's counts."""
         self.prepare()
         return [*self.decomposer.tables.values()] if self.decomposer else self.fixed
 
     @property
     def size(self) -> int:
-        """The number of candidates; an int of any size."""
+        """Number of candidates; an int of any size."""
         return self.grid.size
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the choices, and of ACTS, INP, FLOPs and weights of the first and last candidate."""
+        """A hash of the choices, and of the first and last candidate's ACTS, INP, FLOPs and weights."""
         choices = [(p.name, [_plain(value) for value in p.choices]) for p in self.positions]
         ends = [[0] * len(self.grid.sizes), [n - 1 for n in self.grid.sizes]]
         sums = totals([self.network(row) for row in ends], 1, self.name)[:, :4]
@@ -254,17 +254,17 @@ class Space:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def decode(self, indices: Any) -> np.ndarray:
-        """(n, positions) integers of the candidates with these indices; see `Grid.decode`."""
+        """(n, positions) integers of the candidates with (n,) indices; InputError for an index outside."""
         return self.grid.decode(indices)
 
     def sample(self, count: int, seed: int | np.random.Generator = 0) -> np.ndarray:
-        """(count, positions) candidates drawn uniformly, which may repeat."""
+        """(count, positions) integers of candidates, drawn uniformly; they may repeat."""
         return self.grid.sample(count, np.random.default_rng(seed))
 
     def parse(
         self, archs: Sequence[str], place: Callable[[int], str] = lambda i: f"network {i + 1}"
     ) -> np.ndarray:
-        """(n, positions) integers of candidates written as text; InputError names the first wrong one."""
+        """(n, positions) integers of candidates given as text; InputError names the first wrong one."""
         rows = np.empty((len(archs), len(self.positions)), np.int64)
         for index, arch in enumerate(archs):
             try:
@@ -278,29 +278,29 @@ class Space:
         return self.parse([row["arch"] for row in table], lambda i: table.row(i).where)
 
     def arch(self, candidate: Row) -> str:
-        """A candidate as text; `parse` is the inverse."""
+        """Return a candidate as text; `parse` is the inverse."""
         return self._codec.write(candidate)
 
     def values(self, candidate: Row) -> dict[str, Any]:
-        """The choices of a candidate: name of the position -> value. InputError for no candidate."""
+        """Return a candidate's choices: name of the position -> value. InputError if it is no candidate."""
         row = self.grid.checked(np.asarray(candidate)[None])[0]
         return {p.name: p.choices[c] for p, c in zip(self.positions, row, strict=True)}
 
     def named(self, candidate: Row) -> dict[str, Any]:
-        """`values` for JSON: numbers, text, and the names of other values."""
+        """Return `values` for JSON: numbers and text, and the names of other values."""
         return {name: _plain(value) for name, value in self.values(candidate).items()}
 
     def assumptions(self) -> list[Pieces]:
-        """The prior knowledge for a fit to measured networks: assumptions on how a device runs them."""
+        """Return the prior for a fit to measured networks: assumptions on how a device runs them."""
         return self.prior(self) if self.prior else of_tables(self.name, self.tables)
 
     def network(self, candidate: Row, name: str = "") -> Graph:
-        """A candidate's whole network as a Graph. InputError for no candidate."""
+        """Return a candidate's whole network; InputError if it is no candidate."""
         chosen = tuple(self.values(candidate).values())
         return self.build(chosen, name or f"{self.name} {self.arch(candidate)}")
 
     def counts(self, candidates: Any, batch_size: int = 1) -> np.ndarray:
-        """(n, COLUMNS) int64 counts of whole candidates at `batch_size`; errors as of `Grid.checked`."""
+        """(n, COLUMNS) int64 counts of candidates at `batch_size`; InputError names a wrong row."""
         rows = self.grid.checked(candidates)
         total = np.zeros((len(rows), len(COLUMNS)), np.int64)
         for table in self.tables:
@@ -309,7 +309,7 @@ class Space:
 
 
 def _plain(value: Any) -> Any:
-    """A choice for JSON: a number, a text or None as it is, another value's name."""
+    """Return a choice for JSON: a number, a text or None as it is, else its name."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, int | str):
         return value

@@ -1,9 +1,9 @@
-"""Counts of a part of a network, for each combination of the choices that it depends on.
+"""Tables with the counts of a network's part, for each combination of the choices that it depends on.
 
-The counts of a candidate are the sum over its parts. Thresholds apply to single operations, so the counts
-are of one batch size. Two counts belong to the whole graph: `serial`, the operations on the longest path,
-is a sum along a chain of parts with one tensor in and out, and a maximum inside a cell (`CellTable`);
-`border`, the graph's own inputs and outputs, belongs to the first and the last part.
+A candidate's counts are the sum over its parts. Thresholds apply to single operations, so that counts
+belong to one batch size. Two counts belong to the whole graph: `serial`, the operations on the longest
+path, adds up along a chain of parts, and is a maximum inside a cell (`CellTable`); `border`, the graph's
+own inputs and outputs, belongs to the first and the last part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SERIAL, BORDER = COLUMNS.index("serial"), COLUMNS.index("border")
 
 
 class Table(Protocol):
-    """Counts of a part of a network by the choices at `positions`."""
+    """The counts of a network's part by the choices at `positions`."""
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -46,10 +46,10 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a chain.
+    """A part of a network that is a chain of parts.
 
-    `positions`: the positions that it depends on; `shape`: that of its input, or a function of the values
-    chosen at `positions`; `write(layers, x, *values)` adds the part's operations for these values and
+    `positions`: the positions that it depends on. `shape`: the shape of its input, or a function of the
+    chosen values that returns it. `write(layers, x, *values)`: adds the operations for these values, and
     returns the tensor that the next part reads.
     """
 
@@ -61,12 +61,12 @@ class Part:
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
     ) -> Table:
-        """Its counts; `choices`: the values at each of its positions; `first`, `last` of the chain."""
+        """Return its table; `choices`: the values at each of its positions; `first`, `last`: its place."""
         return FragmentTable(self, tuple(map(tuple, choices)), first, last)
 
 
 def chain(parts: Sequence[Part], values: Sequence[Any] | Mapping[int, Any], name: str) -> Graph:
-    """A network from parts in a chain with these values, one per position."""
+    """Build the network of a chain of parts with these values, one for each position."""
     builder = GraphBuilder(name)
     x: int | None = None
     for part in parts:
@@ -99,7 +99,7 @@ class FragmentTable:
 
     @cached_property
     def _graphs(self) -> list[Graph]:
-        """The part alone, for each combination."""
+        """The part's graph for each combination of choices."""
         each = (dict(zip(self.positions, v, strict=True)) for v in itertools.product(*self.choices))
         return [chain([self.part], values, self.part.name) for values in each]
 
@@ -119,11 +119,11 @@ class FragmentTable:
 
 @dataclass(frozen=True)
 class CellTable:
-    """The table of `repeat` equal cells in a chain; a cell is nodes joined by chosen edges.
+    """The table of `repeat` equal cells in a chain; a cell has nodes joined by edges of chosen operations.
 
-    `edges`: (from node, to node) of each table of `tables` (one position each), ordered by node; node 0
-    is the input, the last one the output. The tensors that arrive at a node are added in the order of the
-    edges, each by one `addition` (a table without positions).
+    `edges`: (from node, to node) of each table in `tables` (one position each), ordered by node; node 0 is
+    the input, the last node the output. Tensors that arrive at a node are added in the order of the edges,
+    each by one `addition` (a table without positions).
     """
 
     edges: tuple[tuple[int, int], ...]
@@ -138,7 +138,7 @@ class CellTable:
 
     @property
     def additions(self) -> int:
-        """Additions in one cell: one for each edge into a node but the first."""
+        """Number of additions in a cell: one for each edge into a node, but for the first."""
         return len(self.edges) - max(to for _, to in self.edges)
 
     def at(self, batch_size: int) -> np.ndarray:
@@ -163,7 +163,7 @@ class CellTable:
 
 
 def along(into: Sequence[int], positions: Sequence[int], table: np.ndarray) -> np.ndarray:
-    """A table by choice at `positions`, with an axis for each of `into`; further axes stay last."""
+    """Give a table by choices at `positions` an axis for each of `into`; further axes stay last."""
     padded = np.expand_dims(table, tuple(range(len(positions), len(into))))
     return np.moveaxis(padded, range(len(positions)), [into.index(p) for p in positions])
 
@@ -172,11 +172,11 @@ LATENCY, DEVICE, HOST, MORE = range(4)
 
 
 def times_ms(formula: Roofline, graph: Graph, batch_size: int, whole: bool = False) -> np.ndarray:
-    """(4,) ms of a network by a formula that takes operations one by one.
+    """(4,) ms of a network by a formula that predicts single operations.
 
-    LATENCY; DEVICE, to run all operations, for a `whole` network after the first was started; HOST, to
-    start all of them, for a whole network and to run the last; MORE, the latency beyond the longer of
-    DEVICE and HOST, which is little.
+    LATENCY; DEVICE: running all operations, for a `whole` network with the launch of the first; HOST:
+    launching all of them, for a whole network with the run of the last; MORE: the little that the latency
+    exceeds the longer of both.
     """
     steps = formula.steps(work_of(graph, batch_size, formula.mode))
     device, host = steps.device_ms, float(steps.starts_ms.sum())
@@ -187,7 +187,7 @@ def times_ms(formula: Roofline, graph: Graph, batch_size: int, whole: bool = Fal
 
 
 def totals(graphs: Sequence[Graph], batch_size: int, name: str) -> np.ndarray:
-    """(graphs, COLUMNS) counts of each at `batch_size`; InputError if one does not fit in 64 bits."""
+    """(graphs, COLUMNS) counts at `batch_size`; InputError if one does not fit in 64 bits."""
     each = [count(graph) for graph in graphs]
     if max(float(c.scaled.max(initial=0)) for c in each) * batch_size > MOST_COUNT:
         raise InputError(

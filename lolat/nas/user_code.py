@@ -1,4 +1,4 @@
-"""Spaces, functions and scores of the user: found by name, called with care, scores written to a file."""
+"""Finds the user's spaces and functions by name, runs them, and keeps scores in a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lolat.units import user_line
 
 
 def find_space(spec: str | Space, progress: Progress | None = None) -> Space:
-    """The space of a name of `SPACES`, or of `package.module:callable`. InputError if there is none."""
+    """Return the space of a name in `SPACES`, or of `package.module:callable`; InputError without one."""
     if isinstance(spec, Space):
         return spec
     if spec in SPACES:
@@ -42,7 +42,7 @@ def find_space(spec: str | Space, progress: Progress | None = None) -> Space:
 
 
 def find_function(spec: str | Callable[..., Any], argument: str) -> Callable[..., Any]:
-    """The function that `package.module:callable` names, or the function itself. InputError else."""
+    """Return the function that `package.module:callable` names; InputError if there is none."""
     if not isinstance(spec, str):
         return spec
     function: Callable[..., Any] = _attribute(spec, argument, "package.module:callable")
@@ -52,7 +52,7 @@ def find_function(spec: str | Callable[..., Any], argument: str) -> Callable[...
 
 
 def _attribute(spec: str, argument: str, expected: str) -> Any:
-    """The object that `package.module:attribute` names; InputError if there is none."""
+    """Return the object that `package.module:attribute` names; InputError if there is none."""
     if not is_function(spec):
         raise InputError(f"no {argument} {spec!r}; expected {expected}")
     with stdout_to_stderr():  # stdout may be promised to JSON
@@ -61,7 +61,7 @@ def _attribute(spec: str, argument: str, expected: str) -> Any:
 
 @contextlib.contextmanager
 def user_code(action: str, expected: str) -> Iterator[None]:
-    """Run code of the user: prints go to stderr, its exceptions become an InputError."""
+    """Run the user's code: its prints go to stderr, its exceptions become an InputError."""
     with stdout_to_stderr():
         try:
             yield
@@ -73,11 +73,11 @@ def user_code(action: str, expected: str) -> Iterator[None]:
 
 
 OF_A_CANDIDATE = ("arch", "candidate", "choices")
-"""Parameters of a user's function: the text, the integers, and the values by position."""
+"""Names of a function's parameter: the text, the integers, or the values by position."""
 
 
 def parameters(function: Callable[..., Any], whole_space: bool = False) -> list[str]:
-    """The names among OF_A_CANDIDATE of a function's parameters; InputError if it needs one."""
+    """Return a function's parameters in OF_A_CANDIDATE; InputError if it needs one and has none."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # a function in C, which Python does not know
@@ -94,7 +94,7 @@ def parameters(function: Callable[..., Any], whole_space: bool = False) -> list[
 def call_with(
     function: Callable[..., Any], named: Sequence[str], space: Space, row: np.ndarray
 ) -> Any:
-    """The result of a function for one candidate; `named`: see `parameters`."""
+    """Call a function for one candidate; `named`: the result of `parameters`."""
     values: dict[str, Any] = {"arch": space.arch(row), "candidate": tuple(row.tolist())}
     values["choices"] = space.values(row)
     return function(**{p: values[p] for p in named}) if named else function(values["candidate"])
@@ -104,15 +104,15 @@ def call_with(
 
 SCORES = ("arch", "score")
 COLUMNS = (*SCORES, "objective", "choices")
-"""The file of a function's scores: `objective` is its name, `choices` the space's `fingerprint`."""
+"""Columns of a file of scores: `objective` is the function's name, `choices` the `fingerprint`."""
 
 
 class Objective:
-    """The scores of a space's candidates.
+    """Scores of a space's candidates, from a table or a function.
 
-    `given`: a CSV table, a function, or its name; `path`: a file for the scores of a function. `rows`: (n,
-    positions) the networks of a table, None for a function; `known`: the scores so far, by text of the
-    candidate. InputError for a wrong table, with its line, and if the function cannot be found.
+    `given`: a CSV table, a function, or its name; `path`: a file that keeps the function's scores. `rows`:
+    (n, positions) integers of a table's networks, None for a function; `known`: the scores so far, by the
+    candidate's text. InputError for a wrong table, with its line, and for an unknown function.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Objective:
             self._read(path, COLUMNS)
 
     def _read(self, path: AnyPath, columns: Sequence[str], rows: str | None = None) -> np.ndarray:
-        """The networks of a table with these columns, whose scores are then known."""
+        """Read a table of scores; return (n, positions) integers of its networks."""
         table = read_table(os.fspath(path), columns, rows=rows)
         networks = self.space.parse_table(table)
         remedy = f"give another file as {arg('accuracy')}, or remove this one"
@@ -159,14 +159,14 @@ class Objective:
         return networks
 
     def announce(self, total: int) -> None:
-        """Tell of the scores in the file, and that a function scores `total` candidates."""
+        """Show how many scores the file has, and that a function scores `total` candidates."""
         if self.rows is None:
             if self.known:
                 self.progress.note(f"{len(self.known)} scores are in {self.path} already")
             self.progress.start("scoring", total)
 
     def score(self, row: np.ndarray) -> float:
-        """The score of a candidate, NaN if there is none; InputError if the function fails."""
+        """Return a candidate's score, NaN without one; InputError if the function fails."""
         arch = self.space.arch(row)
         if self.rows is None:
             if arch not in self.known:
@@ -175,7 +175,7 @@ class Objective:
         return self.known.get(arch, math.nan)
 
     def _compute(self, row: np.ndarray, arch: str) -> float:
-        """The function's score, written to the file at once."""
+        """Call the function, and write its score to the file at once."""
         with user_code(f"objective {arch}", "expected a number, or nan to leave it out"):
             score = float(call_with(self.function, self._named, self.space, row))
         score = score if math.isfinite(score) else math.nan
@@ -185,7 +185,7 @@ class Objective:
 
 
 def _name_of(objective: str | Callable[..., Any]) -> str:
-    """The name of a function: package.module:callable."""
+    """Return the name of a function: package.module:callable."""
     if isinstance(objective, str):
         return objective
     named = objective if hasattr(objective, "__qualname__") else type(objective)
@@ -200,7 +200,7 @@ def _cut_last_line(path: AnyPath) -> None:
 
 
 def _append(path: AnyPath, cells: list[str]) -> None:
-    """Write one row through to the disk, in a new file behind the names of the columns."""
+    """Append a row and flush it to the disk; a new file begins with the names of the columns."""
     try:
         with open(path, "a", newline="", encoding="utf-8") as file:
             text = to_csv(COLUMNS, [cells])

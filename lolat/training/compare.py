@@ -1,4 +1,4 @@
-"""Comparison of devices, their numbers, precisions and batch sizes for one training."""
+"""Compares devices, their numbers, precisions and batch sizes for one training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lolat.units import by_text, dollars, duration, plain, plural
 
 @dataclass(frozen=True)
 class Choice:
-    """An option of a comparison: a number of devices of one kind, their precision, samples on each."""
+    """An option of a comparison: so many devices of one kind, in one precision, with one batch size."""
 
     device: str
     precision: str | None
@@ -34,12 +34,12 @@ class Choice:
 
 @dataclass(frozen=True, repr=False)
 class Costs(Result):
-    """One training on several devices, each in its fastest precision or a given one, or in several batches.
+    """The cost of one training on several devices, or with several batch sizes.
 
-    `answers`: the cost on each device that can answer; `left_out`: reasons why others are not compared.
-    `cheapest`: within the limits, `fastest`: within that of money; None without samples, without a price,
-    or if nothing keeps the limits. `frontier`: choices that no other beats in time and money, from the
-    cheapest on.
+    `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
+    `cheapest`: the cheapest choice within both limits; `fastest`: the fastest within the limit of money;
+    None without samples, without a price, or if no choice keeps the limits. `frontier`: choices that no
+    other beats in both time and money, from the cheapest on.
     """
 
     network: str
@@ -62,18 +62,18 @@ class Costs(Result):
 
     @property
     def batches(self) -> int:
-        """Number of different batch sizes."""
+        """Number of batch sizes."""
         return len({c.batch_size for c in self.answers})
 
     def words(self) -> str:
-        """The cheapest and the fastest."""
+        """Return the cheapest and the fastest choice in words."""
         best = {"cheapest": self.cheapest, "fastest": self.fastest}
         several = self.batches > 1
         parts = [f"{name} {choice_words(c, several)}" for name, c in best.items() if c is not None]
         return f"{plain(self.network)} on {plural(len(self.answers), 'device')}: {'; '.join(parts)}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each device and number of it, as those of `Cost`."""
+        """Return a row for each device and number of devices, as `Cost.rows` does."""
         about = ("device", "precision", "batch_size", "memory_bytes", "available_bytes", "fits")
         return [
             {**{name: getattr(c, name) for name in about}, **row}
@@ -83,7 +83,7 @@ class Costs(Result):
 
 
 def choice_words(choice: Choice, with_batch: bool = False) -> str:
-    """A choice in words: "4 x a100-fp32 in amp, 2 h 10 min, $20"."""
+    """Return a choice in words: "4 x a100-fp32 in amp, 2 h 10 min, $20"."""
     words = [f"{choice.devices} x {plain(choice.device)}"]
     words[0] += f" in {choice.precision}" if choice.precision else ""
     words += [f"batch {choice.batch_size:,}"] * with_batch
@@ -94,7 +94,7 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
 
 
 TRIED = ("tf32", "amp")
-"""Precisions, in which people train, that each device is tried in."""
+"""Precisions that each device is tried in, beside its own."""
 
 
 def compare(
@@ -108,9 +108,10 @@ def compare(
 ) -> Costs:
     """Compare devices for one training, with each batch size.
 
-    `mode`: (precision, launch); None: the fastest precision, the launch as measured. `left_out`: reasons by
-    device why it cannot answer; `on_progress`: called for each device (done, all, name); `asked`: see
-    `lolat.api.model.Model.cost`. InputError if no device can answer.
+    `mode`: (precision, launch); None stands for the fastest precision, and for the launch as measured.
+    `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
+    name) for each device. `asked`: arguments of `lolat.api.model.Model.cost`. InputError if no device can
+    answer.
     """
     check_limits(**asked)
     graph = read_trained(network, asked.pop("input_size", None))
@@ -130,7 +131,7 @@ def compare(
 def costs_on(
     device: Device, network: Any, batch_sizes: Sequence[int | str], *args: Any, **asked: Any
 ) -> Costs:
-    """The cost of training on `device` with each batch size; the network is read once."""
+    """Predict the cost of training on `device` with each batch size; the network is read once."""
     if not batch_sizes:
         raise InputError(f"{arg('batch_size')} of none; expected one or more")
     graph = read_trained(network, asked.pop("input_size", None))
@@ -169,10 +170,10 @@ def _answers(
     asked: dict[str, Any],
     on_progress: OnProgress | None,
 ) -> list[Cost]:
-    """The answer of each device in its fastest precision; reasons of others are added to `left_out`."""
+    """Answer for each device in its fastest precision; add reasons why others cannot to `left_out`."""
     least = asked.get("memory_gib")
     found: list[Cost] = []
-    if launch := mode[1]:  # of a GPU that was measured so no other model is asked
+    if launch := mode[1]:  # if a GPU was measured so, its other files are left out
         measured = {name_of(m.document) for m in models if _launch(m) == launch}
         models = [m for m in models if _launch(m) == launch or name_of(m.document) not in measured]
     for number, model in enumerate(models, 1):
@@ -191,17 +192,17 @@ def _answers(
             found.append(min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c))))
         else:
             left_out[model.label] = refused
-    # Two models of one GPU may run as the same third.
+    # Two files of one GPU may answer alike in a third mode.
     return list({(c.device, c.precision, c.launch): c for c in found}.values())
 
 
 def _launch(model: Device) -> str | None:
-    """The launch mode of a device's measurements; None if it has no formula of latencies."""
+    """Return the launch mode of a device's measurements; None if it has no latencies."""
     return mode_of(model.document).launch if "predictors" in model.document else None
 
 
 def _too_small(model: Device, least_gib: float | None, prices: Any) -> str | None:
-    """The reason to leave out a device: too little memory, and none rented with more; None if it fits."""
+    """Return why a device is left out: it has too little memory, and so have rented ones; else None."""
     gpu = gpu_of(model.document)
     own_gib = None if gpu is None else gpu.memory_gib
     if own_gib is None or least_gib is None or own_gib >= least_gib:

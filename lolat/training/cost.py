@@ -1,4 +1,4 @@
-"""The time, the memory and the price of training on one device or several."""
+"""Predicts time, memory and price of training on one device or several."""
 
 from __future__ import annotations
 
@@ -46,19 +46,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
-    """The time, memory and money of training on each number of devices.
+    """Time, memory and money of training on each number of devices.
 
-    `device`: the model as it was given; `precision`, `launch`: how it trains, None where the model does not
-    say. `estimated`: from inference, as no training was measured, or too little; `in_domain`: whether most
-    of its time is in what is like what was measured, None where the model does not say.
-    `options`: in the order asked for; `cheapest`, `fastest`: their numbers of devices; `frontier`: those
-    than which no other is both faster and cheaper, from the cheapest on. The cheapest is one within
-    `max_hours` and `max_dollars`, the fastest within `max_dollars`, or None. `prices`: where the price is
-    from; `price_list`: the list that was asked, if one was. None or empty without a price, without
-    samples, and where an iteration does not fit: then nothing is priced. `memory_bytes`: of an iteration
-    on each device; `available_bytes`: of a device, None if unknown; `largest_batch`: the largest that fits
-    into it. `other_cards`: of a largest batch, and of what does not fit, what cards of that name with
-    another memory hold.
+    `device`: the device profile as it was given. `precision`, `launch`: its execution mode; None if
+    unknown. `estimated`: True if the answer follows from inference, because too little training was
+    measured. `in_domain`: True if most of the time is inside the measured range; None if unknown.
+
+    `options`: an answer for each number of devices, in the order asked for. `cheapest`, `fastest`: numbers
+    of devices, the cheapest within `max_hours` and `max_dollars`, the fastest within `max_dollars`.
+    `frontier`: numbers of devices that no other beats in both time and money, from the cheapest on. These
+    are None or empty without samples or a price, and if an iteration does not fit into memory.
+
+    `prices`: the source of the price; `price_list`: the list that was searched. `memory_bytes`: bytes of an
+    iteration on each device; `available_bytes`: those that a device has, None if unknown;
+    `largest_batch`: the largest batch that fits. `other_cards`: remarks on cards of the same name with
+    another memory, if an iteration does not fit or the largest batch is asked for.
     """
 
     KEYS = (
@@ -101,15 +103,15 @@ class Cost(Result):
 
     @property
     def fits(self) -> bool | None:
-        """True if an iteration fits into a device's memory; None if that is not known."""
+        """True if an iteration fits into a device's memory; None if unknown."""
         return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
 
     def option(self, devices: int) -> TrainingPrediction:
-        """The option with that number of devices."""
+        """Return the option with that number of devices."""
         return next(o for o in self.options if o.devices == devices)
 
     def words(self) -> str:
-        """An iteration's time, or the cheapest and the fastest option."""
+        """Return an iteration's time, or the cheapest and the fastest option, in words."""
         title = f"{plain(self.network)} on {plain(self.model)}, batch {self.batch_size}"
         if self.fits is False:
             return f"{title}: {no_room(self)}"
@@ -119,14 +121,14 @@ class Cost(Result):
         return "\n".join([title, *(f"{n}: {self.summary(k)}" for n, k in names.items() if k)])
 
     def summary(self, devices: int) -> str:
-        """One option in words: devices, time, dollars."""
+        """Return an option in words: devices, time, dollars."""
         option = self.option(devices)
         words = [plural(devices, "device"), duration(option.total_s or 0.0)]
         words += [] if option.dollars is None else [dollars(option.dollars)]
         return ", ".join(words)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each number of devices: times in ms and s, money in US$, both ends of each interval."""
+        """Return a row for each number of devices: times in ms and s, US$, both ends of each interval."""
         rows = []
         for option in self.options:
             row: dict[str, Any] = plain_data(option)
@@ -139,15 +141,16 @@ class Cost(Result):
 
 
 def no_room(cost: Cost) -> str:
-    """The sentence that an iteration does not fit, with the largest batch that does."""
+    """Return the sentence that an iteration does not fit, with the largest batch that does."""
     return no_room_words(cost.memory_bytes, cost.available_bytes or 0, cost.largest_batch or 0)
 
 
 def training_of(document: Mapping[str, Any], source: str) -> Training:
-    """The training of a valid model file.
+    """Return how a device trains, by its file.
 
-    It comes from timed epochs, else from measured training, else from a formula of operations, else from
-    latencies of inference. ModelFileError, which begins with `source`: a damaged section, or none of these.
+    The best source is taken: timed epochs, else measured training, else a formula of operations, else
+    latencies of inference. ModelFileError, which begins with `source`, for a damaged section, or without
+    any source.
     """
     if "epochs" in document:
         return EpochTraining(document, source)
@@ -230,7 +233,7 @@ def cost_on(
 
 
 def _available(training: Training, memory_gib: float | None) -> int | None:
-    """Usable bytes of the device's memory, or of `memory_gib`; None if not known."""
+    """Return usable bytes of the device's memory, or of `memory_gib`; None if unknown."""
     if memory_gib is None:
         return available_bytes(training.document)
     return max(Gpu("", memory_gib).usable_bytes or 0, 0)
@@ -242,7 +245,7 @@ def check_limits(
     prices: str | Prices | None = None,
     **limits: Any,
 ) -> None:
-    """InputError for two prices, and for a limit of time or money without samples."""
+    """Raise InputError for two prices, and for a limit of time or money without samples."""
     check_price(price_per_hour, prices)
     for name in ("max_hours", "max_dollars"):
         if limits.get(name) is not None and samples is None:
@@ -250,7 +253,7 @@ def check_limits(
 
 
 def _about(training: Training, graph: Graph, run: TrainingRun) -> dict[str, Any]:
-    """The fields of a Cost that repeat the question, and `estimated`, `in_domain`, precision and launch."""
+    """Return the fields of a Cost about the question and the execution mode."""
     names = ("batch_size", "samples", "epochs", "optimizer", "coverage")
     mode = training.mode
     return {
@@ -267,10 +270,10 @@ def _other_cards(
     asked: tuple[Any, ...], rental: Rental | None, replicas: Sequence[int],
     batch_for: Callable[[float], int] | None,
 ) -> Iterator[str]:  # fmt: skip
-    """Remarks on cards with another memory, see `Cost.other_cards`.
+    """Yield remarks on cards with another memory, see `Cost.other_cards`.
 
-    `asked`: arguments of `rental_of`; `rental`: None if the iteration does not fit; `batch_for`: bytes ->
-    the largest batch, None if that is not asked for.
+    `asked`: arguments of `rental_of`. `rental`: None if the iteration does not fit. `batch_for`: bytes ->
+    the largest batch; None if nobody asks for it.
     """
     document, price_per_hour, listed, memory_gib = asked
     own = gpu_of(document)
@@ -283,7 +286,7 @@ def _other_cards(
             gib = min(known)
             yield f"{plain(known[gib])} with {gib:g} GiB is rented too: --memory-gib {gib:g} counts on it"
     if rental is not None and batch_for is not None:
-        # With cards into which this batch does not fit.
+        # All offers, those with cards too small for this batch too.
         every = rental_of(document, None, listed, step_bytes=0) or rental
         said = every.cheaper_than(rental, replicas or instances_of(every), batch_for)
         yield from [said] if said else []
@@ -293,9 +296,9 @@ def _option(
     training: Training, graph: Graph, run: TrainingRun, devices: int, link: Link | None,
     rental: Rental | None, limits: Limits,
 ) -> TrainingPrediction:  # fmt: skip
-    """The training on `devices` devices: on the offer that is cheapest in all, within the limits.
+    """Predict training on `devices` devices of the offer with the lowest total price within the limits.
 
-    `link`: None: the one that the offer has, or the device if nothing is rented.
+    `link`: None stands for the offer's link, or the device's usual one if nothing is rented.
     """
     if rental is None:
         if link is None and devices > 1:
@@ -316,10 +319,10 @@ def _option(
 
 
 def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
-    """The cheapest of `options` within the limits, the fastest within that of money, and the frontier.
+    """Return the cheapest option within the limits, the fastest within that of money, and the frontier.
 
-    The frontier: options that no other beats in time and money, from the cheapest on. An option has
-    `total_s`, `dollars` and `devices`; one without a time is left out.
+    The frontier has the options that no other beats in both time and money, from the cheapest on. An option
+    has `total_s`, `dollars` and `devices`; those without a time are left out.
     """
     timed = [o for o in options if o.total_s is not None]
     paid = [o for o in timed if o.dollars is not None]
@@ -344,13 +347,13 @@ def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
 
 
 def _numbers(best: Mapping[str, Any]) -> dict[str, Any]:
-    """The best options as their numbers of devices."""
+    """Replace the best options by their numbers of devices."""
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
     return named | {"frontier": tuple(o.devices for o in best["frontier"])}
 
 
 def _priced(option: TrainingPrediction, rented: Rented) -> TrainingPrediction:
-    """An option with what is rented and the price of its time, by the second."""
+    """Add the rented instances and their price, paid by the second, to an option."""
     times_s = None if option.total_s is None else (option.total_s, *(option.interval_s or ()))
     if times_s is None:
         return replace(option, rented=rented)

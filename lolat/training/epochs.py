@@ -1,4 +1,4 @@
-"""Training learned from a table of timed epochs: the fit and the predictions."""
+"""Predicts training by a formula that is fitted to a table of timed epochs."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ each in TensorFlow), multiply-accumulates, elements moved, elements that the upd
 Terms: Any = msgspec.defstruct("Terms", [(term, NotNegative) for term in TERMS])
 ReadNetwork = Callable[[str, int | None], Graph]
 """NETWORK and its size, None for its usual one -> its graph."""
-BALANCE = 800.0  # multiplications while an element is moved: more than any device does
+BALANCE = 800.0  # multiply-accumulates in the time of moving an element: more than any device does
 
 
 class EpochSection(msgspec.Struct):
-    """The section `epochs` of a model file.
+    """The section `epochs` of a device file.
 
-    `residuals`: log(measured / predicted) of networks left out of the fit; `mode`: the execution mode, None
-    if the table does not say it (float32 is assumed).
+    `residuals`: log(measured / predicted) of networks left out of the fit. `optimizers`, `kinds`: those of
+    the timed epochs. `mode`: the execution mode; None if the table does not say (float32 is assumed).
     """
 
     coefficients_ms: Terms
@@ -51,14 +51,14 @@ class EpochSection(msgspec.Struct):
 
 
 def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
-    """(4,) of the first four TERMS, one count for both passes on the same tensors."""
+    """(4,) the first four TERMS of a forward pass; a backward pass has the same tensors."""
     counts = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).sum(axis=0), strict=True))
     elements = counts["acts"] + counts["inp"] + counts["traffic"]
     return np.array([counts["ops"], counts["flat_norms"], counts["flops"], elements])
 
 
 def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer) -> np.ndarray:
-    """(TERMS,) of the iterations of an epoch, the last one with what is left of `samples`."""
+    """(TERMS,) counts of an epoch; its last iteration has the rest of `samples`."""
     full, rest = divmod(samples, batch_size)
     work, steps = full * pass_counts(graph, batch_size), full + bool(rest)
     if rest:
@@ -67,10 +67,10 @@ def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer)
 
 
 class EpochTraining(Training):
-    """An iteration by a formula of the network's counts; `coefficients`: (TERMS,) ms."""
+    """Predicts an iteration by a formula of the network's counts; `coefficients`: (TERMS,) ms."""
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
-        """`document`: a valid model file's; ModelFileError if its `epochs` are damaged."""
+        """Read the section of a valid device file; ModelFileError if it is damaged."""
         self.document, self.name = document, str(document["device"])
         self.section = converted(document["epochs"], EpochSection, source, "$.epochs")
         self.coefficients = np.array(msgspec.structs.astuple(self.section.coefficients_ms))
@@ -81,7 +81,7 @@ class EpochTraining(Training):
         return self.section.mode
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `Training`: both passes together."""
+        """See `Training`; both passes are one number."""
         row = epoch_row(graph, batch_size, batch_size, optimizer)
         *passes, update, step = (row * self.coefficients).tolist()
         return Iteration(np.array(passes), None, update, step)
@@ -101,7 +101,7 @@ class EpochTraining(Training):
         return False if self._unknown(graph) else None
 
     def _unknown(self, graph: Graph) -> list[str]:
-        """The kinds of operation that no timed network had."""
+        """Return the kinds of operation that no timed network has."""
         return sorted(behaviors(graph.operations).difference(self.section.kinds))
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
@@ -112,11 +112,11 @@ class EpochTraining(Training):
 def epochs_document(
     path: str, name: str, device: str | None, read: ReadNetwork, warn: Warn
 ) -> dict[str, Any]:
-    """The model file of a device from the CSV table at `path`, with COLUMNS: a row for each timed epoch.
+    """Make a device file from the CSV table at `path`, which has COLUMNS and a row for each timed epoch.
 
-    The columns of MODE_COLUMNS say how it trained; `warn` is told where none is there. A row that is a copy
-    of another counts once. `read`: NETWORK and its size -> Graph, called once for each. InputError, with
-    its line, for a row that is wrong or was run in another way than the first, and for too few of them.
+    Columns in MODE_COLUMNS tell the execution mode; `warn` is called if there is none. Equal rows count
+    once. `read`: NETWORK and its size -> Graph, called once for each. InputError for too few rows, and,
+    with its line, for a row that is wrong or has another mode than the first.
     """
     table = read_table(path, COLUMNS, rows="timed epoch").of_devices([device] if device else ())
     is_told = not {*MODE_COLUMNS}.isdisjoint(table.names)
@@ -180,9 +180,9 @@ def _timed_epochs(
 def fit_terms(
     rows: np.ndarray, times_ms: np.ndarray, networks: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(TERMS,) coefficients, ms; (epochs,) log(measured / predicted) of networks left out.
+    """Fit (TERMS,) coefficients in ms; return (epochs,) log(measured / predicted) of left-out rows too.
 
-    `rows`: (epochs, TERMS); `networks`: (epochs,) names, the same for rows that are left out together.
+    `rows`: (epochs, TERMS) counts; `networks`: (epochs,) names; rows of one name are left out together.
     """
     rows, flops, moved = rows.copy(), TERMS.index("flops"), TERMS.index("elements")
     rows[:, moved] += rows[:, flops] / BALANCE  # if they cannot be separated, neither is free

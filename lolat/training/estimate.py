@@ -1,14 +1,14 @@
-"""Training on a device where no training was measured: an estimate from what is known of inference.
+"""Estimates training on a device where it was not measured, from what is known of inference.
 
-If only latencies are known (ForwardTraining): a backward pass multiplies twice what its forward pass does,
-for the gradients of the inputs and of the weights. In training a normalization computes the statistics of
-its batch, and has a backward pass of many steps. So with `share`, the part that normalizations have of
-all elements moved (`pass_rows`):
+ForwardTraining knows latencies alone. A backward pass multiplies twice as much as its forward pass, for
+the gradients of the inputs and of the weights. A normalization computes the statistics of its batch in
+training, and its backward pass has many steps. So with n, the fraction of all moved elements that
+normalizations move (`pass_rows`):
 
-    forward  = (a + b share) latency,  backward = (c + d share) latency,
-    update   = parameters x accesses x what the device takes for an element
+    forward  = (a + b n) latency,  backward = (c + d n) latency,
+    update   = parameters x accesses x time of an element
 
-If a formula by operation is known (EstimatedTraining), each step takes what the formula says of its work
+EstimatedTraining knows a formula of operations, and predicts each step of both passes by it
 (`lolat.graph.work`).
 """
 
@@ -55,37 +55,37 @@ KNOWN: Mapping[str, Ratios] = {
     "epyc-2t-torch": (1.05, 1.8, 2.02, 1.24),
     "rtx-3090-amp": (1.26, 0.55, 1.49, 0.6),
 }
-"""Forward and backward time of a training step as multiples of the inference latency. Each has two
-numbers: a constant, and a slope over the share of time spent in normalizations.
+"""Forward and backward time as multiples of the inference latency: a constant and a slope each (a, b, c, d
+above).
 
-Of the bundled models that know inference and training both, over the 53 networks of benchmarks/zoo at
-two batch sizes: printed by benchmarks/training_estimate.py. A fourth, of the same GPU with channels last,
-has its training steps from an older PyTorch that was slow at it: no ratio of one device.
+benchmarks/training_estimate.py prints them for the bundled devices that know both inference and training,
+over the 53 networks of benchmarks/zoo at two batch sizes. A fourth device is left out: its training steps
+are from an older PyTorch than its latencies.
 """
 LEFT_OUT = (
     0.018, 0.028, 0.041, 0.059, 0.074, 0.085, 0.094, 0.095, 0.102, 0.109, 0.127, 0.149, 0.15, 0.161, 0.165,
     0.173, 0.183, 0.19, 0.196, 0.206, 0.211, 0.218, 0.221, 0.226, 0.234, 0.247, 0.268, 0.294, 0.324, 0.344,
     0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
 )  # fmt: skip
-"""Quantiles of |log(training / estimate)| where each of these devices is estimated by the ratios of the
-other two; of each quantile the largest of the three devices. Printed by the same command.
+"""Quantiles of |log(training / estimate)| if each of these devices is estimated by the ratios of the other
+two; the largest of the three devices each. The same command prints them.
 """
 MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
-"""Terms of a formula whose unit is a moved element; the first that a device has counts."""
+"""Terms of a formula whose unit is a moved element; the first one that a device has is taken."""
 MACS_PER_ELEMENT = 10.0
-"""Multiply-accumulates in the time of moving an element: the order of CPUs and GPUs alike (an H200 of
-30 TMAC/s and 4.8 TB/s: 25; a core of 50 GMAC/s and 20 GB/s: 10)."""
+"""Multiply-accumulates in the time of moving an element; CPUs and GPUs have the same order (an H200 with
+30 TMAC/s and 4.8 TB/s: 25; a core with 50 GMAC/s and 20 GB/s: 10)."""
 
 
 class ForwardTraining(Training):
-    """Training estimated from the latency of inference, for every optimizer."""
+    """Training estimated from latencies of inference, for every optimizer."""
 
     estimated = True
 
     def __init__(
         self, document: Mapping[str, Any], source: str, known: Collection[Ratios] = KNOWN.values()
     ) -> None:
-        """`document`: a valid model file's, with latencies; `known`: of their median are the ratios."""
+        """Read a valid device file with latencies; the ratios are the median of `known`."""
         self.document, self.name = document, str(document["device"])
         self.command = how_to_add(document, source, OF_TRAINING)
         self.latency = Device(document, source)
@@ -110,7 +110,7 @@ class ForwardTraining(Training):
         )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """A forward pass of inference."""
+        """Return the ms of a forward pass of inference."""
         return predict(self.latency, graph, Question(batch_size)).latency_ms
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class ForwardTraining(Training):
         return predict(self.latency, graph, Question(batch_size)).in_domain
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`: the error of latencies, and of other devices' ratios."""
+        """See `Training`; it adds the error of latencies and that of other devices' ratios."""
         interval = predict(self.latency, graph, Question(batch_size, coverage=coverage)).interval_ms
         assert interval is not None  # a coverage was given
         of_ratios = conformal_quantile(LEFT_OUT, coverage)
@@ -134,7 +134,7 @@ class ForwardTraining(Training):
 
 
 def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """(operations,) work of each in elements; (operations,) its normalizations' share of all elements."""
+    """Return (operations,) work in elements, and (operations,) fractions of all elements in norms."""
     terms = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
     elements = terms["acts"] + terms["inp"] + terms["traffic"]
     work = terms["flops"] / MACS_PER_ELEMENT + elements
@@ -143,18 +143,20 @@ def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarra
 
 # ---- From a formula by operation.
 
-UNMEASURED = 1.5  # widening (log) of the interval of latencies if there are fewer
+UNMEASURED = (
+    1.5  # factor of the interval of latencies, as a logarithm, if too few steps were measured
+)
 
 
 class EstimatedTraining(Training):
-    """Training by the formula of a device that is made from tables, for every optimizer.
+    """Training by the formula of a device that was fitted to tables, for every optimizer.
 
-    An iteration has no loop of its own. An update is one step that moves what the optimizer reads and
-    writes, less what the update moved that was timed within the measured training steps.
+    An update is one step that moves the elements that the optimizer reads and writes, without those of the
+    update that is part of the measured training steps.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        """`document`: a valid model file's, with the predictor "kernels"."""
+        """Read a valid device file with the predictor "kernels"."""
         self.document, self.name = document, str(document["device"])
         self.latency = Device(dict(document))
         entry = document["predictors"][Roofline.name]
@@ -183,7 +185,7 @@ class EstimatedTraining(Training):
         )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """A forward pass of inference."""
+        """Return the ms of a forward pass of inference."""
         return self._steps(graph, batch_size, training=False)[0].latency_ms
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
@@ -232,10 +234,10 @@ class EstimatedTraining(Training):
         return max(half, steps.host_half) if steps.host_bound else half
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
-        """The part of an iteration that is unlike all measurements, with that of its forward pass.
+        """Return the fraction of an iteration, and of its forward pass, that is unlike any measurement.
 
-        The measurements of inference alone tell kinds of products, and, if no training was measured, the
-        smallest measured times.
+        Kinds of products are known from inference alone, and so are the smallest measured times if no
+        training was measured.
         """
         if not self.formula.measured:
             return Extrapolation(unlike=1.0, remarks=(NOTHING_MEASURED,))
@@ -256,7 +258,7 @@ class EstimatedTraining(Training):
     def _steps(
         self, graph: Graph, batch_size: int, training: bool = True
     ) -> tuple[Steps, Mapping[str, float]]:
-        """The steps of both passes of a batch, or of one of inference; shares unlike anything measured."""
+        """Return the steps of both passes, or of inference; fractions of them unlike any measurement."""
         formula = self.trained if training else self.formula
         work = work_of(graph, batch_size, replace(formula.mode, training=training))
         steps = formula.steps(work)

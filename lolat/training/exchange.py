@@ -1,8 +1,8 @@
-"""The exchange of gradients among devices that train together, and the time that it takes.
+"""Predicts how long devices that train together exchange their gradients.
 
-Every device has the whole network and its own part of the batch; after the backward pass all of them need
-the sum of all gradients: an all-reduce in a ring. Gradients leave in buckets while others are still
-computed, as in PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020).
+Every device has the whole network and its own part of the batch, and after the backward pass needs the sum
+of all gradients: an all-reduce in a ring. Gradients leave in buckets while others are still computed, as
+in PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from lolat.hardware.links import Link
 from lolat.training.iteration import state_bytes
 
 BUCKET_BYTES = 25 * 2**20
-"""DistributedDataParallel's `bucket_cap_mb` of 25."""
+"""The default `bucket_cap_mb` of DistributedDataParallel, 25 MiB."""
 FIRST_BUCKET_BYTES = 2**20
-"""DistributedDataParallel's first bucket is small, so that the link is busy early."""
+"""The first bucket of DistributedDataParallel, small so that the link is busy early."""
 
 
 def exposed_ms(
@@ -31,12 +31,12 @@ def exposed_ms(
     bucket_bytes: float = BUCKET_BYTES,
     first_bytes: float = FIRST_BUCKET_BYTES,
 ) -> float:
-    """Time of the exchange after the backward pass has ended, in ms.
+    """Return the ms that the exchange goes on after the backward pass has ended.
 
-    `gradient_bytes`, `backward_ms`: (gradients,), in the order of the forward pass: the bytes of each, and
-    the part of the backward pass that computes it. `allreduce`: bytes -> ms. Gradients become ready from
-    the last to the first, and fill a bucket, which leaves when it holds `bucket_bytes` (the first one:
-    `first_bytes`) or more; one bucket is exchanged at a time.
+    `gradient_bytes`, `backward_ms`: (gradients,) bytes, and ms of the backward pass that computes each, in
+    the order of the forward pass. `allreduce`: bytes -> ms. Gradients become ready from the last to the
+    first and fill a bucket, which leaves with `bucket_bytes` or more (the first with `first_bytes`). The
+    link exchanges one bucket at a time.
     """
     computed = free = bucket = 0.0
     limit = first_bytes
@@ -52,11 +52,11 @@ def exposed_ms(
 def gradients(
     graph: Graph, backward_ms: np.ndarray, mode: Mode | None = None
 ) -> tuple[list[float], list[float]]:
-    """(bytes of each gradient, ms of the backward pass from the gradient before it to this one).
+    """Return the bytes of each gradient, and the ms of the backward pass that each one waits for.
 
-    One of each for every operation with parameters, in the order of the forward pass. `backward_ms`:
-    (operations,). The operations in front of the first have no backward pass, as nobody needs the gradient
-    of an input: their time is shared out among the others, so that the sum stays. `mode`: of the device.
+    One of both for every operation with parameters, in the order of the forward pass. `backward_ms`:
+    (operations,) ms. Operations in front of the first such one have no backward pass, as nobody needs the
+    gradient of an input; their time is divided among the others, so that the sum stays.
     """
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
     size = state_bytes(graph, mode)
@@ -79,22 +79,24 @@ def exchange_ms(
     devices: int,
     link: Link,
 ) -> tuple[float, float]:
-    """(ms that an iteration waits for the exchange, ms that the backward pass hides) on `devices` devices.
+    """Return the ms that an iteration waits for the exchange, and the ms that the backward pass hides.
 
-    `gradient_bytes`, `backward_ms`: as `gradients` gives them. Without `backward_ms` everything is
-    exchanged after the backward pass, at once. One device exchanges nothing.
+    `gradient_bytes`, `backward_ms`: as `gradients` returns them. Without `backward_ms` all gradients are
+    exchanged at once after the backward pass. One device exchanges nothing.
     """
 
     def allreduce(size_bytes: float) -> float:
-        """A ring, as NCCL and gloo run: K-1 steps that scatter sums and K-1 that gather them, each of bytes
-        / K (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-        2009). The adding itself is not counted: memory is far faster than a link.
+        """Return the ms of an all-reduce in a ring, as in NCCL and gloo.
+
+        K-1 steps scatter sums and K-1 gather them, each of bytes / K (Patarasuk and Yuan, "Bandwidth
+        optimal all-reduce algorithms for clusters of workstations", 2009). Adding costs nothing: memory is
+        far faster than a link.
         """
         return 2 * (devices - 1) * link.message_ms(size_bytes / devices)
 
     if devices == 1 or backward_ms is None:
         return allreduce(sum(gradient_bytes)), 0.0
-    # The wait, if the backward pass took no time, is the whole exchange, bucket by bucket.
+    # If the backward pass took no time, the wait would be the whole exchange, bucket by bucket.
     whole = exposed_ms(gradient_bytes, [0.0] * len(backward_ms), allreduce)
     exposed = exposed_ms(gradient_bytes, backward_ms, allreduce)
     hidden = whole - exposed

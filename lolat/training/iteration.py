@@ -1,4 +1,4 @@
-"""The counts and the memory of a training iteration."""
+"""Counts and memory of a training iteration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lolat.units import byte_size
 
 # ---- The terms that the time of a forward or a backward pass depends on, counted operation by operation.
 #
-# Both passes work on the same tensors, so one count serves both. What a device does slowly in training has
-# a term of its own (docs/results/index.md says why).
+# Both passes work on the same tensors, so one count serves both. Work that is slow in training has a term
+# of its own (docs/results/index.md says why).
 
 PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
-"""Counts of inference that do not separate kinds of operations."""
+"""Counts of inference that do not tell kinds of operations apart."""
 TERMS = (
     "norm_traffic",  # elements of normalizations, which compute the statistics of the batch
     "flat_norms",  # normalizations of tensors without positions: in TensorFlow many small operations
@@ -39,9 +39,9 @@ _COLUMN = {term: column for column, term in enumerate(PASS_TERMS)}
 
 
 def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
-    """(operations, PASS_TERMS) float64: the counts of a pass at `batch_size`.
+    """(operations, PASS_TERMS) float64 counts of a pass at `batch_size`.
 
-    A dropout, free in inference, is an operation here that writes its result and its mask.
+    A dropout is free in inference; here it is an operation that writes its result and its mask.
     """
     rows = np.zeros((len(graph.operations), len(PASS_TERMS)))
     rows[:, : len(PLAIN)] = count(graph).at(batch_size)[:, : len(PLAIN)]
@@ -60,7 +60,7 @@ def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
 
 
 def _count_convolution(operation: Operation, row: np.ndarray) -> None:
-    """Fill in the terms that only convolutions have."""
+    """Fill in the terms of convolutions."""
     kind, a = operation.kind, operation.attributes
     pointwise = kind == "conv" and all(n == 1 for n in a["kernel"])
     row[_COLUMN["pointwise" if pointwise else "kernels"]] = row[_COLUMN["weights"]]
@@ -79,7 +79,7 @@ RECURRENT = frozenset({"lstm", "gru", "simple_rnn"})
 
 
 def variables(graph: Graph) -> int:
-    """Tensors that an optimizer updates: kernels, biases, tables, the vectors of normalizations."""
+    """Count the tensors that an optimizer updates: kernels, biases, tables, vectors of normalizations."""
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
     return sum(_variables(o, int(w)) for o, w in zip(graph.operations, weights, strict=True))
 
@@ -92,13 +92,13 @@ def _variables(operation: Operation, weights: int) -> int:
     a = operation.attributes
     if operation.kind not in RECURRENT:
         return 1 + bool(a.get("bias"))
-    # A kernel for the input, one for the state. Keras has all biases in one tensor, and its reader gives no
-    # number of them; PyTorch has one for each kernel.
+    # One kernel is for the input, one for the state. Keras has all biases in one tensor, and its reader
+    # gives no number of them; PyTorch has one tensor for each kernel.
     return 2 + bool(a.get("bias")) * int(a.get("bias_vectors", 1))
 
 
 def started(graph: Graph) -> int:
-    """Operations that a framework traces before the first step, without reshapes and their like."""
+    """Count the operations that a framework traces before the first step, without reshapes and the like."""
     return sum(o.kind not in VIEWS or o.kind == "dropout" for o in graph.operations)
 
 
@@ -106,10 +106,10 @@ def started(graph: Graph) -> int:
 
 
 def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
-    """Bytes that the forward pass leaves for the backward pass, at `batch_size`.
+    """Return the bytes that the forward pass keeps for the backward pass, at `batch_size`.
 
-    The tensors that each kind `saves` (`lolat.graph.kinds`), each once; a reshaped tensor is the one that
-    it is a view of.
+    These are the tensors that each kind of operation `saves` (`lolat.graph.kinds`), each once; a view
+    counts as the tensor that it shows.
     """
     viewed: dict[int, int] = {}
     saved: set[int] = set()
@@ -132,7 +132,7 @@ MemTracker shows for cross_entropy."""
 
 
 def state_bytes(graph: Graph, mode: Mode | None = None) -> float:
-    """Bytes of a gradient, of a number of the optimizer, and of the weight that it updates."""
+    """Return the bytes of a gradient, of an optimizer's state, and of the weight that it updates."""
     autocast = mode is not None and mode.dtype == AMP
     return float(FLOAT_BYTES) if autocast else parameter_bytes(graph, mode)
 
@@ -141,7 +141,7 @@ HALF_BYTES = 2
 
 
 def loss_bytes(graph: Graph, batch_size: int) -> int:
-    """Bytes of the loss of all outputs, while its gradient is computed."""
+    """Return the bytes of the loss of all outputs while its gradient is computed."""
     outputs = [graph.tensors[t] for t in set(graph.outputs).difference(graph.kept)]
     numbers = sum(t.elements(batch_size) for t in outputs if t.batched and "float" in t.dtype)
     return LOSS_NUMBERS * FLOAT_BYTES * numbers
@@ -151,7 +151,7 @@ def memory_bytes(
     graph: Graph, batch_size: int, optimizer: Optimizer, mode: Mode | None = None,
     several: bool = False,
 ) -> int:  # fmt: skip
-    """Estimate of the peak memory of an iteration, without that of framework, library and allocator.
+    """Estimate the bytes of an iteration at their peak, without framework, library and allocator.
 
     Saved activations + the larger of the loss and the gradients of the largest operation + bytes of the
     parameters, their gradients and the optimizer's states. `mode`: float32 if None; autocast saves
@@ -172,10 +172,10 @@ def memory_bytes(
 def half_remarks(
     graph: Graph, needed: int, optimizer: Optimizer, mode: Mode | None
 ) -> tuple[str, ...]:
-    """A remark on a training in half precision alone, with the memory of the usual recipe.
+    """Remark on training in half precision alone, with the memory that the usual recipe takes.
 
-    The usual recipe adds weights and states in float32 (ZeRO, Rajbhandari et al. 2020) to the `needed`
-    bytes. No remark for other trainings.
+    The usual recipe has weights and states in float32 too (ZeRO, Rajbhandari et al. 2020), beside the
+    `needed` bytes. Other precisions have no remark.
     """
     if state_bytes(graph, mode) != HALF_BYTES:
         return ()

@@ -1,4 +1,4 @@
-"""Measured training: points of passes, updates, loop and start, their fit, and the predictions."""
+"""Predicts training from measurements of passes, updates, the loop and the start."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from lolat.units import percent
 
 Terms = dict[Literal[PASS_TERMS], NotNegative]  # type: ignore[valid-type]
 Costs = dict[Literal[(*PASS_TERMS, "call")], NotNegative]  # type: ignore[valid-type]
-"""ms for each unit of a term; `call`: what a block measured alone pays once."""
+"""ms for each unit of a term; `call`: ms that a block pays once if it is measured alone."""
 
 
 class PassPoint(msgspec.Struct):
-    """A block's forward pass, or with `backward` both passes; `terms`: without those that are 0."""
+    """A measured block: its forward pass, or with `backward` both; `terms` that are 0 are left out."""
 
     name: str
     batch_size: Count
@@ -50,7 +50,7 @@ class PassPoint(msgspec.Struct):
 
 
 class UpdatePoint(msgspec.Struct):
-    """An update of `variables` tensors with `parameters` numbers in all."""
+    """A measured update of `variables` tensors with `parameters` numbers in all."""
 
     optimizer: str
     variables: Count
@@ -60,7 +60,7 @@ class UpdatePoint(msgspec.Struct):
 
 
 class EpochPoint(msgspec.Struct):
-    """An epoch of `steps` iterations with nothing to compute, on `elements` input numbers each."""
+    """A measured epoch of `steps` iterations that compute nothing, each on `elements` input numbers."""
 
     steps: Count
     elements: Count
@@ -69,7 +69,7 @@ class EpochPoint(msgspec.Struct):
 
 
 class StartPoint(msgspec.Struct):
-    """A network's first step: `operations` traced, `variables` updated."""
+    """A network's measured first step, with `operations` to trace and `variables` to update."""
 
     optimizer: str
     operations: Count
@@ -78,7 +78,7 @@ class StartPoint(msgspec.Struct):
 
 
 class Points(msgspec.Struct):
-    """All points of measured training in a model file."""
+    """All measurements of training in a device file."""
 
     points: list[PassPoint]
     update_points: list[UpdatePoint]
@@ -87,14 +87,14 @@ class Points(msgspec.Struct):
 
 
 def named_terms(row: np.ndarray) -> dict[str, float]:
-    """(PASS_TERMS,) counts by name, without those that are 0."""
+    """Name (PASS_TERMS,) counts, and leave out those that are 0."""
     return {
         t: int(v) if v == int(v) else v for t, v in zip(PASS_TERMS, row.tolist(), strict=True) if v
     }
 
 
 def _row(named: Mapping[str, float]) -> np.ndarray:
-    """(PASS_TERMS,), 0 for a term that is not named."""
+    """(PASS_TERMS,) numbers by name; 0 for a term without one."""
     return np.array([float(named.get(t, 0.0)) for t in PASS_TERMS])
 
 
@@ -102,14 +102,14 @@ def _row(named: Mapping[str, float]) -> np.ndarray:
 
 
 class Update(msgspec.Struct):
-    """ms of an update for each variable and each parameter."""
+    """ms of an update, for each variable and for each parameter."""
 
     variable: NotNegative
     parameter: NotNegative
 
 
 class Loop(msgspec.Struct):
-    """ms of the framework's loop for each epoch, each step, each input element of a step."""
+    """ms of the framework's loop, for each epoch, each step, and each input element of a step."""
 
     epoch: NotNegative
     step: NotNegative
@@ -117,7 +117,7 @@ class Loop(msgspec.Struct):
 
 
 class Start(msgspec.Struct):
-    """ms before the first step is done: a constant, for each operation, for each variable by optimizer."""
+    """ms until the first step is done: a constant, for each operation, for each variable by optimizer."""
 
     constant: NotNegative
     operation: NotNegative
@@ -125,9 +125,10 @@ class Start(msgspec.Struct):
 
 
 class TrainingCoefficients(Calibration, frozen=True, kw_only=True):
-    """Coefficients in ms for each unit, and how far they were off for blocks left out of the fit.
+    """The section `training` of a device file: coefficients, and errors of blocks left out of the fit.
 
-    `start_ms`: None if it could not be measured; `kinds`: of operation, see `lolat.graph.counts.behaviors`.
+    Coefficients are ms for each unit. `start_ms`: None if no start was measured; `kinds`: measured kinds of
+    operation, see `lolat.graph.counts.behaviors`.
     """
 
     forward_ms: Costs
@@ -142,15 +143,15 @@ class TrainingCoefficients(Calibration, frozen=True, kw_only=True):
 # ---- Fitting.
 
 SIMPLEST = "sgd"  # stores nothing for a variable
-LEAST_UPDATES = 3  # the coefficients of an update, and its call
+LEAST_UPDATES = 3  # as many as coefficients: variable, parameter, call
 
 
 def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
-    """Coefficients of both passes, and how far off they are for blocks left out of the fit.
+    """Fit the coefficients of both passes, and find the errors of blocks left out of the fit.
 
-    One fit of all points: a forward pass costs its terms' forward coefficients, both passes the sum of
-    forward and backward ones, all at least 0. `residuals`: log(measured / predicted) of both passes of
-    blocks left out. InputError for too few points in either direction.
+    All points are one fit: a forward pass takes the forward coefficients, both passes take the sum of
+    forward and backward ones, all at least 0. `residuals` in the result: log(measured / predicted) of both
+    passes of left-out blocks. InputError for too few points in either direction.
     """
     both = np.array([p.backward for p in points], bool)
     for directions in (both, ~both):
@@ -185,9 +186,9 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
 
 
 def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
-    """Optimizer -> ms for each variable and for each parameter; the constant is the call's.
+    """Fit ms for each variable and each parameter, by optimizer; the constant belongs to the call.
 
-    An optimizer of fewer than LEAST_UPDATES points is left out.
+    An optimizer with fewer than LEAST_UPDATES points is left out.
     """
     updates = {}
     for name in dict.fromkeys(p.optimizer for p in points):
@@ -202,10 +203,7 @@ def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
 
 
 def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
-    """ms of the framework's loop: for each epoch, each step, each input element of a step.
-
-    All 0 for fewer than three points.
-    """
+    """Fit the coefficients of `Loop`, in ms; all are 0 for fewer than three points."""
     names = ("epoch", "step", "element")
     if len(points) < len(names):
         return dict.fromkeys(names, 0.0)
@@ -215,10 +213,10 @@ def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
 
 
 def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
-    """ms before the first step is done: a constant, for each operation, for each variable by optimizer.
+    """Fit the coefficients of `Start`, in ms; variables of SIMPLEST cost nothing beside the operations.
 
-    The variables of SIMPLEST cost nothing beside the operations. None unless it has started two networks
-    of different numbers of operations, which separate the constant from the rest.
+    Returns None unless SIMPLEST started two networks with different numbers of operations, which separate
+    the constant from the rest.
     """
     if len({p.operations for p in points if p.optimizer == SIMPLEST}) < 2:
         return None
@@ -238,7 +236,7 @@ def training_section(
     noise: Mapping[str, Any],
     warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """The section "training" of a model file; InputError if too little was measured."""
+    """Make the section "training" of a device file; InputError if too little was measured."""
     return {
         **fit_passes(points.points),
         "update_ms": fit_update(points.update_points),
@@ -253,9 +251,9 @@ def training_section(
 
 
 def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """A model file's "training", fitted again on its own points.
+    """Fit a device file's section "training" again to its own points.
 
-    ModelFileError, beginning with `source`, for a damaged point; InputError for too few of them.
+    ModelFileError, which begins with `source`, for a damaged point; InputError for too few of them.
     """
     points = converted(section, Points, source, "$.training")
     about = {name: section[name] for name in ("environment", "noise", "warnings")}
@@ -268,29 +266,29 @@ WIDENING = 2.0  # of the interval, for operations that no measured block had, as
 
 
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
-    """The number of equal operations whose errors average out as those of these parts do.
+    """Return how many operations of equal time average out their errors as well as these parts do.
 
-    `times`: (parts,), ms; `ops`: (parts,). Operations with errors of their own, the time of a part
-    shared equally among its operations, make a relative variance of sum(time**2 / ops) / total**2,
-    n equal ones 1 / n. It is the number of all operations where all take as long, and fewer where
-    some take most of the time.
+    `times`: (parts,) ms; `ops`: (parts,) numbers of operations. If operations have independent errors and
+    those of a part take equal times, the relative variance is sum(time**2 / ops) / total**2; that of n
+    operations of equal time is 1 / n. The result is the number of all operations if all take equally long,
+    and less if some take most of the time.
     """
     total = float(times.sum())
     if total <= 0.0:
         return float(max(ops.sum(), 1))
-    shares = times / total  # first: the squares of tiny times are 0
+    shares = times / total  # divided first, as squares of tiny times are 0
     return 1.0 / float(shares @ (shares / np.maximum(ops, 1)))
 
 
 class MeasuredTraining(Training):
     """Training by measured coefficients.
 
-    `forward`, `backward`: (PASS_TERMS,) ms for each unit, without the call of a block measured alone, as
-    the loop has one call for all.
+    `forward`, `backward`: (PASS_TERMS,) ms for each unit. The call of a block is left out, as the loop has
+    one call for all blocks.
     """
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
-        """`document`: a valid model file's; ModelFileError if its `training` is damaged."""
+        """Read the section of a valid device file; ModelFileError if it is damaged."""
         self.document, self.source, self.name = document, source, str(document["device"])
         self.section: TrainingCoefficients = converted(
             document["training"], TrainingCoefficients, source, "$.training"
@@ -316,12 +314,12 @@ class MeasuredTraining(Training):
         )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """See `Training`: the predicted latency, in the same loop."""
+        """See `Training`; the predicted latency in the same loop."""
         prediction = predict(self.latency, graph, Question(batch_size))
         return prediction.latency_ms - prediction.call_ms + self._step_ms(graph, batch_size)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """See `Training`: tracing the operations and making the variables of the optimizer."""
+        """See `Training`; tracing the operations and making the variables of the optimizer."""
         start = self.section.start_ms
         if start is None or optimizer.name not in start.variable:
             return None
@@ -351,7 +349,7 @@ class MeasuredTraining(Training):
         return None if inside is None else inside >= MOSTLY_SHARE
 
     def _inside(self, graph: Graph, batch_size: int) -> float | None:
-        """Share of a forward pass inside the measured range of inference; None if not known."""
+        """Return the fraction of a forward pass inside the measured range of inference; None if unknown."""
         has_latencies = "predictors" in self.document
         return (
             predict(self.latency, graph, Question(batch_size)).inside_share
@@ -360,7 +358,7 @@ class MeasuredTraining(Training):
         )
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`; wider for kinds of operation that no measured block had, and out of range."""
+        """See `Training`; wider for unmeasured kinds of operation, and outside the measured range."""
         rows = pass_rows(graph, batch_size)
         blocks = np.array([rows[list(b.operations)].sum(axis=0) for b in cut(graph)])
         ops = blocks[:, PASS_TERMS.index("ops")]
@@ -372,10 +370,10 @@ class MeasuredTraining(Training):
         return half if extrapolation.negligible else widened(half, extrapolation)
 
     def _unmeasured_kinds(self, graph: Graph) -> list[str]:
-        """The kinds of operation that no measured block had."""
+        """Return the kinds of operation that no measured block has."""
         return sorted(behaviors(graph.operations).difference(self.section.kinds))
 
     def _step_ms(self, graph: Graph, batch_size: int) -> float:
-        """ms of the loop for a step: a constant, and moving the batch."""
+        """Return the ms of the loop for a step: a constant, and moving the batch."""
         elements = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
         return self.section.loop_ms.step + self.section.loop_ms.element * elements

@@ -1,4 +1,4 @@
-"""The training of a device: the question, the interface of its models, and the prediction."""
+"""Training on a device: the question, the interface of what can answer, and the prediction."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from lolat.training.iteration import state_bytes
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training that is asked about; InputError for numbers that cannot be.
+    """A training run that a question describes; InputError for impossible numbers.
 
-    `batch_size`: samples of an iteration on each device; `samples`: in the data set, None: iterations
-    alone; `validation`: samples evaluated after each epoch; `coverage`: of the interval.
+    `batch_size`: samples of an iteration on each device; `samples`: those of the data set, None: iterations
+    alone; `validation`: samples evaluated after each epoch; `coverage`: the probability of the interval.
     """
 
     batch_size: int
@@ -57,18 +57,18 @@ class TrainingRun:
         object.__setattr__(self, "optimizer", self.optimizer.strip().lower())
 
     def share(self, devices: int) -> int | None:
-        """Samples of the data set for each of so many devices, at least one; None without a data set."""
+        """Return each device's samples of the data set, at least one; None without a data set."""
         return None if self.samples is None else max(self.samples // devices, 1)
 
     def most_devices(self, devices: Sequence[int]) -> tuple[int, ...]:
-        """The numbers of `devices` whose batches the data set fills, or else the largest that it fills."""
+        """Return the numbers in `devices` whose batches the data set fills, else the most it fills."""
         if self.samples is None:
             return tuple(devices)
         most = max(self.samples // self.batch_size, 1)
         return tuple(k for k in devices if k <= most) or (most,)
 
     def check_batch(self, devices: int) -> None:
-        """InputError unless `devices` is a whole number from 1 and their batches fit the data set."""
+        """Raise InputError unless `devices` is a whole number whose batches the data set fills."""
         as_whole(devices, "replicas")
         if self.samples is not None and self.batch_size * devices > self.samples:
             wrong = arg("replicas" if devices > 1 else "batch_size")
@@ -80,7 +80,7 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class Limits:
-    """The longest time and the most money that a training may take; None: any."""
+    """The longest time and the most money that training may take; None: any."""
 
     max_hours: float | None = None
     max_dollars: float | None = None
@@ -91,7 +91,7 @@ class Limits:
         return replace(self, max_hours=None)
 
     def keeps(self, total_s: float, price: float | None) -> bool:
-        """True if seconds and US$ are within the limits; without a price no limit of money is kept."""
+        """Return True if seconds and US$ are within the limits; an unknown price never is."""
         in_time = self.max_hours is None or total_s <= 3600 * self.max_hours
         return in_time and (
             self.max_dollars is None or (price is not None and price <= self.max_dollars)
@@ -103,11 +103,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Iteration:
-    """An iteration on one device, ms.
+    """The times of an iteration on one device, in ms.
 
-    `forward`, `backward`: (operations,) of each operation; a model that knows both passes only together has
-    (parts,) of them in `forward`, and None in `backward`. `update`: of the optimizer. `step`: once an
-    iteration, taking the batch and calling the framework.
+    `forward`, `backward`: (operations,) of each pass; if both are only known together, `forward` has
+    (parts,) of them and `backward` is None. `update`: the optimizer's. `step`: taking the batch and calling
+    the framework.
     """
 
     forward: np.ndarray
@@ -122,7 +122,7 @@ class Iteration:
         return float(self.forward.sum()) + backward + self.update + self.step
 
     def parts(self) -> dict[str, float | None]:
-        """The parts, which add up to `total`; None each if the model cannot tell them apart."""
+        """Return the parts, which add up to `total`; None each if they are only known together."""
         if self.backward is None:
             return {"forward": None, "backward": None, "update": None}
         forward = float(self.forward.sum()) + self.step
@@ -130,11 +130,11 @@ class Iteration:
 
 
 class Training(ABC):
-    """A device's training.
+    """Predicts training on a device.
 
-    `name`: of the device; `document`: the model's file; `epoch_ms`: what an epoch takes beside its
-    iterations, and so does a pass over the validation samples; `estimated`: from inference, as no training
-    was measured, or too little.
+    `name`: the device's; `document`: its file. `epoch_ms`: the time of an epoch, or of a pass over the
+    validation samples, beside its iterations. `estimated`: True if it follows from inference, because too
+    little training was measured.
     """
 
     name: str
@@ -149,26 +149,26 @@ class Training(ABC):
 
     @abstractmethod
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """An iteration; InputError for an optimizer that was not measured."""
+        """Predict an iteration; InputError for an optimizer that was not measured."""
 
     @abstractmethod
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """Remarks on an answer."""
+        """Return remarks on an answer."""
 
     @abstractmethod
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """Half of the interval's width, as a logarithm; InputError if there are too few points."""
+        """Return half of the interval's width, as a logarithm; InputError if too little was measured."""
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """True if most of the time is spent within the measured range; None if not known."""
+        """Return True if most of the time is inside the measured range; None if unknown."""
         return None
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """Time to evaluate a batch, a forward pass in a loop, in ms; InputError if not known."""
+        """Predict the ms to evaluate a batch, a forward pass in a loop; InputError if unknown."""
         raise InputError(f"the model knows no evaluation; leave out {arg('validation_samples')}")
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """Time before the first iteration, in s; None if not known."""
+        """Predict the s before the first iteration; None if unknown."""
         return None
 
 
@@ -177,14 +177,15 @@ class Training(ABC):
 
 @dataclass(frozen=True)
 class TrainingPrediction:
-    """A training on `devices` devices, linked by `link` (None: a given one) of `link_gbps` Gbit/s.
+    """The prediction of training on `devices` devices.
 
-    `parts_ms`: of an iteration: forward, backward, update (None each where the model cannot tell), exchange
-    (what is waited for); they add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass,
-    part of no sum. `samples_per_s`: of all devices together, in full iterations. `epoch_s`: an epoch after
-    the first, `evaluation_s` in it for the validation samples; `startup_s`: what the first epoch takes
-    more; `total_s`: all epochs and that, `interval_s` of it. `dollars`: of `total_s`, by what is `rented`.
-    None: not asked for, or the model cannot tell.
+    `link`, `link_gbps`: name and Gbit/s of the link that joins them; the user's link has no name.
+    `parts_ms`: forward, backward, update (None each if only known together) and the wait for the exchange,
+    which add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass, in no sum.
+    `samples_per_s`: samples of all devices in full iterations. `epoch_s`: an epoch after the first, with
+    `evaluation_s` for the validation samples; `startup_s`: how much longer the first one takes; `total_s`:
+    all of it, with the interval `interval_s`. `dollars`: the price of `total_s`, by what is `rented`.
+    None stands for what is unknown or was not asked for.
     """
 
     devices: int
@@ -209,11 +210,11 @@ class TrainingPrediction:
 def predict(
     model: Training, graph: Graph, run: TrainingRun, devices: int = 1, link: Link | None = None
 ) -> TrainingPrediction:
-    """A training on `devices` devices, which `link` joins (needed for several).
+    """Predict training on `devices` devices; several need the `link` that joins them.
 
-    Each device has its share of the samples, rounded up. Gradients travel while the backward pass goes on,
-    where the model tells how long that is. InputError for zero devices, batches that together are larger
-    than the data set, and an optimizer that was not measured.
+    Samples are divided among the devices, rounded up. Gradients travel during the backward pass, if its
+    time is known. InputError for zero devices, for batches that together are larger than the data set, and
+    for an optimizer that was not measured.
     """
     run.check_batch(devices)
     optimizer = optimizer_named(run.optimizer)
@@ -248,11 +249,11 @@ def _with_epochs(
     alone_ms: float,
     ends_ms: tuple[float, float],
 ) -> TrainingPrediction:
-    """Add the times of epochs; the last iteration of each has the rest of a device's samples.
+    """Add the times of epochs; an epoch's last iteration has the rest of a device's samples.
 
-    `alone_ms`: an iteration without its exchange; `ends_ms`: the wait for the exchange on the fastest and
-    on the slowest possible link. The lower ends of computing and of exchanging are added, and so are
-    the upper ones: a sum of squares would be narrower, as a ratio, than either part alone.
+    `alone_ms`: an iteration without its exchange; `ends_ms`: the wait for the exchange over the fastest and
+    over the slowest possible link. The lower ends of computing and exchanging are added, and so are the
+    upper ends: a sum of squares would be narrower, as a ratio, than either part alone.
     """
     assert run.samples is not None
     optimizer, warnings = optimizer_named(run.optimizer), list(prediction.warnings)
@@ -262,7 +263,7 @@ def _with_epochs(
         return alone_ms if full else model.iteration(graph, size, optimizer).total
 
     def all_ms(samples: int, batch_ms: Callable[[int], float]) -> float:
-        """A pass over a device's share of the samples."""
+        """Return the ms of a pass over one device's samples."""
         full, rest = divmod(-(-samples // prediction.devices), run.batch_size)
         batches = ((full, run.batch_size), (1, rest))
         return model.epoch_ms + sum(n * batch_ms(size) for n, size in batches if n and size)

@@ -1,4 +1,4 @@
-"""The spaces that LoLat knows: one module each, with a function that returns the `Space`."""
+"""The bundled spaces; each module has a function that returns its `Space`."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ SPACES: dict[str, Callable[[], Space]] = {
     "fbnet": fbnet.space,
     "fbnet-cifar": fbnet.cifar,
 }
-"""Name on the command line -> a function that makes the space."""
+"""Name -> the function that makes the space."""

@@ -42,7 +42,7 @@ STEM = 16
 
 
 def parse(arch: str) -> list[int]:
-    """The 22 blocks of one network, as indices of CHOICES. InputError for another text."""
+    """Return the 22 blocks of a network as indices of CHOICES; InputError for other text."""
     text = arch.strip()
     last = len(CHOICES) - 1
     if not re.fullmatch(f"[0-{last}]{{{LAYERS}}}", text):
@@ -54,12 +54,12 @@ def parse(arch: str) -> list[int]:
 
 
 def write(row: Row) -> str:
-    """The text of one network from its 22 integers."""
+    """Return the text of a network from its 22 integers."""
     return "".join(str(int(block)) for block in row)
 
 
 class Layer(NamedTuple):
-    """One of the 22: its stage, pixels along an edge of its input, channels in and out, stride."""
+    """A layer: its stage, pixels along an edge of its input, channels in and out, stride."""
 
     stage: int
     side: int
@@ -70,7 +70,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """A space of such networks; `top`: channels of the last convolution; `stages`: as STAGES."""
+    """The shape of a space's networks; `top`: channels of the last convolution; `stages`: as STAGES."""
 
     name: str
     size: int
@@ -80,7 +80,7 @@ class Form:
     stages: tuple[tuple[int, int, int], ...]
 
     def layers(self) -> list[Layer]:
-        """The layers behind the stem."""
+        """Return the layers behind the stem."""
         layers, side, inside = [], -(-self.size // self.stem_stride), STEM
         for stage, (filters, count, first) in enumerate(self.stages):
             for index in range(count):
@@ -89,7 +89,7 @@ class Form:
         return layers
 
     def space(self) -> Space:
-        """The 9**22 networks."""
+        """Make the space of the 9**22 networks."""
         parts = [Part("stem", (), (1, self.size, self.size, 3), partial(_stem, self.stem_stride))]
         for index, layer in enumerate(self.layers()):
             shape = (1, layer.side, layer.side, layer.inside)
@@ -110,13 +110,13 @@ CIFAR = Form(
 
 
 def space(classes: int = IMAGENET.classes, size: int = IMAGENET.size) -> Space:
-    """The networks of the paper; images of another size are in the space's name: fbnet-448."""
+    """Make the paper's space; another size of image is in the space's name: fbnet-448."""
     name = IMAGENET.name if size == IMAGENET.size else f"{IMAGENET.name}-{size}"
     return replace(IMAGENET, name=name, size=size, classes=classes).space()
 
 
 def cifar() -> Space:
-    """The networks that HW-NAS-Bench and HELP measured."""
+    """Make the space of the networks that HW-NAS-Bench and HELP measured."""
     return CIFAR.space()
 
 
@@ -145,9 +145,9 @@ def _head(top: int, classes: int, layers: Layers, x: int) -> int:
 
 # ---- The prior knowledge of a fit to a few measured networks.
 #
-# A piece is a block in a layer; its counts are those of the space's own tables, with two exceptions: a
-# shuffle is two reshapes and a transposition, twice, which are started and move nothing; a 1x1 convolution
-# with a stride reads only the positions that it keeps.
+# A piece is a block in a layer. Its counts are those of the space's own tables, with two exceptions: a
+# channel shuffle launches six operations (two reshapes and a transposition, twice) and moves nothing; a 1x1
+# convolution with a stride reads only the positions that it keeps.
 
 SHUFFLE_OPS = 6.0
 ACCESSES = 6.0  # in stem and head, of an element that a convolution writes
@@ -160,7 +160,7 @@ _KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
 
 
 def rest(form: Form, space: Space) -> np.ndarray:
-    """(TERMS,) counts of stem and head, without bias."""
+    """(TERMS,) counts of stem and head, without biases."""
     counts = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
     first, *_, last = form.layers()
     top_side = -(-last.side // last.stride)
@@ -182,7 +182,7 @@ def blocks(form: Form, space: Space) -> np.ndarray:
 
 
 def assumptions(form: Form, space: Space) -> list[Pieces]:
-    """Two assumptions: a device starts operations while those before still run, or after them."""
+    """Return two assumptions: launching operations overlaps with running others, or does not."""
     same = rest(form, space)
     each = blocks(form, space).reshape(-1, len(same))
     terms = relative(np.vstack([same, each]), each.mean(axis=0) * LAYERS + same)

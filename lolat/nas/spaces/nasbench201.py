@@ -41,7 +41,7 @@ _PATTERN = re.compile(re.escape(_TEXT).replace(r"\{\}", f"({'|'.join(CHOICES)})"
 
 
 def parse(arch: str) -> list[int]:
-    """The six operations of one cell, as indices of CHOICES. InputError for another text."""
+    """Return the six operations of a cell as indices of CHOICES; InputError for other text."""
     match = _PATTERN.fullmatch(arch.strip())
     if match is None:
         raise InputError(
@@ -52,12 +52,12 @@ def parse(arch: str) -> list[int]:
 
 
 def write(row: Row) -> str:
-    """The text of one cell from its six integers."""
+    """Return the text of a cell from its six integers."""
     return _TEXT.format(*(CHOICES[operation] for operation in row))
 
 
 def space(classes: int = CLASSES, size: int = SIZE) -> Space:
-    """The 15,625 networks; images of another size are in the space's name: nasbench201-64."""
+    """Make the space of 15,625 networks; another size of image is in its name: nasbench201-64."""
     parts = [Part("stem", (), (1, size, size, 3), _stem)]
     side = size
     for stage, channels in enumerate(CHANNELS):
@@ -82,7 +82,7 @@ class Cells(Part):
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
     ) -> Table:
-        """The counts of the cells, for every combination of operations."""
+        """Return the table of the cells, for every combination of operations."""
         edges = tuple(
             Part(self.name, (p,), self.shape, _operation).table([values])
             for p, values in zip(self.positions, choices, strict=True)
@@ -102,7 +102,7 @@ def _cells(name: str, layers: Layers, x: int, *chosen: str) -> int:
 
 
 def _operation(layers: Layers, x: int, operation: str) -> int:
-    """One edge of a cell."""
+    """Add the operation of an edge."""
     if operation == "skip_connect":
         return x
     if operation == "none":
@@ -125,7 +125,7 @@ def _stem(layers: Layers, x: int) -> int:
 
 
 def _reduction(layers: Layers, x: int) -> int:
-    """A residual block of stride 2 that doubles the channels; its shortcut is pooled and projected."""
+    """Add a residual block of stride 2 that doubles the channels; its shortcut is pooled and projected."""
     channels = 2 * layers.shape(x)[-1]
     y = _relu_conv_norm(layers, x, channels, 3, 2)
     y = _relu_conv_norm(layers, y, channels, 3)
@@ -137,16 +137,17 @@ def _head(classes: int, layers: Layers, x: int) -> int:
     return layers.classifier(layers.global_pool(layers.norm_act(x, "relu")), classes)
 
 
-# ---- The prior knowledge of a fit to a few measured networks: what an operation on an edge costs, and
-# which operations are executed. An operation's counts are those of the space's own tables, summed over its
-# fifteen cells; it costs the same on every edge.
+# ---- The prior of a fit to a few measured networks.
+#
+# It says what an operation on an edge costs, and which operations run. An operation's counts are those of
+# the space's own tables, summed over the fifteen cells; it costs the same on every edge.
 
 _NONE, _SKIP, _CONV1, _CONV3, _POOL = range(len(CHOICES))
 _BEGIN, _END = np.array(EDGES).T
 _LAST = 3
 REST = np.array([7_783_040.0, 0.0, 307_200.0, 72_752.0, 24.0])
-"""Counts by term of stem, residual blocks and head, without the bias. Traffic: of the tensors after each
-convolution, four accesses an element of the stem, eighteen of a residual block, five in the head."""
+"""(TERMS,) counts of stem, residual blocks and head, without the bias. Traffic counts accesses of elements
+that convolutions write: four each in the stem, eighteen in a residual block, five in the head."""
 
 # How far the cost of a piece may be from the formula (logarithm). Kernels of pooling and of
 # multiplication by zero differ more between runtimes than those of convolutions.
@@ -162,13 +163,13 @@ _NEEDED_RUN = (_SKIP, _CONV1, _CONV3, _POOL)  # each with its addition
 
 
 def _often(rows: np.ndarray, live: np.ndarray, operations: Sequence[int]) -> np.ndarray:
-    """(networks, 1 + operations): 1, and how often each of them is on a live edge."""
+    """(networks, 1 + operations): 1, and how many live edges have each operation."""
     columns = [((rows == op) & live).sum(axis=1).astype(np.float64) for op in operations]
     return np.column_stack([np.ones(len(rows)), *columns])
 
 
 def needed(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """((networks, 6), (networks,)) which edges the cell's output needs; whether it needs the input."""
+    """Return (networks, 6): edges that the output needs; (networks,): whether it needs the input."""
     open_ = rows != _NONE
     leads = np.zeros((len(rows), _LAST + 1), dtype=bool)
     leads[:, _LAST] = True
@@ -178,12 +179,12 @@ def needed(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def folded(rows: np.ndarray) -> np.ndarray:
-    """(networks, 6) convolutions that are executed although the output does not need them.
+    """(networks, 6) convolutions that run although the output does not need them.
 
-    If a convolution alone makes a node's value and `none` takes it on, the multiplication by zero is
-    folded into the convolution's weights, and the convolution stays. A compiler keeps one such zero for the
-    output, that of node 2 before that of node 1. (Seen on `pixel3` of HELP's tables, for all but 13 of the
-    networks that take longer than the needed operations.)
+    If a convolution alone makes a node's value, and `none` reads that node, the compiler folds the
+    multiplication by zero into the convolution's weights, and the convolution stays. It keeps one such zero
+    for the output, that of node 2 before that of node 1. This explains all but 13 of the networks that take
+    longer than their needed operations on `pixel3` in HELP's tables.
     """
     none, convolution = rows == _NONE, np.isin(rows, (_CONV1, _CONV3))
     first, second, between, _, first_out, second_out = range(len(EDGES))
@@ -200,19 +201,19 @@ def folded(rows: np.ndarray) -> np.ndarray:
 
 
 def _all_run(rows: np.ndarray) -> np.ndarray:
-    """(networks, 1 + 4) a constant 1, then the executions of each of _ALL_RUN if all operations run."""
+    """(networks, 1 + 4): 1, and how often each of _ALL_RUN runs if all operations run."""
     return _often(rows, np.ones_like(rows, dtype=bool), _ALL_RUN)
 
 
 def _needed_run(rows: np.ndarray) -> np.ndarray:
-    """(networks, 1 + 4) executions of each of _NEEDED_RUN, if only needed and folded ones are."""
+    """(networks, 1 + 4): 1, and how often each of _NEEDED_RUN runs if only needed and folded ones do."""
     live, whole = needed(rows)
     counts = _often(rows, live | folded(rows), _NEEDED_RUN)
     return np.where(whole[:, None], counts, _CONSTANT * counts)
 
 
 def assumptions(space: Space) -> list[Pieces]:
-    """Two assumptions: a device executes all operations, or those that change the cell's output."""
+    """Return two assumptions: a device runs all operations, or those that the cell's output needs."""
     cells = [t for t in space.tables if isinstance(t, CellTable)]
     costs = np.sum([t.repeat * work(t.tables[0]) for t in cells], axis=0)
     addition = np.sum([t.repeat * work(t.addition) for t in cells], axis=0)
