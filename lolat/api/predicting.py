@@ -49,9 +49,9 @@ class Prediction(DevicePrediction):
 
     def folded(self, depth: int) -> Prediction:
         """The prediction with a block for each module at a depth of names; 0: one block."""
-        from lolat.report.rows import rows
+        from lolat.report.rows import block_rows
 
-        named = [(r.label, [*r.blocks]) for r in rows(self, depth) if r.label != CALL]
+        named = [(r.label, [*r.blocks]) for r in block_rows(self, depth) if r.label != CALL]
         names = [self.names[i[0]] if len(i) == 1 else label for label, i in named]
         counts, terms = (
             np.array([table[members].sum(axis=0) for _, members in named])

@@ -1,4 +1,4 @@
-"""A model on a screen: its device, how far off it is, where the time goes, its formulas."""
+"""A device on a screen: how far off it is, where the time goes, its formulas."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def wrapped(line: str, first: int = 0, others: int = 2) -> list[str]:
 # ---- The device
 
 
-def describe(model: Device) -> Iterator[str]:
+def describe(device: Device) -> Iterator[str]:
     """The lines of `lolat show`."""
-    yield headline(model)
-    yield from device_lines(model)
-    yield from remark_lines(model.document)
-    yield from section_lines(model.document)
+    yield headline(device)
+    yield from device_lines(device)
+    yield from remark_lines(device.document)
+    yield from section_lines(device.document)
 
 
 def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
@@ -74,26 +74,26 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
         yield f"Single layers of 2018, for `lolat mlp`: {', '.join(layers)}"
 
 
-def learned(model: Device, path: str, name: str, was_measured: bool = True) -> Iterator[str]:
-    """The lines at the end of `learn` and `fit`; commands find the model by `name`.
+def learned(device: Device, path: str, name: str, was_measured: bool = True) -> Iterator[str]:
+    """The lines at the end of `learn` and `fit`; commands find the device by `name`.
 
-    `was_measured`: its latencies just now, so that remarks on the measuring are shown too.
+    `was_measured`: its latencies were just measured; then remarks on that are shown too.
     """
-    document = model.document
+    document = device.document
     environment = document["environment"]
     seconds = environment.get("seconds")
     took = f" measured in {seconds:.0f} s" if isinstance(seconds, (int, float)) else ""
     count = len(document.get("points", ()))
     points = [f"{plural(count, 'point')}{took}"] if count else []
-    yield from wrapped(" · ".join([plain(model.device), *framework_of(environment), *points]))
-    yield from device_lines(model)
+    yield from wrapped(" · ".join([plain(device.device), *framework_of(environment), *points]))
+    yield from device_lines(device)
     if was_measured:
         yield from remark_lines(document)
     yield from section_lines(document)
     yield ""
     yield f"written: {plain(path)}"
     named = quote(plain(name))
-    if model.predictors:
+    if device.predictors:
         table = "" if environment.get("device") in ("cpu", "gpu") else " --table OTHER_TIMES.csv"
         yield (
             f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}{table} · lolat show "
@@ -112,11 +112,11 @@ def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _titled("while learning" if is_learned else "notes", map(plain, remarks))
 
 
-def device_lines(model: Device) -> Iterator[str]:
-    """The lines on a model's errors, and on where the time goes on its device."""
-    if model.predictors:
-        yield from _titled("how far off, each left out of the fit", _errors(model))
-        yield from _titled("where the time of its networks goes", _where_time_goes(model))
+def device_lines(device: Device) -> Iterator[str]:
+    """The lines on a device's errors, and on where its time goes."""
+    if device.predictors:
+        yield from _titled("how far off, each left out of the fit", _errors(device))
+        yield from _titled("where the time of its networks goes", _where_time_goes(device))
 
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -125,11 +125,11 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield from ("", title, *shown)
 
 
-def _errors(model: Device) -> Iterator[str]:
+def _errors(device: Device) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
-    document = model.document
+    document = device.document
     errors, floor = (
-        document["predictors"][model.default].get("error", {}),
+        document["predictors"][device.default].get("error", {}),
         noise_level(document, "floor"),
     )
     fitted_on = document["environment"].get("held", {})
@@ -139,8 +139,8 @@ def _errors(model: Device) -> Iterator[str]:
         if figures and figures.get("median") is not None:
             alone = key == "left_out" and "networks_left_out" not in errors
             what = ("networks" if of_networks else "points") if alone else name
-            yield f"{what}: {percent(figures['median'])} at the median, by the formula {model.default}"
-    half, why = half_width_if_known(model.predictor(), document, None, OPERATIONS)
+            yield f"{what}: {percent(figures['median'])} at the median, by the formula {device.default}"
+    half, why = half_width_if_known(device.predictor(), document, None, OPERATIONS)
     yield from why
     if half is not None:
         times_off = math.exp(math.hypot(half, machine(document, COVERAGE)))
@@ -154,9 +154,9 @@ def _errors(model: Device) -> Iterator[str]:
         yield f"this machine: blocks measured again differ by {percent(floor)}{times}"
 
 
-def _where_time_goes(model: Device) -> Iterator[str]:
+def _where_time_goes(device: Device) -> Iterator[str]:
     """Three parts of the time, each with its rate."""
-    rates = rates_of(model)
+    rates = rates_of(device)
     if rates is None:
         return
     conv, every = rates.convolution_gmacs_per_s, rates.gmacs_per_s
@@ -223,16 +223,16 @@ def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
 # ---- The formulas
 
 
-def formula_lines(model: Device) -> Iterator[str]:
-    """The lines of `lolat show --formula`: each formula of the model and its terms."""
-    yield headline(model)
-    if not model.predictors:
+def formula_lines(device: Device) -> Iterator[str]:
+    """The lines of `lolat show --formula`: each formula of the device and its terms."""
+    yield headline(device)
+    if not device.predictors:
         return
-    document = model.document
+    document = device.document
     yield "A time is the sum of counts times rates. 1 MAC is one multiply-accumulate."
-    for name, formula in model.predictors.items():
+    for name, formula in device.predictors.items():
         entry = document["predictors"][name]
-        mark = " (default)" if name == model.default else ""
+        mark = " (default)" if name == device.default else ""
         yield ""
         if families := families_of(formula):
             yield f"{name}{mark}: families of work with a rate each, and how many times that a kind takes"

@@ -20,14 +20,14 @@ Diagnosis = Any
 
 
 def evaluation_lines(result: Evaluation) -> Iterator[str]:
-    """The table that `evaluate` prints, and how good the model is."""
+    """The table that `evaluate` prints, and how good the device's profile is."""
     columns = [
         Column("network", lambda r: r.network, is_text=True),
         Column("batch", lambda r: r.batch_size),
         Column("measured", lambda r: r.measured_ms, milliseconds),
         Column("predicted", lambda r: r.predicted_ms, milliseconds),
         Column("error", lambda r: 100 * r.error, "{:+.1f} %".format),
-        Column("", lambda r: "outside the domain" * (r.in_domain is False), is_text=True),
+        Column("", lambda r: "outside the measured range" * (r.in_domain is False), is_text=True),
     ]
     yield from Table(columns, result.networks).lines()
     yield ""
@@ -59,12 +59,12 @@ def times_as_long(ratio: float) -> str:
 
 
 def verdict(result: Evaluation) -> str:
-    """A verdict on the model here: its errors, their cause, the remedy."""
+    """A verdict on the profile here: its errors, their cause, the remedy."""
     error = percent(result.median_error)
     if result.cause is None:
-        return f"This model is good here: half of these networks are within {error}."
+        return f"This profile is good here: half of these networks are within {error}."
     return (
-        f"This model is {result.verdict} here, off by {error} at the median; "
+        f"This profile is {result.verdict} here, off by {error} at the median; "
         f"{_causes(result)[result.cause]}."
     )
 
@@ -87,10 +87,10 @@ def _causes(result: Evaluation) -> dict[str, str]:
     return {
         "machine": f"the machine has become more than {limit} {moved}",
         "domain": f"most of these networks ({outside} ...) hold what was never measured: {fit}",
-        "noise": "half of that or more is noise of the points that it was learned from: close other "
+        "noise": "half of that or more is noise of the measurements that it was learned from: close other "
         "programs and learn again",
-        "level": f"most of that is the machine's level, which is within {limit} of the learned one, as it "
-        "usually is",
+        "level": f"most of that is the machine's speed now, which is within {limit} of the learned one, as "
+        "it usually is",
         "formula": f"the formula lacks something here: {ways}; {fit}",
     }
 
@@ -102,19 +102,19 @@ def _details(result: Evaluation) -> Iterator[str]:
     sizes = "".join(f"{size} 2 ms {percent(v)}, " for size, v in by_size.items() if v is not None)
     yield f"{result.predictor}: {sizes}Spearman {_figure(summary['spearman'])}"
     if floor is not None:
-        yield f"noise floor {percent(floor)}: what measuring a block again gives; no predictor can beat it"
+        yield f"noise floor {percent(floor)}: so far off is a block that is measured again, and any formula"
 
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-# ---- `lolat doctor`: whether a model still holds
+# ---- `lolat doctor`: does a profile still hold?
 
 
-def doctor_lines(model: Device, model_name: str, result: Diagnosis) -> Iterator[str]:
-    """The lines of `lolat doctor`: the model, its networks then and now, the verdict, the remedy."""
-    yield headline(model)
+def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[str]:
+    """The lines of `lolat doctor`: the device, its networks then and now, the verdict, the remedy."""
+    yield headline(device)
     if result.networks:
         columns = [
             Column("network", lambda n: n.name, is_text=True),
@@ -127,8 +127,8 @@ def doctor_lines(model: Device, model_name: str, result: Diagnosis) -> Iterator[
         yield from Table(columns, result.networks).lines()
     yield ""
     yield from _answer(result)
-    device = "gpu" if model.document["environment"].get("device") == "gpu" else "cpu"
-    yield from _advice(result, quote(plain(model_name)), f"`lolat learn {device}`")
+    kind = "gpu" if device.document["environment"].get("device") == "gpu" else "cpu"
+    yield from _advice(result, quote(plain(name)), f"`lolat learn {kind}`")
 
 
 def _median(result: Diagnosis) -> str:
@@ -142,13 +142,13 @@ def _answer(result: Diagnosis) -> Iterator[str]:
     """The verdict in a sentence or two."""
     limit = f"up to {percent(result.limit)} is usual"
     if result.limit > LIMIT:
-        limit = f"up to {percent(result.limit)} is how far this model's own repeated times differ"
+        limit = f"up to {percent(result.limit)} is how far this device's own repeated times differ"
     if result.verdict == "another machine":
         yield "another machine: " + "; ".join(plain(str(d)) for d in result.differences)
         if result.ratio is not None:
             yield f"The networks are {_median(result)}."
     elif result.verdict == "ok":
-        yield "ok: the model holds on this machine."
+        yield "ok: the profile holds on this machine."
         yield f"The networks are {_median(result)}; {limit}."
     elif result.verdict == "unsettled":
         yield "cannot tell: the machine is busy or unsteady now."
@@ -158,15 +158,14 @@ def _answer(result: Diagnosis) -> Iterator[str]:
         yield f"drifted by {change:+.0f} %: {_median(result)}; {limit}."
 
 
-def _advice(result: Diagnosis, model: str, learn: str) -> Iterator[str]:
+def _advice(result: Diagnosis, name: str, learn: str) -> Iterator[str]:
     """The remedy for a verdict."""
     if result.verdict == "ok":
-        yield f"Next: lolat evaluate {model}"
+        yield f"Next: lolat evaluate {name}"
     elif result.verdict == "unsettled":
         yield "What to do: close other programs and ask again in some minutes. If it stays so, the"
         yield f"machine has changed: learn again with {learn}."
     else:
-        yield f"What to do: learn a model of this machine as it is with {learn};"
-        yield "`lolat models` lists those that there are."
+        yield f"What to do: learn this machine as it is with {learn}; `lolat models` lists all profiles."
     for remark in result.warnings:
         yield f"note: {plain(remark)}"

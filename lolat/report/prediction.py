@@ -19,7 +19,7 @@ from lolat.device.running import fitted_on_words, mode_words, name_of
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.io.results import topic
-from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, rows
+from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks
 from lolat.report.tables import Column, Table, ends_of
 from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural, quantity
 
@@ -105,7 +105,7 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
 
 def block_table(prediction: Prediction, depth: int | None = None) -> list[str]:
     """The table of blocks or modules, the bottlenecks in bold red on a terminal."""
-    shown = rows(prediction, depth)
+    shown = block_rows(prediction, depth)
     bold = {block.name for block in bottlenecks(prediction)}
     largest = max(row.share for row in shown)
     alone = [prediction.blocks[row.blocks[0]].name if len(row.blocks) == 1 else "" for row in shown]

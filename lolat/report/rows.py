@@ -153,16 +153,16 @@ def modules(prediction: Prediction) -> list[tuple[str, ...]]:
 
     Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.
     """
-    names = [levels(named_parts(name)[0]) for name in prediction.names]
+    names = [prefixes(named_parts(name)[0]) for name in prediction.names]
     while names and len({n[0] for n in names}) == 1 and min(map(len, names)) > 1:
         names = [n[1:] for n in names]
     return names
 
 
-def levels(name: str) -> tuple[str, ...]:
+def prefixes(name: str) -> tuple[str, ...]:
     """The beginnings of a name at which a module ends, and the name."""
     if SPAN in name:
-        first, last = map(levels, name.split(SPAN, 1))
+        first, last = map(prefixes, name.split(SPAN, 1))
         return (*(beginning for beginning in first if beginning in last), name)
     ends = [m.start() for m in _PLACES.finditer(name) if _is_end(name, m.start())]
     return (*(name[:end] for end in ends if name[:end].strip("/._")), name)
@@ -181,7 +181,7 @@ def _is_end(name: str, at: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Row:
+class BlockRow:
     """A block or a module: `blocks` are those in it, as positions in `Prediction.blocks`."""
 
     label: str
@@ -197,7 +197,7 @@ class Row:
         return bound_by(self.terms_ms) if self.terms_ms else CALL
 
 
-def rows(prediction: Prediction, depth: int | None = None) -> list[Row]:
+def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRow]:
     """The blocks in the network's order, folded by their modules `depth` names deep; None: not folded.
 
     A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
@@ -214,17 +214,17 @@ def rows(prediction: Prediction, depth: int | None = None) -> list[Row]:
     return result
 
 
-def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -> Row:
-    inside = [blocks[i] for i in members]
-    label, summary = named_parts(inside[0].name)
-    if len(inside) > 1:
-        label, summary = plain(name), f"{len(inside)} blocks"
-    return Row(
+def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -> BlockRow:
+    chosen = [blocks[i] for i in members]
+    label, summary = named_parts(chosen[0].name)
+    if len(chosen) > 1:
+        label, summary = plain(name), f"{len(chosen)} blocks"
+    return BlockRow(
         label,
         summary,
-        sum(b.latency_ms for b in inside),
-        sum(b.share for b in inside),
-        terms_of(inside),
+        sum(b.latency_ms for b in chosen),
+        sum(b.share for b in chosen),
+        terms_of(chosen),
         tuple(members),
     )
 

@@ -22,7 +22,7 @@ from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
 from lolat.report.prediction import apart_words
-from lolat.report.rows import TERMS, bottleneck_sentence, rows
+from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, Table
 from lolat.training.cost import no_room
 from lolat.units import digits, dollars, duration, milliseconds, plain, plural
@@ -237,7 +237,7 @@ def compared(cards: list[Card]) -> list[Compared]:
 def blocks(cards: list[Card]) -> dict[str, Any]:
     """The blocks of the first batch: a row for each, with (ms, share) on each device."""
     of_devices = [c["predictions"][0] for c in cards]
-    columns = [rows(p) for p in of_devices]
+    columns = [block_rows(p) for p in of_devices]
     lines = []
     for of_block in zip(*columns, strict=True):
         row = of_block[0]

@@ -94,7 +94,7 @@ def test_the_limit_is_fixed_but_for_a_model_that_repeats_worse(
     result = judged(1.2, 1.22, 1.18, 1.2, 1.21, model=model)
     assert (result.verdict, result.limit) == (verdict, limit)
     text = printed(result, model)
-    assert ("up to 25 % is how far this model's own repeated times differ" in text) == (
+    assert ("up to 25 % is how far this device's own repeated times differ" in text) == (
         limit == 0.25
     )
     assert ("up to 10 % is usual" in text) == (limit == 0.1)

@@ -162,7 +162,7 @@ FIT = (
     [
         ({"outside": 2, "bias": 0.2, "floor": 0.5}, "domain",
          f"most of these networks (keras:N0 ...) hold what was never measured: {FIT}"),
-        ({"outside": 1, "floor": 0.11, "bias": 0.2}, "noise", "noise of the points"),
+        ({"outside": 1, "floor": 0.11, "bias": 0.2}, "noise", "noise of the measurements"),
         # Only a machine that moved beyond its limit is blamed, and then nothing else is.
         ({"bias": -0.15, "ratio": 1.11}, "machine",
          "the machine has become more than 10 % slower since it was learned: close other programs and"),
@@ -182,7 +182,7 @@ FIT = (
 def test_what_an_error_is_from(given: dict[str, Any], cause: str, words: str) -> None:
     found, said = judged(0.2, **given)
     assert found == cause
-    assert said.startswith("This model is poor here, off by 20 % at the median; ")
+    assert said.startswith("This profile is poor here, off by 20 % at the median; ")
     assert words in said
 
 

@@ -12,7 +12,7 @@ from lolat.api.model import Model
 from lolat.device.prediction import Prediction
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, FEATURES
-from lolat.report.rows import TERMS, bottleneck_sentence, bottlenecks, levels, modules, rows
+from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks, modules, prefixes
 from tests import synthetic
 
 NETWORK = synthetic.network(stages=2)
@@ -34,14 +34,14 @@ FOLDED = Model(synthetic.document()).predict(folded(), 2)
 
 
 def test_modules_have_the_sums_of_their_blocks() -> None:
-    assert [r.label for r in rows(FOLDED, 1)] == ["stem", "tower", "head", "call"]
-    assert rows(FOLDED, 1)[1].summary == "2 blocks"
-    assert [r.label for r in rows(FOLDED, 9)] == [r.label for r in rows(FOLDED)]
-    whole, call = rows(FOLDED, 0)
+    assert [r.label for r in block_rows(FOLDED, 1)] == ["stem", "tower", "head", "call"]
+    assert block_rows(FOLDED, 1)[1].summary == "2 blocks"
+    assert [r.label for r in block_rows(FOLDED, 9)] == [r.label for r in block_rows(FOLDED)]
+    whole, call = block_rows(FOLDED, 0)
     assert (whole.label, whole.summary) == ("folded", "4 blocks")
     assert whole.latency_ms + call.latency_ms == pytest.approx(FOLDED.latency_ms)
     assert whole.share + call.share == pytest.approx(1)
-    module, inside = rows(FOLDED, 1)[1], FOLDED.blocks[1:3]
+    module, inside = block_rows(FOLDED, 1)[1], FOLDED.blocks[1:3]
     assert module.latency_ms == sum(b.latency_ms for b in inside)
     for term in FOLDED.features:
         assert module.terms_ms[term] == sum(b.terms_ms[term] for b in inside)
@@ -64,7 +64,7 @@ NAMES = {
 
 
 def test_where_a_name_is_cut() -> None:
-    assert {name: levels(name) for name in NAMES} == NAMES
+    assert {name: prefixes(name) for name in NAMES} == NAMES
 
 
 def test_what_all_blocks_are_in_is_left_out() -> None:

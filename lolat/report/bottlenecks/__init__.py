@@ -22,7 +22,15 @@ from lolat.errors import InputError
 from lolat.io.results import element, escape
 from lolat.report.bottlenecks import sections
 from lolat.report.prediction import head_lines
-from lolat.report.rows import COLORS, GLOSSARY, TERMS, Row, bottlenecks, modules, rows
+from lolat.report.rows import (
+    COLORS,
+    GLOSSARY,
+    TERMS,
+    BlockRow,
+    block_rows,
+    bottlenecks,
+    modules,
+)
 from lolat.units import digits, percent, plain, plural, quantity
 
 STEPS = tuple(2**n for n in range(9))
@@ -78,18 +86,18 @@ def bar(parts: Mapping[str, float], longest: float) -> str:
 
 def numbers(prediction: Prediction, depth: int | None) -> list[dict[str, Any]]:
     """The texts of each row's cells, its bar, and the numbers that it is sorted by."""
-    table = rows(prediction, depth)
+    table = block_rows(prediction, depth)
     longest = max((row.latency_ms for row in table), default=0.0) or 1.0
     marked = {block.name for block in bottlenecks(prediction)}
     found = []
     for row in table:
-        inside = [prediction.blocks[i] for i in row.blocks]
-        macs = sum(block.counts["flops"] for block in inside)
+        blocks = [prediction.blocks[i] for i in row.blocks]
+        macs = sum(block.counts["flops"] for block in blocks)
         most = TERMS.get(row.bound_by, row.bound_by)
         texts = [digits(row.latency_ms), percent(row.share), quantity(macs) if macs else "–", most]
         found.append({
             "time": row.latency_ms, "macs": macs, "bar": bar(sections.by_color(row), longest),
-            "cells": texts, "marked": len(inside) == 1 and inside[0].name in marked,
+            "cells": texts, "marked": len(blocks) == 1 and blocks[0].name in marked,
         })  # fmt: skip
     return found
 
@@ -165,7 +173,7 @@ def _body(prediction: Prediction, depth: int | None) -> str:
     """The rows of a folding; the script fills in the numbers. A row that is no module can be opened."""
     cells = "".join(f'<td role="cell" class="{classes}"></td>' for *_, classes in COLUMNS[3:])
     lines = []
-    for number, row in enumerate(rows(prediction, depth), start=1):
+    for number, row in enumerate(block_rows(prediction, depth), start=1):
         detail = _detail(prediction, row) if depth is None else ""
         summary = "fixed cost, once a pass" if row.label == CALL else row.summary
         name = f"{element('b', row.label)} {element('span', summary)}"
@@ -183,7 +191,7 @@ def _body(prediction: Prediction, depth: int | None) -> str:
     return f'<tbody role="rowgroup" hidden>{"".join(lines)}</tbody>'
 
 
-def _detail(prediction: Prediction, row: Row) -> str:
+def _detail(prediction: Prediction, row: BlockRow) -> str:
     """The content of a row that is open; "" of the call, and of networks of MANY blocks."""
     if not row.terms_ms or len(prediction.names) > MANY:
         return ""
@@ -191,7 +199,7 @@ def _detail(prediction: Prediction, row: Row) -> str:
 
 
 def embedded(data: Any) -> str:
-    """JSON that stays data inside a <script>: no `<`, `>`, `&`, nor anything outside ASCII, as itself."""
+    """JSON that stays data blocks a <script>: no `<`, `>`, `&`, nor anything outside ASCII, as itself."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 

@@ -8,11 +8,11 @@ from lolat.device.question import Question
 from lolat.io.results import element, escape
 from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
 from lolat.report.prediction import counts_words
-from lolat.report.rows import COLORS, Row, bottleneck_sentence, color_of
+from lolat.report.rows import COLORS, BlockRow, bottleneck_sentence, color_of
 from lolat.units import digits, milliseconds, plain, quantity
 
 
-def by_color(row: Row) -> dict[str, float]:
+def by_color(row: BlockRow) -> dict[str, float]:
     """Milliseconds of a row by color."""
     parts = dict.fromkeys(COLORS.values(), 0.0)
     for term, ms in row.terms_ms.items():
@@ -28,10 +28,10 @@ def answer(prediction: Prediction) -> str:
     """The latency, its interval, and what its time is made of."""
     size, ms = prediction.batch_size, prediction.latency_ms
     amount, _, unit = milliseconds(ms).partition(" ")
-    rate = 1e3 * size / ms if ms else 0.0
+    per_s = 1e3 * size / ms if ms else 0.0
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
     lines = [
-        f"Batch size {size}: {per}{digits(rate) if rate < 1000 else quantity(rate)} samples a second",
+        f"Batch size {size}: {per}{digits(per_s) if per_s < 1000 else quantity(per_s)} samples a second",
         counts_words(prediction), memory_words(prediction.memory),
     ]  # fmt: skip
     words = element("p", bottleneck_sentence(prediction))
@@ -77,7 +77,7 @@ def at_one_size(answer: Prediction, content: str) -> str:
 # ---- A row that is open, at the batch size that was asked for.
 
 
-def detail(answer: Prediction, row: Row) -> str:
+def detail(answer: Prediction, row: BlockRow) -> str:
     """The terms of a block, its operations, and the savings by changes of it."""
     label, query, size = row.label, answer.query, answer.batch_size
     block_name = answer.names[row.blocks[0]]
