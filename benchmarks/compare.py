@@ -15,7 +15,7 @@ import numpy as np
 
 import lolat
 from benchmarks.runner import Table, Tables, benchmark, percent
-from lolat.device.predictors.two_regime import FEATURES as THREE
+from lolat.device.predictors.two_regime import THREE
 from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.blocks import predicted_ms
 from lolat.fitting.cross_validation import figures, leave_out

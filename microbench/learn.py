@@ -36,7 +36,7 @@ REFERENCES = (
 )  # fmt: skip
 """Networks that `doctor` and `evaluate` measure anew: of different work, and quickly built."""
 
-Check = Callable[[Mapping[str, Any]], object]
+CheckEnvironment = Callable[[Mapping[str, Any]], object]
 """Called with the environment before anything is measured; may raise."""
 
 
@@ -53,15 +53,15 @@ class Run:
     now: float
     restart: bool = False
     progress: Progress = field(default_factory=Progress)
-    check: Check | None = None
+    check: CheckEnvironment | None = None
     settings: Settings | None = None
 
 
-Measured = tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]
+MeasuredBlocks = tuple[list[Point], dict[str, Any], dict[str, Any], list[str], Journal]
 """Measurements, environment, noise, warnings, and the journal, which is still on disk."""
 
 
-def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Measured:
+def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> MeasuredBlocks:
     """Measure `blocks` after the whole networks among them; errors: see `run_jobs`.
 
     None: BLOCKS and NETWORKS, at the batch sizes for the device.

@@ -39,7 +39,7 @@ def value_words(vary: str, value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class Candidate:
     """A width, resolution or batch, and the prediction at it."""
 
     KEYS = ("value", *of("prediction", "latency_ms", "interval_ms"))
@@ -67,9 +67,9 @@ class BudgetAnswer(Result):
     vary: str
     budget_ms: float
     sure: bool
-    best: Step
-    next: Step | None
-    now: Step
+    best: Candidate
+    next: Candidate | None
+    now: Candidate
     channels: tuple[tuple[int, int], ...] | None = None
 
     @property
@@ -116,12 +116,12 @@ def budget(
     own, unit, most, network_of = _values(network, vary, as_whole(question.batch_size), at_size)
 
     @functools.cache
-    def step(i: int) -> Step | None:
+    def step(i: int) -> Candidate | None:
         """The i-th value and its prediction; None if it has no network."""
         value = round(i * unit, 2) if vary == "width" else int(i * unit)
         try:
             changed, batch_size = network_of(i)
-            return Step(value, predict(model, changed, question.at(batch_size)))
+            return Candidate(value, predict(model, changed, question.at(batch_size)))
         except MissingPackageError:
             raise
         except InputError:
@@ -133,7 +133,7 @@ def budget(
             return None
         return end_ms(tried.prediction, sure) <= max_ms and tried.prediction.fits is not False
 
-    now = Step(own, predict(model, network, question))
+    now = Candidate(own, predict(model, network, question))
     start = min(max(round(own / unit), 1), most)
     last = last_within(fits, most, start, sure)
     best = step(last) if last else None
@@ -173,7 +173,7 @@ def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) 
     return side, step, MOST_SIDE // step, resized
 
 
-def _over_budget(answer: BudgetAnswer, smallest: Step) -> AnswerIsNo:
+def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
     """The error if not even the smallest value stays within the budget, or fits in memory."""
     nothing = dict.fromkeys(("answer", "latency_ms", "interval_ms", "in_domain"))
     document = {**answer.to_dict(), **nothing, "warnings": []}

@@ -196,7 +196,7 @@ class Extrapolation:
         return self.share < NEGLIGIBLE_SHARE
 
 
-def widened(half_width: float, extrapolation: Extrapolation) -> float:
+def extrapolated_half_width(half_width: float, extrapolation: Extrapolation) -> float:
     """Half width, a logarithm, of the interval of a network that partly extrapolates.
 
     `half_width`: of the part inside; OUTSIDE_WIDENING times that for `beyond`, UNLIKE_FACTOR for `unlike`,

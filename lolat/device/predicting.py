@@ -15,8 +15,8 @@ from lolat.device.domain import (
     NEGLIGIBLE_SHARE,
     Extrapolation,
     beyond_remarks,
+    extrapolated_half_width,
     fit_again,
-    widened,
 )
 from lolat.device.intervals import half_width_if_known, machine
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
@@ -254,7 +254,8 @@ def widened_half_width(
     half_width, doubts = half_width_if_known(formula, document, coverage, ops)
     if half_width is not None:
         half_width = math.hypot(
-            widened(half_width, extrapolation), machine(document, coverage or COVERAGE)
+            extrapolated_half_width(half_width, extrapolation),
+            machine(document, coverage or COVERAGE),
         )
     return half_width, doubts
 

@@ -136,11 +136,11 @@ def words_of(model: Device) -> str:
 
 # ---- Shares and rates of computing, moving and launching
 
-PARTS = {
+PART_OF_GROUP = {
     "flops": "computing", "memory": "moving", "weights": "moving", "patches": "moving", "ops": "starting",
 }  # fmt: skip
 """Group of a count (`lolat.graph.counts.GROUPS`) -> one of three parts of the time."""
-PART_OF = {name: PARTS[group] for name, group in GROUPS.items()}
+PART_OF = {name: PART_OF_GROUP[group] for name, group in GROUPS.items()}
 CONVOLUTIONS = ("pointwise_macs", "spatial_macs", "depthwise_macs", "grouped_macs")
 HALF_BYTES, SINGLE_BYTES = 2, 4  # of an element
 

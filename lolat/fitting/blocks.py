@@ -13,8 +13,7 @@ from lolat.device.file import made
 from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import NUMBERS, TERMS, AdditiveCosts
 from lolat.device.predictors.formula import Formula
-from lolat.device.predictors.two_regime import FEATURES as THREE
-from lolat.device.predictors.two_regime import TwoRegime
+from lolat.device.predictors.two_regime import THREE, TwoRegime
 from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.cross_validation import cross_validate, error_entry, leave_out, log_errors
 from lolat.fitting.intervals import interval_entry, network_entry

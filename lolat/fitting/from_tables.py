@@ -28,7 +28,7 @@ from lolat.fitting.cross_validation import (
 )
 from lolat.fitting.intervals import network_entry
 from lolat.fitting.points import family_of
-from lolat.fitting.roofline import LEAST_STEPS, fit_roofline, predicted
+from lolat.fitting.roofline import LEAST_OF_CLASS, fit_roofline, predicted
 from lolat.fitting.times import Times, check_sheet, seen_specs
 from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
@@ -357,7 +357,7 @@ def started_by_a_host(formula: Roofline, times: Times) -> Roofline:
     """
     source, start_ms = ASSUMED, USUAL_MS
     of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
-    if known := int((of_class >= LEAST_STEPS).sum()):
+    if known := int((of_class >= LEAST_OF_CLASS).sum()):
         source = FITTED if known >= LEAST_CLASSES else ASSUMED
         start_ms = (formula.launch_ms * USUAL_MS) ** 0.5
     elif times.whole.any():

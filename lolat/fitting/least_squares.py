@@ -15,7 +15,7 @@ chosen on the development split of the zoo and on left-out predefined networks
 SPREAD = 1.5
 """Log distance of a term from its family that costs as much as a point with a log error of OFF."""
 NETWORK_WEIGHT = 5.0  # weight of a whole network over that of a block
-FAMILY = 5.0  # log distance of a family from its start with that cost: a weak prior
+FAMILY_SPREAD = 5.0  # log distance of a family from its start with that cost: a weak prior
 LEAST_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is 0
 START = 0.2  # share of a median point's time that a family starts with
 
@@ -68,7 +68,7 @@ def fit_families(
     of_family = np.array([[f == name for name in known] for f in families], float)
     shared = np.flatnonzero(of_family @ of_family.sum(axis=0) > 1.0)
     own = np.eye(len(families))[:, shared]
-    widths = np.repeat([FAMILY, spread], [len(known), len(shared)])
+    widths = np.repeat([FAMILY_SPREAD, spread], [len(known), len(shared)])
     return _minimum(features, times, np.column_stack([of_family, own]), widths, weights, of_family)
 
 

@@ -44,16 +44,16 @@ LEAST_HOSTED = 5  # host-bound blocks to fit the launch overhead
 
 
 @dataclass(frozen=True)
-class Measured:
+class BlockTimes:
     """Measured points of a GPU: the work and the ms of each."""
 
     parts: Sequence[Workload]
     latency_ms: np.ndarray
 
-    def take(self, which: np.ndarray) -> Measured:
+    def take(self, which: np.ndarray) -> BlockTimes:
         """The points that a mask (points,) selects."""
         parts = [part for part, is_in in zip(self.parts, which, strict=True) if is_in]
-        return Measured(parts, self.latency_ms[which])
+        return BlockTimes(parts, self.latency_ms[which])
 
     def of_device(self, less_ms: float) -> Times:
         """The times without `less_ms` each, for which the device waits at the beginning."""
@@ -73,7 +73,7 @@ def with_operations(
         return {**document}
     mode, device = mode_of(document), name_of(document)
     work = [work_of(graphs[p.name], p.batch_size, mode) for p in points]
-    measured = Measured(work, times(points))
+    measured = BlockTimes(work, times(points))
     specs = _specs(device, measured.of_device(0.0), mode)
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
@@ -131,7 +131,7 @@ def _specs(device: str, whole: Times, mode: Mode) -> Specs:
     return replace(specs, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, power_bound=False)
 
 
-def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Roofline:
+def fit_hosted(measured: BlockTimes, specs: Specs, mode: Mode) -> Roofline:
     """Fit the formula with its host, in turns.
 
     With too few host-bound points, the host takes what the fastest point takes for each launch.
@@ -158,6 +158,6 @@ def fit_hosted(measured: Measured, specs: Specs, mode: Mode) -> Roofline:
     return msgspec.structs.replace(formula, host=host)
 
 
-def hosted_ms(formula: Roofline, measured: Measured) -> np.ndarray:
+def hosted_ms(formula: Roofline, measured: BlockTimes) -> np.ndarray:
     """(points,) ms by the formula and its host."""
     return np.array([formula.steps(part).latency_ms for part in measured.parts])

@@ -12,11 +12,11 @@ from lolat.io.tables import Row
 
 APART = 2.0
 """Ratio of two times of the same work that shows an error: other programs ran, another device or unit."""
-Timed = tuple[Hashable, str, float, Row]
+KeyedTime = tuple[Hashable, str, float, Row]
 """(a key, equal for rows of the same work; its name; ms; the row)."""
 
 
-def warn_of_contradictions(timed: Iterable[Timed], warn: Warn) -> None:
+def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
     """Warn of the two rows of the same work with the largest ratio, if that is above APART."""
     rows: dict[Hashable, list[tuple[float, str, Row]]] = {}
     for what, name, ms, row in timed:

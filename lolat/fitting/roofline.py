@@ -11,8 +11,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat.device.predictors.roofline import (
-    PARTS,
-    TERMS,
+    CLASS_TERMS,
+    TERM_NAMES,
     TILE,
     WINOGRAD,
     Roofline,
@@ -33,7 +33,7 @@ PRIOR, PRIOR_WHOLE = 0.4, 0.1
 networks; a few do not tell all terms apart (four left an H100 with ten times its bandwidth)."""
 MANY = 30
 OUTLIER = 0.1  # log error beyond which a time counts less
-LEAST_STEPS = 5  # of a measured class
+LEAST_OF_CLASS = 5  # of a measured class
 NETWORKS_WEIGHT = 0.25  # least weight of all networks over that of all operations beside them
 ONE_HOST = 1.0
 """Weight, in times, of a common ratio of 1 before any time is known: hosts and versions differ
@@ -87,11 +87,11 @@ def fit_roofline(
     )  # fmt: skip
     launch_ms, table = problem.terms(optimum.x)
     terms = {
-        name: {term: float(table[PARTS.index(term), kind]) for term in TERMS[name]}
+        name: {term: float(table[TERM_NAMES.index(term), kind]) for term in CLASS_TERMS[name]}
         for kind, name in enumerate(CLASSES)
     }
     steps = np.bincount(times.work.kind[times.work.bytes > 0], minlength=len(CLASSES))
-    measured = [name for name, n in zip(CLASSES, steps, strict=True) if n >= LEAST_STEPS]
+    measured = [name for name, n in zip(CLASSES, steps, strict=True) if n >= LEAST_OF_CLASS]
     formula = of.of(
         specs.multiprocessors, terms, launch_ms, STEP_MS, measured, mode, specs.tile or TILE
     )
@@ -164,12 +164,12 @@ class _Problem:
         ]
         self.class_terms: list[tuple[int, int]] = []  # (class, RATE or BANDWIDTH)
         for kind, name in enumerate(CLASSES):
-            for term in TERMS[name]:
+            for term in CLASS_TERMS[name]:
                 center, width = USUAL.get((name, term), OTHERS[term])
                 if (name, term) == (c.DEPTHWISE, "rate") and mode.dtype == FLOAT32:
                     center *= WITHOUT_UNITS
                 usual.append((center, width))
-                self.class_terms.append((kind, PARTS.index(term)))
+                self.class_terms.append((kind, TERM_NAMES.index(term)))
         centers, self.widths = np.array(usual).T
         self.centers = np.log(centers)
         of_device = [part for _, part in self.class_terms]
@@ -194,8 +194,8 @@ class _Problem:
         self.weights = np.concatenate([weights, np.ones(len(self.centers))])
 
     def terms(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
-        """(ms of a launch, (PARTS, classes) rates and bandwidths, infinite for a class without)."""
-        table = np.full((len(PARTS), len(CLASSES)), np.inf)
+        """(ms of a launch, (TERM_NAMES, classes) rates and bandwidths, infinite for a class without)."""
+        table = np.full((len(TERM_NAMES), len(CLASSES)), np.inf)
         for (kind, part), own in zip(self.class_terms, unknowns[SHARP + 1 :], strict=True):
             table[part, kind] = np.exp(np.clip(own, -60, 60))
         return float(np.exp(np.clip(unknowns[LAUNCH], -60, 60))), table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lolat.arrays import np
-from lolat.device.predictors.two_regime import FEATURES, TwoRegime
+from lolat.device.predictors.two_regime import THREE, TwoRegime
 from lolat.fitting.least_squares import fit_relative
 
 LEAST_SLOPE = 0.05  # a flatter line would rank small networks by rounding
@@ -44,7 +44,7 @@ def _at(features: np.ndarray, times: np.ndarray, breakpoint_ms: float) -> TwoReg
     *linear, constant = map(float, solution)
     base = design @ solution
     slope = _slope(base, times, breakpoint_ms, constant) if breakpoint_ms else 1.0
-    return TwoRegime.linear(FEATURES, linear, constant, breakpoint_ms=breakpoint_ms, slope=slope)
+    return TwoRegime.linear(THREE, linear, constant, breakpoint_ms=breakpoint_ms, slope=slope)
 
 
 def _linear(formula: TwoRegime, features: np.ndarray) -> np.ndarray:

@@ -109,8 +109,8 @@ def sustained(gflops: float, watts: float, cache_mib: float, vector_gflops: floa
     return float(min(1.0, (efficient * watts / gflops) ** POWER_EXPONENT))
 
 
-GIVEN = tuple(f.name for f in fields(Gpu) if f.name != "name")
-NUMBERS = tuple(name for name in GIVEN if name not in ("bf16", "link"))
+SHEET_FIELDS = tuple(f.name for f in fields(Gpu) if f.name != "name")
+NUMBERS = tuple(name for name in SHEET_FIELDS if name not in ("bf16", "link"))
 
 
 @cache
@@ -149,7 +149,7 @@ def _words(name: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", name.casefold())
 
 
-def short_name(name: str) -> str:
+def accelerator_key(name: str) -> str:
     """A name without case, separators and makers: "NVIDIA RTX 4090" and "rtx-4090" are the same."""
     return "".join(word for word in _words(name) if word not in MAKERS)
 
@@ -206,7 +206,7 @@ def gpu_of(document: Mapping[str, Any]) -> Gpu | None:
     known, given = find_gpu(name), where.get("sheet") or {}
     if not given:
         return known
-    return replace(known or Gpu(name), **{k: v for k, v in given.items() if k in GIVEN})
+    return replace(known or Gpu(name), **{k: v for k, v in given.items() if k in SHEET_FIELDS})
 
 
 def available_bytes(document: Mapping[str, Any]) -> int | None:

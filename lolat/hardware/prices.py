@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import CPU, Gpu, find_gpu, gpu_of, is_same_gpu, short_name
+from lolat.hardware.gpus import CPU, Gpu, accelerator_key, find_gpu, gpu_of, is_same_gpu
 from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.io.tables import Row, read_table
 from lolat.units import dollars, plain
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
 """Some prices; each row has its source and date."""
-COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
+PRICE_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _built_in() -> Prices:
 
 
 def _read(path: str | Path) -> Prices:
-    table = read_table(path, COLUMNS, rows="instance")
+    table = read_table(path, PRICE_COLUMNS, rows="instance")
     # Zones of a region have the same price: once is enough.
     rows = (_offer(row, Path(path).name) for row in table)
     return Prices(table.source, tuple(dict.fromkeys(offer for offer in rows if offer is not None)))
@@ -103,12 +103,12 @@ def _amount(row: Row, column: str) -> float | None:
 
 
 def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
-    """The offers with an accelerator of that `short_name`; CPU: those without one.
+    """The offers with an accelerator of that `accelerator_key`; CPU: those without one.
 
     InputError if there are none.
     """
-    wanted = short_name(accelerator)
-    offers = tuple(o for o in prices.offers if short_name(o.accelerator or CPU) == wanted)
+    wanted = accelerator_key(accelerator)
+    offers = tuple(o for o in prices.offers if accelerator_key(o.accelerator or CPU) == wanted)
     if not offers:
         raise InputError(
             f"no price of {plain(accelerator)} in {prices.prices}; expected one that `lolat prices` lists"
@@ -223,7 +223,7 @@ def instances_of(rental: Rental | None) -> tuple[int, ...]:
     return tuple(sorted(n for n in held if n <= MACHINE)) or (1,)
 
 
-def device_of(document: Mapping[str, Any]) -> str:
+def hardware_of(document: Mapping[str, Any]) -> str:
     """The hardware of a model file: "cpu", or the name of a GPU."""
     device = document.get("environment", {}).get("device")
     if device == "unknown":  # fitted to tables, which the brackets describe
@@ -252,7 +252,7 @@ def rental_of(
     check_price(price_per_hour, prices)
     if price_per_hour is not None:
         offer = Offer("", "", 0, price_per_hour, source=GIVEN)
-        return Rental(device_of(document), (offer,), GIVEN)
+        return Rental(hardware_of(document), (offer,), GIVEN)
     return find_rental(document, price_list(prices), memory_gib, step_bytes)
 
 
@@ -269,7 +269,7 @@ def find_rental(
     also those with less that hold `step_bytes`. Processors: those with that memory and at least the model's
     threads, since a smaller machine would be slower; if none has as many threads, all with that memory.
     """
-    device, gpu = device_of(document), gpu_of(document)
+    device, gpu = hardware_of(document), gpu_of(document)
     own = None if gpu is None else gpu.memory_gib
     needed = memory_gib or own or 0.0
     enough = None if memory_gib else step_bytes

@@ -25,8 +25,8 @@ from lolat.hardware.prices import (
     Rental,
     Rented,
     check_price,
-    device_of,
     find_rental,
+    hardware_of,
     instances_of,
     price_list,
     rental_of,
@@ -302,7 +302,7 @@ def _option(
     """
     if rental is None:
         if link is None and devices > 1:
-            link = assumed_link(device_of(training.document), devices)
+            link = assumed_link(hardware_of(training.document), devices)
         return predict(training, graph, run, devices, link)
 
     def on(offer: Offer) -> TrainingPrediction:

@@ -23,13 +23,18 @@ import msgspec
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.domain import MOSTLY_SHARE, NEGLIGIBLE_SHARE, Extrapolation, widened
+from lolat.device.domain import (
+    MOSTLY_SHARE,
+    NEGLIGIBLE_SHARE,
+    Extrapolation,
+    extrapolated_half_width,
+)
 from lolat.device.file import OF_TRAINING, how_to_add
 from lolat.device.intervals import Calibration, conformal_quantile, noise_level
 from lolat.device.predicting import of_its_source, other_framework, predict, tables_extrapolation
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.roofline import (
-    LEAST_STEPS,
+    LEAST_TRAINING_STEPS,
     NOTHING_MEASURED,
     Roofline,
     TrainingSteps,
@@ -165,7 +170,7 @@ class EstimatedTraining(Training):
         self.trained = self.formula if steps is None else msgspec.convert(steps, TrainingSteps)
         residuals = self.formula.training_residuals
         self.measured_steps = len(residuals)
-        self.estimated = self.measured_steps < LEAST_STEPS
+        self.estimated = self.measured_steps < LEAST_TRAINING_STEPS
         optimizer = "" if self.estimated else self.formula.training_optimizer
         self.within = optimizer_named(optimizer) if optimizer not in ("", "none") else None
         self.calibration: Calibration = self.formula
@@ -230,7 +235,7 @@ class EstimatedTraining(Training):
         floor = noise_level(self.document, "floor") or 0.0
         half = self.calibration.half_width(len(graph.operations), coverage, floor)
         wider = UNMEASURED if self.estimated else 1.0
-        half = widened(half * wider, self._extrapolation(graph, batch_size))
+        half = extrapolated_half_width(half * wider, self._extrapolation(graph, batch_size))
         return max(half, steps.host_half) if steps.host_bound else half
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:

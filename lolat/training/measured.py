@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.domain import MOSTLY_SHARE, Extrapolation, widened
+from lolat.device.domain import MOSTLY_SHARE, Extrapolation, extrapolated_half_width
 from lolat.device.file import Noise
 from lolat.device.intervals import Calibration
 from lolat.device.predicting import other_framework, predict
@@ -367,7 +367,7 @@ class MeasuredTraining(Training):
         half = self.section.half_width(number, coverage, self.section.noise.floor) * wider
         inside = self._inside(graph, batch_size)
         extrapolation = Extrapolation() if inside is None else Extrapolation(beyond=1.0 - inside)
-        return half if extrapolation.negligible else widened(half, extrapolation)
+        return half if extrapolation.negligible else extrapolated_half_width(half, extrapolation)
 
     def _unmeasured_kinds(self, graph: Graph) -> list[str]:
         """Return the kinds of operation that no measured block has."""

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.api.model import Model
-from lolat.device.domain import Domain, Extrapolation, MeasuredMinimum, beyond_remarks, widened
+from lolat.device.domain import (
+    Domain,
+    Extrapolation,
+    MeasuredMinimum,
+    beyond_remarks,
+    extrapolated_half_width,
+)
 from lolat.fitting.blocks import domain_of
 from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
@@ -117,7 +123,7 @@ def test_the_interval_is_wider_by_what_is_outside(half: float, a: float, b: floa
     times = max(4 ** (1 + strange), np.exp(2 * half))  # what was not measured at all is off by
     inside = 1 - outside - strange
     slowest = inside * np.exp(half) + outside * np.exp(2 * half) + strange * times
-    found = widened(half, Extrapolation(outside, strange))
+    found = extrapolated_half_width(half, Extrapolation(outside, strange))
     assert Extrapolation(outside, strange).inside_share == pytest.approx(inside)
     assert found == pytest.approx(np.log(slowest))
     assert half <= found * (1 + 1e-9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from lolat.device.predictors.precision import OFF, in_precision
+from lolat.device.predictors.precision import PRECISION_SPREAD, in_precision
 from lolat.errors import InputError
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32, Mode
@@ -65,7 +65,7 @@ def test_from_half_to_float32_and_between_halves() -> None:
 
 def test_an_estimate_is_less_sure() -> None:
     found = in_precision(replace(formula(), elsewhere=0.15), AMP, A100)
-    assert found.elsewhere == pytest.approx((0.15**2 + OFF**2) ** 0.5)
+    assert found.elsewhere == pytest.approx((0.15**2 + PRECISION_SPREAD**2) ** 0.5)
     assert in_precision(formula(), FLOAT32, None) is not None  # as it is: nothing to look up
 
 

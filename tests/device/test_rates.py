@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lolat.api.model import Model, load
-from lolat.device.summary import PARTS, rates_of
+from lolat.device.summary import PART_OF_GROUP, rates_of
 from lolat.graph.counts import COLUMNS, GROUPS
 from tests import synthetic
 
@@ -83,7 +83,7 @@ def test_without_points_or_by_operation_there_are_no_rates() -> None:
 
 
 def test_every_count_is_of_a_part() -> None:
-    assert set(GROUPS.values()) == set(PARTS)
+    assert set(GROUPS.values()) == set(PART_OF_GROUP)
     found = rates_of(load("epyc-2t"))
     assert found is not None
     assert found.computing + found.moving + found.starting == pytest.approx(1.0)

@@ -11,7 +11,7 @@ from scipy.optimize import lsq_linear, minimize
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import leave_out
 from lolat.fitting.least_squares import (
-    FAMILY,
+    FAMILY_SPREAD,
     NETWORK_WEIGHT,
     OFF,
     SPREAD,
@@ -118,7 +118,9 @@ def objective(rates: np.ndarray, x: np.ndarray, y: np.ndarray, weights: np.ndarr
         relative[:, 6],
     ]
     middles = [np.log(START / np.median(s[s > 0.0])) for s in sums]
-    return float(points + ((own / SPREAD) ** 2).sum() + (((family - middles) / FAMILY) ** 2).sum())
+    return float(
+        points + ((own / SPREAD) ** 2).sum() + (((family - middles) / FAMILY_SPREAD) ** 2).sum()
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))

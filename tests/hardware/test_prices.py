@@ -17,8 +17,8 @@ from lolat.hardware.prices import (
     Offer,
     Prices,
     Rental,
-    device_of,
     find_rental,
+    hardware_of,
     price_list,
 )
 
@@ -128,7 +128,7 @@ def test_names_of_the_driver_in_a_list(listed: str, models: set[str]) -> None:
 def test_the_hardware_of_a_model(where: str, device: str) -> None:
     """Of one made from tables their description is left out, which might look like another: M60."""
     document = {"environment": {"device": where}, "device": "rtx 4090 (from 60 networks, amp)"}
-    assert device_of(document) == device
+    assert hardware_of(document) == device
 
 
 def test_every_built_in_price_says_where_and_when() -> None:

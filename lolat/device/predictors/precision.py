@@ -17,7 +17,7 @@ from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32
 from lolat.hardware.gpus import OF_PEAK, Gpu, precision_of
 
-OFF = 0.2
+PRECISION_SPREAD = 0.2
 """Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000
 in half precision, each by the shares of the others, have medians of 0.03 to 0.23."""
 IN_HALF = {
@@ -41,7 +41,7 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
     if gpu is None or rate is None or gpu.bandwidth_gb_s is None:
         raise no_precision(dtype, before.dtype, gpu)
     most = (gpu.peak(dtype) or rate) if mode.half else (gpu.peak(FLOAT32) or rate)
-    changes = {"mode": mode, "elsewhere": math.hypot(formula.elsewhere, OFF)}
+    changes = {"mode": mode, "elsewhere": math.hypot(formula.elsewhere, PRECISION_SPREAD)}
     changes["most"] = most * 1e9 / 2, gpu.bandwidth_gb_s * 1e6
     if mode.half and before.half:
         changes["elsewhere"] = formula.elsewhere  # the same units

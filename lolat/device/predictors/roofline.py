@@ -48,7 +48,7 @@ OF_MATRICES = 1.5  # rate of products of matrices over that of convolutions, in 
 WINOGRAD = 4.0
 """Multiplications of a direct 3x3 convolution over those of F(4x4, 3x3) (Lavin and Gray 2016). Libraries
 use it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, by direct multiplications."""
-LEAST_STEPS = 20  # left-out training steps for an interval of their own
+LEAST_TRAINING_STEPS = 20  # left-out training steps for an interval of their own
 ELEMENTS_BACK = 1.5
 """Time of the backward pass of element-wise operations over that of their work; 1 for other classes. With
 it, 711 training steps of convolutional networks and transformers on a RTX 3090 (PyTorch 1.12, AMP) have a
@@ -57,10 +57,10 @@ NOTHING_MEASURED = (
     "nothing was measured on this device: its data sheet alone; operations timed there make it better "
     "(`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
 )
-FEATURES = ("flops", "traffic", "ops")
+OPERATION_FEATURES = ("flops", "traffic", "ops")
 COMPUTE, MOVE, START = range(3)
-PARTS = ("rate", "bandwidth")
-TERMS = {name: PARTS if name in PRODUCTS else PARTS[1:] for name in CLASSES}
+TERM_NAMES = ("rate", "bandwidth")
+CLASS_TERMS = {name: TERM_NAMES if name in PRODUCTS else TERM_NAMES[1:] for name in CLASSES}
 """Class of operations -> its terms: `bandwidth`, bytes per ms, and for products `rate`, macs per ms."""
 
 
@@ -69,9 +69,9 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     operations.
 
     `multiprocessors`: of the device, 1 if unknown; `tile`: height and width of the outputs that a
-    multiprocessor computes at once, 1 without tiles; `sharpness`: see SHARPNESS; `classes`: see TERMS;
-    `launch_ms`: launch overhead of an operation timed alone, `step_ms`: in a network; `measured`: classes
-    of which operations were timed, others have usual terms; `mode`: how the device runs networks;
+    multiprocessor computes at once, 1 without tiles; `sharpness`: see SHARPNESS; `classes`: the terms of
+    each (CLASS_TERMS); `launch_ms`: launch overhead of an operation timed alone, `step_ms`: in a network;
+    `measured`: classes with timed operations, others have usual terms; `mode`: the execution mode;
     `shape_residuals`: corrections of classes of products, from operations timed alone; `sustained`: macs
     per ms that no product of a network exceeds, where power limits long runs; `most`: macs and bytes per ms
     of the data sheet, None without one; `host`: launches the operations, None if that takes no time of its
@@ -110,9 +110,9 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         rate = max(terms["rate"] for name, terms in classes.items() if name in PRODUCTS)
         bandwidth = max(terms["bandwidth"] for terms in classes.values())
         return cls.linear(
-            FEATURES, (1.0 / rate, 4.0 / bandwidth, step_ms), 0.0, multiprocessors=multiprocessors,
-            classes=classes, launch_ms=launch_ms, step_ms=step_ms, measured=tuple(measured),
-            mode=mode or Mode(), tile=tile,
+            OPERATION_FEATURES, (1.0 / rate, 4.0 / bandwidth, step_ms), 0.0, classes=classes,
+            multiprocessors=multiprocessors, launch_ms=launch_ms, step_ms=step_ms,
+            measured=tuple(measured), mode=mode or Mode(), tile=tile,
         )  # fmt: skip
 
     # ---- Times of single operations
@@ -126,11 +126,11 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     def terms(self) -> np.ndarray:
         """(2, CLASSES) rates and bandwidths; the rate of a class without products is infinite."""
         return np.array(
-            [[self.classes[name].get(term, math.inf) for name in CLASSES] for term in PARTS]
+            [[self.classes[name].get(term, math.inf) for name in CLASSES] for term in TERM_NAMES]
         )
 
     def times(self, work: Workload) -> tuple[np.ndarray, np.ndarray]:
-        """((steps,) ms of each in a network, (FEATURES, steps) shares of it); views take no time."""
+        """((steps,) ms of each in a network, (features, steps) shares of it); views take no time."""
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
             start = np.full(len(work.kind), self.step_ms)

@@ -11,7 +11,7 @@ from lolat.arrays import np
 from lolat.device.predictors.formula import Formula
 from lolat.io.documents import NotNegative, Positive
 
-FEATURES = ("acts", "inp", "flops")
+THREE = ("acts", "inp", "flops")
 
 
 class TwoRegime(Formula, frozen=True, kw_only=True, dict=True):
