@@ -79,10 +79,6 @@ class Answers:
             return PlainTextResponse(ELSEWHERE, 403)
         return _page(self.pages.page(request.query_params.multi_items()))
 
-    def again(self, request: Request) -> Response:
-        """The page, for who loads the address of a form again."""
-        return RedirectResponse("/", 303)
-
     def report(self, request: Request) -> Response:
         """A page that is one file, with its own policy, as its script and its style are in it."""
         if _asked_elsewhere(request):
@@ -128,7 +124,6 @@ def create_app(named: Sequence[Path] = (), networks: Networks | None = None) -> 
         Route("/", answers.home),
         Route("/report", answers.report),
         Route("/upload", answers.upload, methods=["POST"]),
-        Route("/upload", answers.again),
         Mount("/static", static),
     ]
     only_here = Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)

@@ -15,7 +15,6 @@ pytest.importorskip("starlette")
 
 import lolat
 from lolat.errors import AnswerIsNo
-from lolat.report.llm import llm_lines
 from lolat.units import digits, milliseconds, plural
 from lolat.web.form import OF_LANGUAGE_MODEL, TABS
 from tests.web.language_models import CONFIG
@@ -67,34 +66,6 @@ def test_several_devices_stand_side_by_side(gpu: Path, tmp_path: Path) -> None:
     assert names == ["gpu", "quick"]
     (row,) = (line for line in body.split("<tr>") if "fastest" in line)
     assert "quick" in row
-
-
-ASKED = {
-    "concurrency": "4, 64", "input_tokens": "300", "output_tokens": "200", "tensor_parallel": "1,4",
-    "dtype": "fp8", "price_per_hour": "3",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("limits", [{}, {"max_tpot_ms": "30", "max_ttft_ms": "900", "gpus": "4"}])
-def test_the_answer_is_that_of_the_library_and_of_the_command(
-    page: Site, gpu: Path, limits: dict[str, str]
-) -> None:
-    page.get(TAB + SMALL, **ASKED, **limits)
-    wanted = lolat.load(gpu).llm(
-        "llama-3.1-8b", 300, 200, (4, 64), (1, 4), dtype="fp8", price_per_hour=3.0,
-        **{name: float(text) if "ms" in name else int(text) for name, text in limits.items()},
-    )  # fmt: skip
-    said, lines = page.answer(), list(llm_lines(wanted))
-    assert lines[0] in said
-    assert lines[-2] in said  # on weights
-    found = [row[1:4] for row in cells(page)]
-    rows = [
-        [f"{r.replicas} x {r.tensor_parallel}" if r.replicas > 1 else str(r.gpus),
-         milliseconds(r.ttft_ms or 0.0), milliseconds(r.tpot_ms or 0.0)]
-        for r in wanted.served
-    ]  # fmt: skip
-    assert found == rows
-    assert command_json(page.commands()[0])["rows"] == wanted.to_dict()["rows"]
 
 
 def test_where_the_time_goes_is_a_bar(page: Site, gpu: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +19,9 @@ import lolat
 from lolat.cli.main import lolat as commands
 from lolat.device.file import put
 from lolat.device.prediction import domain_words
-from lolat.errors import AnswerIsNo
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
 from lolat.units import milliseconds, quantity
-from lolat.web import answers
 from lolat.web.devices import devices
 from lolat.web.form import TABS
 from tests import synthetic
@@ -104,17 +101,6 @@ def test_what_is_of_the_first_batch_size_says_so(page: Site) -> None:
     assert "at batch" not in page.answer()
 
 
-def test_blocks_add_up_to_the_latency(page: Site, laptop: Path) -> None:
-    page.get(MINE)
-    table = page.raw.partition('<table id="blocks">')[2]
-    times = [float(t) for t in re.findall(r"<td>([\d.]+) ms</td>", table)]
-    wanted = lolat.load(laptop).predict(synthetic.network())
-    assert sum(times) == pytest.approx(wanted.latency_ms, rel=0.01)
-    assert len(times) == len(wanted.blocks)
-    page.get(BOTH)
-    assert page.raw.partition('<table id="blocks">')[2].count('class="bar ') == 2 * len(times)
-
-
 def strange() -> Graph:
     builder = GraphBuilder("strange")
     x = builder.input((1, 99, 99, 64))
@@ -142,15 +128,6 @@ def test_each_batch_size_says_whether_it_is_outside(page: Site, laptop: Path) ->
     rows = re.findall(r"(?s)<tr><th.*?</tr>", page.raw.partition('id="compared"')[2])
     told = ["outside" in row for row in rows if "laptop" in row][: len(sizes)]
     assert told == [not is_so for is_so in inside]
-
-
-def test_the_launch_is_asked_of_the_device(page: Site) -> None:
-    gpu = lolat.load(Path(__file__).parents[2] / "models" / "rtx-4090-amp.json")
-    asked = answers.asked_of(SimpleNamespace(model=gpu), {"precision": "fp32", "launch": "graph"})
-    graph = synthetic.network()
-    assert asked.predict(graph).latency_ms == gpu.run_as("fp32", "graph").predict(graph).latency_ms
-    page.get(f"{MINE}&launch=graph")
-    assert any("laptop knows eager alone" in words for words in page.errors().values())
 
 
 def test_the_full_report_is_the_page_of_the_command(
@@ -181,28 +158,6 @@ def test_the_report_of_a_device_with_a_strange_name(write: Write) -> None:
 def test_a_report_that_cannot_be_is_the_page_that_says_why(page: Site, query: str) -> None:
     found = page.client.get(f"/report?{query}", follow_redirects=False)
     assert (found.status_code, found.headers["location"]) == (303, f"/?{query}")
-
-
-# ---- What fits in a time
-
-
-def test_what_does_not_fit_says_what_would(page: Site, laptop: Path) -> None:
-    page.get(MINE + "&view=budget&vary=batch&max_ms=0.0001")
-    with pytest.raises(AnswerIsNo) as no:
-        lolat.load(laptop).budget(synthetic.network(), 0.0001, "batch")
-    needed = f"{no.value.data['enough_ms']:.3g}"
-    assert "does not fit" in page.answer()
-    assert f'give "Time limit, ms" {needed} or more' in page.answer()
-
-
-def test_the_largest_input_is_read_anew(page: Site, laptop: Path) -> None:
-    limit = lolat.load(laptop).predict(synthetic.network(size=160)).latency_ms
-    page.get(MINE + "&view=budget&vary=resolution", max_ms=f"{limit * 1.0001:.9g}")
-    assert "160 px stays within" in page.answer()
-    assert ("keras:Mine", (160,)) in page.reader.calls
-    before = len(page.reader.calls)
-    page.get(page.link().removeprefix("/"))
-    assert len(page.reader.calls) == before  # each is read once
 
 
 # ---- The form
