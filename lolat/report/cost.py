@@ -97,7 +97,7 @@ def _link_lines(cost: Cost) -> Iterator[str]:
 
 
 def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
-    """The cards that are rented with another memory than the model's."""
+    """A line on rented accelerators with another memory than the measured one."""
     cards = {
         f"{plain(r.accelerator)} with {r.memory_gib:g} GiB"
         for o in options
@@ -111,9 +111,7 @@ def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
 
 
 def _rented(option: TrainingPrediction, alone: bool = True) -> str:
-    """The instances that are rented, with the card if their name does not say it; `alone`: a single one
-    with its number too.
-    """
+    """The rented instances, with their accelerator if the name does not tell; `alone`: write "1 x" too."""
     rented = option.rented
     if rented is None or not rented.instance_type:
         return ""
@@ -165,7 +163,7 @@ SURE = ("yes", "likely", "unlikely", "NO")
 
 
 def _keeps(option: TrainingPrediction, limits: Limits) -> str:
-    """The less sure of both limits' `within_limit` for an option; "" without limits."""
+    """`within_limit` of an option for the limit that it is less sure to keep; "" without limits."""
     words = []
     if limits.max_hours is not None and option.total_s is not None:
         words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
@@ -175,7 +173,7 @@ def _keeps(option: TrainingPrediction, limits: Limits) -> str:
 
 
 def _how_sure(option: TrainingPrediction, limits: Limits) -> str:
-    """After the best within the limits: that it is not certain to keep them."""
+    """The end of a sentence on the best option: that it is likely to keep the limits, not certain."""
     if _keeps(option, limits) != "likely":
         return ""
     ends = option.interval_s
@@ -183,7 +181,7 @@ def _how_sure(option: TrainingPrediction, limits: Limits) -> str:
 
 
 def within_words(limits: Limits) -> str:
-    """Limits, after a word."""
+    """The end of a phrase: the limits."""
     return "" if limits == Limits() else f" within {_limit_words(limits)}"
 
 
@@ -191,7 +189,7 @@ LEFT_OUT = "without loading data, storage, data transfer, setting up the machine
 
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
-    """The cheapest and the fastest, the options between them, and where the price is from."""
+    """Lines on the cheapest and the fastest option, those between them, and the source of the price."""
     if cost.cheapest != cost.fastest:
         if cost.cheapest is not None:
             sure = _how_sure(cost.option(cost.cheapest), cost.limits)
@@ -216,7 +214,7 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
 
 
 def costs_lines(costs: Costs) -> Iterator[str]:
-    """Several devices as one table, the cheapest first; then the best, and who is not compared."""
+    """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
     run = ""
     if costs.samples:
         run = f" · {plural(costs.epochs, 'epoch')} of {plural(costs.samples, 'sample')}"
@@ -261,12 +259,12 @@ def costs_lines(costs: Costs) -> Iterator[str]:
 
 
 Listed = Sequence[tuple[Cost, TrainingPrediction]]
-"""The rows of a comparison: a device, and so many of it."""
+"""The rows of a comparison: a device's cost, and its option with a number of them."""
 BEST, ESTIMATED, OUTSIDE = MARKS = "*~!"
 
 
 def _comparison(costs: Costs, listed: Listed) -> Iterator[str]:
-    """The table: its rows, and what their marks say; in hours, as its columns are many."""
+    """The table, in hours as it has many columns, and the meaning of its marks."""
     table = Table(_costs_columns(costs), listed)
     yield from table.lines()
     marks = {mark for row in table.cells for mark in row[-1]}
@@ -282,7 +280,7 @@ def _comparison(costs: Costs, listed: Listed) -> Iterator[str]:
 
 
 def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
-    """The cheapest and the fastest within the limits, and how sure they keep them."""
+    """Lines on the cheapest and the fastest within the limits, and how sure they keep them."""
     for name, choice, limits in (
         ("Cheapest", costs.cheapest, costs.limits),
         ("Fastest", costs.fastest, costs.limits.of_money),
@@ -317,16 +315,14 @@ def _launches(costs: Costs) -> list[str]:
 
 
 def _way(cost: Cost, launches: Sequence[str]) -> str:
-    """The precision; the launch where the `launches` differ, or it is not the usual one and the device's
-    name does not say it.
-    """
+    """The precision, and the launch unless it follows from the device's name or is `eager` for all."""
     launch = cost.launch or EAGER
     named = len(launches) == 1 and (launch == EAGER or launch in cost.device.split("-"))
     return ", ".join(filter(None, (cost.precision, None if named else cost.launch)))
 
 
 def _width(cost: Cost) -> float:
-    """The widest interval comes first, and what has none."""
+    """The key that sorts the widest interval first; no interval is the widest."""
     low, high = cost.options[0].interval_s or (1e-9, 1.0)
     return -high / max(low, 1e-9)
 
@@ -388,5 +384,5 @@ def price_lines(prices: Prices) -> Iterator[str]:
 
 
 def _money(value: float) -> str:
-    """US$ without the sign, for a column that has it in its head."""
+    """US$ without the sign, for a column with the sign in its head."""
     return dollars(value, sign="")

@@ -33,7 +33,7 @@ def latency(prediction: Prediction) -> str:
 
 
 def counts_words(prediction: Prediction) -> str:
-    """The counts of the whole, and the parameters of its network."""
+    """The MACs, parameters and activations of the network."""
     counts, number = prediction.counts, parameters(prediction.query.graph)
     return (
         f"{quantity(counts['flops'], 'MACs')} · {quantity(number)} parameters · "
@@ -42,7 +42,7 @@ def counts_words(prediction: Prediction) -> str:
 
 
 def totals(prediction: Prediction) -> str:
-    """The counts of the whole, and whether it is like what was measured."""
+    """The counts of the network, and the part of it inside the measured range."""
     return f"{counts_words(prediction)} · {domain_words(prediction)}"
 
 
@@ -59,7 +59,7 @@ def summary(prediction: Prediction) -> Iterator[str]:
 
 
 def head_lines(prediction: Prediction) -> tuple[str, str]:
-    """The question: network, batch, input, how it runs; the device: its table, framework, age, noise."""
+    """Two lines: network, batch, input, execution mode; device, its framework, age, noise."""
     return prediction.title, headline(prediction.query.model)
 
 
@@ -140,10 +140,10 @@ DOMAIN = {True: "inside", False: "outside", None: "not known"}
 def table_of_predictions(
     predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
 ) -> Iterator[str]:
-    """A line for each, then the notes, each once and with the names of those that it is of.
+    """A row for each prediction, then the notes, each once with the predictions that have it.
 
-    "vs. first": how long a sample takes, over the first line's; "$ a million": samples. `max_ms`: a column
-    says which keep it; `sure`: by the upper end of their intervals.
+    "vs. first": the time of a sample over that of the first row; "$ a million": for a million samples.
+    `max_ms`: a column says which rows keep it; `sure`: by the upper end of their intervals.
     """
     several_batches = len({p.batch_size for p in predictions}) > 1
     first = predictions[0].latency_ms / predictions[0].batch_size
@@ -211,14 +211,13 @@ def within_limit(
 
 
 Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
-"""Name -> a time or a price, and its interval, None where that is not known."""
+"""Name -> a time or a price, and its interval, None if not known."""
 
 
 def apart_words(best: str, ranked: Ranked) -> str:
-    """A predicate: the names that cannot be told apart from the best of a ranking.
+    """The predicate "cannot be told apart from ..." on the best of a ranking; "" if it can be from all.
 
-    "" for none. They are those whose value lies in the interval of the best, or the value of the best in
-    theirs.
+    Two cannot be told apart if the value of one lies in the interval of the other.
     """
 
     def holds(interval: tuple[float, float] | None, value: float) -> bool:
@@ -292,8 +291,9 @@ MOST_NOTES, MOST_NAMES, MOST_APART = 3, 8, 3
 
 
 def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """At most MOST_NOTES lines of the notes on several answers, each with its name, the least sure first:
-    all of them, or how many, the worst, and where to read the others.
+    """The notes on several named answers, the least sure first, in at most MOST_NOTES lines.
+
+    If there are more, the lines say how many, the first note, and where to read the others.
     """
     notes: dict[str, tuple[str, dict[str, None]]] = {}
     for name, remarks in answers:
@@ -315,9 +315,7 @@ def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]
 
 
 def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Devices that cannot answer, and why, those of one reason together: MOST_NOTES reasons, and how many
-    devices more.
-    """
+    """The reasons why devices cannot answer, MOST_NOTES at most, each with its devices."""
     reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
     shown = list(reasons.items())[:MOST_NOTES]
     for why, names in shown:

@@ -1,4 +1,4 @@
-"""The answers of the tabs, as their templates need them: what the library says of each device."""
+"""The answers of the tabs for their templates: a card for each device, and comparisons of devices."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from lolat.web.devices import Device
 from lolat.web.form import MODE, Form
 
 Card = dict[str, Any]
-"""The answer of one device: "device", "title" in large letters, "command", and what its tab shows."""
+"""The answer of one device: "device", "title" in large letters, "command", and the values of its tab."""
 AtSize = Callable[[int], Graph]
 """Reads the network again at another resolution."""
 
 
 def card(form: Form, question: Card, device: Device, subject: Any, at_size: AtSize | None) -> Card:
-    """The answer of a tab for one device. LolatError where there is none."""
+    """The answer of a tab for one device. LolatError if there is none."""
     if form.view == "llm":
         return {"device": device} | _llm(form, question, device, subject)
     make = {"latency": _latency, "budget": _budget, "training": _training}[form.view]
@@ -150,8 +150,9 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
 
 
 def _curve(device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer) -> Card | None:
-    """Tokens/s of a GPU over ms of a token, a line for each tensor parallel, with the rows of the answer;
-    None where no weights fit.
+    """Tokens/s of a GPU over ms of a token, a line for each number of GPUs that share the model.
+
+    It marks the rows of the answer. None if the weights fit on none.
     """
     free = asked | NO_LIMITS
     usual = device.model.llm(decoder, **free | {"concurrency": 1, "tensor_parallel": ()})
@@ -193,7 +194,7 @@ def _point_words(point: tuple[float, float, int]) -> str:
 
 
 def served_beside(cards: list[Card]) -> str:
-    """The cheapest rows of several devices as a table; "" where there is nothing to compare."""
+    """The cheapest rows of several devices as a table; "" for fewer than two."""
     found = {c["device"].key: c["answer"] for c in cards if c.get("answer")}
     several = ComparedModels({k: answer for k, answer in found.items() if answer.compared}, {})
     if len(several.of) < 2:
@@ -211,8 +212,8 @@ Compared = tuple[int, float, list[tuple[int, Card, Prediction]], str]
 def compared(cards: list[Card]) -> list[Compared]:
     """A comparison of the devices at each batch size; none for a single answer.
 
-    It has the batch size, the longest time of all intervals, (number, card, prediction) of each device, the
-    fastest first and what does not fit last, and what cannot be told apart from the fastest.
+    It has the batch size; the longest time of all intervals; (number, card, prediction) of each device, the
+    fastest first and those without room last; a sentence on devices that cannot be told apart.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:

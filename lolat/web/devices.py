@@ -1,4 +1,4 @@
-"""The device models that a page offers: those named when the server was started, local and bundled ones."""
+"""The devices that the page offers: those named when the server starts, local and bundled ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lolat.units import plain
 
 @dataclass(frozen=True)
 class Device:
-    """A model in the list: `key` names it in links; `is_own`: named at the start, or learned here."""
+    """A device in the list; `key`: its name in links; `is_own`: named at the start or learned here."""
 
     key: str
     path: Path
@@ -30,8 +30,9 @@ class Device:
         return plain(self.model.device)
 
     def answers(self, view: str) -> bool:
-        """Return whether a tab offers it: one that knows language models alone on no other, one of single
-        layers on none.
+        """True if a tab offers the device: `llm` if it knows language models, others if it knows more.
+
+        No tab offers a device of single layers.
         """
         known = answers_for(self.model.document)
         if view == "llm":
@@ -53,9 +54,9 @@ def argument_of(path: Path) -> str:
 
 
 def devices(named: Sequence[Path] = ()) -> dict[str, Device]:
-    """The models by their keys: named, learned here, shipped. InputError where a folder cannot be read.
+    """The devices by their keys: named, local, bundled. InputError if a folder cannot be read.
 
-    A page can never name a file. A file that is no model is left out.
+    The page knows keys alone and cannot name a file. A file that is no device's is left out.
     """
     is_own = dict.fromkeys((path.resolve() for path in named), True)
     for _, path, origin in places.list_models():
@@ -72,5 +73,5 @@ def devices(named: Sequence[Path] = ()) -> dict[str, Device]:
 
 @lru_cache(maxsize=256)
 def _loaded(path: Path, changed_ns: int) -> Model:
-    """A model, read again where its file has changed; its remarks name it as a command does."""
+    """A device, read again when its file has changed; its remarks name it as a command does."""
     return load(argument_of(path))

@@ -20,17 +20,17 @@ from lolat.units import as_number, plain, shortened
 from lolat.web.devices import Device
 from lolat.web.networks import UPLOAD, sent_name
 
-# ---- The value of a text in a field; InputError where it has none.
+# ---- The value of a text in a field; InputError if it has none.
 
 NETWORK = re.compile(r"((keras|timm|torchvision):)?[A-Za-z][\w.-]{0,99}|upload:.+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Reads the numbers of a field: whole ones, or any, from `least` to `most`.
+    """Reads the numbers in a field, from `least` to `most`.
 
-    Where `longest` is 1 the value is the number, or None of an empty field; else it is a tuple of at most
-    so many, with commas or spaces between them.
+    If `longest` is 1, the value is a number, None for an empty field; else a tuple of at most `longest`,
+    separated by commas or spaces in the field.
     """
 
     least: float = 1
@@ -57,10 +57,10 @@ class Numbers:
 
 
 def spec_of(name: str) -> str:
-    """The NETWORK argument for a name in the form; one without a prefix is of keras.applications.
+    """The NETWORK argument for a name in the form; without a prefix it is of keras.applications.
 
-    A path and `package.module:callable` are none: whoever may make a browser open the page could otherwise
-    have any file of the user read, or any code run.
+    A path and `package.module:callable` are refused: else another site that makes a browser open the page
+    could have any file of the user read, or any code run.
     """
     if not NETWORK.fullmatch(name):
         raise InputError(
@@ -71,7 +71,7 @@ def spec_of(name: str) -> str:
 
 
 def language_model(name: str) -> str:
-    """A known name of a language model, or a configuration that was sent; a path is none."""
+    """The name of a known language model or of a sent configuration. InputError for others."""
     if not name.startswith(UPLOAD):
         named(name)
     return name
@@ -82,9 +82,7 @@ def language_model(name: str) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """One field: `default` where nothing is typed; `choices`: value -> words, of a list; `steps`: texts
-    that its slider goes through.
-    """
+    """A field; `default`: its first text; `choices`: value -> words of a list; `steps`: of its slider."""
 
     name: str
     label: str
@@ -95,20 +93,20 @@ class Field:
     steps: Sequence[str] = ()
 
     def value(self, text: str) -> Any:
-        """The value of a text in it; InputError where it has none, or is none of `choices`."""
+        """The value of a text. InputError if it has none or is none of `choices`."""
         if self.choices is not None and text not in self.choices:
             known = ", ".join(value or words for value, words in self.choices.items())
             raise InputError(f"{shortened(text)!r} is not known; choose one of {known}")
         return self.parse(text)
 
     def word(self, text: str) -> str:
-        """The value of a text, as an option of a command has it; "" where it is empty."""
+        """The value of a text as in an option of a command; "" if it is empty."""
         value = self.value(text)
         values = value if isinstance(value, tuple) else () if value in (None, "") else (value,)
         return ",".join(str(v).removesuffix(".0") for v in values)
 
     def near(self, text: str) -> str:
-        """The text, where the field takes it; else its first word; else the default."""
+        """The first of these that the field takes: the text, its first word, the default."""
         for near in (text, *re.findall(r"[^,\s]+", text)[:1]):
             with contextlib.suppress(InputError):
                 self.value(near)
@@ -127,8 +125,8 @@ VARY_WORDS = {
 class Subject:
     """The subject of a tab's question; the first of `fields` holds its name, or that of a sent file.
 
-    `names`: the known ones; `endings`, `most_bytes`: of files; `hint`: what is done with a file;
-    `command`: for a larger one.
+    `names`: known names; `endings`, `most_bytes`: of a file that can be sent; `hint`: how the file is used;
+    `command`: the command for a larger file.
     """
 
     legend: str
@@ -165,7 +163,7 @@ OF_LANGUAGE_MODEL = Subject("Language model", (
 
 
 class Tab(NamedTuple):
-    """A tab's title, the fields that it alone has, and what it asks about."""
+    """A tab: its title, its own fields, and the subject of its question."""
 
     title: str
     fields: tuple[Field, ...]
@@ -173,12 +171,12 @@ class Tab(NamedTuple):
 
     @property
     def every(self) -> dict[str, Field]:
-        """All its fields by name, those of what it asks about first."""
+        """All fields by name, those of the subject first."""
         return {f.name: f for f in (*self.subject.fields, *self.fields)}
 
 
 def _steps(least: int, most: int) -> tuple[str, ...]:
-    """Powers of two and what is halfway between them."""
+    """Powers of two and the numbers halfway between them."""
     powers = [1 << n for n in range(least.bit_length() - 1, most.bit_length())]
     return tuple(str(n) for p in powers for n in sorted({p, p * 3 // 2}) if least <= n <= most)
 
@@ -197,9 +195,9 @@ def field(
     name: str, label: str, default: str = "", hint: str = "", longest: int = 1,
     words: Mapping[str, str] | None = None, **more: Any,
 ) -> Field:  # fmt: skip
-    """The field of a parameter; one that is empty at first may be left empty.
+    """The field of a parameter; without a default it may be left empty.
 
-    `longest`: the most numbers that it takes; `words`: of each choice, which are else as they are.
+    `longest`: the most numbers that it takes; `words`: choice -> words, the choices themselves if None.
     """
     of = PARAMETERS[name]
     if of.choices or words is not None:
@@ -210,7 +208,7 @@ def field(
 
 
 def _or(first: str, choices: Iterable[str]) -> dict[str, str]:
-    """Choices, and before them an empty one in words."""
+    """Choice -> words, with `first` for the empty choice in front."""
     return {"": first, **{choice: choice for choice in choices}}
 
 
@@ -220,7 +218,7 @@ MODE = (
     field("launch", "Launch", "", "of a GPU's operations: one by one, compiled, or from a CUDA graph",
           words=_or("as measured", PARAMETERS["launch"].choices)),
 )  # fmt: skip
-"""The fields of how a device runs the network."""
+"""The fields of the execution mode."""
 TABS = {
     "latency": Tab("Latency", (
         field("batch_size", "Batch sizes", "1", "samples in one pass; several with commas: 1,8,32", 8),
@@ -267,7 +265,7 @@ TABS = {
 }  # fmt: skip
 """Each tab by its view."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
-"""Bundled models that are ticked where none is and none was named or learned here: a CPU and a GPU, and one
+"""Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one
 that serves language models.
 """
 
@@ -276,7 +274,7 @@ class Form:
     """The fields as they were typed; `errors`: field -> what is expected."""
 
     def __init__(self, query: Iterable[tuple[str, str]], devices: Mapping[str, Device]) -> None:
-        """`query`: (name, text), of several of one name the first; `devices`: what can be ticked."""
+        """`query`: pairs of a name and a text; the first of a name counts. `devices`: those to tick."""
         query = list(query)
         self.typed = dict(reversed(query))
         self.errors: dict[str, str] = {}
@@ -306,8 +304,9 @@ class Form:
         return self.typed.get(name, self.fields[name].default).strip()
 
     def question(self) -> dict[str, Any] | None:
-        """The value of each field, or None where one is wrong: then `errors` says which. It says too which
-        devices are not there: the others answer.
+        """The value of each field; None if one is wrong or no device is ticked.
+
+        `errors` then says which. It also names devices that are not in the list; the others answer.
         """
         values = {}
         for name, field in self.fields.items():
@@ -332,7 +331,7 @@ class Form:
         return plain(error.worded(label))
 
     def options(self) -> list[str]:
-        """The fields of the tab as options of its command, without those that are empty."""
+        """The fields of the tab as options of its command, without empty ones."""
         words = []
         for field in (*self.subject.fields[1:], *self.own_fields):
             if text := field.word(self.text(field.name)):
@@ -340,7 +339,7 @@ class Form:
         return words
 
     def network(self) -> str:
-        """NETWORK or CONFIG of a command; of a file that was sent its name, as that of a file."""
+        """NETWORK or CONFIG of a command; for a sent file its name."""
         named: str = self.subject.named.value(self.text(self.subject.named.name))
         name = sent_name(named)
         return f"./{name}" if name != named and (name.startswith("-") or ":" in name) else name
@@ -356,9 +355,7 @@ class Form:
         return "/?" + urlencode(pairs, safe=",:@")
 
     def tabs(self) -> dict[str, tuple[str, str]]:
-        """The title and the address of each view, with the same devices, and what is typed in fields that
-        it has too, as far as they take it.
-        """
+        """View -> its tab's title and address, with the devices and the texts that the tab takes."""
         known = {key: self.devices[key] for key in self.ticked} | self.elsewhere
         found = {}
         for view, tab in TABS.items():

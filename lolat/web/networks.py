@@ -1,5 +1,6 @@
-"""The networks and language models that a page asks about. The last ones are kept in memory, with the files
-that were sent; a process of its own reads each network.
+"""The networks and language models that the page asks about; the last ones and sent files stay in memory.
+
+A child process reads each network.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from lolat.readers.children import read_in_child
 from lolat.units import plain
 
 UPLOAD = "upload:"
-"""The first part of NETWORK of a file that was sent; the file's name and digits of its content follow."""
+"""The prefix of NETWORK for a sent file, before the file's name and digits of its content."""
 MOST_KEPT = 128
 MOST_BYTES = 256 * 2**20
-"""Total size of the files that are kept."""
+"""Total size of the sent files that are kept."""
 FAILED_S = 60.0
-"""Seconds in which a network that could not be read is not read again."""
+"""Seconds before a network that could not be read is tried again."""
 
 
 def sent_name(spec: str) -> str:
-    """The name of a file that was sent, from its NETWORK; any other as it is."""
+    """The name of a sent file, from its NETWORK; any other NETWORK unchanged."""
     sent = spec.removeprefix(UPLOAD)
     return spec if sent == spec else re.sub(r"@[0-9a-f]{6}$", "", sent)
 
 
 ReadNetwork = Callable[[str, tuple[int, ...]], Graph]
-"""Reads NETWORK of the command line at an input size; NetworkError where it cannot."""
+"""Reads NETWORK of the command line at an input size; NetworkError if it cannot."""
 Key = tuple[str, tuple[int, ...]]
 """NETWORK and its input size."""
 
@@ -78,7 +79,7 @@ class Networks:
     def put(self, file: BinaryIO, name: str, size: tuple[int, ...] = ()) -> str:
         """Keep an open file that a client sent as `name`; returns its NETWORK.
 
-        NetworkError where it is no network. One that leaves its input size open is kept: `get` says so.
+        NetworkError if it is no network. A file that leaves its input size open is kept, and `get` says so.
         """
         name, content, spec = _received(file, name)
         stem, _, ending = name.rpartition(".")
@@ -125,7 +126,7 @@ class Networks:
             return graph
 
     def _failure(self, key: Key) -> LolatError | None:
-        """Why the network could not be read, where that was tried just now."""
+        """The error of a network that could not be read in the last FAILED_S seconds."""
         at, error = self._failed.get(key, (-FAILED_S, None))
         return error if self._clock() - at < FAILED_S else None
 
@@ -137,7 +138,7 @@ class Decoders:
         self._sent: dict[str, Decoder] = {}
 
     def get(self, spec: str) -> Decoder:
-        """The language model. InputError where it is not known (any more)."""
+        """The language model. InputError if it is not known or not kept any more."""
         if not spec.startswith(UPLOAD):
             return named(spec)
         if spec not in self._sent:
@@ -156,7 +157,7 @@ class Decoders:
 
 
 def _in_terminal(name: str, network: str, output: str) -> NetworkError:
-    """The error of a file whose network takes code to make, which a page never runs."""
+    """The error of a file whose network is made by code, which the page never runs."""
     return NetworkError(
         f"{name}: a network that code makes, and this page runs none; expected what `lolat read "
         f"{network} --output {output}` writes in a terminal: give {output} here"
@@ -176,7 +177,7 @@ def _received(file: BinaryIO, name: str) -> tuple[str, bytes, str]:
 
 @contextmanager
 def _written(content: bytes, name: str) -> Iterator[Path]:
-    """A file with this content, for a moment; an InputError names it `name`."""
+    """A temporary file with this content; an InputError while it exists names it `name`."""
     with tempfile.TemporaryDirectory(prefix="lolat-") as folder:
         # The name that came with the file may be anything.
         path = Path(folder) / f"file{Path(name).suffix.lower()[:10]}"
@@ -189,7 +190,7 @@ def _written(content: bytes, name: str) -> Iterator[Path]:
 
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
-    """Keep a value as the newest; the oldest one goes where there are too many."""
+    """Keep a value as the newest; beyond MOST_KEPT the oldest goes."""
     kept.pop(key, None)
     kept[key] = value
     for first in list(kept)[:-MOST_KEPT]:
