@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from lolat.api.model import Model, load
 from lolat.device.file import answers_for
-from lolat.device.running import mode_of, name_of
+from lolat.device.running import mode_of
 from lolat.errors import (
     InputError,
     LolatError,
@@ -15,7 +15,7 @@ from lolat.errors import (
     arg,
 )
 from lolat.graph.modes import EAGER
-from lolat.hardware.gpus import Gpu, find_gpu, gpu_of
+from lolat.hardware.gpus import Gpu, find_gpu, gpu_of, name_of
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import find_model, list_models
 from lolat.units import plain

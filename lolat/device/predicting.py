@@ -30,7 +30,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, quantized_share
 from lolat.graph.kinds import GATES
-from lolat.hardware.gpus import available_bytes, precision_of
+from lolat.hardware.gpus import PRECISION_OF, available_bytes
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE
@@ -217,7 +217,7 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
         block_counts=counts,
         block_terms=terms,
         call_ms=call_ms,
-        precision=precision_of(mode.dtype),
+        precision=PRECISION_OF[mode.dtype],
         framework=where.get("framework"),
         launch=None if steps is None else steps.launch,
         available_bytes=available_bytes(document),

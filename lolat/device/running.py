@@ -16,7 +16,7 @@ from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, LAUNCHES, Mode, own_dtype
-from lolat.hardware.gpus import Gpu, dtype_named, gpu_of, precision_of
+from lolat.hardware.gpus import PRECISION_OF, Gpu, dtype_named, gpu_of, name_of
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
 from lolat.units import plain, plural, shortened
@@ -180,14 +180,9 @@ def is_measured(document: Mapping[str, Any]) -> bool:
     return ESTIMATED not in document and (kernels is None or bool(kernels["measured"]))
 
 
-def name_of(document: Mapping[str, Any]) -> str:
-    """The device's name, without the brackets that name its tables."""
-    return str(document["device"]).partition(" (")[0]
-
-
 def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
     """The remark on a precision that was not measured."""
-    had, asked = precision_of(mode.dtype), precision_of(wanted.dtype)
+    had, asked = PRECISION_OF[mode.dtype], PRECISION_OF[wanted.dtype]
     rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
     sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
     sheet = f"the data sheet of {gpu.name} ({peak:.3g} TFLOPS{sustained})"
@@ -208,7 +203,7 @@ def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:
 def mode_words(document: Mapping[str, Any]) -> str:
     """Precision, framework and launch: "fp32, PyTorch, eager"."""
     where, mode = document["environment"], mode_of(document)
-    precision = precision_of(mode.dtype)
+    precision = PRECISION_OF[mode.dtype]
     if (
         mode.dtype == FLOAT32
         and document["predictors"].get(Roofline.name, {}).get("tf32", 1.0) > 1.0

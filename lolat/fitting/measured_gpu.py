@@ -17,7 +17,7 @@ import numpy as np
 from lolat.device.intervals import as_dict
 from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, Host
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.running import mode_of, name_of
+from lolat.device.running import mode_of
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import (
     cross_validate,
@@ -35,6 +35,7 @@ from lolat.fitting.times import Times, seen_specs
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.graph.work import Workload, work_of
+from lolat.hardware.gpus import name_of
 from lolat.hardware.sheets import OFF_OF_FASTEST, Specs, listed_specs
 
 FOLDS = 8  # of blocks, each left out with all its batch sizes

@@ -20,6 +20,7 @@ from lolat.io.tables import read_table
 
 PRECISIONS = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
 """Name of a precision -> the data type of a mode (`lolat.graph.modes`)."""
+PRECISION_OF = {dtype: name for name, dtype in PRECISIONS.items()}
 GIB = 2**30
 UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
 """Memory of a GPU that CUDA and the libraries keep, and the share that an allocator cannot hand out."""
@@ -197,12 +198,17 @@ def _is_of(name: str, pattern: re.Pattern[str], gpu: Gpu) -> bool:
     return not OTHER_CARD.search(rest) and (any(fits) or not fits)
 
 
+def name_of(document: Mapping[str, Any]) -> str:
+    """The name of a model file's device, without the brackets that name its tables."""
+    return str(document["device"]).partition(" (")[0]
+
+
 def gpu_of(document: Mapping[str, Any]) -> Gpu | None:
     """The data sheet of a model file's GPU, by its name; values of `environment.sheet` come first."""
     where = document.get("environment", {})
     if where.get("device") == "cpu":
         return None
-    name = str(document["device"]).partition(" (")[0]
+    name = name_of(document)
     known, given = find_gpu(name), where.get("sheet") or {}
     if not given:
         return known
@@ -231,8 +237,3 @@ def dtype_named(precision: str) -> str:
             code="no-precision",
         )
     return PRECISIONS[precision]
-
-
-def precision_of(dtype: str) -> str:
-    """The name of the precision with this data type."""
-    return next(name for name, known in PRECISIONS.items() if known == dtype)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import CPU, Gpu, accelerator_key, find_gpu, gpu_of, is_same_gpu
+from lolat.hardware.gpus import CPU, Gpu, accelerator_key, find_gpu, gpu_of, is_same_gpu, name_of
 from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.io.tables import Row, read_table
 from lolat.units import dollars, plain
@@ -227,7 +227,7 @@ def hardware_of(document: Mapping[str, Any]) -> str:
     """The hardware of a model file: "cpu", or the name of a GPU."""
     device = document.get("environment", {}).get("device")
     if device == "unknown":  # fitted to tables, which the brackets describe
-        return str(document["device"]).partition(" (")[0]
+        return name_of(document)
     # A measured GPU is "gpu" there; the model's device has its name.
     return str(document["device"]) if device in (None, "", "gpu") else str(device)
 

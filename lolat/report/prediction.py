@@ -15,9 +15,10 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.running import fitted_on_words, mode_words, name_of
+from lolat.device.running import fitted_on_words, mode_words
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
+from lolat.hardware.gpus import name_of
 from lolat.io.results import topic
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks
 from lolat.report.tables import Column, Table, ends_of

@@ -8,10 +8,10 @@ from typing import Any
 
 from lolat.device import Device
 from lolat.device.predicting import why_left_out
-from lolat.device.running import mode_of, name_of
+from lolat.device.running import mode_of
 from lolat.errors import InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.hardware.gpus import gpu_of
+from lolat.hardware.gpus import gpu_of, name_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.readers.children import OnProgress

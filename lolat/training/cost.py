@@ -17,7 +17,7 @@ from lolat.device.running import as_written
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting, trained_whole
-from lolat.hardware.gpus import Gpu, available_bytes, find_gpu, gpu_of, precision_of
+from lolat.hardware.gpus import PRECISION_OF, Gpu, available_bytes, find_gpu, gpu_of
 from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.hardware.prices import (
     Offer,
@@ -259,7 +259,7 @@ def _about(training: Training, graph: Graph, run: TrainingRun) -> dict[str, Any]
     return {
         **{name: getattr(run, name) for name in names},
         "network": graph.name,
-        "precision": None if mode is None else precision_of(mode.dtype),
+        "precision": None if mode is None else PRECISION_OF[mode.dtype],
         "launch": None if mode is None else mode.launch,
         "estimated": training.estimated,
         "in_domain": training.in_domain(graph, run.batch_size),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lolat.errors import InputError
-from lolat.hardware.gpus import available_bytes, dtype_named, find_gpu, gpu_of, precision_of
+from lolat.hardware.gpus import PRECISION_OF, available_bytes, dtype_named, find_gpu, gpu_of
 from lolat.llm.gpu import sheet_of
 
 NAMES = {
@@ -106,7 +106,7 @@ def test_the_memory_that_a_network_may_take() -> None:
 
 
 def test_precisions_have_names() -> None:
-    assert [precision_of(dtype_named(p)) for p in ("fp32", "tf32", "amp", "fp16", "bf16")] == [
+    assert [PRECISION_OF[dtype_named(p)] for p in ("fp32", "tf32", "amp", "fp16", "bf16")] == [
         "fp32", "tf32", "amp", "fp16", "bf16"
     ]  # fmt: skip
     with pytest.raises(InputError, match="expected one of fp32, tf32, amp, fp16, bf16"):

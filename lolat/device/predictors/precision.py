@@ -15,7 +15,7 @@ from lolat.device.predictors.roofline import IN_TF32, Roofline
 from lolat.errors import InputError, arg
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32
-from lolat.hardware.gpus import OF_PEAK, Gpu, precision_of
+from lolat.hardware.gpus import OF_PEAK, PRECISION_OF, Gpu
 
 PRECISION_SPREAD = 0.2
 """Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000
@@ -70,10 +70,10 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
 
 def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:
     """The error of a device without a precision."""
-    name, asked = "the device" if gpu is None else gpu.name, precision_of(dtype)
+    name, asked = "the device" if gpu is None else gpu.name, PRECISION_OF[dtype]
     why = "has no units for it" if gpu is not None else "has no data sheet here"
     return InputError(
-        f"{arg('precision')} {asked}: {name} was measured in {precision_of(measured)} and {why}; expected "
+        f"{arg('precision')} {asked}: {name} was measured in {PRECISION_OF[measured]} and {why}; expected "
         "a precision that it has, or a model that was measured in this one (`lolat models` lists them)",
         code="no-precision",
     )
