@@ -1,4 +1,4 @@
-"""The examples that time language models: their tables, what is left out, and how a GPU would be asked."""
+"""examples/time_operations.py: its table, what is left out of it, and how a GPU would be asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import csv
 import importlib
 import inspect
 import itertools
-import json
 import math
 import sys
 import time
@@ -40,10 +39,10 @@ Run = Callable[..., tuple[int, list[str], list[str]]]
 
 
 @pytest.fixture
-def example(request: pytest.FixtureRequest) -> Iterator[Any]:
+def example() -> Iterator[Any]:
     torch = pytest.importorskip("torch")
     threads = torch.get_num_threads()
-    yield importlib.import_module(f"examples.{request.param}")
+    yield importlib.import_module("examples.time_operations")
     torch.set_num_threads(threads)
 
 
@@ -63,14 +62,6 @@ def run(example: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     return called
 
 
-def of(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("example", [name], indirect=True)
-
-
-operations, decoder = of("time_operations"), of("time_decoder")
-both = pytest.mark.parametrize("example", ["time_operations", "time_decoder"], indirect=True)
-
-
 def table(path: Path) -> list[dict[str, str]]:
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
@@ -84,10 +75,6 @@ def check(rows: list[dict[str, str]]) -> None:
         assert values == FILLED[row["op"]]
 
 
-# ---- Operations.
-
-
-@operations
 def test_the_table_of_operations(tmp_path: Path, run: Run) -> None:
     out = tmp_path / "mine.csv"
     code, said, told = run(out, "--device", "cpu", "--name", "trial")
@@ -112,7 +99,6 @@ def test_the_table_of_operations(tmp_path: Path, run: Run) -> None:
     assert "20 operations" in told[0] or "16 operations" in told[0]
 
 
-@operations
 def test_ctrl_c_writes_what_was_timed(
     tmp_path: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +119,6 @@ def test_ctrl_c_writes_what_was_timed(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@operations
 def test_what_does_not_fit_into_the_minutes_is_left_out(
     tmp_path: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +141,6 @@ def test_what_does_not_fit_into_the_minutes_is_left_out(
     assert (code, told[-1], out.exists()) == (1, "nothing was timed, nothing is written", False)
 
 
-@operations
 def test_what_pytorch_refuses_is_counted(
     tmp_path: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +164,6 @@ def test_what_pytorch_refuses_is_counted(
     assert {row["op"] for row in table(out)} == {"gemm", "prefill_attention"}
 
 
-@operations
 def test_a_table_that_cannot_be_written_leaves_none(tmp_path: Path, example: Any) -> None:
     out = tmp_path / "mine.csv"
     with pytest.raises(AttributeError):
@@ -188,7 +171,6 @@ def test_a_table_that_cannot_be_written_leaves_none(tmp_path: Path, example: Any
     assert list(tmp_path.iterdir()) == []
 
 
-@operations
 def test_experts_are_the_products_of_each_token(example: Any) -> None:
     import torch
 
@@ -210,7 +192,6 @@ def test_experts_are_the_products_of_each_token(example: Any) -> None:
         assert call(0).ne(call(1)).any()  # another copy of the weights
 
 
-@operations
 def test_fp8_is_the_same_product(example: Any) -> None:
     import torch
 
@@ -224,7 +205,6 @@ def test_fp8_is_the_same_product(example: Any) -> None:
     assert (call(1) - expected).abs().max() < 0.05 * expected.abs().max()
 
 
-@operations
 def test_copies_are_more_than_the_cache_holds(example: Any) -> None:
     import torch
 
@@ -240,7 +220,6 @@ def test_copies_are_more_than_the_cache_holds(example: Any) -> None:
         bench.copies((2**11, 2**11))
 
 
-@operations
 def test_sizes_are_those_of_models(example: Any) -> None:
     numbers = 2**32
     for op in ("gemm", "prefill_attention", "decode_attention", "moe"):
@@ -259,7 +238,6 @@ def test_sizes_are_those_of_models(example: Any) -> None:
                 assert 2 * cache <= numbers or row["length"] <= 128
 
 
-@operations
 def test_all_reduce_over_two_processes(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("torch.distributed")
     if not (distributed.is_available() and distributed.is_gloo_available()):
@@ -277,7 +255,6 @@ def test_all_reduce_over_two_processes(example: Any, monkeypatch: pytest.MonkeyP
     assert "negative" in wrong
 
 
-@operations
 @pytest.mark.parametrize(
     ("title", "rates"),
     [
@@ -362,7 +339,6 @@ class Gpu:
         return bench
 
 
-@operations
 def test_calls_are_timed_in_a_graph(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
@@ -378,7 +354,6 @@ def test_calls_are_timed_in_a_graph(example: Any, monkeypatch: pytest.MonkeyPatc
     assert set(seen) == set(range(5))
 
 
-@operations
 def test_a_call_that_waits_is_timed_without_a_graph(
     example: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +372,6 @@ def test_a_call_that_waits_is_timed_without_a_graph(
     assert (gpu.captured, bench.eager) == (1, {"moe"})
 
 
-@operations
 def test_after_a_capture_that_failed_there_is_no_other(
     example: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,148 +384,11 @@ def test_after_a_capture_that_failed_there_is_no_other(
     assert (gpu.captured, bench.eager, bench.graphs) == (1, {"gemm", "moe"}, False)
 
 
-# ---- A decoder.
-
-SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
-         "intermediate_size": 96, "num_hidden_layers": 4, "vocab_size": 250}  # fmt: skip
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(SIZES))
-    return path
-
-
-@decoder
-def test_the_table_of_a_decoder(tmp_path: Path, config: Path, run: Run) -> None:
-    out = tmp_path / "steps.csv"
-    few = ["--device", "cpu", "--batch", "1,3", "--context", "16,1"]
-    code, said, _ = run(config, out, *few)
-    assert code == 0
-    assert said == [f"written: {out} (4 rows)"]
-    assert out.read_text().splitlines()[0] == "batch,context,step_ms,prefill_ms"
-    rows = table(out)
-    assert [(row["batch"], row["context"]) for row in rows] == [
-        ("1", "16"), ("3", "16"), ("1", "1"), ("3", "1")]  # fmt: skip
-    assert all(float(row["step_ms"]) > 0 and float(row["prefill_ms"]) > 0 for row in rows)
-    assert sorted(tmp_path.iterdir()) == [config, out]
-
-
-@decoder
-def test_few_layers_are_scaled_up(
-    tmp_path: Path, config: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        example.Decoder, "call", lambda self, b, t, c, layers: b * t * (5 + 2 * layers)
-    )
-    monkeypatch.setattr(example, "timed", lambda run, device: run)
-    out, few = tmp_path / "steps.csv", ["--device", "cpu", "--batch", "2", "--context", "10"]
-    for layers in ("1", "3", "4"):
-        _, said, _ = run(config, out, *few, "--layers", layers)
-        assert out.read_text().splitlines()[1] == "2,10,26,130"
-        told = f"{layers} of 4 layers were timed, the times are scaled up"
-        assert (told in said) == (layers != "4")
-
-
-@decoder
-@pytest.mark.parametrize(("batch", "tokens"), [(3, 1), (1, 20)])
-def test_a_decoder_computes_what_its_sizes_say(example: Any, batch: int, tokens: int) -> None:
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    made = example.Decoder(SIZES, 2, torch.device("cpu"))
-    run = made.call(batch, tokens, 20, 2)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        assert run().shape == (batch,)
-    a_layer = 64 * (4 + 2 + 2) * 32 + 4 * 32 * 64 + 3 * 64 * 96
-    products = 2 * batch * (2 * tokens * a_layer + 64 * 250)
-    counted = counter.get_flop_counts()["Global"]
-    assert sum(n for op, n in counted.items() if "attention" not in str(op)) == products
-
-
-@decoder
-def test_a_step_goes_on_from_a_prefill(example: Any) -> None:
-    """The last of five tokens at once, and alone after the other four, follow from the same cache."""
-    import torch
-
-    made = example.Decoder(SIZES, 3, torch.device("cpu"))
-    for weights in (
-        made.embedding,
-        made.head,
-        *(w for layer in made.layers for w in layer.values()),
-    ):
-        weights.mul_(10)  # so that each token counts
-    with torch.no_grad():
-        prefill, step = made.call(1, 5, 5, 3), made.call(1, 1, 5, 3)
-        whole, alone = (inspect.getclosurevars(run).nonlocals for run in (prefill, step))
-        prefill()
-        for before, after in zip(whole["cache"], alone["cache"], strict=True):
-            after.copy_(before)
-            after[:, :, :, 4:] = 0
-        alone["ids"].copy_(whole["ids"][:, 4:])
-        step()
-    for before, after in zip(whole["cache"], alone["cache"], strict=True):
-        assert torch.allclose(
-            before.float(), after.float(), rtol=0.05, atol=0.05 * float(before.abs().max())
-        )
-
-
-@decoder
-def test_a_decoder_stopped_or_too_large(
-    tmp_path: Path, config: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    def timed(shape: tuple[int, ...], _: object) -> float:
-        if shape[0] == 8:
-            raise torch.OutOfMemoryError("not so much")
-        if shape[0] == 9:
-            raise KeyboardInterrupt
-        return 1.0
-
-    monkeypatch.setattr(example.Decoder, "call", lambda self, *shape: shape)
-    monkeypatch.setattr(example, "timed", timed)
-    out, few = tmp_path / "steps.csv", ["--device", "cpu", "--context", "16"]
-    code, said, _ = run(config, out, *few, "--batch", "1,8,2")
-    assert (code, len(table(out)), said[-1]) == (0, 2, "too large for the memory: 1 of 3")
-    code, _, _ = run(config, out, *few, "--batch", "1,9,2")
-    assert (code, len(table(out))) == (130, 1)
-    out.unlink()
-    code, said, _ = run(config, out, *few, "--batch", "8")
-    assert (code, out.exists(), said) == (1, False, ["too large for the memory: 1 of 1"])
-    monkeypatch.setattr(example.Decoder, "new", lambda self, *shape: timed((8,), None))
-    code, _, told = run(config, out, *few)
-    assert (code, told) == (2, ["4 layers do not fit in the memory; time fewer: --layers N"])
-
-
-@decoder
-def test_a_decoder_is_asked_wrongly(tmp_path: Path, config: Path, run: Run) -> None:
-    mixture, none = tmp_path / "mixture.json", tmp_path / "none.json"
-    mixture.write_text(json.dumps(SIZES | {"num_local_experts": 8}))
-    out, few = tmp_path / "steps.csv", ["--device", "cpu"]
-    for wrong, said in (
-        ([config, out, "--layers", "5"], "1 to 4 layers"),
-        ([config, out, "--batch", "1,0"], "above 0"),
-        ([config, tmp_path / "no" / "steps.csv"], "folder"),
-        ([none, out], "none.json"),
-        ([mixture, out], "mixture of experts"),
-    ):
-        code, _, (line,) = run(*wrong, *few)
-        assert code == 2
-        assert said in line
-    assert not out.exists()
-
-
-@both
-def test_without_a_gpu_one_line(
-    tmp_path: Path, config: Path, example: Any, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_one_line(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    more = [config] if example.__name__ == "examples.time_decoder" else []
-    code, said, told = run(*more, tmp_path / "out.csv")
+    code, said, told = run(tmp_path / "out.csv")
     assert (code, said, len(told)) == (2, [], 1)
     assert "no GPU" in told[0]
     assert "--device cpu" in told[0]
