@@ -18,6 +18,7 @@ PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
+SERVING = ("vllm", "sglang", "trtllm")
 VARY = ("width", "resolution", "batch")
 MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
 
@@ -155,6 +156,8 @@ _EVERY = (
     _amount("max_ttft_ms", "MS", "The longest time to the first token."),
     Parameter("gpus", "The best on up to so many GPUs, of one model or several replicas.",
               most=MOST_GPUS),
+    _word("framework", SERVING, "The framework that serves language models; if not given, the one that a "
+          "table's name or the output's has, else vllm."),
     # Measuring and searching.
     _word("backend", BACKENDS, "The framework that is measured."),
     Parameter("threads", "Threads on a CPU."),

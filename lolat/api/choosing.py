@@ -8,12 +8,7 @@ from collections.abc import Callable, Sequence
 from lolat.api.model import Model, load
 from lolat.device.file import answers_for
 from lolat.device.running import mode_of
-from lolat.errors import (
-    InputError,
-    LolatError,
-    ModelFileError,
-    arg,
-)
+from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER
 from lolat.hardware.gpus import Gpu, find_gpu, gpu_of, name_of
 from lolat.hardware.prices import Prices, price_list, rental_of
@@ -31,69 +26,45 @@ def devices(
 
     `on`: names with commas between them; "all": every local and bundled one that answers for networks;
     "a100": the one of that GPU, eager if there is one, or `every` one. `opened`: opens one by its name.
-    ModelFileError for names that are not there, all in one.
+    ModelFileError for a name that is not there.
     """
-    names = [name.strip() for text in on for name in text.split(",") if name.strip()]
-    models, left_out = [], {}
-    for name, named in _named(names, every).items():
-        for known in named:
-            try:
-                if name != ALL or "networks" in answers_for(load(known).document):
-                    models.append(opened(known))
-            except LolatError as error:
-                # Among several, one without the precision or the launch is told below the others.
-                if name != ALL and (len(names) == 1 or isinstance(error, ModelFileError)):
-                    raise
-                left_out[known] = str(error)
-    distinct = {model.label: model for model in models}  # of one precision two may be the same
-    models = list(distinct.values())
+    names = dict.fromkeys(name.strip() for text in on for name in text.split(",") if name.strip())
     if not names:
         raise InputError(
             f"no device is given; expected MODEL in front of the networks, or {arg('on')}",
             code="no-device",
         )
-    if not models:
+    left_out: dict[str, str] = {}
+    distinct: dict[str, Model] = {}  # of one precision two may be the same
+    for name in names:
+        if name == ALL:
+            known = [n for n, _, _ in list_models()]
+        else:
+            known = full_names(name) if every else [full_name(name)]
+        for one in known:
+            try:
+                if name != ALL or "networks" in answers_for(load(one).document):
+                    model = opened(one)
+                    distinct[model.label] = model
+            except LolatError as error:
+                # Among several, one without the precision or the launch is told below the others.
+                if name != ALL and (len(names) == 1 or isinstance(error, ModelFileError)):
+                    raise
+                left_out[one] = str(error)
+    if not distinct:
         why = "; ".join(left_out.values()) or "there is none"
         raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")
-    return models, left_out
-
-
-def _named(names: Sequence[str], all_of_a_gpu: bool) -> dict[str, list[str]]:
-    """Name -> the full names of its models; one ModelFileError for all unknown names."""
-    found: dict[str, list[str]] = {}
-    unknown: list[ModelFileError] = []
-    for name in dict.fromkeys(names):
-        try:
-            if name == ALL:
-                every = [known for known, _, _ in list_models()]
-            else:
-                every = full_names(name) if all_of_a_gpu else [full_name(name)]
-        except ModelFileError as error:
-            unknown.append(error)
-            continue
-        found[name] = every
-    if len(unknown) == 1:
-        raise unknown[0]
-    if unknown:
-        why = [f"{plain(str(e.data['model']))}: {e.data.get('why', e.message)}" for e in unknown]
-        raise ModelFileError(
-            f"{'; '.join(why)}; expected names of models: `lolat models` lists them",
-            code="unknown-model",
-            models=[e.data["model"] for e in unknown],
-        )
-    return found
+    return [*distinct.values()], left_out
 
 
 def full_name(name: str) -> str:
     """The first of `full_names`; ModelFileError if they are of several devices."""
     names = full_names(name)
     if names[1:] and len({name_of(load(n).document) for n in names}) > 1:
-        why = f"several devices are called so: {', '.join(names)}"
         raise ModelFileError(
-            f"{plain(name)}: {why}; expected one of these",
+            f"{plain(name)}: several devices are called so: {', '.join(names)}; expected one of these",
             code="unknown-model",
             model=name,
-            why=why,
         )
     return names[0]
 
@@ -108,63 +79,46 @@ def full_names(name: str) -> list[str]:
     try:
         found = find_model(name)
     except ModelFileError as error:
-        known = [n for n, _, _ in list_models() if _begins(n, name)]
-        if not known and (gpu := _gpu_named(name)):
+        known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
+        gpu = (
+            find_gpu(name) if re.fullmatch(r"[\w -]+", name) else None
+        )  # None for a path, for example
+        if gpu and not known:
             known = [n for n, _, _ in list_models() if gpu_of(load(n).document) == gpu]
         able = [n for n in known if "networks" in answers_for(load(n).document)]
-        if not able:
-            raise _of_its_sheet(name, error) from None
-        return sorted(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n))
+        if able:
+            return sorted(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n))
+        raise (_of_its_sheet(name, gpu, error) if gpu else error) from None
     if str(found) == name:  # a file
         return [name]
-    alike = (n for n, path, _ in list_models() if path == found and _same(n, name))
-    return [next(alike, name)]
-
-
-def _same(one: str, other: str) -> bool:
-    return one.casefold() == other.casefold()
+    written = (n for n, path, _ in list_models() if path == found)
+    return [next((n for n in written if n.casefold() == name.casefold()), name)]
 
 
 def _begins(model: str, name: str) -> bool:
     """Return whether the first words of a model's name are `name`; a GPU's needs no hyphens: "rtx4090"."""
     words, mark = model.split("-"), "" if find_gpu(name) else "-"
-    parts = [mark.join(words[:n]) for n in range(1, len(words))]
-    return any(_same(part, name.replace("-", mark)) for part in parts)
+    return name.replace("-", mark) in [mark.join(words[:n]) for n in range(1, len(words))]
 
 
-def _gpu_named(name: str) -> Gpu | None:
-    """The GPU with a bundled data sheet and this name; None for a path, for example."""
-    return find_gpu(name) if re.fullmatch(r"[\w -]+", name) else None
+def _of_its_sheet(name: str, gpu: Gpu, error: ModelFileError) -> ModelFileError:
+    """The error of a GPU without a model, with the command that makes one of its bundled data sheet."""
 
+    def is_alike(model: str) -> bool:
+        document = load(model).document
+        if (other := gpu_of(document)) is None or "networks" not in answers_for(document):
+            return False
+        chip = gpu.multiprocessors, gpu.half_tflops
+        return chip == (other.multiprocessors, other.half_tflops)
 
-def _is_same_chip(one: Gpu, other: Gpu | None, model: str) -> bool:
-    """Return whether `other`, the GPU of a model of networks, has the same chip as `one`."""
-    if other is None or (one.multiprocessors, one.half_tflops) != (
-        other.multiprocessors,
-        other.half_tflops,
-    ):
-        return False
-    return "networks" in answers_for(load(model).document)
-
-
-def _of_its_sheet(name: str, error: ModelFileError) -> ModelFileError:
-    """The error of an unknown name, with the command that makes a model if a GPU has a data sheet."""
-    if (gpu := _gpu_named(name)) is None:
-        return error
-    alike = [n for n, _, _ in list_models() if _is_same_chip(gpu, gpu_of(load(n).document), n)]
-    same = f", or ask {alike[0]}, the same chip with another memory" if alike else ""
+    alike = next((n for n, _, _ in list_models() if is_alike(n)), None)
+    same = f", or ask {alike}, the same chip with another memory" if alike else ""
     new = "-".join(name.casefold().split())
-    wrong = str(error.data["why"])
-    why = (
-        f"{wrong}{' ' if wrong.endswith('?') else '; '}its data sheet is bundled: "
-        f"`lolat fit --name {new} --output {new}.json` makes a model of it{same}"
+    return error.reworded(
+        f"{plain(name)}: {error.data['why']}; its data sheet is bundled: `lolat fit --name {new} --output "
+        f"{new}.json` makes a model of it{same}; expected a model file, `local` or a name that `lolat "
+        "models` lists"
     )
-    said = (
-        f"{plain(name)}: {why}; expected a model file, `local` or a name that `lolat models` lists"
-    )
-    found = error.reworded(said)
-    found.data = {**error.data, "why": why}
-    return found
 
 
 NO_TIMES = "a price, but no times of networks here"

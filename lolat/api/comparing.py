@@ -307,6 +307,9 @@ def predictions(rows: list[Compared], columns: Sequence[str]) -> str:
 # ---- `evaluate --table`
 
 
+Rows = list[dict[str, Any]] | UnsetType
+
+
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
     """A table's times compared; `content`: "networks", "operations", "blocks" or "served"; `skipped`:
@@ -323,7 +326,11 @@ class TableEvaluation(Result):
     compared: list[Compared]
     left_out: LeftOut
     columns: Sequence[str]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
+    networks: Rows = UNSET
+    operations: Rows = UNSET
+    blocks: Rows = UNSET
+    served: Rows = UNSET
 
     @property
     def skipped(self) -> Mapping[str, int]:
@@ -336,26 +343,6 @@ class TableEvaluation(Result):
         figures: dict[str, float] = summary(self.compared, self.content)
         return figures
 
-    @property
-    def networks(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of networks."""
-        return self.rows() if self.content == NETWORKS else UNSET
-
-    @property
-    def operations(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of operations."""
-        return self.rows() if self.content == OPERATIONS else UNSET
-
-    @property
-    def blocks(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of blocks."""
-        return self.rows() if self.content == BLOCKS else UNSET
-
-    @property
-    def served(self) -> list[dict[str, Any]] | UnsetType:
-        """The rows of a table of served models; their times are of an output token."""
-        return self.rows() if self.content == "served" else UNSET
-
     def words(self) -> str:
         """The median error of the predictions."""
         return (
@@ -364,11 +351,8 @@ class TableEvaluation(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row as it stands in the table, with latency_ms, predicted_ms, interval_ms, in_domain."""
-        columns = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
-        return [
-            {**c.row, **{name: plain_data(getattr(c, name)) for name in columns}, **c.more}
-            for c in self.compared
-        ]
+        rows: list[dict[str, Any]] = getattr(self, self.content)
+        return rows
 
     def to_csv(self) -> str:
         """The table's rows with predicted_ms, low_ms, high_ms."""
@@ -378,17 +362,13 @@ class TableEvaluation(Result):
 def evaluate_table(
     model: Model,
     table: str,
-    only: str | Collection[str] | None = None,
-    predictor: str | None = None,
-    training: bool = False,
-    on_progress: OnProgress | None = None,
-    precision: str | None = None,
+    only: str | Collection[str] | None,
+    predictor: str | None,
+    precision: str | None,
+    training: bool,
+    on_progress: OnProgress | None,
 ) -> TableEvaluation:
-    """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`.
-
-    `precision`: as of `Model.run_as`. `on_progress`: called after each network is counted (done, all,
-    name).
-    """
+    """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`."""
     columns = read_table(table).names if is_table(table) else ()
     if training and predictor:
         raise InputError(
@@ -430,7 +410,13 @@ def evaluate_table(
             f"fitted to are smaller than others (`lolat show {model.name}` has those of rows left out)"
         )
     kind = "served" if content == SERVED else OPERATIONS if content == KERNELS else content
-    return TableEvaluation(kind, compared, left_out, columns, tuple(remarks))
+    names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
+    rows = [
+        {**c.row, **{name: plain_data(getattr(c, name)) for name in names}, **c.more}
+        for c in compared
+    ]
+    of_kind = {kind: rows}
+    return TableEvaluation(kind, compared, left_out, columns, tuple(remarks), **of_kind)
 
 
 def _of_others(model: Model, compared: Sequence[Compared]) -> list[str]:

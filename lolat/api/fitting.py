@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ from lolat.units import plain, plural, shortened
 from microbench.blocks import known_graphs
 
 if TYPE_CHECKING:
-    from lolat.llm.gpu import Section
+    from lolat.llm.gpu import Section, Sheet
 
 # ---- `fit`: a model from tables, or from a model's own points.
 
@@ -67,6 +67,7 @@ def fit(
     *,
     name: str | None = None,
     facts: AnyPath | None = None,
+    framework: str | None = None,
     tensor_parallel: int | None = None,
     on_progress: OnProgress | None = None,
     warn: Warn | None = None,
@@ -83,20 +84,31 @@ def fit(
     model whose row or file does not say it. `on_progress`: called after each network is counted (done, all,
     name); `warn`: of rows left out, of what a table lacks or contradicts, of how far off served models are.
 
+    `framework`: of language models, "vllm", "trtllm" or "sglang"; else the one that a table's name or
+    `output` has, or vLLM.
+
     Returns a `Model`. Raises InputError for tables that cannot be used.
     """
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
     asked = Asked(
         tuple((path, _content(path)) for path in paths), output, name,
-        None if facts is None else os.fspath(facts), on_progress, warn or nobody,
+        None if facts is None else os.fspath(facts), framework, tensor_parallel, on_progress,
+        warn or nobody,
     )  # fmt: skip
-    answers = () if paths or facts is None else _answered_by(os.fspath(facts), asked.warn)
-    if {KERNELS, SERVED} & {*asked.kinds} or answers == (LANGUAGE,) or tensor_parallel is not None:
-        return _language_models(asked.contents, output, name, facts, tensor_parallel, asked.warn)
-    document = _way(asked)(asked)
-    if not paths and (facts is None or LANGUAGE in answers):
-        document |= _section_of_sheet(name or "", facts, asked.stem)
-    if output is not None and MODELS not in asked.kinds:
+    kinds = {*asked.kinds}
+    answers = () if paths or asked.facts is None else _answered_by(asked.facts, asked.warn)
+    of_sheet = not paths and (facts is None or LANGUAGE in answers)
+    of_language = bool({KERNELS, SERVED} & kinds) or answers == (LANGUAGE,)
+    if framework is not None and (MODELS in kinds or not (of_sheet or of_language)):
+        raise InputError(
+            f"{arg('framework')} is for a data sheet and tables of language models; leave it out",
+        )
+    if of_language or tensor_parallel is not None:
+        return _written(_language_models(asked), output)
+    document = _document(asked)
+    if of_sheet:
+        document |= _section_of_sheet(asked)
+    if output is not None and MODELS not in kinds:
         _say_replaced(output, document, asked.warn)
     return _written(document, output)
 
@@ -109,6 +121,8 @@ class Asked:
     output: AnyPath | None
     name: str | None
     facts: str | None
+    framework: str | None
+    tensor_parallel: int | None
     on_progress: OnProgress | None
     warn: Warn
 
@@ -117,60 +131,52 @@ class Asked:
         """The contents of the files."""
         return [content for _, content in self.contents]
 
+    def paths(self, kind: str) -> list[str]:
+        """The files with a content."""
+        return [path for path, content in self.contents if content == kind]
+
     @property
     def stem(self) -> str:
         """The name of the model."""
         return Path(self.output or "model").stem
 
+    def refused(self) -> InputError:
+        """The error of files that cannot be fitted together."""
+        files = ", ".join(f"{path} ({content})" for path, content in self.contents) or "no file"
+        return InputError(f"{files} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER)
 
-def _way(asked: Asked) -> Callable[[Asked], dict[str, Any]]:
-    """The fit to such files; InputError for files that cannot be fitted together."""
-    kinds = {*asked.kinds}
-    is_known = asked.name is not None or (bool(kinds) and asked.facts is None)
-    if kinds <= {OPERATIONS, NETWORKS} and is_known:
-        return _of_tables
-    if asked.facts is not None and asked.name is None:
+
+def _document(asked: Asked) -> dict[str, Any]:
+    """The model fitted to such files; InputError for files that cannot be fitted together."""
+    kinds, name, facts = {*asked.kinds}, asked.name, asked.facts
+    if kinds <= {OPERATIONS, NETWORKS} and (name is not None or (kinds and facts is None)):
+        sheet = None
+        if name is not None and facts is not None:
+            sheet = read_specs(facts, name)
+        elif name is not None and not kinds:
+            sheet = listed_specs(name)
+        document = device_document(
+            asked.contents, asked.stem, name, sheet, asked.on_progress, asked.warn
+        )
+        if facts is not None and name is not None:
+            document["environment"]["sheet"] = given_sheet(facts, name)
+        return document
+    if facts is not None and name is None:
         raise InputError(
             f"{arg('facts')} without {arg('name')}; expected the device's name in its column device too",
             code=NOT_TOGETHER,
         )
-    if asked.facts is None:
-        for content, way in ((EPOCHS, _of_epochs), (BLOCKS, _of_blocks)):
-            if asked.kinds == [content]:
-                return way
-        if asked.kinds.count(MODELS) == 1 and kinds <= {MODELS, NETWORKS}:
-            return _of_model
-    raise _not_together(asked.contents)
-
-
-def _of_tables(asked: Asked) -> dict[str, Any]:
-    """Operations and networks of a device, whose data sheet may be known; or that alone."""
-    sheet = None
-    if asked.name is not None and asked.facts is not None:
-        sheet = read_specs(asked.facts, asked.name)
-    elif asked.name is not None and not asked.contents:
-        sheet = listed_specs(asked.name)
-    document = device_document(
-        asked.contents, asked.stem, asked.name, sheet, asked.on_progress, asked.warn
-    )
-    if asked.facts is not None and asked.name is not None:
-        document["environment"]["sheet"] = given_sheet(asked.facts, asked.name)
-    return document
-
-
-def _of_epochs(asked: Asked) -> dict[str, Any]:
-    """Timed epochs of a device."""
-    ((path, _),) = asked.contents
-    document = epochs_document(path, asked.stem, asked.name, read_network, asked.warn)
-    if asked.name is None and Path(asked.output or "").is_file():
-        document["device"] = UNKNOWN  # it is the file's
-    return document
-
-
-def _of_blocks(asked: Asked) -> dict[str, Any]:
-    """Timed blocks of a device."""
-    ((path, _),) = asked.contents
-    return blocks_document(path, asked.stem, asked.name, asked.warn)
+    if facts is None and asked.kinds == [EPOCHS]:
+        ((path, _),) = asked.contents
+        document = epochs_document(path, asked.stem, name, read_network, asked.warn)
+        if name is None and Path(asked.output or "").is_file():
+            document["device"] = UNKNOWN  # it is the file's
+        return document
+    if facts is None and asked.kinds == [BLOCKS]:
+        return blocks_document(asked.contents[0][0], asked.stem, name, asked.warn)
+    if facts is None and asked.kinds.count(MODELS) == 1 and kinds <= {MODELS, NETWORKS}:
+        return _of_model(asked)
+    raise asked.refused()
 
 
 def _written(document: dict[str, Any], output: AnyPath | None) -> Model:
@@ -235,32 +241,34 @@ def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
     return answers or (*needed,)
 
 
-def _language_models(
-    contents: Contents, output: AnyPath | None, name: str | None, facts: AnyPath | None,
-    tensor_parallel: int | None, tell: Warn,
-) -> Model:  # fmt: skip
+# ---- Language models.
+
+
+def _language_models(asked: Asked) -> dict[str, Any]:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.calibration import served_by, types_words
-    from lolat.llm.fit import read_sheet, section_from
-    from lolat.llm.frameworks import frameworks_in
+    from lolat.llm.fit import read_sheet
     from lolat.llm.gpu import section_of
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
 
-    files = {kind: [p for p, c in contents if c == kind] for kind in (KERNELS, SERVED, MODELS)}
-    if tensor_parallel is not None and (not files[SERVED] or tensor_parallel < 1):
+    (kernels, served, models), gpus = (
+        map(asked.paths, (KERNELS, SERVED, MODELS)),
+        asked.tensor_parallel,
+    )
+    if gpus is not None and (not served or gpus < 1):
         raise InputError(
-            f"{arg('tensor_parallel')} {tensor_parallel}: expected the GPUs, 1 or more, of served models",
+            f"{arg('tensor_parallel')} {gpus}: expected the GPUs, 1 or more, of served models",
             code="tensor-parallel",
         )
-    if len(files[MODELS]) > 1 or len(contents) > sum(map(len, files.values())):
-        raise _not_together(contents)
-    if files[MODELS]:
-        document = read(find_model(files[MODELS][0]))
-        if "llm" not in document or facts is not None or files[KERNELS]:
-            raise _not_together(contents)
-        section = section_of(document, files[MODELS][0])
-    elif facts is None or name is None:
+    if len(models) > 1 or len(asked.contents) > len(kernels) + len(served) + len(models):
+        raise asked.refused()
+    if models:
+        document = dict(read(find_model(models[0])))
+        if "llm" not in document or asked.facts is not None or kernels:
+            raise asked.refused()
+        section = section_of(document, models[0])
+    elif asked.facts is None or asked.name is None:
         raise InputError(
             f"operations of language models need the data sheet of their GPU; expected {arg('facts')} with "
             f"a row of its {arg('name')}: device, multiprocessors, bandwidth_gb_s, memory_gib, "
@@ -268,75 +276,66 @@ def _language_models(
             code="no-sheet",
         )
     else:
-        framework = frameworks_in(" ".join([*files[KERNELS], Path(output or "").stem]))
-        sheet = read_sheet(os.fspath(facts), name)
-        section = section_from(sheet, framework, files[KERNELS], _shipped_sections())
-        source = ", ".join(map(_name, [*files[KERNELS], *files[SERVED]])) or "data sheet"
+        section = _section(asked, read_sheet(asked.facts, asked.name))
+        source = ", ".join(Path(p).name for p in [*kernels, *served]) or "data sheet"
         where = {"device": "unknown", "source": source}
-        document = made(Path(output or name).stem, f"{name} ({framework}, from {source})", where)
+        label = f"{asked.name} ({section.framework}, from {source})"
+        document = made(Path(asked.output or asked.name).stem, label, where)
     own, *about = str(document["device"]).partition(" (")
-    document, device = dict(document), name or own
+    device = asked.name or own
     document["device"] = "".join([device, *about])
-    read_as = device, section.framework, tensor_parallel
-    rows = [row for p in files[SERVED] for row in read_served(p, *read_as)]
-    if rows and tensor_parallel and all(row.tensor_parallel != tensor_parallel for row in rows):
+    rows = [row for p in served for row in read_served(p, device, section.framework, gpus)]
+    if rows and gpus and all(row.tensor_parallel != gpus for row in rows):
         raise InputError(
-            f"{arg('tensor_parallel')} {tensor_parallel}: every served row says its own number of GPUs; "
-            "leave it out"
+            f"{arg('tensor_parallel')} {gpus}: every served row says its own number of GPUs; leave it out"
         )
-    if files[SERVED]:
+    if served:
         section, words = served_by(section, rows, find_decoder)
         if types := types_words(section, rows, find_decoder):
-            tell(types)
-        tell(words)
+            asked.warn(types)
+        asked.warn(words)
         where = dict(document["environment"])
         sources = str(where.get("source", "")).split(", ")
-        names = dict.fromkeys([*sources, *map(_name, files[SERVED])])
+        names = dict.fromkeys([*sources, *(Path(p).name for p in served)])
         document["environment"] = where | {"source": ", ".join(filter(None, names))}
-    document = {**document, "llm": msgspec.to_builtins(section)}
-    return _written(document, output)
+    return {**document, "llm": msgspec.to_builtins(section)}
 
 
-def _name(path: str) -> str:
-    return Path(path).name
+def _section(asked: Asked, sheet: Sheet) -> Section:
+    """The section on language models of a data sheet and tables of operations."""
+    from lolat.llm.fit import section_from
+    from lolat.llm.frameworks import FRAMEWORKS, frameworks_in
+    from lolat.llm.gpu import section_of
+
+    kernels = asked.paths(KERNELS)
+    framework = asked.framework or frameworks_in(" ".join([*kernels, asked.stem]))
+    if framework not in FRAMEWORKS:
+        raise InputError(
+            f"{arg('framework')} {framework!r}: expected one of {', '.join(FRAMEWORKS)}"
+        )
+    bundled = {name: (path, read(path)) for name, path, _ in list_models()}
+    others = {n: section_of(d, str(p)) for n, (p, d) in bundled.items() if "llm" in d}
+    return section_from(sheet, framework, kernels, others)
 
 
-def _section_of_sheet(name: str, facts: AnyPath | None, stem: str) -> dict[str, Any]:
-    """The language-model section of a data sheet: of `name` in the table `facts`, or the bundled one.
+def _section_of_sheet(asked: Asked) -> dict[str, Any]:
+    """The section on language models of a data sheet alone, that of `facts` or the bundled one.
 
     {} if the sheet has too few columns.
     """
     from lolat.hardware.gpus import find_gpu
     from lolat.hardware.links import PEAKS
-    from lolat.llm.fit import read_sheet, section_from
-    from lolat.llm.frameworks import frameworks_in
+    from lolat.llm.fit import read_sheet
     from lolat.llm.gpu import sheet_of
 
-    gpu = find_gpu(name)
+    gpu = find_gpu(asked.name or "")
     sheet = None if gpu is None else sheet_of(gpu, PEAKS.get(gpu.link))
-    if facts is not None:
-        sheet = read_sheet(os.fspath(facts), name)
-    if sheet is None:
-        return {}
-    section = section_from(sheet, frameworks_in(stem), (), _shipped_sections())
-    return {"llm": msgspec.to_builtins(section)}
+    if asked.facts is not None:
+        sheet = read_sheet(asked.facts, asked.name or "")
+    return {} if sheet is None else {"llm": msgspec.to_builtins(_section(asked, sheet))}
 
 
-def _shipped_sections() -> dict[str, Section]:
-    """The language-model sections of the bundled models, by name."""
-    from lolat.llm.gpu import section_of
-
-    found = {}
-    for name, path, _ in list_models():
-        document = read(path)
-        if "llm" in document:
-            found[name] = section_of(document, str(path))
-    return found
-
-
-def _not_together(contents: Contents) -> InputError:
-    files = ", ".join(f"{path} ({content})" for path, content in contents) or "no file"
-    return InputError(f"{files} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER)
+# ---- A model file, fitted again.
 
 
 def _of_model(asked: Asked) -> dict[str, Any]:
@@ -345,10 +344,10 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     What the file knows of training is fitted again on its own points. A file made from tables has the
     level of the networks.
     """
-    file = find_model(next(path for path, content in asked.contents if content == MODELS))
+    file = find_model(asked.paths(MODELS)[0])
     document = read(file)
     points = [Point.from_dict(p) for p in document.get("points", ())]
-    paths = [path for path, content in asked.contents if content == NETWORKS]
+    paths = asked.paths(NETWORKS)
     if paths and not points and document.get("default") == Roofline.name:
         made = refined_document(document, paths, asked.name, asked.on_progress, asked.warn)
         return {**made, "name": asked.stem, "device": asked.name or document["device"]}

@@ -54,40 +54,23 @@ def learn(
     MissingPackageError or DeviceError where there is nothing to measure with, InputError where `output`
     cannot be written or is of another device.
     """
-    path = None if output is None else Path(output)
     shown = progress or Progress()
-    model, is_new = learn_device(device, path, backend, options, training, restart, shown)
-    for remark in model.document["warnings"] if is_new else ():
-        shown.note(f"warning: {remark}")
-    return model
-
-
-def learn_device(
-    device: str,
-    output: Path | None,
-    backend: str | None,
-    options: Sequence[str],
-    training: bool,
-    restart: bool,
-    progress: Progress,
-) -> tuple[Model, bool]:
-    """Learn a device; see `learn`. Returns the model, and whether its latencies are new."""
-    joined, target, here = _backend_and_output(device, output, backend, options, progress)
+    path = None if output is None else Path(output)
+    joined, target, here = _backend_and_output(device, path, backend, options, shown)
     if training:
         backends.check_trains(joined)
     journal = target.with_name(target.name + ".journal.jsonl")
-    run = Run(joined, device, journal, time.time(), restart, progress)
+    run = Run(joined, device, journal, time.time(), restart, shown)
     document = _model_in(target, here, restart)
-    is_new = not training or restart or "predictors" not in document
-    if is_new:
+    if not training or restart or "predictors" not in document:
         document = _learn_latencies(document, target, run)
     else:
-        progress.note(
+        shown.note(
             f"{paths.near(target)} is of this device: its latencies are kept, training is added"
         )
     if training:
         document = _add_training(document, target, run)
-    return Model(document, str(target)), is_new
+    return Model(document, str(target))
 
 
 def _learn_latencies(old: Mapping[str, Any], target: Path, run: Run) -> dict[str, Any]:
@@ -120,6 +103,8 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: Run) -> dict[str
             del document["training"]  # times of two frameworks are not mixed
         write(target, document)
     journal.remove()
+    for remark in document["warnings"]:
+        run.progress.note(f"warning: {remark}")
     return document
 
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from lolat.device.file import limit_of, write_check
 from lolat.device.intervals import noise_level
+from lolat.device.question import InputSize
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.fitting.points import Point
-from lolat.io.progress import Progress, Warn
+from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
+from lolat.readers import as_size
 from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain
@@ -147,17 +149,13 @@ class Diagnosis(Result):
 
 def evaluate(
     model: Model,
-    name: str,
-    networks: Sequence[str] = (),
-    batch_sizes: Sequence[int] = (),
-    input_size: tuple[int, ...] = (),
-    progress: Progress | None = None,
-    warn: Warn = lambda remark: None,
+    networks: Sequence[str],
+    batch_sizes: Sequence[int],
+    input_size: InputSize,
+    progress: Progress,
 ) -> Evaluation:
-    """Measure networks on this machine, and compare them with the predictions of `model`.
-
-    See `Model.evaluate`; `name`: the model's name in messages.
-    """
+    """Measure networks on this machine, and compare them with the predictions: see `Model.evaluate`."""
+    name = model.label
     where = model.inference["environment"]
     backend, device = backends.of_model(where), device_of(where)
     if not networks and not backend.startswith("tensorflow"):
@@ -175,12 +173,12 @@ def evaluate(
         )
     sizes = batch_sizes or DEFAULT_BATCH_SIZES
     # Read before a framework is started.
-    wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, input_size)
+    wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, as_size(input_size))
     references = check.references_of(_points(model), backend)
-    with Runner(backend, device, progress or Progress()) as runner:
+    with Runner(backend, device, progress) as runner:
         found = environment.differences(model.device, where, here | runner.environment)
         for difference in found:
-            warn(f"warning: {difference}")
+            progress.note(f"warning: {difference}")
         measured = check.measure(runner, backend, wanted, references)
     ratio = check.median_ratio(measured.again)
     if ratio is not None and not any(d.of_device for d in found):
@@ -271,7 +269,7 @@ def _evaluated(model: Model, network: MeasuredNetwork) -> EvaluatedNetwork:
 # ---- A model's own networks measured again
 
 
-def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
+def doctor(model: Model, progress: Progress) -> Diagnosis:
     """Measure some of the model's networks again: whether `model` still holds on this machine.
 
     On another device nothing is measured, for nothing can be expected to hold. With another version, number
@@ -291,7 +289,7 @@ def doctor(model: Model, progress: Progress | None = None) -> Diagnosis:
     if device == "cpu" and (other := environment.differences_of_device(model.device, where, here)):
         return diagnosis(model, other)
     try:
-        runner = Runner(backend, device, progress or Progress())
+        runner = Runner(backend, device, progress)
     except DeviceError as error:
         if device == "cpu":
             raise

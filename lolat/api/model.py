@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lolat.io.progress import Progress
     from lolat.llm.answer import ServingAnswer
     from lolat.llm.gpu import Section
+    from lolat.readers.children import OnProgress
     from lolat.training.compare import Costs
     from lolat.training.cost import Cost
 
@@ -306,11 +307,10 @@ class Model(Device):
         where the framework is not installed, InputError where the model is not of this kind of device.
         """
         from lolat.api.measuring import evaluate
-        from lolat.readers import as_size
+        from lolat.io.progress import Progress
 
-        sizes = [batch_size] if isinstance(batch_size, int) else batch_size
-        names = [networks] if isinstance(networks, str) else networks
-        return evaluate(self, self.label, names, sizes, as_size(input_size), progress)
+        sizes = several(batch_size)
+        return evaluate(self, several(networks), sizes, input_size, progress or Progress())
 
     def evaluate_table(
         self,
@@ -318,16 +318,20 @@ class Model(Device):
         *,
         only: str | Collection[str] | None = None,
         predictor: str | None = None,
+        precision: str | None = None,
         training: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> TableEvaluation:
-        """Compare with the times of networks in a CSV table; nothing is measured.
+        """Compare with the times in a table, as `lolat.fit` takes it; nothing is measured.
 
-        `only`: rows of this device (or devices). `training`: its training steps. Returns a
-        `TableEvaluation`. Raises InputError where no row can be predicted.
+        `only`: rows of this device (or devices). `precision`: see `run_as`. `training`: its training steps.
+        `on_progress`: called after each network is counted (done, all, name). Returns a `TableEvaluation`.
+        Raises InputError where no row can be predicted.
         """
         from lolat.api.comparing import evaluate_table
 
-        return evaluate_table(self, os.fspath(table), only, predictor, training)
+        asked = only, predictor, precision, training, on_progress
+        return evaluate_table(self, os.fspath(table), *asked)
 
     def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
         """Measure some of the model's own networks again, within 20 seconds: does it still hold here?
@@ -335,8 +339,9 @@ class Model(Device):
         Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
         """
         from lolat.api.measuring import doctor
+        from lolat.io.progress import Progress
 
-        return doctor(self, progress)
+        return doctor(self, progress or Progress())
 
     # ---- Reading
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -230,6 +230,7 @@ SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch")
 class Before(msgspec.Struct, frozen=True):
     """The part of an earlier prediction that is compared."""
 
+    schema: Literal["lolat-prediction"]
     model: str
     learned: str | None
     predictor: str
@@ -240,20 +241,16 @@ class Before(msgspec.Struct, frozen=True):
     latency_ms: Positive
 
 
-def read_before(path: str) -> Before | None:
-    """The prediction in a file that `predict --json` wrote; None for any other file."""
-    if not path.lower().endswith(".json") or not os.path.isfile(path):
-        return None
+def read_before(path: str) -> Before:
+    """The prediction in a file that `predict --json` wrote; ModelFileError for any other file."""
     document = read_json(path, "expected what `lolat predict --json` wrote")
-    if not isinstance(document, dict) or document.get("schema") != "lolat-prediction":
-        return None
     return converted(document, Before, f"{arg('against')} {plain(path)}")
 
 
 def exceeded(
     predictions: Collection[DevicePrediction],
     question: Question,
-    before: DevicePrediction | Before | None = None,
+    before: Before | None = None,
     max_ratio: float | None = None,
 ) -> list[str]:
     """A line for each limit that a prediction exceeds, and for each that does not fit if none does.
@@ -285,14 +282,13 @@ def exceeded(
     return lines
 
 
-def _ratio(now: DevicePrediction, before: DevicePrediction | Before) -> float:
+def _ratio(now: DevicePrediction, before: Before) -> float:
     """The latency over the earlier one; InputError if that answered another question."""
-    same: tuple[str, ...] = ("batch_size",)
-    if isinstance(before, Before):
-        same = (*SAME, "input_shapes") if now.query.input_size else SAME
+    same = (*SAME, "input_shapes") if now.query.input_size else SAME
     if different := [name for name in same if getattr(before, name) != getattr(now, name)]:
+        other = {"learned": "measurement of the model", "input_shapes": arg("input_size")}
         raise InputError(
-            f"{arg('against')} has another {different[0].replace('_', ' ')}; predict the base with the "
-            "same MODEL and options"
+            f"{arg('against')} was predicted with another {other.get(different[0]) or arg(different[0])}; "
+            "predict the base with the same model and options"
         )
     return now.latency_ms / before.latency_ms

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import sys
@@ -30,13 +29,8 @@ from lolat.parameters import PARAMETERS
 # ---- How a command ends: an error is one line on stderr and an exit code.
 
 INTERRUPTED = 130
-OF_ARGUMENT = {
-    "network": "networks",
-    "html": "html_file",
-    "csv": "csv_file",
-    "prices": "prices_file",
-}
-"""Argument in Python -> parameter of a command, where they differ."""
+JSON, KIND = "lolat.json", "lolat.kind"
+"""Keys in the `meta` of a context: whether the call has --json; the kind of answer, if not the first."""
 RENAMED = {"--scores": "--accuracy"}
 """Former name of an option -> its name."""
 
@@ -63,6 +57,9 @@ def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> i
     except Exception as error:
         if isinstance(error, OSError):
             _discard_stdout()
+        if isinstance(error, AnswerIsNo) and error.answer is not None and meta.get(JSON):
+            kinds = getattr(meta.get(COMMAND, command), "answers", {})
+            say_json(meta.get(KIND) or next(iter(kinds)), error.answer)
         if os.environ.get("LOLAT_DEBUG"):
             import traceback
 
@@ -113,7 +110,7 @@ def words_of(error: LolatError, command: click.Command | None = None) -> str:
 
     def option_of(argument: str) -> str:
         """`--max-ms`, `NETWORK`; the name itself where the command has no such argument."""
-        param = by_name.get(argument) or by_name.get(OF_ARGUMENT.get(argument, argument))
+        param = by_name.get(argument) or by_name.get(f"{argument}s")
         if isinstance(param, click.Argument):
             return str(param.metavar).strip("[]. ")
         return next((o for o in param.opts if o.startswith("--")), argument) if param else argument
@@ -147,10 +144,13 @@ def say_json(kind: str, answer: Mapping[str, Any]) -> None:
     click.echo(json_text(kind, answer))
 
 
-def answer(kind: str, result: Any, as_json: bool, lines: Iterable[str]) -> None:
-    """Print the result of a command: as `say_json`, or for people as `lines`."""
-    if as_json:
-        say_json(kind, plain_data(result))
+def answer(result: Any, lines: Iterable[str]) -> None:
+    """Print the result of a command: with --json its JSON, for people `lines`."""
+    context = click.get_current_context()
+    if context.meta.get(JSON):
+        kinds = getattr(context.command, "answers", {})
+        by_class = {place.partition(":")[2]: kind for kind, place in kinds.items()}
+        say_json(by_class.get(type(result).__name__, next(iter(kinds))), plain_data(result))
         return
     for line in lines:
         click.echo(line)
@@ -162,27 +162,26 @@ def warn(remarks: Iterable[str]) -> None:
         say(f"warning: {remark}")
 
 
-@contextlib.contextmanager
-def json_of_no(kind: str, as_json: bool) -> Iterator[None]:
-    """Prints the object of --json where the answer is no, and raises the error on."""
-    try:
-        yield
-    except AnswerIsNo as no:
-        if as_json and no.answer is not None:
-            say_json(kind, no.answer)
-        raise
-
-
 # ---- Options that several commands have: one name, one meaning.
 
 BEST = "best"
 
 WHOLE = Whole(1)
-POSITIVE = click.FloatRange(0, min_open=True)
-PATH = click.Path(path_type=Path)
-FILE = click.Path(path_type=Path, dir_okay=False)
 BATCHES = List(Auto(WHOLE), "N[,N]|auto", PARAMETERS["batch_size"].example)
 PRECISIONS = click.Choice((*PARAMETERS["precision"].choices, BEST))
+
+
+def _as_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[JSON] = value
+
+
+JSON_OPTION = click.Option(
+    ["--json"],
+    is_flag=True,
+    expose_value=False,
+    callback=_as_json,
+    help="One JSON object on stdout.",
+)
 
 
 class Command(click.Command):
@@ -198,6 +197,8 @@ def command(*examples: str, answers: Mapping[str, str] | None = None) -> Any:
     def decorate(function: Callable[..., Any]) -> Command:
         made = click.command(cls=Command, epilog=f"\b\nExamples:\n{shown}")(function)
         made.answers = answers or {}
+        if answers:
+            made.params.append(JSON_OPTION)
         return made
 
     return decorate
@@ -238,14 +239,6 @@ def parameter(name: str, more: str = "", **changed: Any) -> Any:
     return option(of.option, *of.names, name, **about)(more=more, **changed)
 
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def stacked(*decorators: Decorator) -> Decorator:
-    """Decorators as one, the first on top."""
-    return lambda command: functools.reduce(lambda made, one: one(made), decorators[::-1], command)
-
-
 def model_and_networks(
     arguments: Sequence[str], on: Sequence[str], most: int | None = None
 ) -> tuple[str | None, tuple[str, ...]]:
@@ -275,26 +268,17 @@ def model_and_networks(
 network_argument = click.argument("network", metavar="NETWORK")
 model_argument = click.argument("model", metavar="MODEL")
 space_argument = click.argument("space", metavar="SPACE")
-device_argument = functools.partial(
-    click.argument, "device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}"
-)
-json_option = option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 on_option = option(
     "--on", "--devices", "--device", "on", multiple=True, metavar="MODEL[,MODEL]",
     help="Devices to compare; all: every one that can answer.",
 )  # fmt: skip
 prices_option = option(
-    "--prices", "prices_file", type=click.Path(), metavar="FILE",
+    "--prices", type=click.Path(), metavar="FILE",
     help="A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not given.",
 )  # fmt: skip
-facts_option = option("--facts", type=click.Path(), metavar="FILE", help="Data sheets of devices.")
-name_option = option("--name", metavar="NAME", help="What the device is called.")
-output_option = option("--output", type=PATH, metavar="PATH", help="Where the result goes.")
-csv_option = option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write a table.")
-html_option = option("--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
-restart_option = option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
-network_options = stacked(
-    model_argument, network_argument, parameter("batch_size", several=False, default=1, show_default=True),
-    parameter("input_size", default=()), parameter("precision"), parameter("launch"), json_option,
-)  # fmt: skip
-"""The arguments MODEL and NETWORK, with the options of every prediction."""
+output_option = option(
+    "--output", type=click.Path(path_type=Path), metavar="PATH", help="Where the result goes."
+)
+csv_option = option(
+    "--csv", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a table."
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,11 +53,10 @@ if TYPE_CHECKING:
 @common.parameter("price_per_hour")
 @common.prices_option
 @common.parameter("input_size", default=())
-@common.json_option
 def cost(
     arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, launch: str | None,
     batch_size: tuple[int | str, ...],
-    prices_file: str | None, replicas: tuple[int, ...] | None, as_json: bool, **question: Any,
+    replicas: tuple[int, ...] | None, **question: Any,
 ) -> None:  # fmt: skip
     """Predict how long training NETWORK takes on one device or several, its memory and dollars.
 
@@ -74,45 +74,42 @@ def cost(
     if precision == common.BEST:
         on, model, precision = (on if model is None else (model,)), None, None
     network = networks[0]
-    question |= {"prices": prices_file}
     if model is None:
         from lolat.api.choosing import ALL, devices, with_a_price
         from lolat.training.compare import compare
 
         models, left_out = devices(on or (ALL,), every=True)
         if not on or ALL in on:
-            models, unpriced = with_a_price(models, prices_file)
+            models, unpriced = with_a_price(models, question["prices"])
             left_out = {**left_out, **unpriced}
         mode = precision, launch
         question["replicas"] = replicas or ()
         with common.progress() as bar:
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
             several = compare(models, network, mode, batch_size, left_out, on_progress, **question)
-        return _answer_several(several, as_json)
+        return _answer_several(several)
     from lolat.cli.predict import opened
 
     loaded, question = opened(model, precision, launch), {**question, "replicas": replicas or 1}
     if len({*batch_size}) > 1:
-        return _answer_several(loaded.cost(network, batch_size, **question), as_json)
+        return _answer_several(loaded.cost(network, batch_size, **question))
     answer = loaded.cost(network, batch_size[0], **question)
     if answer.fits is False:
-        common.answer("cost", answer, as_json, [])
+        common.answer(answer, [])
         raise AnswerIsNo(no_room(answer), code="no-room")
     common.warn(answer.warnings)
-    hint = (
-        []
-        if precision or as_json
-        else faster_lines(loaded, answer, network, batch_size[0], question)
-    )
-    common.answer("cost", answer, as_json, [*cost_lines(answer), *hint])
+    lines = cost_lines(answer)
+    if not precision:
+        lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))
+    common.answer(answer, lines)
     within(answer.limits, answer.options)
 
 
-def _answer_several(costs: Costs, as_json: bool) -> None:
+def _answer_several(costs: Costs) -> None:
     """Print several answers; AnswerIsNo where none fits, and where none keeps the limits."""
     from lolat.report.cost import costs_lines
 
-    common.answer("costs", costs, as_json, costs_lines(costs))
+    common.answer(costs, costs_lines(costs))
     if all(answer.fits is False for answer in costs.answers):
         raise AnswerIsNo("it fits on none of these devices", code="no-room")
     fit = [o for a in costs.answers if a.fits is not False for o in a.options]
@@ -156,12 +153,11 @@ def faster_lines(
 @common.option(
     "--accelerator", metavar="NAME", help="Only it, such as V100; cpu: instances without one."
 )
-@common.json_option
-def prices(prices_file: str | None, accelerator: str | None, as_json: bool) -> None:
+def prices(prices: str | None, accelerator: str | None) -> None:
     """List what instances cost an hour, from FILE or a small built-in table."""
     from lolat.hardware.prices import Prices, offers_of, price_list
     from lolat.report.cost import price_lines
 
-    found = price_list(prices_file)
+    found = price_list(prices)
     found = Prices(found.prices, offers_of(found, accelerator)) if accelerator else found
-    common.answer("prices", found, as_json, price_lines(found))
+    common.answer(found, price_lines(found))

@@ -40,12 +40,10 @@ if TYPE_CHECKING:
                help="Of --table: its training steps, by a model of tables.")  # fmt: skip
 @common.parameter("predictor", "With --table.")
 @common.parameter("precision", "With --table.")
-@common.json_option
 def evaluate(
     model: str, networks: tuple[str, ...], batch_size: tuple[int, ...],
     input_size: tuple[int, ...], table: str | None, only: tuple[str, ...] | None,
     predictions: str | None, predictor: str | None, precision: str | None, training: bool,
-    as_json: bool,
 ) -> None:  # fmt: skip
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
@@ -58,36 +56,31 @@ def evaluate(
     networks, operations, blocks, or served language models, as `lolat fit` takes them.
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
-    from lolat.api import comparing, measuring
     from lolat.io.writing import write_text
     from lolat.report.evaluation import evaluation_lines
 
     loaded = lolat.load(model)
-    if table is not None:
-        if networks:
-            raise InputError(f"{arg('networks')} beside {arg('table')}; expected one of them")
-        common.refuse_given(arg("networks"), "batch_size", "input_size")
-    else:
+    if table is None:
         of_table = "only", "predictions", "predictor", "precision", "training"
         common.refuse_given(arg("table"), *of_table)
         takes = "minutes: each network is timed in several rounds, at each batch size"
         with common.progress(takes) as bar:
-            result = measuring.evaluate(
-                loaded, model, networks, batch_size, input_size, bar, warn=common.say
-            )
-        common.answer("evaluation", result, as_json, evaluation_lines(result))
+            result = loaded.evaluate(networks, batch_size, input_size=input_size, progress=bar)
+        common.answer(result, evaluation_lines(result))
         return
+    if networks:
+        raise InputError(f"{arg('networks')} beside {arg('table')}; expected one of them")
+    common.refuse_given(arg("networks"), "batch_size", "input_size")
     with common.progress() as bar:
-        answer = comparing.evaluate_table(
-            loaded, table, only, predictor, training, common.counting(bar), precision
-        )
+        answer = loaded.evaluate_table(
+            table, only=only, predictor=predictor, precision=precision, training=training,
+            on_progress=common.counting(bar),
+        )  # fmt: skip
     if predictions is not None:
         write_text(predictions, answer.to_csv())
-    for line in (*answer.warnings, *answer.left_out.told()) if not as_json else ():
+    for line in (*answer.warnings, *answer.left_out.told()):
         common.say(line)
-    common.answer(
-        "table-evaluation", answer, as_json, _table_lines(answer.compared, answer.content)
-    )
+    common.answer(answer, _table_lines(answer.compared, answer.content))
 
 
 MOST_ROWS, LISTED = 20, 10
@@ -135,20 +128,18 @@ def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
 
 @common.command("lolat doctor local", answers={"diagnosis": "lolat.api.measuring:Diagnosis"})
 @common.model_argument
-@common.json_option
-def doctor(model: str, as_json: bool) -> None:
+def doctor(model: str) -> None:
     """Measure five networks of MODEL again, within 20 seconds: does it still hold on this machine?
 
     Exit code 0: it does, their median time is within 10 % of what was learned, or within what MODEL's own
     repeated measurements differ by. 3: it does not (drifted, another machine), or that cannot be told now
     (the machine is busy). What was found is kept beside MODEL, for `lolat predict` to say.
     """
-    from lolat.api.measuring import doctor as diagnose
     from lolat.report.evaluation import doctor_lines
 
     loaded = lolat.load(model)
     with common.progress() as bar:
-        result = diagnose(loaded, bar)
-    common.answer("diagnosis", result, as_json, doctor_lines(loaded, model, result))
+        result = loaded.doctor(progress=bar)
+    common.answer(result, doctor_lines(loaded, model, result))
     if not result.holds:
         raise click.exceptions.Exit(AnswerIsNo.exit_code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,21 +28,14 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
 @common.option("--name", "--device", "name", metavar="NAME",
                help="What the device is called; also its row in --facts, and in tables of several "
                "devices.")  # fmt: skip
-@common.facts_option(
-    more="Columns: device, multiprocessors, bandwidth_gb_s, fp32_matrix_gflops; for language models "
-    "memory_gib, bf16_tflops, fp8_tflops, fp4_tflops, link_gb_s."
-)
+@common.option("--facts", type=click.Path(), metavar="FILE",
+               help="Data sheets of devices. Columns: device, multiprocessors, bandwidth_gb_s, "
+               "fp32_matrix_gflops; for language models memory_gib, bf16_tflops, fp8_tflops, fp4_tflops, "
+               "link_gb_s.")  # fmt: skip
+@common.parameter("framework")
 @common.option("--tensor-parallel", type=common.WHOLE, metavar="N",
                help="GPUs that share the model. Of served rows and files that do not say it.")  # fmt: skip
-@common.json_option
-def fit(
-    tables: tuple[str, ...],
-    output: Path,
-    name: str | None,
-    facts: str | None,
-    tensor_parallel: int | None,
-    as_json: bool,
-) -> None:
+def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
 
     A model file and tables of networks timed on its device: all together; a file made from tables takes
@@ -77,16 +71,11 @@ def fit(
 
     common.check_file(output, "output", make_folder=True)
     with common.progress() as bar:
-        made = lolat.fit(
-            tables, output, name=name, facts=facts, tensor_parallel=tensor_parallel,
-            on_progress=common.counting(bar), warn=common.say,
-        )  # fmt: skip
+        made = lolat.fit(tables, output, **asked, on_progress=common.counting(bar), warn=common.say)
     common.warn(made.document.get("warnings", ()))
     if made.predictors and (errors_of(made.document, made.default).get("median") or 0.0) > BADLY:
         common.say(
             "warning: the formula does not fit these times: half of what was left out is off by more than "
             f"{100 * BADLY:.0f} %; are all of one device, in milliseconds?"
         )
-    common.answer(
-        "model-summary", made, as_json, learned(made, near(output), called(output), False)
-    )
+    common.answer(made, learned(made, near(output), called(output)))

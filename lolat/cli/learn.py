@@ -15,7 +15,7 @@ from lolat.cli import common
     "lolat learn gpu --backend torch --mode training",
     answers={"model-summary": "lolat.device.summary:ModelSummary"},
 )
-@common.device_argument()
+@click.argument("device", type=click.Choice(["cpu", "gpu"]), metavar="{cpu|gpu}")
 @common.output_option(
     more="The model file; models/local/<device>.json (or your data folder) if not given."
 )
@@ -34,18 +34,11 @@ from lolat.cli import common
     show_default=True,
     help="training: measure forward, backward and update too, and add them to the model file.",
 )
-@common.restart_option
-@common.json_option
+@common.option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 def learn(
-    device: str,
-    output: Path | None,
-    backend: str | None,
-    threads: int | None,
-    mode: str,
-    restart: bool,
-    as_json: bool,
-    **options: bool,
-) -> None:
+    device: str, output: Path | None, backend: str | None, threads: int | None, mode: str,
+    restart: bool, **options: bool,
+) -> None:  # fmt: skip
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
 
     With --mode training the model also tells how long training takes (`lolat cost`): some
@@ -53,7 +46,7 @@ def learn(
 
     A run that is interrupted goes on where it was when the same command is given again.
     """
-    from lolat.api.learning import learn_device
+    from lolat.api import learning
     from lolat.io.paths import called, near
     from lolat.report.device import learned
 
@@ -61,14 +54,13 @@ def learn(
     chosen += [f"threads={threads}"] * (threads is not None)
     training = mode == "training"
     more = ", and four to six more for training" if training else ""
-    with common.progress(
-        f"two to three minutes{more}; after Ctrl-C the same command goes on"
-    ) as bar:
-        made, is_new = learn_device(device, output, backend, chosen, training, restart, bar)
-    if as_json and is_new:  # else they are among the lines
-        common.warn(made.document["warnings"])
-    lines = learned(made, near(made.source), called(made.source), is_new)
-    common.answer("model-summary", made, as_json, lines)
+    takes = f"two to three minutes{more}; after Ctrl-C the same command goes on"
+    with common.progress(takes) as bar:
+        made = learning.learn(
+            device, output, backend=backend, options=chosen, training=training, restart=restart,
+            progress=bar,
+        )  # fmt: skip
+    common.answer(made, learned(made, near(made.source), called(made.source)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

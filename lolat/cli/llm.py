@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 @common.parameter("gpus")
 @common.parameter("price_per_hour")
 @common.prices_option
-@common.json_option
-def llm(
-    model: str, config: str, prices_file: str | None, as_json: bool, **question: object
-) -> None:
+def llm(model: str, config: str, **question: object) -> None:
     """Predict how fast GPUs like MODEL's serve the language model of CONFIG, and what a million tokens
     cost: time to the first token, time per output token, memory, and what would help.
 
@@ -55,20 +52,18 @@ def llm(
     from lolat.llm.compare import compare
     from lolat.report.llm import compared_lines, llm_lines
 
-    question |= {"prices": prices_file}
     names = [model] if Path(model).exists() else [n.strip() for n in model.split(",") if n.strip()]
     models = {name: _opened(name) for name in names or [model]}
     if len(models) > 1:
-        with common.json_of_no("llms", as_json):
-            several = compare({n: m.llm for n, m in models.items()}, config, **question)
+        click.get_current_context().meta[common.KIND] = "llms"
+        several = compare({n: m.llm for n, m in models.items()}, config, **question)
         common.warn(several.warnings)
-        common.answer("llms", several, as_json, compared_lines(several))
+        common.answer(several, compared_lines(several))
         return
-    with common.json_of_no("llm", as_json):
-        (one,) = models.values()
-        answer = one.llm(config, **question)  # type: ignore[arg-type]
+    (one,) = models.values()
+    answer = one.llm(config, **question)  # type: ignore[arg-type]
     common.warn(answer.warnings)
-    common.answer("llm", answer, as_json, llm_lines(answer))
+    common.answer(answer, llm_lines(answer))
 
 
 def _opened(name: str) -> Model:

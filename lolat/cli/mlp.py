@@ -59,8 +59,7 @@ class LayerFit:
                help="How it is trained; paper: as in 2018.")  # fmt: skip
 @common.output_option(required=True, more="The layer model's file.")
 @common.parameter("epochs", "Instead of the recipe's.")
-@common.json_option
-def fit(table: str, recipe: str, output: Path, epochs: int | None, as_json: bool) -> None:
+def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
     """Train a model on 80 % of the rows of CSV, drawn at random; its errors are of 10 % of the others.
 
     CSV, gzipped or not, has a row per measured layer and GPU (columns: docs/reference/files.md).
@@ -84,7 +83,7 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None, as_json: bool
     answer = LayerFit(str(output), rows.layer, recipe, gpus, errors)
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
     lines = [head, "", "Errors on rows left out of training:", *error_lines(errors)]
-    common.answer("layer-fit", answer, as_json, lines)
+    common.answer(answer, lines)
 
 
 def error_lines(errors: Evaluation) -> Iterator[str]:
@@ -133,10 +132,9 @@ class LayerPredict:
     default="none", show_default=True,
 )  # fmt: skip
 @common.parameter("input_size", default=())
-@common.json_option
 def predict(
     models: tuple[str, ...], layers: str, output: Path | None, gpu: str | None, batch_size: int,
-    optimizer: str, input_size: Any, as_json: bool,
+    optimizer: str, input_size: Any,
 ) -> None:  # fmt: skip
     """The time of each layer of a table, or of NETWORK: the sum of its convolutions and dense layers.
 
@@ -152,7 +150,7 @@ def predict(
         if len(models) > 1:
             raise InputError(f"{len(models)} layer models for a table; expected one")
         common.refuse_given("a network", "gpu", "batch_size", "optimizer", "input_size")
-        _predict_table(loaded[0], models[0], layers, output, as_json)
+        _predict_table(loaded[0], models[0], layers, output)
         return
     if gpu is None:
         raise InputError(f"a network needs {arg('gpu')}; a table must be named *.csv or *.csv.gz")
@@ -160,12 +158,10 @@ def predict(
     by_layer: dict[str, LayerModel] = {model.layer: model for model in loaded}
     network = network_time(read(layers, input_size), by_layer, gpu, batch_size, optimizer)
     common.warn(network.warnings)
-    common.answer("layer-network", network, as_json, network_lines(network))
+    common.answer(network, network_lines(network))
 
 
-def _predict_table(
-    model: LayerModel, name: str, table: str, output: Path | None, as_json: bool
-) -> None:
+def _predict_table(model: LayerModel, name: str, table: str, output: Path | None) -> None:
     """Predict the layers of a table, write the file, and answer with the errors."""
     if output is not None:
         common.check_file(output, "output", make_folder=True)
@@ -189,7 +185,7 @@ def _predict_table(
         (outside,) if outside else (),
     )  # fmt: skip
     common.warn(answer.warnings)
-    common.answer("layer-predict", answer, as_json, lines)
+    common.answer(answer, lines)
 
 
 def network_lines(network: NetworkTime) -> Iterator[str]:

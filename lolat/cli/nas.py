@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import UNSET
@@ -58,9 +58,8 @@ class NasFit:
 @common.output_option(
     required=True, more="The device's model file: made, or the space is added to its knowledge."
 )
-@common.name_option()
-@common.json_option
-def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool) -> None:
+@common.option("--name", metavar="NAME", help="What the device is called.")
+def fit(space: str, samples: Path, output: Path, name: str | None) -> None:
     """Fit SPACE's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
     Ten random samples are enough to rank a space well. With fewer the formula decides more.
@@ -76,13 +75,14 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
         typical_error=round(error, 6), warnings=tuple(model.warnings),
     )  # fmt: skip
     half = f"should be within {100 * error:.1f} %"
-    half = half if error < 1.0 else f"may be off by a factor of {1 + error:.2g}"
+    if error >= 1.0:
+        half = f"may be off by a factor of {1 + error:.2g}"
     lines = (
         f"{answer.space} from {plural(count, 'sample')} · noise {100 * model.noise:.1f} %",
         f"Half of all networks of the space {half}.",
         f"written: {plain(str(output))}",
     )  # fmt: skip
-    common.answer("nas-fit", answer, as_json, lines)
+    common.answer(answer, lines)
 
 
 @common.command(
@@ -112,11 +112,9 @@ def fit(space: str, samples: Path, output: Path, name: str | None, as_json: bool
     help="A CSV file to which each score of the callable is added at once; a later search reads it. "
     "If not given: FRONT.scores.csv beside --output, or SPACE.scores.csv here.",
 )  # fmt: skip
-@common.json_option
 def search(
-    space: str, model: str, objective: str, max_ms: float | None, candidates: int | None,
-    seed: int | None, lower_is_better: bool, batch_size: int, precision: str | None, launch: str | None,
-    output: Path | None, accuracy: str | None, as_json: bool,
+    space: str, model: str, objective: str, precision: str | None, launch: str | None,
+    output: Path | None, accuracy: str | None, **question: Any,
 ) -> None:  # fmt: skip
     """Find the fastest candidates of SPACE at each score, the best at each latency, on MODEL's device."""
     from lolat.io.tables import is_table
@@ -124,18 +122,16 @@ def search(
     from lolat.nas.user_code import find_space
 
     check_file(output, "output")
-    with common.json_of_no("nas-search", as_json), common.progress() as bar:
+    with common.progress() as bar:
         loaded = _opened(model, precision, launch)
         of_space = find_space(space, bar)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
             accuracy = accuracy or beside or f"{of_space.name}.scores.csv"
         result = search_space(
-            of_space, loaded, objective, max_ms=max_ms, candidates=candidates, seed=seed,
-            lower_is_better=lower_is_better, batch_size=batch_size,
-            accuracy=accuracy, progress=bar,
-        )  # fmt: skip
-    common.answer("nas-search", result, as_json, front_lines(result))
+            of_space, loaded, objective, accuracy=accuracy, progress=bar, **question
+        )
+    common.answer(result, front_lines(result))
     if output is not None:
         write_csv(output, result.rows())
         common.say(f"written: {output}")
@@ -212,21 +208,16 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
 @common.parameter("batch_size", several=False, default=1, show_default=True)
 @common.parameter("precision")
 @common.parameter("launch")
-@common.json_option
 def score(
-    space: str, model: str, output: Path, among: Path | None, max_ms: float | None,
-    best: int | None, value: str | None, batch_size: int,
-    precision: str | None, launch: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    space: str, model: str, output: Path, precision: str | None, launch: str | None, **question: Any
+) -> None:
     """Write the latencies of all candidates of SPACE, or of ARCHS, on MODEL's device; list the best."""
     from lolat.nas.enumeration import rank
 
-    with common.json_of_no("nas-score", as_json), common.progress() as bar:
-        result = rank(
-            space, _opened(model, precision, launch), output, among=among, max_ms=max_ms, best=best,
-            value=value, batch_size=batch_size, progress=bar,
-        )  # fmt: skip
-    common.answer("nas-score", result, as_json, best_lines(result))
+    with common.progress() as bar:
+        loaded = _opened(model, precision, launch)
+        result = rank(space, loaded, output, progress=bar, **question)
+    common.answer(result, best_lines(result))
 
 
 LISTED = 20  # of the best

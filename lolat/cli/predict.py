@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +17,7 @@ from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-    from lolat.api.predicting import Before, Prediction, Predictions
+    from lolat.api.predicting import Predictions
     from lolat.device.prediction import Prediction as OfDevice
     from lolat.device.question import Question
 
@@ -85,21 +86,20 @@ def check_room(prediction: OfDevice) -> None:
 @common.parameter("precision", "best: each device's fastest.", type=common.PRECISIONS)
 @common.parameter("launch")
 @common.parameter("coverage")
-@common.json_option
 @common.parameter("max_ms", "Exit code 3 where it takes longer.")
 @common.parameter("sure", is_flag=False, flag_value=90.0)
-@common.option("--against", metavar="BASE", help="A network, or what `predict --json` wrote of the base "
-               "branch: exit code 3 where it takes longer than --max-ratio allows.")  # fmt: skip
-@common.option("--max-ratio", type=common.POSITIVE, metavar="RATIO",
+@common.option("--against", metavar="FILE", help="What `predict --json` wrote of the base branch: exit "
+               "code 3 where it takes longer than --max-ratio allows.")  # fmt: skip
+@common.option("--max-ratio", type=click.FloatRange(0, min_open=True), metavar="RATIO",
                help="With --against: so many times as long it may take; 1.05 if not given.")  # fmt: skip
 @common.csv_option(more="An answer a row.")
 @common.prices_option
 def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], batch_size: tuple[int | str, ...],
     input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
-    coverage: float | None, as_json: bool, max_ms: float | None, sure: float | None,
-    against: str | None, max_ratio: float | None, csv_file: Path | None,
-    prices_file: str | None,
+    coverage: float | None, max_ms: float | None, sure: float | None,
+    against: str | None, max_ratio: float | None, csv: Path | None,
+    prices: str | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
@@ -120,27 +120,23 @@ def predict(
         (*filter(None, [model]), *on), lambda name: opened(name, precision, launch)
     )
     coverage = coverage if sure is None else sure / 100
-    question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices_file)
+    question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices)
     if against is not None and len(models) * len(batch_size) > 1:
         raise InputError(
             f"{arg('against')} is for one answer; give one {arg('batch_size')} and one device, as MODEL or "
             f"with {arg('on')}"
         )
-    before: Prediction | Before | None = None if against is None else read_before(against)
+    before = None if against is None else read_before(against)
     best = precision == common.BEST
     predictions = predict_all(models, networks, batch_size, question, left_out, best)
-    if against is not None and before is None and predictions.answers:
-        base = predict_all(models, [against], [predictions[0].batch_size], question, best=best)
-        fail(base.errors)
-        before = base[0]
     if before is not None and any(p.input_shapes != before.input_shapes for p in predictions):
         common.say(f"--against {against}: its input has another size")
-    _answer(predictions, as_json, question)
-    if csv_file is not None:
+    _answer(predictions, question)
+    if csv is not None:
         from lolat.report.tables import write_csv
 
-        write_csv(csv_file, predictions.rows())
-        common.say(f"written: {csv_file}")
+        write_csv(csv, predictions.rows())
+        common.say(f"written: {csv}")
     if lines := exceeded(predictions.answers, question, before, max_ratio):
         several = f"{len(lines)} of {len(predictions)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
@@ -150,21 +146,40 @@ def predict(
     fail(predictions.errors)
 
 
-def _answer(predictions: Predictions, as_json: bool, question: Question) -> None:
+def _answer(predictions: Predictions, question: Question) -> None:
     """One prediction as it is, several as a table; or as JSON."""
     if not predictions.answers:
         fail(predictions.errors)
     from lolat.report.prediction import left_out_lines, summary, table_of_predictions
 
     if predictions.is_one and not predictions.left_out:
-        common.answer("prediction", predictions[0], as_json, summary(predictions[0]))
+        common.answer(predictions[0], summary(predictions[0]))
     else:
         table = table_of_predictions(predictions.answers, question.max_ms, question.sure)
         lines = [*table, *left_out_lines(predictions.left_out)]
-        common.answer("predictions", predictions, as_json, lines)
+        common.answer(predictions, lines)
 
 
-# ---- `lolat report`
+# ---- Commands of one network on one device: `lolat report`, `explain`, `budget`
+
+
+def of_one(function: Callable[..., None]) -> Callable[..., None]:
+    """Arguments and options of a network on a device; `function` gets the opened model, and the others."""
+
+    @functools.wraps(function)
+    def command(model: str, precision: str | None, launch: str | None, **question: Any) -> None:
+        function(opened(model, precision, launch), **question)
+
+    for decorate in (
+        common.parameter("launch"),
+        common.parameter("precision"),
+        common.parameter("input_size", default=()),
+        common.parameter("batch_size", several=False, default=1, show_default=True),
+        common.network_argument,
+        common.model_argument,
+    ):
+        command = decorate(command)
+    return command
 
 
 @common.command(
@@ -172,15 +187,14 @@ def _answer(predictions: Predictions, as_json: bool, question: Question) -> None
     "lolat report local mynet.keras --html report.html",
     answers={"prediction": "lolat.device.prediction:Prediction"},
 )
-@common.network_options
+@of_one
 @common.parameter("predictor")
 @common.csv_option(more="A row for each block.")
-@common.html_option(more="To explore the blocks in a browser.")
+@common.option("--html", type=click.Path(), metavar="FILE",
+               help="Write a page to explore the blocks in a browser.")  # fmt: skip
 @common.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
 def report(
-    model: str, network: str, batch_size: int, input_size: tuple[int, ...], predictor: str | None,
-    precision: str | None, launch: str | None, as_json: bool, csv_file: Path | None,
-    html_file: str | None, depth: int | None,
+    model: Model, network: str, csv: Path | None, html: str | None, depth: int | None, **question: Any
 ) -> None:  # fmt: skip
     """Latency of NETWORK block by block: time, share, what bounds it, and the bottlenecks.
 
@@ -188,50 +202,37 @@ def report(
     """
     from lolat.report.prediction import report_lines
 
-    if html_file is not None:
-        check_file(html_file, "html")
-    prediction = opened(model, precision, launch).predict(
-        network, batch_size, predictor, input_size=input_size
-    )
+    if html is not None:
+        check_file(html, "html")
+    prediction = model.predict(network, **question)
     folded = prediction if depth is None else prediction.folded(depth)
-    if html_file is not None:
-        prediction.write_html(html_file, depth)
-    if csv_file is not None:
-        folded.write_csv(csv_file)
-    common.answer("prediction", folded, as_json, report_lines(prediction, depth))
-    for file in (csv_file, html_file):
+    if html is not None:
+        prediction.write_html(html, depth)
+    if csv is not None:
+        folded.write_csv(csv)
+    common.answer(folded, report_lines(prediction, depth))
+    for file in (csv, html):
         if file is not None:
             common.say(f"written: {file}")
     check_room(prediction)
-
-
-# ---- `lolat explain`: where a prediction comes from, and what a change would save
 
 
 @common.command(
     "lolat explain epyc-2t keras:ResNet50 --block conv5_block2",
     answers={"explanation": "lolat.device.attribution:Explanation"},
 )
-@common.network_options
+@of_one
 @common.option("--block", metavar="NAME", help="One block, operation by operation.")
-def explain(
-    model: str, network: str, batch_size: int, input_size: tuple[int, ...],
-    precision: str | None, launch: str | None, as_json: bool, block: str | None,
-) -> None:  # fmt: skip
+def explain(model: Model, network: str, **question: Any) -> None:
     """Explain where the milliseconds of NETWORK go, and what a change would save.
 
     Exit code 3 if it does not fit into the device's memory.
     """
     from lolat.report.explanation import explanation_lines
 
-    answer = opened(model, precision, launch).explain(
-        network, batch_size, input_size=input_size, block=block
-    )
-    common.answer("explanation", answer, as_json, explanation_lines(answer))
+    answer = model.explain(network, **question)
+    common.answer(answer, explanation_lines(answer))
     check_room(answer.prediction)
-
-
-# ---- `lolat budget`: the widest network, the largest input or batch that stays within a time
 
 
 @common.command(
@@ -239,21 +240,14 @@ def explain(
     "lolat budget local mynet.onnx --max-ms 40 --vary batch --sure 95",
     answers={"budget": "lolat.device.budget:BudgetAnswer"},
 )
-@common.network_options
+@of_one
 @common.parameter("max_ms", required=True)
 @common.parameter("vary", required=True)
 @common.parameter("sure", is_flag=False, flag_value=90.0)
-def budget(
-    model: str, network: str, batch_size: int, input_size: tuple[int, ...],
-    precision: str | None, launch: str | None, as_json: bool, max_ms: float, vary: str, sure: float | None,
-) -> None:  # fmt: skip
+def budget(model: Model, network: str, sure: float | None, **question: Any) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
     from lolat.report.explanation import budget_lines
 
     coverage = None if sure is None else sure / 100
-    question = network, max_ms, vary, batch_size, None, coverage
-    with common.json_of_no("budget", as_json):
-        answer = opened(model, precision, launch).budget(
-            *question, sure=sure is not None, input_size=input_size
-        )
-    common.answer("budget", answer, as_json, budget_lines(answer))
+    answer = model.budget(network, sure=sure is not None, coverage=coverage, **question)
+    common.answer(answer, budget_lines(answer))

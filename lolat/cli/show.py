@@ -18,8 +18,7 @@ from lolat.cli import common
 )
 @common.model_argument
 @common.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")
-@common.json_option
-def show(model: str, formula: bool, as_json: bool) -> None:
+def show(model: str, formula: bool) -> None:
     """Show what MODEL knows of its device: its errors, where the time goes, what was measured.
 
     With --formula how it computes a time: families of work with a rate each, and below how far each kind of
@@ -29,17 +28,16 @@ def show(model: str, formula: bool, as_json: bool) -> None:
 
     loaded = lolat.load(model)
     lines = formula_lines if formula else describe
-    common.answer("model-summary", loaded, as_json, lines(loaded))
+    common.answer(loaded, lines(loaded))
 
 
 @common.command("lolat models", answers={"models": "lolat.api.listing:Models"})
-@common.json_option
-def models(as_json: bool) -> None:
+def models() -> None:
     """The models that can be named, learned here or bundled, by the questions that they answer."""
     from lolat.report.device import models_lines
 
     listed = lolat.models()
-    common.answer("models", listed, as_json, models_lines(listed.models))
+    common.answer(listed, models_lines(listed.models))
 
 
 # ---- `lolat read`
@@ -63,8 +61,7 @@ class NetworkFile:
 @common.network_argument
 @common.parameter("input_size", default=())
 @common.output_option(required=True, more="A JSON file.")
-@common.json_option
-def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool) -> None:
+def read(network: str, input_size: tuple[int, ...], output: Path) -> None:
     """Write NETWORK to a JSON file, which every command takes as NETWORK, without its framework.
 
     It holds operations and shapes, no weights.
@@ -84,7 +81,7 @@ def read(network: str, input_size: tuple[int, ...], output: Path, as_json: bool)
     written = NetworkFile(graph.name, str(output), operations, total._asdict(), warnings)
     about = f"{plural(operations, 'operation')}, {quantity(total.flops, 'MACs')}"
     line = f"written: {plain(str(output))} ({plain(graph.name)}, {about})"
-    common.answer("network-file", written, as_json, [line])
+    common.answer(written, [line])
 
 
 # ---- `lolat serve`: the page in the browser

@@ -74,11 +74,8 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
         yield f"Single layers of 2018, for `lolat mlp`: {', '.join(layers)}"
 
 
-def learned(device: Device, path: str, name: str, was_measured: bool = True) -> Iterator[str]:
-    """The lines at the end of `learn` and `fit`; commands find the device by `name`.
-
-    `was_measured`: its latencies were just measured; then remarks on that are shown too.
-    """
+def learned(device: Device, path: str, name: str) -> Iterator[str]:
+    """The lines at the end of `learn` and `fit`; commands find the device by `name`."""
     document = device.document
     environment = document["environment"]
     seconds = environment.get("seconds")
@@ -87,8 +84,6 @@ def learned(device: Device, path: str, name: str, was_measured: bool = True) -> 
     points = [f"{plural(count, 'point')}{took}"] if count else []
     yield from wrapped(" · ".join([plain(device.device), *framework_of(environment), *points]))
     yield from device_lines(device)
-    if was_measured:
-        yield from remark_lines(document)
     yield from section_lines(document)
     yield ""
     yield f"written: {plain(path)}"

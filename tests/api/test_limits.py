@@ -35,9 +35,7 @@ def base(tmp_path: Path) -> Path:
 
 def before_of(base: Path) -> Before:
     """What is read of it."""
-    before = read_before(str(base))
-    assert before is not None
-    return before
+    return read_before(str(base))
 
 
 @pytest.mark.parametrize(
@@ -85,5 +83,6 @@ def test_answers_to_two_questions_are_not_compared(base: Path, other: dict[str, 
 
 def test_another_file_is_no_base(base: Path) -> None:
     base.write_text(json.dumps(json.loads(base.read_text()) | {"schema": "lolat-network"}))
-    assert read_before(str(base)) is None
-    assert read_before("keras:ResNet50") is None
+    for path in (str(base), "keras:ResNet50"):
+        with pytest.raises(InputError):
+            read_before(path)

@@ -138,7 +138,7 @@ def test_the_file_says_how_well_times_repeat_here(
     assert document["noise"] == noise | {"repeatability": 0.25}
     (repeat,) = document["warnings"]
     assert "times on this machine repeat within 25 %" in repeat
-    assert repeat in " ".join(capsys.readouterr().out.split())
+    assert f"lolat: warning: {repeat}" in capsys.readouterr().err
 
 
 def test_a_slow_spell_shows_by_the_file_of_this_machine_that_is_there(

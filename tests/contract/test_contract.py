@@ -159,16 +159,17 @@ def test_a_limit_that_is_exceeded_prints_its_answer_too(lolat: Command, model: M
 
 
 def test_an_earlier_prediction_is_a_limit(lolat: Command, model: Model) -> None:
-    Path("base.json").write_text(lolat.text("predict", "desk.json", "other.json", "--json"))
+    for network in ("net", "other"):
+        base = lolat.text("predict", "desk.json", f"{network}.json", "--json")
+        Path(f"base-{network}.json").write_text(base)
     call = ("predict", "desk.json", "net.json", "--against")
-    for base in ("base.json", "other.json"):  # what `predict --json` wrote, and a network
-        slower = lolat(*call, base)
-        assert slower.code == 3
-        ratio = model.predict("net.json").latency_ms / model.predict("other.json").latency_ms
-        assert f"{ratio:.3g} times" in slower.err
-        assert lolat(*call, base, "--max-ratio", ratio / 1.001).code == 3
-        assert lolat(*call, base, "--max-ratio", ratio * 1.001).code == 0
-    assert lolat.done(*call, "net.json").err == ""
+    slower = lolat(*call, "base-other.json")
+    assert slower.code == 3
+    ratio = model.predict("net.json").latency_ms / model.predict("other.json").latency_ms
+    assert f"{ratio:.3g} times" in slower.err
+    assert lolat(*call, "base-other.json", "--max-ratio", ratio / 1.001).code == 3
+    assert lolat(*call, "base-other.json", "--max-ratio", ratio * 1.001).code == 0
+    assert lolat.done(*call, "base-net.json").err == ""
 
 
 def test_a_network_that_cannot_be_read_costs_itself_alone(lolat: Command, model: Model) -> None:

@@ -31,7 +31,7 @@ LEAVES = dict(leaves(commands))
 VALUES = {
     "--accelerator": "V100",
     "--accuracy": "new.csv",
-    "--against": "small.json --max-ratio 1.0001",
+    "--against": "base-small.json --max-ratio 1.0001",
     "--among": "archs.csv",
     "--backend": "torch",
     "--batch-size": "8",
@@ -49,6 +49,7 @@ VALUES = {
     "--expert-parallel": "2",
     "--facts": "facts.csv",
     "--formula": "",
+    "--framework": "trtllm",
     "--gpu": "K80",
     "--gpus": "2",
     "--half": "",
@@ -172,7 +173,7 @@ def calls() -> Iterator[Call]:
     yield Call("predict desk.json net.json slow.json --batch-size 2")
     yield Call("predict desk.json net.json --max-ms 20")
     against = {"--precision": "fp32", "--max-ratio": "0.9"}
-    yield Call("predict rtx-4090-amp net.json --against net.json", against)
+    yield Call("predict rtx-4090-amp net.json --against base-net.json", against)
     yield Call("cost net.json --on v100-fp32,rtx-4090-amp --batch-size 4 --samples 1000")
     for model in world.MODELS.values():
         yield Call(f"show {model}")
@@ -226,9 +227,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The working directory, in which measuring takes no time and nothing is served."""
     here, measuring = tmp_path_factory.mktemp("world"), Measuring()
 
-    def learned(*asked: Any) -> tuple[Any, bool]:
+    def asked_for(*asked: Any) -> tuple[str, Path, dict[str, Any]]:
         print(asked[:-1], file=sys.stderr)
-        return package.load("desk.json"), True
+        return "torch", Path("desk.json"), {}
+
+    def learned(*asked: Any) -> Any:
+        print(asked[-1].restart, file=sys.stderr)
+        return package.load("desk.json").document
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
@@ -237,7 +242,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("COLUMNS", "100")
         world.make(here)
         patch.setattr("lolat.web.server.serve", lambda *asked: print(asked[:2]))
-        patch.setattr("lolat.api.learning.learn_device", learned)
+        patch.setattr("lolat.api.learning._backend_and_output", asked_for)
+        patch.setattr("lolat.api.learning._model_in", lambda *_: {})
+        for name in ("_learn_latencies", "_add_training"):
+            patch.setattr(f"lolat.api.learning.{name}", learned)
         measuring.install(patch)
         measuring.model, measuring.ratio = package.load("desk.json"), 1.02
         yield here

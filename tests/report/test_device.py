@@ -91,8 +91,6 @@ def test_what_disturbed_the_learning() -> None:
     assert lines[at + 1].startswith(r"  a \x1b[1m remark of many words")
     assert lines[-3:] == ["  a", "  b", "  c"]
     assert max(map(len, lines)) <= device.WIDE
-    assert "while learning" in list(device.learned(Model(document), "x", "x"))
-    assert "while learning" not in list(device.learned(Model(document), "x", "x", False))
 
 
 def test_what_learning_says_at_its_end() -> None:
