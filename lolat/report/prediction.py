@@ -59,11 +59,6 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield from note_lines(prediction.warnings)
 
 
-def head_lines(prediction: Prediction) -> tuple[str, str]:
-    """Two lines: network, batch, input, execution mode; device, its framework, age, noise."""
-    return prediction.title, headline(prediction.query.model)
-
-
 def room_lines(prediction: Prediction) -> Iterator[str]:
     """A line if the network does not fit into the device's memory."""
     if prediction.fits is False:
@@ -91,7 +86,8 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
     `depth`: fold by modules, so many names deep.
     """
     yield from room_lines(prediction)
-    yield from head_lines(prediction)
+    yield prediction.title
+    yield headline(prediction.query.model)
     yield latency(prediction)
     yield totals(prediction)
     yield memory_words(prediction.memory)

@@ -18,10 +18,10 @@ from typing import Any
 from lolat.device.predicting import predict
 from lolat.device.prediction import CALL, Prediction
 from lolat.device.question import Question
+from lolat.device.summary import headline
 from lolat.errors import InputError
 from lolat.io.results import element, escape
 from lolat.report.bottlenecks import sections
-from lolat.report.prediction import head_lines
 from lolat.report.rows import (
     COLORS,
     GLOSSARY,
@@ -108,7 +108,6 @@ COLUMNS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "
            ("time", "ms", "time"), ("", "share", "share"), ("macs", "MACs", "macs"),
            ("", "most of it is", "most left"))  # fmt: skip
 """The number that each column is sorted by ("": none), its head, its CSS classes."""
-SORTED_BY = {"order": "network order", "name": "name", "time": "ms", "macs": "MACs"}
 
 
 def page(prediction: Prediction, depth: int | None = None) -> str:
@@ -131,8 +130,8 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
     return Template(_file("page.html")).substitute(
         title=element("title", f"{name}: where the time goes"),
         heading=element("h1", name),
-        place=of_sizes(lambda p: element("p", head_lines(p)[0].removeprefix(f"{plain(name)} · "))),
-        device=element("p", head_lines(shown)[1], class_="place"),
+        place=of_sizes(lambda p: element("p", p.title.removeprefix(f"{plain(name)} · "))),
+        device=element("p", headline(shown.query.model), class_="place"),
         answers=of_sizes(sections.answer),
         steps=str(len(sizes) - 1),
         start=str(start),
@@ -141,7 +140,6 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
             element("option", text, value=str(i), **{"selected": ""} if i == fold else {})
             for i, text in enumerate(foldings)
         ),
-        sort="".join(element("option", text, value=key) for key, text in SORTED_BY.items()),
         legend="".join(
             f'<li title="{escape(GLOSSARY[TERMS[group]])}"><i class="swatch {color}" aria-hidden="true">'
             f"</i>{escape(TERMS[group])}</li>"

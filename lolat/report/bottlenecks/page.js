@@ -71,7 +71,6 @@
       if (button.dataset.sort === state.sort) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     }
-    byId("sort").value = state.sort;
     sift();
   }
 
@@ -102,13 +101,6 @@
     for (const task of tasks) work.add(task);
   }
 
-  function sortBy(key, down) {
-    state.sort = key;
-    state.down = down;
-    soon(arrange);
-  }
-  const usuallyDown = (key) => !["order", "name"].includes(key);
-
   byId("batch").addEventListener("input", (event) => {
     state.size = Number(event.target.value);
     soon(update, arrange);
@@ -117,14 +109,17 @@
     state.fold = Number(event.target.value);
     soon(update, arrange);
   });
-  byId("sort").addEventListener("change", (event) => sortBy(event.target.value, usuallyDown(event.target.value)));
   byId("filter").addEventListener("input", (event) => {
     state.filter = event.target.value;
     soon(sift);
   });
   for (const button of table.tHead.querySelectorAll("button")) {
     const key = button.dataset.sort;
-    button.addEventListener("click", () => sortBy(key, state.sort === key ? !state.down : usuallyDown(key)));
+    button.addEventListener("click", () => {
+      state.down = state.sort === key ? !state.down : !["order", "name"].includes(key);
+      state.sort = key;
+      soon(arrange);
+    });
   }
   byId("batch").disabled = data.sizes.length < 2;
   update();
