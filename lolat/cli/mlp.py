@@ -168,9 +168,7 @@ def _predict_table(model: LayerModel, name: str, table: str, output: Path | None
     text = read_table(table)
     timed = TIME in text.names and len(text) > 0
     rows = parse(text, model.layer, times=timed)
-    text.say_unread(lambda remark: common.warn([remark]))
-    times = model.predict(rows)
-    errors, outside = evaluate(model, rows) if timed else None, model.outside(rows)
+    times, errors = model.predict(rows), evaluate(model, rows) if timed else None
     if output is None and errors is None:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")
     lines: list[str] = []
@@ -180,9 +178,13 @@ def _predict_table(model: LayerModel, name: str, table: str, output: Path | None
     if output is not None:
         write_text(output, text.with_column("predicted_ms", (f"{t:.6g}" for t in times.tolist())))
         lines.append(f"{output}: {plural(len(rows), 'row')}")
+    remarks: list[str] = []
+    text.say_unread(remarks.append)
+    if outside := model.outside(rows):
+        remarks.append(outside)
     answer = LayerPredict(
         name, table, model.layer, model.recipe, len(rows), str(output) if output else None, errors,
-        (outside,) if outside else (),
+        tuple(remarks),
     )  # fmt: skip
     common.warn(answer.warnings)
     common.answer(answer, lines)
