@@ -115,9 +115,10 @@ class Model(Device):
             raise next(iter(found.errors.values()))
         if networks is network or not isinstance(batch_size, (int, str)):
             return found
+        (answer,) = found.answers
         if isinstance(network, Graph) and prices is None:
-            network.cache["answer"] = (asked, network, found[0])
-        return found[0]
+            network.cache["answer"] = (asked, network, answer)
+        return answer
 
     def explain(
         self,

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -46,13 +46,12 @@ def opened(model: str, precision: str | None = None, launch: str | None = None) 
     return loaded.run_as(None if precision == common.BEST else precision, launch)
 
 
-def fail(errors: Mapping[str, LolatError]) -> None:
+def fail(errors: Mapping[str, LolatError]) -> NoReturn:
     """Say which networks could not be read: exit code 2, though others were answered."""
-    every = list(errors.values())
-    for error in every[:-1]:
+    *others, last = errors.values()
+    for error in others:
         common.say(common.words_of(error))
-    if every:
-        raise every[-1]
+    raise last
 
 
 def check_room(prediction: OfDevice) -> None:
@@ -116,9 +115,8 @@ def predict(
     if max_ratio is not None and against is None:
         raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
     model, networks = common.model_and_networks(arguments, on)
-    models, left_out = devices(
-        (*filter(None, [model]), *on), lambda name: opened(name, precision, launch)
-    )
+    asked = functools.partial(opened, precision=precision, launch=launch)
+    models, left_out = devices((*filter(None, [model]), *on), asked)
     coverage = coverage if sure is None else sure / 100
     question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices)
     if against is not None and len(models) * len(batch_size) > 1:
@@ -143,7 +141,8 @@ def predict(
         if not predictions.errors:
             raise no
         common.say(common.words_of(no))
-    fail(predictions.errors)
+    if predictions.errors:
+        fail(predictions.errors)
 
 
 def _answer(predictions: Predictions, question: Question) -> None:
@@ -153,7 +152,8 @@ def _answer(predictions: Predictions, question: Question) -> None:
     from lolat.report.prediction import left_out_lines, summary, table_of_predictions
 
     if predictions.is_one and not predictions.left_out:
-        common.answer(predictions[0], summary(predictions[0]))
+        (prediction,) = predictions.answers
+        common.answer(prediction, summary(prediction))
     else:
         table = table_of_predictions(predictions.answers, question.max_ms, question.sure)
         lines = [*table, *left_out_lines(predictions.left_out)]
