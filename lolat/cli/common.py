@@ -20,7 +20,7 @@ from lolat.cli.progress import is_quiet
 from lolat.cli.progress import progress as progress
 from lolat.cli.progress import say as say
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
-from lolat.io.paths import looks_like_network
+from lolat.io.forms import looks_like_network
 from lolat.io.progress import late
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file

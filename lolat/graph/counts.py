@@ -195,7 +195,7 @@ def _traffic(w: Sizes) -> Count:
 
 def _exponential(w: Sizes) -> Count:
     results = sum(w.outs)
-    return _traffic(w)._replace(exps=results, gelus=results * (w.kind in ("gelu", "erf")))
+    return _traffic(w)._replace(exps=results, gelus=results * kind_of(w.kind).is_gelu)
 
 
 def _pool(column: str) -> Formula:

@@ -21,7 +21,8 @@ class Kind(NamedTuple):
     if PyTorch's autocast computes in it (torch.amp), else "" for the widest type of the inputs.
     `like_memory`: elements are read and written once: where one such kind was measured, all were.
     `vectors`: parameters of a channel of a normalization. `requires`: attributes that its formula reads.
-    `saves`: the tensors that its forward pass keeps for the backward pass, see _SAVES.
+    `is_gelu`: an exponential that is counted among `gelus` too. `saves`: the tensors that its forward pass
+    keeps for the backward pass, see _SAVES.
     """
 
     group: str
@@ -33,6 +34,7 @@ class Kind(NamedTuple):
     like_memory: bool = False
     vectors: int = 0
     requires: str = ""
+    is_gelu: bool = False
     saves: str = ""
 
 
@@ -60,7 +62,8 @@ _TABLE = {
     _clip(like_memory=True, autocast=FLOAT32): "reciprocal",
     _clip(): "hard_sigmoid hard_silu",
     # an exponential, a logarithm or an error function of every element
-    _exponential(): "silu sigmoid tanh elu selu celu gelu erf mish log_sigmoid",
+    _exponential(): "silu sigmoid tanh elu selu celu mish log_sigmoid",
+    _exponential(is_gelu=True): "gelu erf",
     _exponential(autocast=FLOAT32): "softplus exp log",
     _exponential(autocast=FLOAT32, work="norm"): "softmax log_softmax",
     _curve("power"): "trigonometric",

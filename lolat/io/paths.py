@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from lolat.errors import InputError, LolatError, ModelFileError
+from lolat.io.forms import looks_like_network
 from lolat.units import did_you_mean, plain
 
 AnyPath = str | os.PathLike[str]
@@ -24,8 +25,6 @@ STATE = ".state.json"
 
 _FEW = 10  # names in a message
 _LEARN = "`lolat learn cpu`"
-_OF_NETWORKS = ("keras:", "timm:", "torchvision:", "transformers:"), (".keras", ".onnx")
-"""Beginnings and endings of the names of networks."""
 _XDG = {"data": ("XDG_DATA_HOME", ".local/share"), "cache": ("XDG_CACHE_HOME", ".cache")}
 _FOLDERS = {
     "win32": dict.fromkeys(_XDG, ("LOCALAPPDATA", "AppData/Local")),
@@ -152,15 +151,10 @@ def _models_in(folder: Path) -> list[Path]:
     return [folder / n for n in sorted(visible, key=lambda n: n.removesuffix(".json"))]
 
 
-def looks_like_network(name: str) -> bool:
-    """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `module:function`."""
-    return ":" in name.removeprefix(os.path.splitdrive(name)[0]) or name.endswith(_OF_NETWORKS[1])
-
-
 def _not_found(name: str, names: list[str]) -> tuple[str, str]:
     """(the error in the name of a model that does not exist, the expected value)."""
     wrong = "is a folder" if name and os.path.isdir(name) else "no such model"
-    if name.startswith(_OF_NETWORKS[0]) or name.endswith(_OF_NETWORKS[1]):
+    if looks_like_network(name):
         wrong += ", it looks like a network, which comes after the model"
     there = "there are " + ", ".join(map(shown_path, names)) if names else f"{_LEARN} makes one"
     if len(names) > _FEW:

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from lolat.errors import InputError, LolatError, arg
+from lolat.io.forms import is_function
 from lolat.io.paths import AnyPath, shown_path
 from lolat.io.progress import Progress, late
 from lolat.io.tables import is_table, read_table, to_csv
 from lolat.io.writing import not_written
 from lolat.nas.space import Space
 from lolat.nas.spaces import SPACES
-from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
+from lolat.readers.code import attribute_of, brief, stdout_to_stderr
 from lolat.units import user_line
 
 

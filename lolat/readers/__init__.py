@@ -1,8 +1,6 @@
 """Reads a framework's network into a Graph; one module per framework, imported when needed.
 
-NETWORK is written as `keras:ResNet50` (any name of keras.applications, random weights),
-`timm:NAME`, `torchvision:NAME`, `transformers:CONFIG.json` (`lolat.readers.torch.named`), a path to a
-`.keras` or `.onnx` file, a `.json` file that `lolat read` wrote, or `package.module:callable`.
+The forms of the argument NETWORK are those of `lolat.io.forms`.
 """
 
 from __future__ import annotations
@@ -16,18 +14,14 @@ from typing import Any
 
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
+from lolat.io import forms
 from lolat.io.documents import read_json
+from lolat.io.forms import is_file, is_function
 from lolat.readers.cache import Cache, nearest
-from lolat.readers.code import attribute_of, brief, is_function, stdout_to_stderr
+from lolat.readers.code import attribute_of, brief, stdout_to_stderr
 from lolat.readers.size import as_size as as_size
 from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import shortened
-
-FORMS = (
-    "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
-    "a .keras or .onnx file, what `lolat read` wrote (.json), or package.module:callable (a function that "
-    "returns a Keras or PyTorch network)"
-)
 
 OF_TRANSFORMERS = "configuration"
 """The code of the error of a `.json` file that is a configuration of transformers."""
@@ -78,28 +72,28 @@ def read_now(spec: str, size: Any) -> Graph:
 def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
     """Open NETWORK; `weights` asks for real (random or stored) weights, so that it can run."""
     prefix, _, name = spec.partition(":")
-    stem, ending = Path(spec).stem, os.path.splitext(spec)[1].lower()
+    stem = Path(spec).stem
     if prefix == "keras":
         from lolat.readers import keras
 
         return _of_object(keras.application(name, size, weights), name, size)
-    if prefix in ("timm", "torchvision", "transformers"):
+    if prefix in forms.TORCH_PACKAGES:
         from lolat.readers.torch.named import named, noted
 
         model, name = named(spec, size, weights)
         network = _of_object(model, name, size)
-        if prefix != "transformers":
+        if prefix != forms.TRANSFORMERS:
             return network
         return Network(name, network.model, lambda: noted(network.graph(), network.model))
-    if ending == ".keras":
+    if is_file(spec, forms.KERAS_FILE):
         from lolat.readers import keras
 
         return _of_object(keras.saved(spec, weights), stem, size)
-    if ending == ".onnx" and os.path.exists(spec):
+    if is_file(spec, forms.ONNX_FILE) and os.path.exists(spec):
         from lolat.readers import onnx
 
         return Network(stem, spec, lambda: onnx.read_file(spec, stem, size))
-    if ending == ".json":
+    if is_file(spec, forms.GRAPH_FILE):
         if weights:
             raise NetworkError(
                 f"{shortened(spec)} is a network without code, which cannot run; give the network that it "
@@ -110,7 +104,9 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
     if is_function(spec):
         return _of_object(_of_function(spec, weights), name, size)
     raise NetworkError(
-        f"no network {shortened(spec)!r}: expected {FORMS}", code="unknown-network", network=spec
+        f"no network {shortened(spec)!r}: expected {forms.EXPECTED}",
+        code="unknown-network",
+        network=spec,
     )
 
 
@@ -146,7 +142,7 @@ def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
 def _of_function(spec: str, weights: bool) -> Any:
     """The network that `module:callable` is, or returns; of PyTorch without its weights."""
     with stdout_to_stderr():
-        value = attribute_of(spec, "network", FORMS)
+        value = attribute_of(spec, "network", forms.EXPECTED)
         if {"keras", "torch"} & _packages(value) and not isinstance(value, type):
             return value  # a network itself, not a function that makes one
         if not callable(value):

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from lolat import __version__
 from lolat.errors import LolatError, MissingPackageError, NetworkError
 from lolat.graph import FORMAT_VERSION, Graph
+from lolat.io.forms import FRAMEWORK_FILES, KERAS_FILE, PACKAGES, TRANSFORMERS, is_file
 from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
@@ -31,8 +32,7 @@ from lolat.units import did_you_mean, shortened
 
 READERS = 21
 """Raise it when readers write other graphs: networks of an older cache are then read again."""
-_NAMED = ("keras", "timm", "torchvision", "transformers")
-_PACKAGES = (*_NAMED, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
+_VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 
 
 @dataclass(frozen=True)
@@ -51,23 +51,23 @@ class Cache:
         where the user registered classes with Keras, which may change too.
         """
         kind, _, name = spec.partition(":")
-        path = name.partition("?")[0] if kind == "transformers" else spec
-        is_file = kind == "transformers" or spec.lower().endswith((".keras", ".onnx"))
+        path = name.partition("?")[0] if kind == TRANSFORMERS else spec
+        has_file = kind == TRANSFORMERS or is_file(spec, FRAMEWORK_FILES)
         keras: Any = sys.modules.get("keras")
-        if is_file and hasattr(keras, "saving") and keras.saving.get_custom_objects():
+        if has_file and hasattr(keras, "saving") and keras.saving.get_custom_objects():
             return None
         content = ""
-        if is_file:
+        if has_file:
             try:
                 with open(path, "rb") as file:
                     content = hashlib.file_digest(file, "sha256").hexdigest()
             except (OSError, ValueError):
                 return None
             spec = spec.replace(path, os.path.basename(path))
-        elif kind not in _NAMED:
+        elif kind not in PACKAGES:
             return None
-        versions = {package: installed_version(package) for package in _PACKAGES}
-        settings = _keras_settings() if kind == "keras" or path.lower().endswith(".keras") else []
+        versions = {package: installed_version(package) for package in _VERSIONED}
+        settings = _keras_settings() if kind == "keras" or is_file(path, KERAS_FILE) else []
         sizes = as_sizes(size)
         facts = [spec, content, sizes, __version__, READERS, FORMAT_VERSION, versions, settings]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -21,7 +21,6 @@ from lolat.readers.cache import Cache
 from lolat.readers.size import as_sizes
 from lolat.units import shortened
 
-ENDINGS = (".keras", ".onnx", ".json")
 LIMIT_S = 60.0
 """The limit for a network of a page; the largest of keras.applications takes about ten."""
 TABLE_LIMIT_S = 300.0

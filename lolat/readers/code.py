@@ -11,18 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import MissingPackageError, NetworkError
+from lolat.io.forms import TORCH_PACKAGES
 from lolat.units import one_line
-
-PREFIXES = ("keras", "timm", "torchvision", "transformers")
-"""Prefixes of the names of networks; other prefixes are modules."""
-
-
-def is_function(spec: str) -> bool:
-    """True for a string of the form `package.module:attribute`."""
-    module, colon, attribute = spec.partition(":")
-    names = [*module.split("."), *attribute.split(".")]
-    is_named = bool(colon) and module not in PREFIXES and all(n.isidentifier() for n in names)
-    return is_named and not os.path.exists(spec)
 
 
 def attribute_of(spec: str, what: str, expected: str) -> Any:
@@ -74,7 +64,7 @@ def _import_before(module: str) -> None:
             from lolat.readers.keras import import_keras
 
             import_keras()
-    if any(package in text for package in PREFIXES[1:]):
+    if any(package in text for package in TORCH_PACKAGES):
         from lolat.readers.torch.named import load_torchvision
 
         load_torchvision()

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from lolat.errors import LolatError
+from lolat.io.forms import BY_NAME, is_file
 from lolat.readers.cache import installed_version, shipped_networks
-from lolat.readers.children import ENDINGS
 from lolat.readers.torch.named import load_torchvision
 from lolat.units import shortened
 
 MOST_LINES = MOST_NAMES = 3
-PACKAGES = ("torchvision", "timm", "keras")
+PACKAGES = BY_NAME[::-1]
+"""Packages with networks by name, in the order in which a bare name is looked up."""
 UNKNOWN_NETWORK = "unknown-network"
 
 
@@ -43,7 +44,7 @@ class LeftOut:
 
     def network(self, name: str, spec: str, error: LolatError) -> None:
         """Leave out a network that cannot be read; `spec`: NETWORK; `name`: the network in its row."""
-        is_bare = ":" not in spec and not spec.lower().endswith(ENDINGS)
+        is_bare = ":" not in spec and not is_file(spec)
         if is_bare and error.code == UNKNOWN_NETWORK:
             self.add(_of_bare_name(spec), "bare name", place=name)
         else:

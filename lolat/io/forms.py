@@ -1,0 +1,46 @@
+"""The forms of the argument NETWORK: a package and a name, a file, a function.
+
+Readers open each form (`lolat.readers`), the search for a device tells them from names of devices, a table
+and the page offer some.
+"""
+
+from __future__ import annotations
+
+import os
+
+BY_NAME = ("keras", "timm", "torchvision")
+"""Packages with networks by name: `keras:ResNet50`."""
+TRANSFORMERS = "transformers"
+TORCH_PACKAGES = ("timm", "torchvision", TRANSFORMERS)
+PACKAGES = ("keras", *TORCH_PACKAGES)
+"""Packages in front of a colon; `transformers` takes a configuration file or its folder, not a name."""
+KERAS_FILE, ONNX_FILE, GRAPH_FILE = ".keras", ".onnx", ".json"
+FRAMEWORK_FILES = (KERAS_FILE, ONNX_FILE)
+FILES = (*FRAMEWORK_FILES, GRAPH_FILE)
+"""Endings of files; `lolat read` writes the last one."""
+
+EXPECTED = (
+    "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
+    "a .keras or .onnx file, what `lolat read` wrote (.json), or package.module:callable (a function that "
+    "returns a Keras or PyTorch network)"
+)
+"""All forms, for a message."""
+
+
+def is_function(spec: str) -> bool:
+    """True for `package.module:attribute`, unless a file has that name."""
+    module, colon, attribute = spec.partition(":")
+    names = [*module.split("."), *attribute.split(".")]
+    is_named = bool(colon) and module not in PACKAGES and all(n.isidentifier() for n in names)
+    return is_named and not os.path.exists(spec)
+
+
+def is_file(spec: str, endings: str | tuple[str, ...] = FILES) -> bool:
+    """True if NETWORK ends as a file of a network does, in upper or lower case."""
+    return spec.lower().endswith(endings)
+
+
+def looks_like_network(name: str) -> bool:
+    """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `module:function`."""
+    has_colon = ":" in name.removeprefix(os.path.splitdrive(name)[0])
+    return has_colon or name.endswith(FRAMEWORK_FILES)
