@@ -1,7 +1,8 @@
 """A row of tests/data/operations.toml, built as a network of one framework and read into a Graph.
 
 An expression of a row is Python: it is a layer, or says what is computed of the inputs `x`, `y` and `z`. In
-`onnx`, a name in capitals is an operator, `w(4, 3)` a weight of that shape, `c([1, 2])` a constant.
+`onnx`, a name in capitals is an operator, `w(4, 3)` a weight of that shape, `c([1, 2])` a constant, `f(2)`
+one of float32; `d := ...` names a tensor that is read again.
 """
 
 from __future__ import annotations
@@ -52,21 +53,23 @@ def in_keras(row: dict[str, Any], folder: Path) -> Graph:
     """The row as a functional network; of an image the channels are moved to the last axis."""
     from tests.readers.keras_networks import graph_of, keras, layers, ops
 
-    def w(*shape: int) -> Any:
-        return np.ones(shape, "float32")
-
-    call = _call(row, "keras", {"keras": keras, "layers": layers, "ops": ops, "np": np, "w": w})
+    names = {"keras": keras, "layers": layers, "ops": ops, "np": np, "w": _ones}
+    call = _call(row, "keras", names)
     of_inputs = list(shapes(row).values())
     if row.get("image"):
         of_inputs = [(*shape[1:], shape[0]) for shape in of_inputs]
     return graph_of(call, *of_inputs, dtype=row.get("dtype", "float32"))
 
 
+def _ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
 class _Operators(dict[str, Any]):
     """Names of an expression: an unknown one is an ONNX operator, which appends its node."""
 
     def __init__(self) -> None:
-        super().__init__(w=lambda *shape: np.ones(shape, np.float32), c=np.asarray, np=np)
+        super().__init__(w=_ones, c=np.asarray, f=np.float32)
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
 

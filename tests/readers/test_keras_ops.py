@@ -7,26 +7,13 @@ from typing import Any
 import numpy as np
 
 from lolat.graph.counts import count
-from tests.readers.keras_networks import counted, graph_of, layers, ops, six, total
+from tests.readers.keras_networks import graph_of, layers, ops, total
 
 IMAGE = (6, 8, 3)
 
 
 def constant(*shape: int) -> Any:
     return np.ones(shape, "float32")
-
-
-def test_a_constant_does_not_grow_with_the_batch() -> None:
-    assert counted(lambda x: x + constant(6, 8, 3), IMAGE, batch_size=5).traffic == 5 * 288 + 144
-
-
-def test_several_outputs() -> None:
-    graph = graph_of(lambda x: list(ops.moments(x, axes=(1, 2))), IMAGE)
-    assert [o.kind for o in graph.operations] == ["reduce"]
-    assert graph.shapes(graph.outputs) == [(1, 3), (1, 3)]
-    assert total(graph).traffic == 144 + 3 + 3
-    graph = graph_of(lambda x: ops.split(x, 3, axis=-1), IMAGE)
-    assert six(graph) == (0, 0, 0, 3 * 2 * 48, 0, 3)
 
 
 def test_windows_move_into_the_batch_and_back() -> None:

@@ -46,34 +46,9 @@ def test_padding(tmp_path: Path, pads: list[int], strides: list[int], padding: A
     assert operation.attributes["padding"] == padding
 
 
-def test_padding_in_front_of_a_convolution_belongs_to_it(tmp_path: Path) -> None:
-    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
-    nodes = [node("Pad", "x p", "a"), node("Conv", "a w", "y")]
-    graph = graph_of(tmp_path, model(nodes, p=pads, w=(4, 3, 3, 3)))
-    assert six(graph) == (256, 192, 256 * 27, 0, 108, 1)
-    old = [node("Pad", "x", "a", pads=pads.tolist()), node("Conv", "a w", "y")]
-    assert total(graph_of(tmp_path, model(old, opset=10, w=(4, 3, 3, 3)))) == total(graph)
-    alone = graph_of(tmp_path, model([node("Pad", "x p", "y")], p=pads))
-    assert six(alone) == (0, 0, 0, 192 + 300, 0, 1)
-
-
-def test_a_position_embedding_behind_a_product_is_no_bias(tmp_path: Path) -> None:
-    nodes = [node("MatMul", "x w", "a"), node("Add", "a b", "y")]
-    graph = graph_of(tmp_path, model(nodes, x=("N", 7, 6), w=(6, 5), b=(1, 7, 5)))
-    assert kinds(graph) == ["dense", "add"]
-    assert total(graph, 2).traffic == 2 * 77 + 2 * 70 + 35
-
-
 def test_a_gemm_of_activations_is_a_product_and_an_addition(tmp_path: Path) -> None:
     made = model([node("Gemm", "x x x", "y", transB=1)], x=(1, 1))
     assert kinds(graph_of(tmp_path, made)) == ["matmul", "add"]
-
-
-def test_an_embedding_reads_its_rows(tmp_path: Path) -> None:
-    made = model([node("Gather", "w x", "y")], x=("N", 9), dtype=TensorProto.INT64, w=(50, 4))
-    graph = graph_of(tmp_path, made)
-    assert kinds(graph) == ["embedding"]
-    assert six(graph, 2) == (0, 0, 0, 2 * (9 + 36), 2 * 36, 1)
 
 
 @pytest.mark.parametrize("opset", OPSETS)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from lolat.graph.counts import count
@@ -22,13 +21,6 @@ def test_a_convolution_of_groups_and_how_one_is_padded() -> None:
     assert strided.operations[0].attributes["padding"] == ((1, 1), (1, 1))
     dilated = graph_of(nn.Conv2d(1, 1, 3, padding="same", dilation=2), (1, 8, 8))
     assert dilated.operations[0].attributes["padding"] == "same"
-
-
-def test_padding_in_front_of_a_convolution_belongs_to_it() -> None:
-    graph = does(lambda m, x: m.conv(F.pad(x, (1, 2, 3, 4))), (2, 5, 5), conv=nn.Conv2d(2, 3, 3))
-    assert kinds(graph) == ["conv"]
-    assert graph.operations[0].attributes["pad_before"] == ((3, 4), (1, 2))
-    assert total(graph).inp == 50
 
 
 # ---- attention ---------------------------------------------------------------------------------------
@@ -169,12 +161,6 @@ def test_states_and_cells() -> None:
     step = graph_of(Does(lambda m, x: m.cell(x)[0], cell=nn.LSTMCell(3, 4)), (), torch.zeros(1, 3))
     assert kinds(step)[:2] == ["dense", "dense"]
     assert total(step).flops == 4 * 4 * 7
-
-
-def test_an_embedding() -> None:
-    graph = graph_of(nn.Embedding(50, 8), (7,))
-    assert six(graph, 2) == (0, 0, 0, 2 * (7 + 56), 2 * 56, 1)
-    assert graph.tensors[graph.inputs[0]].dtype == "int64"
 
 
 # ---- the rest ----------------------------------------------------------------------------------------
