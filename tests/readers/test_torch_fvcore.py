@@ -60,7 +60,7 @@ def theirs(analyzed: Any) -> Counter[str]:
 
 
 LARGE = (
-    lambda: nets.ResNet((1, 1)),
+    nets.resnet,
     nets.mobilenet,
     nets.shufflenet,
     nets.convnext,

@@ -338,7 +338,8 @@ def test_no_weights_of_a_backbone_are_downloaded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gmacs", "weights"), [("resnet18", 1.81, 11.68), ("vgg11", 7.61, 132.86)]
+    ("name", "gmacs", "weights"),
+    [("resnet18", 1.81, 11.68), ("vgg11", 7.61, 132.86), ("resnet50", 4.09, 25.557 - 0.053)],
 )
 def test_torchvisions_own_as_published(name: str, gmacs: float, weights: float) -> None:
     if importlib.util.find_spec("torchvision") is None:

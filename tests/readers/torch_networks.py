@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -48,71 +49,20 @@ def does(forward: Any, size: Any, **parts: Any) -> Graph:
     return graph_of(Does(forward, **parts), size)
 
 
-# ---- ResNet ------------------------------------------------------------------------------------------
-
-
-class Bottleneck(nn.Module):
-    """torchvision's: the stride is in the 3x3."""
-
-    def __init__(self, inside: int, width: int, stride: int = 1) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inside, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * width)
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = None
-        if stride > 1 or inside != 4 * width:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inside, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width)
-            )
-
-    def forward(self, x: Any) -> Any:
-        identity = x
-        out = self.relu(self.bn1(self.conv1(x)))
-        out = self.relu(self.bn2(self.conv2(out)))
-        out = self.bn3(self.conv3(out))
-        if self.downsample is not None:
-            identity = self.downsample(x)
-        out += identity
-        return self.relu(out)
-
-
-class ResNet(nn.Module):
-    """torchvision's, of bottlenecks."""
-
-    def __init__(self, depths: tuple[int, ...] = (3, 4, 6, 3), classes: int = 1000) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, 2, 1)
-        inside = 64
-        for stage, depth in enumerate(depths):
-            blocks = []
-            for i in range(depth):
-                blocks.append(Bottleneck(inside, 64 << stage, 2 if i == 0 and stage else 1))
-                inside = 4 * (64 << stage)
-            setattr(self, f"layer{stage + 1}", nn.Sequential(*blocks))
-        self.stages = len(depths)
-        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear(inside, classes)
-
-    def forward(self, x: Any) -> Any:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for stage in range(self.stages):
-            x = getattr(self, f"layer{stage + 1}")(x)
-        return self.fc(torch.flatten(self.avgpool(x), 1))
-
-
-def resnet50() -> nn.Module:
-    """ResNet-50 as torchvision has it."""
-    return ResNet()
-
-
 # ---- Small networks of the parts of examples/torch_networks.py --------------------------------------
+
+
+def resnet() -> nn.Module:
+    """Two stages of bottlenecks, under torchvision's names."""
+    stages = {
+        "stem": nn.Sequential(parts.conv_norm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)),
+        "layer1": nn.Sequential(
+            parts.Bottleneck(64, 64, 256, 1, 1), parts.Bottleneck(256, 64, 256, 1, 1)
+        ),
+        "layer2": nn.Sequential(parts.Bottleneck(256, 128, 512, 2, 1)),
+        "head": parts.Head(512),
+    }
+    return nn.Sequential(OrderedDict(stages))
 
 
 def mobilenet(act: type[nn.Module] = nn.ReLU6, squeeze: bool = False) -> nn.Module:
@@ -243,7 +193,7 @@ def lstm() -> nn.Module:
 
 
 NETWORKS: dict[str, tuple[Callable[[], Any], int]] = {
-    "resnet": (lambda: ResNet((2, 1)), 64), "mobilenet": (mobilenet, 32),
+    "resnet": (resnet, 64), "mobilenet": (mobilenet, 32),
     "mobilenet_v3": (mobilenet_v3, 32), "efficientnet": (efficientnet, 32), "densenet": (densenet, 16),
     "shufflenet": (shufflenet, 32), "unet": (unet, 16), "convnext": (convnext, 32), "vit": (vit, 32),
     "swin": (swin, 32),
