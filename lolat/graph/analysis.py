@@ -50,7 +50,7 @@ def trained_whole(graph: Graph) -> Graph:
 
 
 def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:
-    """Number of parameters of an operation from its count of `weights`; 0 if they are tied to another's."""
+    """Number of parameters of an operation, `weights` if it has no rule; 0 if another one has them too."""
     a = operation.attributes
     if a.get("tied"):
         return 0
@@ -85,7 +85,7 @@ class Memory:
 
 
 def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
-    """(2, operations) bytes alive while each operation runs: fixed ones, and those of each sample.
+    """Bytes alive while each operation runs, (2, operations): of any batch size, and of each sample.
 
     A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end.
     Nothing is computed in place; a view takes no memory.
@@ -165,7 +165,7 @@ class Analysis:
         return Memory(weights, int(alive[most]), self.graph.operations[most].full_name)
 
     def block_counts(self, batch_size: int) -> np.ndarray:
-        """(blocks, COLUMNS) counts at a batch size, cached. InputError if one does not fit in 64 bits."""
+        """Counts of each block at a batch size, (blocks, COLUMNS), cached. InputError above 64 bits."""
         sums = self._sums.get(batch_size)
         if sums is None:
             if float(self.counts.scaled.max(initial=0)) * batch_size > MOST_COUNT:

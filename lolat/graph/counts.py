@@ -183,7 +183,7 @@ Formula = Callable[[Sizes], Count]
 
 
 def _of_kind(w: Sizes, traffic: int, ops: int = 1, **more: int) -> Count:
-    """Traffic and operations, as the kind of operation has them, and other counts."""
+    """Counts of traffic and operations, also under the names of the kind, and other counts."""
     kind = kind_of(w.kind)
     return Count(traffic=traffic, ops=ops, **{kind.elements: traffic, kind.ops: ops}, **more)
 
@@ -367,7 +367,7 @@ class GraphCounts:
     warnings: tuple[str, ...]
 
     def at(self, batch_size: int) -> "np.ndarray":
-        """(operations, COLUMNS) at `batch_size`."""
+        """Counts at `batch_size`, (operations, COLUMNS), int64."""
         rows = self.fixed + batch_size * self.scaled
         elements = rows[:, _ELEMENTS].sum(axis=1)
         each = elements // np.maximum(rows[:, _OPS], 1)  # a recurrent layer is many operations
@@ -439,7 +439,7 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
 
 
 def _border(graph: Graph, batch_size: int) -> "np.ndarray":
-    """(operations,) elements of the graph's inputs, where they are first read, and of its outputs."""
+    """Elements of the graph's inputs, at their first reader, and of its outputs: (operations,)."""
     elements = np.zeros(len(graph.operations), np.int64)
     ends = set(graph.inputs) | set(graph.outputs)
     for position, operation in enumerate(graph.operations):

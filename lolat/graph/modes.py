@@ -1,5 +1,7 @@
-"""Execution modes of a device (data type, launch, layout of images), and a graph lowered to a mode: the
-bytes of its tensors, and the operations that a compiler fuses.
+"""Execution modes of a device, and a graph lowered to a mode.
+
+A mode is a data type, a launch and a layout of images. It decides how many bytes an element has, and which
+operations a compiler fuses.
 """
 
 from __future__ import annotations
@@ -46,8 +48,10 @@ MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Mode:
-    """`dtype`: one of DTYPES' values; `launch`: one of LAUNCHES; `channels_last`: images in memory;
-    `training`: forward and backward, not the forward pass of inference.
+    """An execution mode.
+
+    `dtype`: a value of DTYPES; `launch`: one of LAUNCHES; `channels_last`: the layout of images in memory;
+    `training`: forward and backward pass, else the forward pass alone.
     """
 
     dtype: str = FLOAT32
@@ -113,7 +117,7 @@ _OF_SIZE = {
     1.0: "float8_e4m3fn float8_e5m2 int8 uint8 bool",
 }  # fmt: skip
 SIZES = {dtype: size for size, dtypes in _OF_SIZE.items() for dtype in dtypes.split()}
-"""Bytes of an element as a network has it; of all other data types 4."""
+"""Data type -> bytes of an element; all others have 4."""
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 
@@ -121,7 +125,7 @@ Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 class Lowering:
     """A graph lowered to a mode.
 
-    `floats`: (tensors,) True for floating-point ones; `sizes`: (tensors,) bytes of an element; `groups`:
+    `floats`: True for each floating-point tensor; `sizes`: bytes of an element of each tensor; `groups`:
     positions of operations that a compiler fuses; `origin`: tensor -> the tensor that it is a view of;
     `readers`, `written`: tensor -> positions of the operations that read it, that writes it.
     """
@@ -146,7 +150,7 @@ class Lowering:
         self.groups = self._grouped() if self.mode.fused else []
 
     def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
-        """(fixed bytes, bytes of each sample) of tensors."""
+        """Bytes of tensors: those of any batch size, and those of each sample."""
         total = [0.0, 0.0]
         for t, size in pairs:
             tensor = self.graph.tensors[t]
@@ -154,7 +158,7 @@ class Lowering:
         return total[0], total[1]
 
     def conversions(self, operation: Operation) -> list[tuple[int, float, float]]:
-        """(tensor, bytes of an element, bytes after) of what autocast converts for an operation.
+        """Tensors that autocast converts for an operation, each with bytes of an element before and after.
 
         Parameters are not among them: they are converted once.
         """
@@ -168,7 +172,7 @@ class Lowering:
         return [(t, 6.0 - want, want) for t in compress(other, computed)]
 
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
-        """(tensor, bytes of an element) pairs that an operation without products reads, and writes."""
+        """Pairs that an operation without products reads, and pairs that it writes."""
         writes = [(t, self.sizes[t]) for t in operation.outputs]
         if operation.kind in READ_IN_PART:
             return writes, writes
@@ -187,7 +191,7 @@ class Lowering:
         return [self.graph.operations[i].kind for i in self.readers.get(tensor, ())]
 
     def together(self, group: Sequence[int]) -> tuple[Pairs, Pairs]:
-        """(tensor, bytes of an element) pairs that fused operations read and write together."""
+        """Pairs that fused operations read together, and pairs that they write."""
         inside, reads = set(group), dict[int, tuple[int, float]]()
         operations = [self.graph.operations[i] for i in group]
         if len(operations) == 1 and operations[0].kind in SLICES:
@@ -236,7 +240,7 @@ class Lowering:
         return groups
 
     def _element_bytes(self) -> list[float]:
-        """(tensors,) bytes of an element; integers and masks keep their own in any mode."""
+        """Bytes of an element of each tensor; integers and masks have as many in any mode."""
         in_half, amp = self.mode.half, self.mode.dtype == AMP
         of_float = 2.0 if in_half and not amp else 4.0
         sizes = [SIZES.get(t.dtype, 4.0) for t in self.graph.tensors]
@@ -265,7 +269,7 @@ FLOAT_BYTES = 4
 
 
 def element_bytes(graph: Graph, mode: Mode | None = None) -> list[float]:
-    """(tensors,) bytes of an element: as the network has it, or as a device runs it in half precision."""
+    """Bytes of an element of each tensor: the network's own, or those of a mode in half precision."""
     if mode is not None and mode.half:
         return Lowering(graph, replace(mode, launch=EAGER)).sizes
     return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]

@@ -1,4 +1,4 @@
-"""The name of a block: a label from the names of its layers, and a summary of its operations.
+"""Names of blocks: a label from the names of layers, and a summary of the operations.
 
 Names that a framework numbered ("conv2d_17", "add_2") say nothing about where a block begins; they are told
 apart from those that a person chose ("block2_add").

@@ -1,10 +1,9 @@
 """A network with other channel counts: those of its layers scaled, and all that follows from them.
 
-What a layer with weights makes is free, unless it reaches the network's output, or is added to the
-network's input, before another such layer reads it. Each axis of a tensor follows the layers that its size
+The output channels of a layer with weights are free, unless they reach the network's output, or are added
+to its input, before another such layer reads them. Each axis of a tensor follows the layers that its size
 comes from, by the rule of the operation's kind. No equations are solved: where sizes that should be equal
-were rounded apart, the result is their mean. So counts are within about 2 % of those of the network that is
-really built that wide.
+were rounded apart, the result is their mean. Counts are within 2 % of a network that is built so wide.
 """
 
 from __future__ import annotations
@@ -249,7 +248,7 @@ class Widths:
                 self._follow((out, to), [(source, axis)])
 
     def _product(self, position: int, o: Operation, out: int) -> None:
-        """A product of two activations; of attention the number of heads stays, their size changes."""
+        """Follow the channels through a product of activations; the number of heads stays."""
         (left, right), k = o.inputs[:2], o.attributes["contracted"]
         before, other, after = self.graph.shapes((left, right, out))
         summed = left, len(before) - 1
@@ -273,7 +272,7 @@ class Widths:
                 self._follow((out, axis), [(left, axis)])
 
     def _attention(self, position: int, o: Operation, out: int) -> None:
-        """The number of heads stays; the size of those of queries and keys, and that of values, changes."""
+        """Follow the channels through attention: the size of heads changes, their number stays."""
         query, key, value = ((t, len(self.graph.tensors[t].shape) - 1) for t in o.inputs[:3])
         for place, name in ((query, "head_size"), (key, "head_size"), (value, "value_size")):
             self._split(place, self._size(place) // o.attributes[name])

@@ -71,7 +71,7 @@ DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a 
 
 
 class Workload(NamedTuple):
-    """The steps of a network, each field (steps,).
+    """The steps of a network; each field has the shape (steps,).
 
     `kind`: index into CLASSES; `number`, `rows`, `columns`, `depth`: of the product, 0 if there is none;
     `bytes`: read and written; `operation`: position in the graph; `backward`: True in the backward pass.
@@ -88,7 +88,7 @@ class Workload(NamedTuple):
 
     @property
     def macs(self) -> np.ndarray:
-        """(steps,) multiply-accumulates of the products."""
+        """Multiply-accumulates of the products, (steps,)."""
         return self.number * self.rows * self.columns * self.depth
 
     def take(self, which: np.ndarray) -> Workload:
@@ -97,7 +97,7 @@ class Workload(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Workload]) -> Workload:
-        """The steps of several, one after the other."""
+        """The steps of several workloads, one after the other."""
         parts = parts or [at(np.zeros((0, len(STEP_COLUMNS))), 1)]
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -210,7 +210,7 @@ class _Steps:
         self.moves(ELEMENTS, [(tensor, DROPPED * self.lowering.sizes[tensor])], [])
 
     def back(self) -> None:
-        """The backward pass: a step for each gradient of a product, but that of the network's input."""
+        """Append the backward pass, with a step for each gradient but that of the network's input."""
         graph = self.lowering.graph
         for step, factor in list(zip(self.rows, self.backs, strict=True))[::-1]:
             name, back = CLASSES[step.kind], step._replace(backward=True)
@@ -226,7 +226,7 @@ class _Steps:
             self.rows.append(back)
 
     def attention(self, operation: Operation) -> None:
-        """Scores, softmax and mixture in one: the scores are never written."""
+        """A fused attention: both products and the softmax in one step; the scores are never written."""
         a, query = operation.attributes, self.tensors[operation.inputs[0]]
         high, wide = (ATTENTION_TILE * ceil(a[n] / ATTENTION_TILE) for n in ("queries", "keys"))
         number = query.elements() / (a["queries"] * a["head_size"])

@@ -1,1 +1,1 @@
-"""Files: documents (JSON), tables (CSV), folders of models and caches, child processes."""
+"""Files (JSON, CSV), folders of device profiles and caches, child processes."""

@@ -41,7 +41,7 @@ def repository_root() -> Path | None:
 
 
 def local_folder() -> Path:
-    """The folder of the models learned on this machine; it need not exist yet.
+    """The folder of the device profiles learned on this machine; it need not exist yet.
 
     Raises InputError if the user has no home folder and the environment names no other place.
     """
@@ -50,13 +50,13 @@ def local_folder() -> Path:
 
 
 def shipped_folder() -> Path:
-    """The folder of the models that come with LoLat."""
+    """The folder of the bundled device profiles."""
     root = repository_root()
     return root / "models" if root else Path(__file__).resolve().parents[1] / "shipped"
 
 
 def list_models() -> list[tuple[str, Path, str]]:
-    """All models as (name, path, "local" or "shipped"): local first, then by name.
+    """All device profiles as (name, path, "local" or "shipped"): local first, then by name.
 
     The files are not opened. Raises InputError if a folder cannot be read.
     """
@@ -65,11 +65,11 @@ def list_models() -> list[tuple[str, Path, str]]:
 
 
 def find_model(name: str) -> Path:
-    """The file that a user means by `name`; it is not opened.
+    """The file of the device profile that a user means by `name`; it is not opened.
 
-    `local`: the model learned last on this machine. Else a file, the name of a local or of a bundled model
-    in any case, or last a file without its `.json`, so that one in the working directory never answers for
-    a bundled model. Raises ModelFileError, which names the models that there are.
+    `local` is the one learned last on this machine. Else `name` is a file, a local or a bundled profile in
+    any case, or last a file without its `.json`, so that no file here hides a bundled profile.
+    Raises ModelFileError, which names the profiles that there are.
     """
     if name == LOCAL:
         return _newest_local()
@@ -88,7 +88,7 @@ def find_model(name: str) -> Path:
 
 
 def called(path: AnyPath) -> str:
-    """The shortest name of a model file for a command: `local`, a name, or the path."""
+    """The shortest name of a device profile for a command: `local`, a name, or the path."""
     here = Path(path).resolve()
     for name in (LOCAL, here.stem):
         with contextlib.suppress(LolatError):  # none was learned yet, or nobody knows where
@@ -136,7 +136,7 @@ def _newest_local() -> Path:
 
 
 def _models_in(folder: Path) -> list[Path]:
-    """The model files in a folder, by name, without journals, states and half-written files."""
+    """Device profiles in a folder, by name, without journals, states and half-written files."""
     try:
         with os.scandir(folder) as entries:
             names = [e.name for e in entries if e.name.endswith(".json") and e.is_file()]
@@ -152,7 +152,7 @@ def _models_in(folder: Path) -> list[Path]:
 
 
 def _not_found(name: str, names: list[str]) -> tuple[str, str]:
-    """(the error in the name of a model that does not exist, the expected value)."""
+    """The reason why no device profile has this name, and what is expected."""
     wrong = "is a folder" if name and os.path.isdir(name) else "no such model"
     if looks_like_network(name):
         wrong += ", it looks like a network, which comes after the model"

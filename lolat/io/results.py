@@ -1,4 +1,4 @@
-"""The class of all answers: plain data, rows of a table, a line of words; the remarks on them."""
+"""Answers: their class, their JSON, remarks on them, and elements of HTML."""
 
 from __future__ import annotations
 

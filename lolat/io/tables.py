@@ -113,7 +113,7 @@ class Table:
             warn(f"{self.source}: columns that are not read: {shortened(', '.join(self.unread))}")
 
     def numbers(self, column: str) -> tuple[np.ndarray, np.ndarray]:
-        """((rows,) the numbers in a column, NaN for other cells; (rows,) True for empty cells).
+        """The numbers in a column, (rows,), NaN for other cells; and True for each empty cell, (rows,).
 
         Faster than `Row.number` for each row: a million rows in a second.
         """

@@ -1,4 +1,4 @@
-"""The operations of Keras, PyTorch and ONNX in one form, and the kind of operation that each of them is.
+"""One form for the operations of Keras, PyTorch and ONNX, and the kind of each of them.
 
 A reader makes a `Call` of each operation of its framework and gives it to `Writer.write`, which appends
 operations to the graph and returns the tensors that the call yields:
@@ -9,7 +9,7 @@ operations to the graph and returns the tensors that the call yields:
     (y,) = writer.write(Call("Relu", [image], [(1, 3, 32, 32)], "act", "block1"))
 
 A tensor is its index in the builder. A name of an operation is looked up in lower case and without
-underscores, so that `leaky_relu`, `LeakyReLU` and `LeakyRelu` are one row of `NAMES`. Where one name means
+underscores, so that `leaky_relu`, `LeakyReLU` and `LeakyRelu` are one entry of `NAMES`. Where a name means
 two things in two frameworks (ONNX' Sum adds operands, PyTorch's sum reduces one), the reader gives the name
 that this table means. `Call.parameters` are the attributes that the Graph has for the kind; the operations
 of `RULES` say in their rule which parameters they expect. A layer that is several operations is several
@@ -131,7 +131,7 @@ class Writer:
         return tensor
 
     def repeated(self, constant: int) -> int:
-        """Append the repetition of a constant for each sample of the batch; the tensor that it yields."""
+        """Append the repetition of a constant for each sample of the batch; return its result."""
         shape, dtype = self.shape(constant), self.builder.tensors[constant].dtype
         made = self.builder.add("repeat", [constant], shape, dtype=dtype)
         self.builder.tensors[made] = structs.replace(self.builder.tensors[made], batched=True)
@@ -168,10 +168,10 @@ class Writer:
         )
 
     def tie(self, start: int, parameter: Any, bits: int = 0) -> bool:
-        """The operations from position `start` on have this parameter, which may be any key; None: none.
+        """Mark the operations from position `start` on as `tied` if an earlier one has their parameter too.
 
-        Where an earlier operation has it too, they are marked as `tied`: they add nothing to the memory.
-        `bits`: of a weight, where it is quantized. Returns whether one of them can have a parameter.
+        Tied ones add nothing to the memory. `parameter`: any key, None for none. `bits`: of a quantized
+        weight. Returns True if one of the operations can have a parameter.
         """
         more: dict[str, Any] = {"tied": True} if parameter in self._owned else {}
         more |= {"bits": bits} if bits else {}
@@ -347,7 +347,7 @@ RULES = {normalized(name): rule for rule, names in _RULES.items() for name in na
 
 
 def einsum_terms(equation: str) -> tuple[list[str], str]:
-    """(labels of each operand, labels of the result) of "abc,cde->abde", without "..."."""
+    """Labels of each operand, and of the result, of an equation such as "abc,cde->abde", without "..."."""
     left, arrow, result = equation.replace(" ", "").replace("...", "").partition("->")
     if not arrow:  # the labels that occur once, in alphabetical order
         result = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
@@ -355,7 +355,7 @@ def einsum_terms(equation: str) -> tuple[list[str], str]:
 
 
 def einsum_features(labels: str, result: str, shape: Sequence[int]) -> tuple[int, int]:
-    """(product of the summed sizes, of the other sizes) of an operand; "..." stands for its first axes."""
+    """Product of the summed sizes of an operand, and of its others; "..." stands for its first axes."""
     sizes = list(zip(labels, shape[len(shape) - len(labels) :], strict=True))
     summed = prod(n for label, n in sizes if label not in result)
     return summed, prod(n for label, n in sizes if label in result)

@@ -76,8 +76,10 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
 
 
 def _otherwise(model: Any, fixed: set[int], stopped: int) -> Iterator[str]:
-    """Why training a network costs less than the whole: frozen variables, those that were made so (ids in
-    `fixed`) among them; operations that a gradient does not reach; activations computed again.
+    """Reasons why training a network costs less than training all of it.
+
+    They are frozen variables, variables that are not trainable (ids in `fixed`), operations without a
+    gradient, and activations that are computed again.
     """
     layers_of = list(model._flatten_layers())
     variables = [(layer, v) for layer in layers_of for v in layer._trainable_variables]
@@ -292,7 +294,7 @@ class KerasReader:
         self, call: LayerCall, op: str, inputs: Sequence[int],
         shapes: Sequence[tuple[int, ...]] | None = None, suffix: str = "", **parameters: Any,
     ) -> list[int]:  # fmt: skip
-        """Write one operation of a call, named after its layer; of the call's shapes unless given."""
+        """Write one operation of a call, named after its layer; its shapes are the call's unless given."""
         name = f"{call.layer.name}_{suffix}" if suffix else str(call.layer.name)
         return self.step(call, op, inputs, shapes or call.shapes, name, call.path, **parameters)
 
@@ -300,14 +302,14 @@ class KerasReader:
         self, call: LayerCall, op: str, inputs: Sequence[int], shapes: Sequence[tuple[int, ...]],
         name: str, path: str, **parameters: Any,
     ) -> list[int]:  # fmt: skip
-        """Write one operation of a call, of a name and path of its own."""
+        """Write one operation of a call, with its own name and path."""
         dtype = str(call.node.output_tensors[0].dtype)
         return self.writer.write(Call(op, inputs, shapes, name, path, parameters, dtype))
 
     def fixed_kernels(self, node: Any) -> set[int]:
         """The ids of the kernels of a product that are not trainable, or are constants.
 
-        What a layer computes of its variables is known by the number of its elements.
+        A kernel that a layer computes from a variable is known by its number of elements.
         """
         import keras
 
@@ -414,7 +416,7 @@ _BITS = {"int8": 8, "float8": 8, "int4": 4, "gptq": 4, "awq": 4}
 
 
 def _bits(layer: Any) -> int:
-    """The bits of the weights of a layer, or of parts of it, that is quantized; 0: it is not."""
+    """Bits of a weight of a quantized layer, the fewest of its parts; 0 if it is not quantized."""
     parts = layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ()
     modes = (getattr(part, "quantization_mode", None) for part in parts)
     return min((_BITS.get(mode, 8) for mode in modes if mode), default=0)

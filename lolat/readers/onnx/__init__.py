@@ -41,7 +41,7 @@ def import_onnx() -> Any:
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a network: its shape at batch size 1, and where the batch is (None: it has none).
+    """An input of a network: its shape at batch size 1, and the axis of the batch (None: it has none).
 
     `fixed`: the batch size that the file was made for; 0 where it is open.
     """
@@ -113,10 +113,10 @@ def _load(path: str) -> Any:
 
 
 def _without_large_constants(model: Any, name: str) -> set[str]:
-    """Make inputs of large constants, and of those in other files; return the names of all parameters.
+    """Turn large constants, and those in other files, into inputs; return the names of all parameters.
 
-    So their shapes stay, and nothing copies or reads their contents. Local functions are put in place of
-    their calls. NetworkError where ONNX's checker refuses the model.
+    Their shapes stay, and nobody copies or reads their contents. Calls of local functions are inlined.
+    NetworkError where ONNX's checker refuses the model.
     """
     onnx, graph = import_onnx(), model.graph
     from lolat.readers.onnx.quantized import in_float
@@ -170,7 +170,7 @@ def _as_input(tensor: Any, name: str) -> Any:
     return import_onnx().helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
 
 
-# ---- What goes in.
+# ---- The inputs.
 
 
 def _inputs(graph: Any, parameters: set[str], size: Any, network: str) -> dict[str, Input]:
@@ -230,11 +230,10 @@ def _steps_first(graph: Any) -> set[str]:
 
 
 def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, int]:
-    """The axis of the batch of each input that has one: that which is named so, or else the first, or of
-    `steps_first` the second.
+    """Input -> its batch axis: the one named "batch", else the first, or the second of `steps_first`.
 
-    Where some input has an axis of that name, an axis of another name is none; nor is a size other than 1
-    that differs from the first input's.
+    An input has no batch if other inputs have an axis of that name and it has another name, or if its size
+    is neither 1 nor that of the first input.
     """
     called = {
         name: [axis for axis, d in enumerate(dims) if "batch" in d.dim_param.lower()]
@@ -252,7 +251,7 @@ def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, i
 
 
 def _grown(graph: Any, inputs: Mapping[str, Input]) -> set[str]:
-    """Names of constants that are repeated for each sample, as a class token, and of what comes out."""
+    """Names of constants that the network repeats for each sample (a class token), and of the results."""
     live, grown = set(inputs), set[str]()
     for node in graph.node:
         if not live.isdisjoint(node.input):

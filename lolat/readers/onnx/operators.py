@@ -95,7 +95,7 @@ class OnnxReader:
     def call(
         self, node: Any, inputs: Sequence[Any] | None = None, op: str = "", **parameters: Any
     ) -> list[int]:
-        """Write a node as one call: of all operands but single constant numbers, unless given."""
+        """Write a node as one call; it reads `inputs`, or all operands but single constant numbers."""
         if inputs is None:
             inputs = [v for v in node.inputs if v is not None and not self.is_number(v)]
         shapes = [self.shape(out) for out in self.outputs(node)]
@@ -105,16 +105,16 @@ class OnnxReader:
         self, node: Any, op: str, inputs: Iterable[int], shapes: Sequence[tuple[int, ...]],
         suffix: str = "", **parameters: Any,
     ) -> list[int]:  # fmt: skip
-        """Write a call that is a node or a part of it, of the part's name in `suffix`."""
+        """Write a node, or the part of it that `suffix` names, as a call."""
         path, name = self.name(node)
         name = f"{name or op}_{suffix}" if suffix else name
         dtype = _dtype(self.outputs(node)[0])
         return self.writer.write(Call(op, list(inputs), shapes, name, path, parameters, dtype))
 
     def weights(self, node: Any) -> Any:
-        """The largest matrix or kernel of parameters that a node reads, or None.
+        """The largest matrix or kernel that a node reads, before it was transposed or cast; or None.
 
-        One that is turned or cast first is the same; an exporter shares equal vectors that are not tied.
+        Vectors do not tell layers apart: an exporter stores equal ones once.
         """
         found = [v for v in node.inputs if v and v not in self.live and len(v.shape or ()) > 1]
         if not found:
@@ -149,7 +149,7 @@ class OnnxReader:
         return value not in self.live and prod(self.shape(value)) == 1
 
     def name(self, node: Any) -> tuple[str, str]:
-        """(path, name) of an operation: a module with one operation in it is that operation."""
+        """Path and name of an operation; a module with a single operation gives it the module's name."""
         path, name = self.places[node]
         if path and self.within[path] == 1 and path not in self.parents:
             above, _, module = path.rpartition("/")
@@ -159,7 +159,7 @@ class OnnxReader:
         return path, name.lower() if name[:1].isupper() else name
 
     def numbers(self, node: Any, attribute: str, position: int) -> list[int] | None:
-        """Numbers that are an attribute, or in later opsets an input; None where they are not known."""
+        """The numbers of an attribute, which is an input in later opsets; None if they are not known."""
         if attribute in node.attributes:
             return [int(n) for n in np.ravel(node.attributes[attribute].value)]
         value = _input(node, position)
@@ -182,7 +182,7 @@ def _dtype(value: Any) -> str:
 
 
 def _hides_products(node: Any) -> bool:
-    """True for a loop or a branch with products inside."""
+    """True for a loop or a branch whose body has products."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
     return any(n.op_type in MULTIPLYING for body in bodies for n in body.all_nodes())
 
@@ -191,7 +191,7 @@ def _hides_products(node: Any) -> bool:
 
 
 def _place(node: Any) -> tuple[str, str]:
-    """(path, name) of an operation: where the exporter wrote in which module it is.
+    """Path and name of an operation, from what the exporter wrote about its module.
 
     PyTorch's first exporter names nodes "/layer1/layer1.0/conv1/Conv", its second one has the modules in
     the node's metadata; tf2onnx writes "model/block/conv/Conv2D".

@@ -185,11 +185,11 @@ class Patterns:
 
 
 def _is_closed(region: list[Any], last: Any) -> bool:
-    """True if nothing outside of a region reads its tensors but for those that `last` writes."""
-    inside = [out for node in region if node is not last for out in node.outputs]
+    """True if no operator outside a region reads its tensors, but for those that `last` writes."""
+    inner = [out for node in region if node is not last for out in node.outputs]
     return not any(
         value.is_graph_output() or any(use.node not in region for use in value.uses())
-        for value in inside
+        for value in inner
     )
 
 

@@ -76,7 +76,7 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
 
 
 def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[Graph, str]:
-    """The graph with the batch as this axis of the inputs; the first layer that has it elsewhere, or ""."""
+    """The graph with the batch on an axis of the inputs; the first layer that has it elsewhere, or ""."""
     from lolat.readers.torch.trace import traced
 
     errors: list[Exception] = []
@@ -121,9 +121,9 @@ def _package_line(error: BaseException) -> str:
 def _calls(
     model: Any, name: str, size: Any, example: Any, axis: int
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """(args, kwargs) at batch size 1, which is an `axis` of the inputs, to call a module with.
+    """Arguments to call a module with, positional and named, at batch size 1 on an `axis`.
 
-    There are several where the types of the inputs are not known: numbers first, then indices.
+    If the types of the inputs are not known, there are several: numbers first, then indices.
     """
     import torch
 
@@ -157,9 +157,9 @@ def _calls(
 def _of_one(
     example: Any, name: str, size: Any, axis: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example at batch size 1: that of the axis, where it is as long as the first tensor's.
+    """The example at batch size 1, on an axis, for the tensors that are as long there as the first one.
 
-    Those tensors get the size that is given.
+    These tensors get the size that is given.
     """
     import torch
     from torch.utils import _pytree as pytree
@@ -185,7 +185,7 @@ def _of_one(
 
 
 def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
-    """(shape without the batch of the one input, None where it is open; whether it is of indices)."""
+    """Shape of the one input without the batch, None for an open size; True if it holds indices."""
     layer, kind = _first_layer(model)
     spatial = _SPATIAL.get(kind, 0)
     if len(size) > 1 and len(size) != spatial:

@@ -41,7 +41,7 @@ OF_FLOW = (520, 960)
 
 
 def named(spec: str, size: tuple[int, ...], weights: bool) -> tuple[Any, str]:
-    """(network, or a pair of it and its inputs; name) of `timm:`, `torchvision:` or `transformers:`.
+    """Network, or a pair of it and its inputs, and name of `timm:`, `torchvision:` or `transformers:`.
 
     Raises MissingPackageError where the package is not there, NetworkError where it has no such network.
     """
@@ -65,8 +65,9 @@ def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
 
 
 def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
-    """A network of timm, of the size and classes of its tag; behind `?reparameterized` with the branches of
-    RepVGG and its like made one, as timm's own benchmarks run them.
+    """A network of timm with the size and classes of its tag.
+
+    `?reparameterized` behind the name merges the branches of RepVGG and its like, as timm's benchmarks do.
     """
     timm = import_package("timm")
     names = timm.list_models(include_tags="." in name)
@@ -111,12 +112,12 @@ def _torchvision(name: str, weights: bool) -> Any:
 
 
 def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
-    """(network, inputs) of a configuration file, or of a folder with one: the class that its
-    `architectures` names, else a classifier of texts or images, a decoder with its language head; or
-    `?HEAD` after the file's name, such as `?AutoModelForMaskedLM`.
+    """Network and inputs that a configuration file, or the one in a folder, describes.
 
-    Attention and cache are those of the file, or else of transformers; after `?eager` or `?HEAD,eager`, as
-    in published tables, the operations that attention consists of, no cache, and no `architectures`.
+    Its class is the first of the file's `architectures`, else a classifier of texts or images, or a decoder
+    with its language head. `?HEAD` after the file's name asks for another one: `?AutoModelForMaskedLM`.
+    Attention and cache are the file's, else the defaults of transformers. `?eager` or `?HEAD,eager` asks
+    for attention as single operations and no cache, as in published tables, and ignores `architectures`.
     """
     expected = "expected the config.json of a network of the package transformers"
     if os.path.isdir(path):
@@ -151,8 +152,9 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
 
 
 def _inputs_of(model: Any) -> dict[str, Any]:
-    """Inputs of a network of transformers: an image, 30 s of sound for Whisper and a second for others, at
-    most 512 tokens; and as many tokens for a decoder beside an encoder.
+    """Inputs of a network of transformers: an image, sound, or at most 512 tokens.
+
+    Sound is 30 s for Whisper and a second for others. A decoder beside an encoder gets as many tokens.
     """
     torch, settings, inputs = import_torch(), model.config, {}
     name, dtype = model.main_input_name, model.dtype
@@ -176,7 +178,7 @@ def _inputs_of(model: Any) -> dict[str, Any]:
 
 
 def noted(graph: Graph, model: Any) -> Graph:
-    """A network of transformers, with remarks: what of it was read, at which length, and what was not."""
+    """The graph with remarks on what was read: class, length, type, attention; and what was ignored."""
     shapes, settings, remarks = graph.shapes(graph.inputs), model.config, []
     lengths = (
         f"{s[1]} tokens" if len(s) == 2 and s[1] < 16_000 else "x".join(map(str, s[1:]))

@@ -91,7 +91,7 @@ def sizes_of(value: Any, count: int) -> tuple[int, ...]:
     return tuple(sizes * count if len(sizes) == 1 else sizes)
 
 
-# ---- What multiplies: convolutions, products, attention, recurrent layers, embeddings.
+# ---- Convolutions, products, attention, recurrent layers, embeddings.
 
 
 def _convolution(o: Operation) -> list[int]:
@@ -243,11 +243,11 @@ def _states(o: Operation) -> list[int]:
     return [i for i in states if i is not None and i not in o.writer.constants]
 
 
-# ---- What moves or chooses data: slices, splits, pads, pools, copies.
+# ---- Operations that move or choose data: slices, splits, pads, pools, copies.
 
 
 def _slice(o: Operation) -> list[int]:
-    """A part of a tensor; the whole of it, or one of an axis of one, is a view."""
+    """A part of a tensor; a part with all its elements is a view."""
     source = o.operands[:1]
     whole = prod(o.shapes[0]) == o.writer.elements(source[0])
     return o.write("reshape" if whole else "slice", source)
@@ -309,7 +309,7 @@ def _copy(o: Operation) -> list[int]:
     return o.write("fill") if source is None else o.write("scatter", [source])
 
 
-# ---- What depends on an argument.
+# ---- Operations whose kind depends on an argument.
 
 
 def _hardtanh(o: Operation) -> list[int]:
@@ -326,7 +326,7 @@ def _extreme(o: Operation) -> list[int]:
 
 
 def _dropout(o: Operation) -> list[int]:
-    """Nothing; with the rate at which it drops in training."""
+    """Nothing at inference; it keeps the rate at which it drops elements in training."""
     rate = o.get("p")
     known = {"rate": float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else {}
     return o.write("dropout", None, **known)
@@ -366,7 +366,7 @@ _MIXED = {"matmul", "unfold", "reduce", "gather"}
 
 
 class Layout:
-    """The axis of the channels of each tensor: 1 of an image, -1 of tokens."""
+    """Knows the channel axis of tensors: 1 for an image, -1 for tokens."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
@@ -374,7 +374,7 @@ class Layout:
         self._followed = 0  # operations
 
     def channels(self, tensor: int) -> int | None:
-        """The axis of a tensor's channels; None where it is not known."""
+        """The channel axis of a tensor; None if it is not known."""
         for operation in self.builder.operations[self._followed :]:
             axis = self._written(operation)
             if axis is not None:
@@ -383,7 +383,7 @@ class Layout:
         return self._axes.get(tensor)
 
     def _written(self, operation: Step) -> int | None:
-        """The axis of the channels in the output of an operation."""
+        """The channel axis of the output of an operation; None if it is not known."""
         kind, tensors = operation.kind, self.builder.tensors
         shape = tensors[operation.outputs[0]].shape
         known = [i for i in operation.inputs if i in self._axes]

@@ -82,7 +82,7 @@ class Tracer(TorchDispatchMode):
         )
 
     def learn(self, tensor: Any, index: int) -> None:
-        """From now on a tensor of PyTorch's is this one of the graph."""
+        """Remember the graph's tensor of a tensor of PyTorch."""
         self.known[id(tensor)] = index
         self.alive.append(tensor)
 
@@ -178,7 +178,7 @@ class Tracer(TorchDispatchMode):
         ]  # fmt: skip
 
     def parameters(self, named: dict[str, Any]) -> list[tuple[tuple[int, int, int], bool]]:
-        """(numbers, offset, id) of each parameter of an operation, and True if it is learned."""
+        """A key of each parameter of an operation (elements, offset, id), and True if it is learned."""
         found = []
         for value in operations.flat(named):
             root, is_learned = value, True
@@ -191,8 +191,9 @@ class Tracer(TorchDispatchMode):
         return found
 
     def frozen(self, outputs: Sequence[int]) -> tuple[int, int, int]:
-        """Numbers of frozen parameters, of all parameters, and of operations whose weights are no
-        parameters, among the operations that some outputs need.
+        """Count frozen parameters, all parameters, and operations whose weights are no parameters.
+
+        Only operations that some outputs need count.
         """
         needed, reached = self.writer.reached(outputs)
         used = [one for one in self.learned if not needed.isdisjoint(one[1])]
@@ -202,7 +203,7 @@ class Tracer(TorchDispatchMode):
         return number - len(trained), number, fixed
 
     def overwrite(self, changed: Any, index: int) -> None:
-        """Record the result of an operation in place as the new value of its tensor, and of its base."""
+        """Record that an operation in place gave its tensor, and what that is a view of, a new value."""
         self.learn(changed, index)
         while id(changed) in self.views:
             changed = self.views[id(changed)]
@@ -216,7 +217,7 @@ class Tracer(TorchDispatchMode):
             self.learn(changed, index)
 
     def place(self) -> tuple[str, str]:
-        """(name, path): a layer of PyTorch's own by its name in the module it is in; others have none."""
+        """Name and path of an operation: a layer of PyTorch's own has a name, others a path alone."""
         path, layer = self.stack[-1]
         if path and layer.startswith("torch.nn.modules.") and not layer.startswith(_HOLDERS):
             above, _, name = path.rpartition(".")
@@ -266,11 +267,11 @@ def base_name(schema: Any) -> str:
 def traced(
     model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], axis: int
 ) -> tuple[Graph, str]:
-    """(graph, the first layer that has the batch elsewhere, or "") of a module called with inputs.
+    """Trace a call of a module; return its graph, and the first layer with its batch elsewhere, or "".
 
-    The inputs are at batch size 1, which is their `axis`. The module is in evaluation mode meanwhile, and
-    stays as it is. Operations that no output needs are left out. Raises whatever its code raises, and
-    NetworkError when no output depends on the inputs.
+    The inputs are at batch size 1, on their `axis`. The module runs in evaluation mode and stays as it is.
+    Operations that no output needs are left out. Raises whatever its code raises, and NetworkError if no
+    output depends on the inputs.
     """
     builder = GraphBuilder(name, "torch")
     tracer = Tracer(builder, {module: path for path, module in model.named_modules()}, axis)
@@ -305,7 +306,7 @@ _SWITCH = re.compile(
 
 
 def _otherwise(model: Any, tracer: Tracer, outputs: Sequence[int]) -> Iterator[str]:
-    """Why training a module costs less than training the whole, as it was traced."""
+    """Reasons why training a module costs less than training all of it, from its trace."""
     frozen, number, fixed = tracer.frozen(outputs)
     if frozen:
         yield f"{frozen} of its {number} parameters are frozen (requires_grad, detach, torch.no_grad)"
@@ -342,7 +343,7 @@ def _in_training_alone(model: Any, tracer: Tracer) -> list[str]:
 
 @contextlib.contextmanager
 def _watched(tracer: Tracer) -> Iterator[None]:
-    """Tell the tracer of torch.utils.checkpoint, torch.no_grad and its like."""
+    """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
     recompute = checkpoint._infer_device_type  # by each form of a checkpoint
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
     enable = torch._C._set_grad_enabled
