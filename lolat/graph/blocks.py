@@ -76,7 +76,7 @@ class Flow:
         self.units = [o.kind in COMPUTE - {"depthwise_conv"} for o in operations]
 
     def crossing(self, start: int, end: int) -> list[int]:
-        """Number of tensors that cross each boundary inside operations start..end-1.
+        """Number of tensors that cross each boundary within operations start..end-1.
 
         Tensors that are written before and read after these operations do not count. Item i is the
         boundary behind operation start + i.
@@ -135,16 +135,16 @@ def _cut(graph: Graph) -> tuple[Block, ...]:
     flow = Flow(ordered)
     grouping = Grouping(ordered, flow)
     groups = grouping.groups(segments(flow))
-    insides = [[ordered.operations[p] for p in sorted(g.positions)] for g in groups]
+    members = [[ordered.operations[p] for p in sorted(g.positions)] for g in groups]
     labels = unique(
         [
             g.label or grouping.names.of_span(sorted(g.positions)) or layer_label(o)
-            for g, o in zip(groups, insides, strict=True)
+            for g, o in zip(groups, members, strict=True)
         ]
     )
     blocks = []
-    for group, inside, label in zip(groups, insides, labels, strict=True):
-        summary = summarize(inside)
+    for group, operations, label in zip(groups, members, labels, strict=True):
+        summary = summarize(operations)
         positions = tuple(sorted(order[p] for p in group.positions))
         blocks.append(Block(f"{label} · {summary}", label, summary, positions))
     return tuple(blocks)

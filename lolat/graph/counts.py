@@ -209,13 +209,13 @@ def _convolution(w: Sizes) -> Count:
     A transposed one: kernel x (output channels / groups) products for each input element.
     """
     a, window, inputs, outputs = w.attributes, prod(w.attributes["kernel"]), w.ins[0], w.outs[0]
-    inside, outside, groups = a["in_channels"], a["out_channels"], a["groups"]
-    per_output = window * inside // groups
-    macs, weights = outputs * per_output, outside * (per_output + a["bias"])
+    in_channels, out_channels, groups = a["in_channels"], a["out_channels"], a["groups"]
+    per_output = window * in_channels // groups
+    macs, weights = outputs * per_output, out_channels * (per_output + a["bias"])
     if w.kind == "transposed_conv":
-        per_input = window * outside // groups
-        macs, weights = inputs * per_input, per_input * inside + outside * a["bias"]
-    unfolded = outputs // outside * window * inside
+        per_input = window * out_channels // groups
+        macs, weights = inputs * per_input, per_input * in_channels + out_channels * a["bias"]
+    unfolded = outputs // out_channels * window * in_channels
     more = {}
     if w.kind == "depthwise_conv":
         name = place = "depthwise"

@@ -57,14 +57,14 @@ def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
             operations.append(operation)
             continue
         a, between = operation.attributes, len(tensors)
-        inside, ones = a["in_channels"], (1,) * len(a["kernel"])
+        channels, ones = a["in_channels"], (1,) * len(a["kernel"])
         result, axis = tensors[operation.outputs[0]], graph.channel_axis(operation.outputs[0])
-        shape = (*result.shape[:axis], inside, *result.shape[axis + 1 :])
+        shape = (*result.shape[:axis], channels, *result.shape[axis + 1 :])
         tensors.append(replace(result, shape=shape))
-        depthwise = {**a, "out_channels": inside, "groups": inside, "bias": False}
+        depthwise = {**a, "out_channels": channels, "groups": channels, "bias": False}
         pointwise = {
             "kernel": ones, "strides": ones, "dilation": ones, "padding": "valid", "groups": 1,
-            "in_channels": inside, "out_channels": a["out_channels"], "bias": a["bias"],
+            "in_channels": channels, "out_channels": a["out_channels"], "bias": a["bias"],
         }  # fmt: skip
         operations += [
             replace(

@@ -62,14 +62,14 @@ class Layers:
         kind: str = "conv",
     ) -> int:
         """A padded convolution: only the stride shrinks it (or enlarges: `transposed_conv`)."""
-        _, height, width, inside = self.shape(x)
+        _, height, width, in_channels = self.shape(x)
         kernels = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         up = kind == "transposed_conv"
         sides = (n * stride if up else -(-n // stride) for n in (height, width))
         return self.add(
             "grouped_conv" if kind == "conv" and groups > 1 else kind, [x], (1, *sides, filters),
             kernel=kernels, strides=(stride, stride), dilation=(1, 1), padding="same", bias=bias,
-            in_channels=inside, out_channels=filters, groups=groups,
+            in_channels=in_channels, out_channels=filters, groups=groups,
         )  # fmt: skip
 
     def depthwise(self, x: int, kernel: int = 3, stride: int = 1, bias: bool = False) -> int:
@@ -117,9 +117,9 @@ class Layers:
 
     def dense(self, x: int, units: int, act: str | None = None) -> int:
         """A dense layer on the last dimension."""
-        *lead, inside = self.shape(x)
+        *lead, in_features = self.shape(x)
         x = self.add(
-            "dense", [x], (*lead, units), in_features=inside, out_features=units, bias=True
+            "dense", [x], (*lead, units), in_features=in_features, out_features=units, bias=True
         )
         return self.same(act, x) if act else x
 

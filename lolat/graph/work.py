@@ -260,11 +260,11 @@ class _Steps:
         else:
             name, kernels = _class_of_convolution(operation), a["groups"]
             window = prod(a["kernel"])
-            inside, outside = a["in_channels"] / kernels, a["out_channels"] / kernels
-            product = (kernels, written / a["out_channels"], outside, window * inside)
+            group_in, group_out = a["in_channels"] / kernels, a["out_channels"] / kernels
+            product = (kernels, written / a["out_channels"], group_out, window * group_in)
             if kind == "transposed_conv":
                 places = source.elements() / a["in_channels"]
-                product = (kernels, places, window * outside, inside)
+                product = (kernels, places, window * group_out, group_in)
             if a.get("pad_before"):  # a copy of its own
                 pair = (reads[0], self.lowering.sizes[reads[0]])
                 self.add(MOVES, NO_PRODUCT, 0, self.lowering.bytes_of([pair, pair]))

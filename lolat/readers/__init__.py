@@ -112,18 +112,20 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
 
 def _of_document(path: str, size: Any) -> Graph:
     """The network that `lolat read` wrote to a file; NetworkError if it is something else."""
-    expected = "expected what `lolat read NETWORK --output FILE` wrote"
+    shown, expected = shortened(path), "expected what `lolat read NETWORK --output FILE` wrote"
     try:
         document = read_json(path, expected)
-        if isinstance(document, dict) and "model_type" in document:
-            expected = f"expected transformers:{shortened(path)}"
-            raise InputError("it is a configuration of transformers", code=OF_TRANSFORMERS)
+    except InputError as error:
+        raise NetworkError(error.message) from error
+    if isinstance(document, dict) and "model_type" in document:
+        raise NetworkError(
+            f"{shown}: it is a configuration of transformers; expected transformers:{shown}",
+            code=OF_TRANSFORMERS,
+        )
+    try:
         graph = Graph.from_dict(document)
     except InputError as error:
-        whole = expected in error.message
-        words = error.message if whole else f"{shortened(path)}: {error.message}; {expected}"
-        code = error.code if error.code == OF_TRANSFORMERS else ""
-        raise NetworkError(words, code=code) from error
+        raise NetworkError(f"{shown}: {error.message}; {expected}") from error
     return _of_its_size(graph, size, path)
 
 
@@ -164,9 +166,8 @@ def _packages(model: Any) -> set[str]:
 
 def _of_object(model: Any, name: str, size: Any) -> Network:
     """Wrap a framework's object, whose classes tell which framework it is of."""
-    model, example = (
-        model if isinstance(model, tuple) and len(model) == 2 else (model, None)
-    )  # fmt: skip
+    is_pair = isinstance(model, tuple) and len(model) == 2
+    model, example = model if is_pair else (model, None)
     packages = _packages(model)
     if "keras" in packages and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers import keras

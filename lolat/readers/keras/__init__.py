@@ -178,7 +178,7 @@ def _inference(layer: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def without_weights() -> Iterator[None]:
-    """Variables made inside get a shape but no memory.
+    """Variables made meanwhile get a shape but no memory.
 
     Keras would fill them with random numbers when it next leaves a scope of its own, so they are taken
     off its list.
@@ -287,7 +287,7 @@ class KerasReader:
         """Write one call of a layer or keras.ops operation; the tensors that it yields."""
         rule = layers.rule_of(call.layer) if _functional(call.layer) is None else None
         if rule is None:
-            return self.inside(call)
+            return self.follow_layer(call)
         return rule(self, replace(call, inputs=self.unmasked(call)))
 
     def write(
@@ -368,7 +368,7 @@ class KerasReader:
         leaves = keras.tree.flatten((args, kwargs))
         return [self.known[id(t)] for t in leaves if isinstance(t, keras.KerasTensor)]
 
-    def inside(self, call: LayerCall) -> list[int]:
+    def follow_layer(self, call: LayerCall) -> list[int]:
         """The operations of the layer's own `call`; where it cannot be followed, the layer as unknown.
 
         Then it has its own name, and counts as memory traffic.

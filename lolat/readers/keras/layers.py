@@ -111,22 +111,22 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
     """
     layer, axis, inputs = call.layer, _channel_axis(call.layer), call.inputs[:1]
     names = {c.__name__.partition("Conv")[0] for c in type(layer).__mro__}
-    inside, shape = r.shape(inputs[0])[axis], list(call.shapes[0])
+    in_channels, shape = r.shape(inputs[0])[axis], list(call.shapes[0])
     if hasattr(layer, "kernel_size"):
         kernel, multiplier = tuple(layer.kernel_size), int(getattr(layer, "depth_multiplier", 0))
         groups, bias = int(getattr(layer, "groups", 1)), bool(layer.use_bias)
     else:
         inputs, bias = r.operands(call)[:2], False
         *window, features, multiplier = r.shape(inputs[1])
-        kernel, groups = tuple(window), inside // features
-    kind, outside = "conv", shape[axis]
+        kernel, groups = tuple(window), in_channels // features
+    kind, out_channels = "conv", shape[axis]
     if names & {"Depthwise", "Separable"}:
-        kind, outside, groups = "depthwise_conv", inside * multiplier, inside
+        kind, out_channels, groups = "depthwise_conv", in_channels * multiplier, in_channels
     elif hasattr(layer, "output_padding"):
         kind, groups = "transposed_conv", 1
     elif groups > 1:
         kind = "grouped_conv"
-    shape[axis], ones, separable = outside, (1,) * len(kernel), "Separable" in names
+    shape[axis], ones, separable = out_channels, (1,) * len(kernel), "Separable" in names
     padding, dilation = str(layer.padding), _tuple(layer.dilation_rate, len(kernel))
     if padding == "causal":  # Keras pads the signal, then convolves what that gives
         before, steps = dilation[0] * (kernel[0] - 1), list(r.shape(inputs[0]))
@@ -137,12 +137,13 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
         call, kind, inputs, [tuple(shape)], "depthwise" if separable else "",
         kernel=kernel, strides=_tuple(layer.strides, len(kernel)), kind=kind,
         dilation=dilation, padding=padding,
-        in_channels=inside, out_channels=outside, groups=groups, bias=bias and not separable,
+        in_channels=in_channels, out_channels=out_channels, groups=groups, bias=bias and not separable,
     )  # fmt: skip
     if separable:
         written = r.write(
             call, "conv", written, suffix="pointwise", kernel=ones, strides=ones, dilation=ones,
-            padding="valid", in_channels=outside, out_channels=call.shapes[0][axis], groups=1, bias=bias,
+            padding="valid", in_channels=out_channels, out_channels=call.shapes[0][axis], groups=1,
+            bias=bias,
         )  # fmt: skip
     return _activated(r, call, written)
 
@@ -204,13 +205,13 @@ def _augmentation(r: KerasReader, call: LayerCall) -> list[int]:
 
 def _dense(r: KerasReader, call: LayerCall) -> list[int]:
     layer, inputs = call.layer, call.inputs[:1]
-    inside, outside = r.shape(inputs[0])[-1], call.shapes[0][-1]
+    in_features, out_features = r.shape(inputs[0])[-1], call.shapes[0][-1]
     if hasattr(layer, "equation"):
         labels, result = einsum_terms(layer.equation)
-        inside, outside = einsum_features(labels[1], result, tuple(layer.kernel.shape))
+        in_features, out_features = einsum_features(labels[1], result, tuple(layer.kernel.shape))
     sizes: dict[str, Any] = {
-        "in_features": inside,
-        "out_features": outside,
+        "in_features": in_features,
+        "out_features": out_features,
         "bias": layer.bias is not None,
     }
     return _activated(r, call, r.write(call, "dense", inputs, **sizes))
@@ -282,7 +283,7 @@ def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
 def _dot_attention(r: KerasReader, call: LayerCall) -> list[int]:
     """softmax(query key') value without projections; additive scores are followed as they are written."""
     if call.layer.score_mode != "dot":
-        return r.inside(call)
+        return r.follow_layer(call)
     query, value, *rest = map(r.operand, call.node.arguments.args[0])
     operands, name = [query, rest[0] if rest else value, value], call.layer.name
     scaled = call.layer.scale is not None
@@ -341,7 +342,7 @@ def _any_cell(r: KerasReader, call: LayerCall) -> list[int]:
         )  # fmt: skip
         out, ends = layer.cell(steps, states)
     except Exception:  # whatever it does that symbolic tensors cannot
-        return r.inside(call)
+        return r.follow_layer(call)
     outputs, start = [out, *keras.tree.flatten(ends)], keras.tree.flatten(states)
     r.alive += [steps, *start, *outputs]
     r.known[id(steps)] = r.view(call, call.inputs[0], tuple(steps.shape), layer.name, call.path)
@@ -349,7 +350,7 @@ def _any_cell(r: KerasReader, call: LayerCall) -> list[int]:
         r.known[id(state)] = r.writer.constant(tuple(state.shape), str(state.dtype), batched=True)
     if not r.reachable(outputs):
         r.known = before
-        return r.inside(call)
+        return r.follow_layer(call)
     r.builder.warnings.append(f"the steps of {layer.name!r} are counted as if they ran at once")
     first, *others = r.follow(outputs, call.inner)
     whole = layer.return_sequences

@@ -159,11 +159,11 @@ class _Rewriting:
         made.metadata_props.extend(like.metadata_props)
         return made
 
-    def packed(self, name: str, inside: int, outside: int) -> str:
-        """The parameter of `inside` x `outside` whose bits `name` holds."""
-        whole = f"{name}_{inside}x{outside}"
+    def packed(self, name: str, in_features: int, out_features: int) -> str:
+        """The parameter of `in_features` x `out_features` whose bits `name` holds."""
+        whole = f"{name}_{in_features}x{out_features}"
         if whole not in self.parameters:
             self.parameters.add(whole)
-            shape = [inside, outside]
+            shape = [in_features, out_features]
             self.model.graph.input.append(helper.make_tensor_value_info(whole, 1, shape))
         return whole

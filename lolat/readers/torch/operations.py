@@ -100,7 +100,7 @@ def _convolution(o: Operation) -> list[int]:
     strides, dilation = (sizes_of(o.get(name, 1), spatial) for name in ("stride", "dilation"))
     padding = o.get("padding", 0)
     transposed = o.op.startswith("conv_transpose") or bool(o.get("transposed"))
-    inside, outside = (
+    in_channels, out_channels = (
         (kernel[0], kernel[1] * groups) if transposed else (kernel[1] * groups, kernel[0])
     )
     if transposed:
@@ -109,7 +109,7 @@ def _convolution(o: Operation) -> list[int]:
         padding = _padding(sizes_of(padding, spatial), kernel[2:], strides, dilation)
     return o.write(
         "convolution", transposed=transposed, kernel=kernel[2:], strides=strides, dilation=dilation,
-        in_channels=inside, out_channels=outside, groups=groups, bias=o.get("bias") is not None,
+        in_channels=in_channels, out_channels=out_channels, groups=groups, bias=o.get("bias") is not None,
         padding=padding,
     )  # fmt: skip
 
@@ -137,10 +137,15 @@ def _linear(o: Operation) -> list[int]:
 def _experts(o: Operation) -> list[int]:
     """Dense layers side by side, of which each row is multiplied by one: the experts of a mixture."""
     weight = o.get("mat2") if o.get("weight") is None else o.get("weight")
-    experts, inside, outside = weight.shape
+    experts, in_features, out_features = weight.shape
     rows = o.operands[:1]
     return o.write(
-        "dense", rows, in_features=inside, out_features=outside, bias=False, experts=experts
+        "dense",
+        rows,
+        in_features=in_features,
+        out_features=out_features,
+        bias=False,
+        experts=experts,
     )
 
 

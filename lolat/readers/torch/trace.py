@@ -347,19 +347,19 @@ def _watched(tracer: Tracer) -> Iterator[None]:
     recompute = checkpoint._infer_device_type  # by each form of a checkpoint
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
     enable = torch._C._set_grad_enabled
-    outside: list[bool] = []  # of each torch.inference_mode, whether it was with gradients
+    before: list[bool] = []  # gradients around each torch.inference_mode
 
     def recomputed(*args: Any) -> Any:
         tracer.recomputed.append("torch.utils.checkpoint")
         return recompute(*args)
 
     def entered(context: Any) -> None:
-        outside.append(tracer.gradients)
+        before.append(tracer.gradients)
         tracer.gradients &= not context.mode
         enter(context)
 
     def left(context: Any, *error: Any) -> None:
-        tracer.gradients = outside.pop()
+        tracer.gradients = before.pop()
         leave(context, *error)
 
     def enabled(yes: bool) -> None:
