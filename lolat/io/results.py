@@ -1,8 +1,7 @@
-"""Answers: their class, their JSON, remarks on them, and elements of HTML."""
+"""Answers: their class, their JSON, and the remarks on them."""
 
 from __future__ import annotations
 
-import html
 import json
 import operator
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,6 @@ from typing import Any, Self
 from msgspec import UNSET
 
 from lolat.errors import LolatError
-from lolat.units import plain
 
 VERSION = 1
 """The version of every JSON answer; it changes when a reader of the former one would misread it."""
@@ -116,17 +114,3 @@ class Remark(str):
 def topic(remark: str) -> str:
     """The topic of a remark; a text without figures is its own topic."""
     return remark.topic if isinstance(remark, Remark) else remark
-
-
-# ---- Elements of HTML; text is escaped.
-
-
-def escape(text: str) -> str:
-    """Text as a part of a page, or an attribute; control characters are shown as escapes."""
-    return html.escape(plain(text), quote=True)
-
-
-def element(tag: str, text: str = "", **attributes: str) -> str:
-    """One element; `class_` is `class`, and `_` elsewhere is a hyphen."""
-    written = [f' {n.strip("_").replace("_", "-")}="{escape(t)}"' for n, t in attributes.items()]
-    return f"<{tag}{''.join(written)}>{escape(text)}</{tag}>"

@@ -5,6 +5,7 @@ A column says its value of a row and how that is written; who prints a table dec
 
 from __future__ import annotations
 
+import html
 import os
 import shutil
 import sys
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from lolat.io.results import element, escape
 from lolat.io.tables import to_csv
 from lolat.io.writing import write_text
 from lolat.units import plain
@@ -167,3 +167,17 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.6g}"
     return plain(value) if isinstance(value, str) else "" if value is None else value
+
+
+# ---- Elements of HTML; text is escaped.
+
+
+def escape(text: str) -> str:
+    """Text as a part of a page, or an attribute; control characters are shown as escapes."""
+    return html.escape(plain(text), quote=True)
+
+
+def element(tag: str, text: str = "", **attributes: str) -> str:
+    """One element; `class_` is `class`, and `_` elsewhere is a hyphen."""
+    written = [f' {n.strip("_").replace("_", "-")}="{escape(t)}"' for n, t in attributes.items()]
+    return f"<{tag}{''.join(written)}>{escape(text)}</{tag}>"

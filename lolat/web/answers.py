@@ -14,7 +14,6 @@ from lolat.device.prediction import Prediction
 from lolat.device.question import Question
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
-from lolat.io.results import element
 from lolat.llm.answer import BREAKDOWN, ServingAnswer
 from lolat.llm.compare import ComparedModels
 from lolat.llm.decoder import Decoder
@@ -23,7 +22,7 @@ from lolat.report.explanation import budget_lines
 from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
 from lolat.report.prediction import apart_words
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
-from lolat.report.tables import Column, Table
+from lolat.report.tables import Column, Table, element
 from lolat.training.cost import no_room
 from lolat.units import digits, dollars, duration, milliseconds, plain, plural
 from lolat.web.devices import Device

@@ -20,7 +20,6 @@ from lolat.device.prediction import CALL, Prediction
 from lolat.device.question import Question
 from lolat.device.summary import headline
 from lolat.errors import InputError
-from lolat.io.results import element, escape
 from lolat.report.bottlenecks import sections
 from lolat.report.rows import (
     COLORS,
@@ -31,6 +30,7 @@ from lolat.report.rows import (
     bottlenecks,
     modules,
 )
+from lolat.report.tables import element, escape
 from lolat.units import digits, percent, plain, plural, quantity
 
 STEPS = tuple(2**n for n in range(9))

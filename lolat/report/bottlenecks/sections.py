@@ -5,10 +5,10 @@ from __future__ import annotations
 from lolat.device.attribution import Explanation, explain
 from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.device.question import Question
-from lolat.io.results import element, escape
 from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
 from lolat.report.prediction import counts_words
 from lolat.report.rows import COLORS, BlockRow, bottleneck_sentence, color_of
+from lolat.report.tables import element, escape
 from lolat.units import digits, milliseconds, plain, quantity
 
 
