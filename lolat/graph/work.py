@@ -254,9 +254,14 @@ class _Steps:
             rows = written / a["out_features"] / kernels  # as if each expert got as many
             product = (kernels, rows, a["out_features"], a["in_features"])
         elif kind in GATES:
-            steps = a["timesteps"]
-            sequences = source.elements() / a["in_features"] / steps
-            product = (steps, sequences, GATES[kind] * a["units"], a["in_features"] + a["units"])
+            timesteps = a["timesteps"]
+            sequences = source.elements() / a["in_features"] / timesteps
+            product = (
+                timesteps,
+                sequences,
+                GATES[kind] * a["units"],
+                a["in_features"] + a["units"],
+            )
         else:
             name, kernels = _class_of_convolution(operation), a["groups"]
             window = prod(a["kernel"])

@@ -110,9 +110,6 @@ def test_a_branch_that_is_known_is_taken(tmp_path: Path, taken: bool, kind: str)
     assert graph.warnings == ()
 
 
-"""A convolution, or a branch, that is damaged in one way."""
-
-
 def test_products_that_cannot_be_counted_are_refused(tmp_path: Path) -> None:
     """Products in a branch that depends on data, and in an unknown operator whose shapes are told."""
     nodes = [

@@ -18,6 +18,9 @@ from lolat.readers import read
 from lolat.readers.torch.named import load_torchvision
 from tests.processes import python
 
+needs_torchvision = pytest.mark.skipif(
+    importlib.util.find_spec("torchvision") is None, reason="could not import 'torchvision'"
+)
 BERT = {
     "model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 256, "vocab_size": 100, "max_position_embeddings": 128,
@@ -252,10 +255,9 @@ def test_a_package_that_is_missing_is_named(
         read(spec)
 
 
+@needs_torchvision
 def test_a_torchvision_of_another_build_than_pytorch(tmp_path: Path) -> None:
     """Its wheel beside PyTorch's for the CPU lacks compiled operators, which networks do not need."""
-    if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("could not import 'torchvision'")
     (tmp_path / "mine.py").write_text(
         "def bert():\n from transformers import BertConfig, BertModel\n return BertModel(BertConfig())"
     )
@@ -286,12 +288,11 @@ def test_transformers_without_torchvision(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@needs_torchvision
 @pytest.mark.parametrize(
     "name", ["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssd300_vgg16"]
 )
 def test_a_detector_is_refused_with_its_line_and_its_parts(name: str) -> None:
-    if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("could not import 'torchvision'")
     with pytest.raises(
         NetworkError, match=r" at torchvision/\S+\.py:\d+;.*backbone, .*networks.md"
     ) as caught:
@@ -299,11 +300,10 @@ def test_a_detector_is_refused_with_its_line_and_its_parts(name: str) -> None:
     assert (caught.value.code, caught.value.exit_code) == ("data-dependent", 2)
 
 
+@needs_torchvision
 def test_the_parts_of_a_detector_as_the_page_shows_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("could not import 'torchvision'")
     page = Path(__file__).parents[2] / "docs" / "how-to" / "networks.md"
     code = page.read_text().split("# parts.py\n")[1].split("```")[0]
     (tmp_path / "parts.py").write_text(code)
@@ -314,6 +314,7 @@ def test_the_parts_of_a_detector_as_the_page_shows_them(
     assert 0.8 < (image + 1000 * box) / 134.38e9 < 1.1
 
 
+@needs_torchvision
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [
@@ -324,26 +325,16 @@ def test_the_parts_of_a_detector_as_the_page_shows_them(
     ],
 )
 def test_torchvisions_videos_and_pairs_of_frames(name: str, shapes: list[tuple[int, ...]]) -> None:
-    if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("could not import 'torchvision'")
     graph = read(f"torchvision:{name}")
     assert graph.shapes(graph.inputs) == shapes
 
 
-def test_no_weights_of_a_backbone_are_downloaded() -> None:
-    if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("could not import 'torchvision'")
-    read_network = read("torchvision:lraspp_mobilenet_v3_large", 64)
-    assert count(read_network).total(1).weights > 3e6  # published: 3.22 M parameters
-
-
+@needs_torchvision
 @pytest.mark.parametrize(
     ("name", "gmacs", "weights"),
     [("resnet18", 1.81, 11.68), ("vgg11", 7.61, 132.86), ("resnet50", 4.09, 25.557 - 0.053)],
 )
 def test_torchvisions_own_as_published(name: str, gmacs: float, weights: float) -> None:
-    if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("could not import 'torchvision'")
     total = count(read(f"torchvision:{name}")).total(1)
     assert total.flops / 1e9 == pytest.approx(gmacs, abs=0.01)
     assert total.weights / 1e6 == pytest.approx(weights, abs=0.01)

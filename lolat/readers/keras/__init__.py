@@ -59,8 +59,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         stack.enter_context(_known_shapes())
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # Keras' remarks about our own calls
+        stack.enter_context(warnings.catch_warnings(action="ignore"))  # on our own calls
         inputs, outputs = _called(model, as_sizes(input_size))
         for tensor in inputs:
             made = reader.builder.input(tuple(tensor.shape), str(tensor.dtype))
@@ -462,8 +461,8 @@ def _producer(tensor: Any) -> Any:
 @contextlib.contextmanager
 def _building(weights: bool) -> Iterator[None]:
     """Silence Keras' warnings, which repeat errors or are about networks of others."""
-    with warnings.catch_warnings(), contextlib.nullcontext() if weights else without_weights():
-        warnings.simplefilter("ignore")
+    variables = contextlib.nullcontext() if weights else without_weights()
+    with warnings.catch_warnings(action="ignore"), variables:
         yield
 
 
