@@ -90,8 +90,8 @@ class NetworkError(InputError):
 class MissingPackageError(InputError):
     """An optional package is not installed; the message ends with the line that installs it.
 
-    `what`: which package is missing and who needs it; `extra`: the extra of LoLat that has the package, or
-    "" where `what` is the whole message.
+    `what`: the package and who needs it; `extra`: the extra of LoLat that has the package, or "" if `what`
+    is the whole message.
     """
 
     code = "no-package"
@@ -110,7 +110,7 @@ class DeviceError(InputError):
 class AnswerIsNo(LolatError):
     """The question is right and its answer is no: a time is exceeded, a model no longer holds.
 
-    `answer`: the object that `--json` prints; None where it was printed before.
+    `answer`: the object that `--json` prints; None if it was printed before.
     """
 
     exit_code = 3

@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 if TYPE_CHECKING:
     Attribute = Any
-else:  # what JSON becomes: its lists are tuples
+else:  # JSON's lists become tuples
     Scalar = bool | int | float | str | None
     Attribute = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One operation: its kind (a row of `lolat.graph.counts`), what it reads and what it writes.
+    """One operation: its kind (see `lolat.graph.kinds`), the tensors that it reads and writes.
 
     `inputs` and `outputs` are indices into `Graph.tensors`; `path` is the module it sits in
     ("" at the top, "encoder/layer_1" below).
@@ -156,7 +156,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Graph:
-        """Read what `to_dict` wrote. Raises InputError when it is something else."""
+        """The graph of a document that `to_dict` made; InputError for any other."""
         graph: Graph = converted(document, Graph, "not a graph document")
         return graph
 
@@ -176,7 +176,7 @@ class GraphBuilder:
         self.kept: list[int] = []
         self.warnings: list[str] = []
         self.training: list[str] = []  # see `Graph`
-        self.dtype: str | None = None  # of what is written next, where a reader knows it
+        self.dtype: str | None = None  # of the next operation's results, if a reader knows it
         self._names: dict[tuple[str, str], int] = {}
 
     def input(self, shape: Sequence[int], dtype: str = "float32", batched: bool = True) -> int:

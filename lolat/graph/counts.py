@@ -255,7 +255,7 @@ def _matmul(w: Sizes) -> Count:
 
 
 def _attention(w: Sizes) -> Count:
-    """softmax(queries x keys' [x scale] [+ mask]) x values: two products and what runs between them.
+    """softmax(queries x keys' [x scale] [+ mask]) x values: two products, and the operations between them.
 
     Inputs: queries, keys, values and, where there is one, the mask that is added to the scores. The first
     output is (..., queries, value_size) for each head, or has the heads side by side. A framework that
@@ -332,8 +332,8 @@ FORMULAS: dict[str, Formula] = {
 def behavior(operation: Operation) -> str:
     """The kind of work of an operation, as the measured range knows it.
 
-    Kinds that only read and write memory once are one. Attention is the products that it is made of.
-    Convolutions and pools of one or three dimensions are apart from those of two.
+    All kinds that read and write memory once count as one, attention as a product. Convolutions and pools
+    of one or three dimensions have a kind of their own.
     """
     if kind_of(operation.kind).like_memory:
         return "memory traffic"

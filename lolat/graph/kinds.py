@@ -1,4 +1,4 @@
-"""The kinds of operations, a row for those that are alike: the counts, class and bytes of their work.
+"""The kinds of operations, with a row for kinds that are alike: counts, class of work, bytes.
 
 A new kind is a name in this table, a formula in `lolat.graph.counts` if it multiplies, and its names in the
 frameworks in `lolat.readers.ops`.
@@ -149,6 +149,6 @@ POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
 READ_IN_PART = _of("selection", "embedding")
-"""Kinds that read of their input only what they write."""
+"""Kinds that read as much of their input as they write."""
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 """Recurrent layers: the matrices that a step multiplies its input with, and its state."""

@@ -124,7 +124,7 @@ class Layers:
         return self.same(act, x) if act else x
 
     def classifier(self, x: int, classes: int) -> int:
-        """A dense layer on what a global pooling left."""
+        """A dense layer behind a global pooling."""
         return self.dense(self.flatten(x), classes)
 
     def concat(self, *xs: int) -> int:

@@ -89,7 +89,7 @@ class Mode:
         return cls(dtypes[0] if dtypes else FLOAT32, launch, last, "train" in words)
 
     def of_row(self, row: Mapping[str, str], where: str) -> Mode:
-        """This mode, but for what the columns of a row say. InputError."""
+        """This mode with the values that a table's row gives; InputError for a word that is not known."""
         changes: dict[str, Any] = {}
         for column, (name, choices) in MODE_COLUMNS.items():
             if text := (row.get(column) or "").strip().lower():
@@ -109,8 +109,8 @@ class Mode:
 #
 # Autocast's rules are those of PyTorch's documentation (torch.amp, operations that autocast to float16 and
 # to float32): products in half, sums and exponentials in float32, all else in the widest of its inputs.
-# What torch.compile runs as one follows its Inductor: element-wise operations, and sums over the same
-# elements, one after the other, read what comes from outside once and write what is needed outside.
+# What torch.compile fuses follows its Inductor: element-wise operations in a row, and sums over the same
+# elements, read each tensor of another operation once and write the tensors that another one reads.
 
 _OF_SIZE = {
     16.0: "complex128", 8.0: "float64 int64 uint64 complex64", 2.0: "float16 bfloat16 int16 uint16",

@@ -17,7 +17,7 @@ from lolat.graph.kinds import COMPUTE, KINDS, POOLINGS, VIEWS
 
 SPAN = " to "
 LARGEST = 24
-"""The most computing operations of a block; a name that more share is that of a stage."""
+"""The most computing operations of a block; a name that more of them share is a stage's."""
 
 _KIND = "|".join(
     [
@@ -183,7 +183,7 @@ def summarize(operations: Sequence[Operation]) -> str:
 
 
 def _counted(noun: str, operations: Sequence[Operation]) -> str:
-    """Operations of a kind, with their size where all have the same: "conv 7x7/2", "3 convs 1x1"."""
+    """Number, kind and common size of operations: "conv 7x7/2", "3 convs 1x1"."""
     number, sizes = len(operations), {_size(o) for o in operations}
     if number > 1:
         noun = f"{number} {noun}" + "s" * (noun not in ("dense", "depthwise", "bn"))

@@ -1,4 +1,4 @@
-"""A network with other channel counts: those of its layers scaled, and all that follows from them.
+"""A network with scaled channel counts, and with the sizes that follow from them.
 
 The output channels of a layer with weights are free, unless they reach the network's output, or are added
 to its input, before another such layer reads them. Each axis of a tensor follows the layers that its size
@@ -43,7 +43,7 @@ def scaled(size: int, factor: float, multiple: int = 1) -> int:
 
 
 class Widths:
-    """The axes that follow the channels of each layer, of all layers or those at `positions`.
+    """The axes that follow the channels of layers: of all, or of those at `positions`.
 
     `free`: the channel counts that may change. The inputs and outputs of the network (or of the operations
     at `positions`), the groups of convolutions and the heads of attention stay.
@@ -131,7 +131,7 @@ class Widths:
         return [axis for axis in range(rank) if (tensor, axis) in self.layers]
 
     def _aligned(self, tensor: int, other: int) -> Iterator[tuple[int, Place]]:
-        """The axes of a tensor, and where those of another are that lie as far from the end."""
+        """Pairs of axes of two tensors that are as far from the last axis."""
         ranks = [len(self.graph.tensors[t].shape) for t in (tensor, other)]
         for back in range(1, min(ranks) + 1):
             yield ranks[0] - back, (other, ranks[1] - back)
@@ -144,7 +144,7 @@ class Widths:
             self.layers[place], self.sources[place] = layers, list(sources)
 
     def _tie(self, places: Sequence[Place]) -> None:
-        """Let sizes that are the same stay so: none is free where one cannot change."""
+        """Keep equal sizes equal: if one cannot change, none is free."""
         found = [set(map(self._root, self.layers.get(place, ()))) for place in places]
         if any(p not in self.layers and p[0] not in self.lost for p in places):
             self.fixed.update(*found)
@@ -167,7 +167,7 @@ class Widths:
         self._need(self.layers.get(place, ()), STEP * parts if parts > 1 else 1)
 
     def _pass(self, position: int, o: Operation) -> None:
-        """The sizes of what an operation writes, and the attributes that go with them."""
+        """Follow the channels through an operation, into its outputs and attributes."""
         if o.kind not in LAYERS and self.constants.issuperset(o.inputs):
             self.constants.update(o.outputs)
             return
@@ -216,7 +216,7 @@ class Widths:
         self.attributes += [(position, n, p) for n, p in zip(names, places, strict=True) if n in a]
 
     def _view(self, source: int, out: int) -> None:
-        """Axes that are flattened are multiplied; of those that one is split into, the last changes."""
+        """Multiply axes that are flattened; of the parts of a split axis, let the last one change."""
         before, after = self.graph.shapes((source, out))
         for old, new in _same_elements(before, after):
             among = [(source, x) for x in old if (source, x) in self.layers]

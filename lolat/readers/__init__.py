@@ -165,7 +165,7 @@ def _packages(model: Any) -> set[str]:
 
 
 def _of_object(model: Any, name: str, size: Any) -> Network:
-    """Wrap a framework's object, whose classes tell which framework it is of."""
+    """Open a framework's object; the classes that it inherits from name the framework."""
     is_pair = isinstance(model, tuple) and len(model) == 2
     model, example = model if is_pair else (model, None)
     packages = _packages(model)

@@ -1,4 +1,4 @@
-"""Networks that were read before: bundled ones, and those cached on disk. No framework is imported."""
+"""Networks that were read before, bundled or cached on disk. No framework is imported."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ _USUAL = ["channels_last", "float32"]
 
 
 def _keras_settings() -> list[str]:
-    """The order of axes and the data type that Keras gives a layer; of its file where it is not loaded."""
+    """Keras' order of axes and data type of a layer; from its settings file if Keras is not loaded."""
     keras: Any = sys.modules.get("keras")
     if hasattr(keras, "config"):
         return [keras.config.image_data_format(), keras.config.dtype_policy().name]
@@ -167,8 +167,8 @@ FILE = Path(__file__).with_name("networks.jsonl.xz")
 def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
     """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.size.as_sizes` returns it.
 
-    None where it is not bundled, is wanted at another size than its own, or where another version of
-    its package is installed, so that the network may differ.
+    None if it is not bundled, if another size is wanted, or if another version of its package is
+    installed, whose network may differ.
     """
     package, _, name = spec.partition(":")
     if package == "keras" and _keras_settings() != _USUAL:
@@ -206,7 +206,7 @@ def _shipped() -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
-    """The error of a missing package; first the nearest of the networks that need none."""
+    """The error of a missing package; it starts with the nearest name of a bundled network, if any."""
     package, _, name = spec.partition(":")
     names = (known.partition(":") for known in shipped_networks())
     near = {known.lower(): f"{of}:{known}" for of, _, known in names if of == package}
@@ -218,7 +218,7 @@ def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
 
 
 def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
-    """The error for a name that its package has not; `listing`: where all its `names` are."""
+    """The error for a name that its package does not have; `listing`: the code that lists all `names`."""
     package, _, name = spec.partition(":")
     near = {known.lower(): f"{package}:{known}" for known in names}
     hint = did_you_mean(

@@ -1,4 +1,4 @@
-"""`package.module:attribute`: what the user's own code makes, imported and called quietly."""
+"""`package.module:attribute`: an object of the user's own code, imported quietly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lolat.units import one_line
 def attribute_of(spec: str, what: str, expected: str) -> Any:
     """The object that `module:attribute` names; the working directory can be imported from.
 
-    `what` it is and what is `expected`, in a message. NetworkError when there is none.
+    `what`, `expected`: words for a message, such as "network". NetworkError if there is no such object.
     """
     module, _, attribute = spec.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:

@@ -87,7 +87,7 @@ OPERANDS = frozenset(
     ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "average", "where", "compare",
      "bitwise", "trigonometric", "concatenate", "stack", "gather", "scatter"]
 )  # fmt: skip
-"""Kinds of which constant operands count too; of others only the first input may be constant."""
+"""Kinds whose constant operands count; another kind may have a constant as its first input alone."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ Rule = Callable[["Writer", Call], list[int]]
 
 
 class Writer:
-    """Appends calls to a GraphBuilder. `constants`: tensors that do not depend on the network's inputs."""
+    """Appends calls to a GraphBuilder; `constants`: tensors that do not depend on the network's inputs."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
@@ -157,7 +157,7 @@ class Writer:
         return self.append(call, kind, inputs, **call.parameters)
 
     def unknown(self, call: Call) -> list[int]:
-        """Append an operation under its own name, which says whose it is: so it is reported."""
+        """Append an operation under its own name; it is counted as traffic and reported by that name."""
         return self.append(call, call.op, call.inputs)
 
     def append(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
@@ -184,7 +184,7 @@ class Writer:
         return has_one
 
     def reached(self, outputs: Sequence[int]) -> tuple[set[int], set[int]]:
-        """The tensors that some outputs need, and those of them that their gradient reaches."""
+        """The tensors that some outputs need, and the tensors among them that a gradient reaches."""
         needed, reached = set(outputs), set(outputs) - self.held
         for operation in reversed(self.builder.operations):
             if not needed.isdisjoint(operation.outputs):
@@ -196,7 +196,7 @@ class Writer:
     def prune(self, outputs: Sequence[int]) -> list[int]:
         """Drop operations and results that no output needs, and tensors that nobody reads or writes.
 
-        Returns the outputs, whose tensors have other numbers then.
+        Returns the outputs by their new numbers.
         """
         builder, needed, operations = self.builder, set(outputs), []
         for operation in reversed(builder.operations):
@@ -232,11 +232,11 @@ KIND_OF = {
 """Normalized name -> kind."""
 
 
-# ---- Rules of what multiplies.
+# ---- Rules of convolutions and products.
 
 
 def convolution(writer: Writer, call: Call) -> list[int]:
-    """A convolution of any sort; its inputs are the activation, and the kernel where it is computed.
+    """A convolution of any sort; it reads the activation, and a kernel if the network computes it.
 
     Parameters: those of the graph (`kernel`, `strides`, `dilation`, `padding`, `bias`, `in_channels`,
     `out_channels`, `groups`), and `transposed`, or a `kind` where the framework says which one it is. With
@@ -306,7 +306,7 @@ def attention(writer: Writer, call: Call) -> list[int]:
     return writer.append(call, "attention", call.inputs, **{**known, **parameters})
 
 
-# ---- Rules of what moves data.
+# ---- Rules of operations that move data.
 
 
 def split(writer: Writer, call: Call) -> list[int]:
@@ -329,7 +329,7 @@ def pad(writer: Writer, call: Call) -> list[int]:
 
 
 def cast(writer: Writer, call: Call) -> list[int]:
-    """To another type; to the same one it is nothing."""
+    """A conversion to another data type; to the same one it is an identity."""
     same = writer.builder.tensors[call.inputs[0]].dtype == call.dtype
     return writer.append(call, "identity" if same else "cast", call.inputs[:1])
 

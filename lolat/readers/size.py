@@ -1,4 +1,4 @@
-"""The rule of `--input-size`: the shapes of a network's inputs with the sizes that a user gives."""
+"""The rule of `--input-size`: how the sizes that a user gives become shapes of a network's inputs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _by_name(inputs: Mapping[str, Shape], size: Any, network: str) -> dict[str, 
 
 
 def _sized(shape: Shape, size: tuple[int, ...], channels: int) -> tuple[int, ...]:
-    """`shape` with a size in it; () where it does not fit or stays open."""
+    """`shape` with a size put into it; () if the size does not fit, or leaves the shape open."""
     axes = [axis for axis, n in enumerate(shape) if n is None]
     if not axes and len(shape) > 1:
         axes = list(range(len(shape)))

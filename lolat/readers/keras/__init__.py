@@ -116,7 +116,7 @@ def _called(model: Any, size: Any) -> tuple[list[Any], list[Any]]:
 def _functional(model: Any) -> Any:
     """The functional network behind a model: itself, or the one that a Sequential has; or None.
 
-    A functional model of a class with a call method of its own is not what its inputs and outputs say.
+    A class with a call method of its own may do something else than its inputs and outputs say: None.
     """
     if not getattr(getattr(type(model), "call", None), "__module__", "").startswith("keras."):
         return None
@@ -368,10 +368,7 @@ class KerasReader:
         return [self.known[id(t)] for t in leaves if isinstance(t, keras.KerasTensor)]
 
     def follow_layer(self, call: LayerCall) -> list[int]:
-        """The operations of the layer's own `call`; where it cannot be followed, the layer as unknown.
-
-        Then it has its own name, and counts as memory traffic.
-        """
+        """Write the operations of the layer's own `call`; an unknown operation if it cannot be followed."""
         import keras
 
         layer, arguments = call.layer, call.node.arguments
@@ -427,7 +424,7 @@ def _is_kernel(value: Any) -> bool:
 
 
 def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any]:
-    """The calls that lead from the tensors whose ids are `known` to `outputs`.
+    """The calls that lead to `outputs` from tensors with `known` ids.
 
     Each comes after the ones it needs, branch by branch.
     """
@@ -460,7 +457,7 @@ def _producer(tensor: Any) -> Any:
 
 @contextlib.contextmanager
 def _building(weights: bool) -> Iterator[None]:
-    """Silence Keras' warnings, which repeat errors or are about networks of others."""
+    """Silence Keras' warnings: they repeat errors, or tell about networks that somebody else wrote."""
     variables = contextlib.nullcontext() if weights else without_weights()
     with warnings.catch_warnings(action="ignore"), variables:
         yield

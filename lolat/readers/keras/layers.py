@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Rule = Callable[["KerasReader", "LayerCall"], list[int]]
 
 _SAFE = {"__init__", "build", "get_config", "from_config", "__dict__", "__weakref__"}
-"""Methods that a user's class may define and still do what its Keras layer does."""
+"""Methods that a user's class may define without another result than its Keras layer."""
 
 
 def rule_of(layer: Any) -> Rule | None:
@@ -90,7 +90,7 @@ def _activation(r: KerasReader, call: LayerCall) -> list[int]:
     return r.write(call, kind, call.inputs[:1])
 
 
-# ---- Operations that slide or normalize.
+# ---- Convolutions, pools, paddings, normalizations.
 
 
 def _tuple(value: Any, count: int) -> tuple[int, ...]:
@@ -308,7 +308,7 @@ _RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
 
 
 def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
-    """An operation a cell for all steps: a sequence and perhaps states in, a sequence and states out."""
+    """One operation for each cell and all time steps; it reads and writes a sequence, and maybe states."""
     cells = getattr(call.layer.cell, "cells", [call.layer.cell])
     kinds = [_RECURRENT.get(type(c).call.__qualname__.partition("Cell")[0], "") for c in cells]
     if not all(kinds):
@@ -330,7 +330,7 @@ def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _any_cell(r: KerasReader, call: LayerCall) -> list[int]:
-    """A cell with a call of its own, followed on all steps at once: they become part of the batch."""
+    """A cell with a call of its own, followed on all time steps at once, as a part of the batch."""
     import keras
 
     layer, shape = call.layer, r.shape(call.inputs[0])
@@ -364,7 +364,7 @@ def _any_cell(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
-    """The wrapped layer on every step: the steps become part of the batch."""
+    """The wrapped layer on all time steps at once, as a part of the batch."""
     import keras
 
     shape, name = r.shape(call.inputs[0]), call.layer.name
@@ -383,7 +383,7 @@ LAYERS = {
     "Permute": "transpose", "Cropping": "crop", "SpatialDropout": "dropout", "AlphaDropout": "dropout",
     "GaussianDropout": "dropout", "GaussianNoise": "dropout",
 }  # fmt: skip
-"""Layers, without the number of their dimensions, whose names are others in `lolat.readers.ops`."""
+"""Layer, without the number of dimensions -> its name in `lolat.readers.ops`, if that differs."""
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"), _conv),
@@ -397,13 +397,13 @@ RULES: dict[str, Rule] = {
     "ZeroPadding": _pad, "Embedding": _embedding, "Dot": _dot, "Attention": _dot_attention,
     "Flatten": _flatten, "TimeDistributed": _time_distributed,
 }  # fmt: skip
-"""Layers, without the number of their dimensions, that are more than their name."""
+"""Layer, without the number of dimensions -> its rule."""
 
 OPERATIONS = {
     "Outer": "multiply", "Select": "where", "NanToNum": "where", "Diagonal": "slice", "GetItem": "slice",
     "ArraySplit": "split", "Swapaxes": "transpose", "Moveaxis": "transpose", "SaturateCast": "cast",
 }  # fmt: skip
-"""Operations of keras.ops whose names are others in `lolat.readers.ops`."""
+"""Operation of keras.ops -> its name in `lolat.readers.ops`, if that differs."""
 OPERATION_RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
     **dict.fromkeys(("Pad", "PadImages"), _pad_operation),
@@ -411,4 +411,4 @@ OPERATION_RULES: dict[str, Rule] = {
     "Einsum": _einsum, "Mean": _mean,
     "DotProductAttention": _attention_operation,
 }  # fmt: skip
-"""Operations of keras.ops that are more than their name."""
+"""Operation of keras.ops -> its rule."""

@@ -24,7 +24,7 @@ LARGEST = 4096
 
 
 def import_onnx() -> Any:
-    """The `onnx` package; MissingPackageError where it is missing, or onnxscript, which folds constants."""
+    """The `onnx` package; MissingPackageError without it, or without onnxscript, which folds constants."""
     try:
         import onnx
         import onnx.inliner
@@ -35,7 +35,8 @@ def import_onnx() -> Any:
             f"onnx and onnxscript are needed to read .onnx files and cannot be imported ({error})",
             "onnx",
         ) from error
-    logging.getLogger("onnxscript").setLevel(logging.ERROR)  # what it cannot fold is no fault
+    # A constant that it cannot fold is no fault.
+    logging.getLogger("onnxscript").setLevel(logging.ERROR)
     return onnx
 
 
@@ -98,7 +99,7 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
 
 
 def _load(path: str) -> Any:
-    """The ModelProto of a file; NetworkError where it is none."""
+    """The ModelProto in a file; NetworkError if there is none."""
     onnx, shown = import_onnx(), shortened(path)
     try:
         return onnx.load(path, load_external_data=False)
@@ -122,7 +123,7 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
     from lolat.readers.onnx.quantized import in_float
 
     graph.name = graph.name or "graph"
-    for value in graph.output:  # whose shapes are found again; some exporters leave them out
+    for value in graph.output:  # some exporters leave out their shapes, which are found again
         tensor = value.type.tensor_type
         tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT
         tensor.shape.SetInParent()

@@ -27,8 +27,8 @@ Rule = Callable[["OnnxReader", Any], list[int]]
 class OnnxReader:
     """Writes an onnx_ir network into a Graph, operator by operator.
 
-    `inputs`: name -> whether it has a batch; `parameters`: names of those that stand among the inputs;
-    `grown`: names of constants that are repeated for each sample.
+    `inputs`: name -> True if it has a batch; `parameters`: names of parameters among the inputs; `grown`:
+    names of constants that are repeated for each sample.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ def _attribute(node: Any, name: str, default: Any = None) -> Any:
 
 
 def _input(node: Any, position: int) -> Any:
-    """An input; None where it is left out."""
+    """The input at a position; None if it is left out."""
     return node.inputs[position] if position < len(node.inputs) else None
 
 
@@ -255,7 +255,7 @@ def _pool(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _product(r: OnnxReader, node: Any) -> list[int]:
-    """A product of matrices; the third operand of a Gemm is a bias where it is constant."""
+    """A product of matrices; the third operand of a Gemm is a bias if it is constant."""
     left, right = node.inputs[:2]
     third = _input(node, 2) if node.op_type == "Gemm" else None
     contracted = (r.shape(left) or (1,))[-1]
@@ -275,7 +275,7 @@ def _einsum(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _recurrent(r: OnnxReader, node: Any) -> list[int]:
-    """One operation per direction, and the concatenation of what two directions give."""
+    """One operation per direction; the results of two directions are concatenated."""
     batch_first, outputs = bool(_attribute(node, "layout")), r.outputs(node)
     shape, shapes = r.shape(node.inputs[0]), [r.shape(out) for out in outputs]
     inputs = [r.tensor(v) for v in (node.inputs[0], *node.inputs[4:]) if v in r.live]
@@ -298,7 +298,7 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _attention(r: OnnxReader, node: Any) -> list[int]:
-    """The operator of opset 23; unknown where it keeps keys and values of earlier steps."""
+    """The operator of opset 23; with keys and values of earlier tokens it is unknown."""
     if any(_input(node, at) is not None for at in (4, 5)):
         return r.call(node, op="Attention with a cache")
     operands = [r.tensor(value) for value in node.inputs[:4] if value is not None]
@@ -324,7 +324,7 @@ def _pad(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _gather(r: OnnxReader, node: Any) -> list[int]:
-    """An embedding where a table of parameters is read, a slice where the place is fixed, else a gather."""
+    """An embedding if it reads a table of parameters, a slice if its place is fixed, else a gather."""
     data, indices = node.inputs[:2]
     shape, axis = r.shape(data), _attribute(node, "axis", 0)
     if data not in r.live and len(shape) == 2 and "float" in _dtype(data) and axis == 0:

@@ -202,7 +202,7 @@ def clip_limits(node: Any) -> tuple[float | None, float | None]:
 
 
 def number(node: Any, position: int) -> float | None:
-    """The number that is an input of a node, where it is constant and known."""
+    """The value of an input that is one constant number; None if it is not, or not known."""
     value = node.inputs[position] if position < len(node.inputs) else None
     if value is None or value.const_value is None or value.const_value.size != 1:
         return None

@@ -59,14 +59,14 @@ def _operands(node: Any) -> list[str]:
 
 
 def _width(data_type: int) -> int:
-    """Bits of a data type that networks are quantized to; 0 of others."""
+    """Bits of a data type that networks are quantized to; 0 for other types."""
     name = TensorProto.DataType.Name(data_type)
     found = re.fullmatch(r"U?INT(2|4|8|16)|FLOAT(4|8)E\w+", name)
     return int(found[1] or found[2]) if found else 0
 
 
 def _marked(node: Any, width: int) -> Any:
-    """The node, with the width of its weights where it is a product."""
+    """The node; a product keeps the width of its weights as metadata."""
     if width and node.op_type in MULTIPLYING | {"Gather"}:
         node.metadata_props.add(key=BITS, value=str(width))
     return node
@@ -150,7 +150,7 @@ class _Rewriting:
         return min((w for name in values if (w := self.bits.get(name))), default=0)
 
     def node(self, op: str, operands: list[str], like: Any, attributes: Any = ()) -> Any:
-        """A node in the place of another one, with those of its `attributes` that the operator has."""
+        """A node of operator `op` in place of `like`, with the `attributes` that the operator has."""
         opset = max((i.version for i in self.model.opset_import if not i.domain), default=1)
         known = onnx.defs.get_schema(op, opset).attributes
         kept = {a: attributes[a] for a in attributes if a in known}
@@ -160,7 +160,7 @@ class _Rewriting:
         return made
 
     def packed(self, name: str, in_features: int, out_features: int) -> str:
-        """The parameter of `in_features` x `out_features` whose bits `name` holds."""
+        """The name of a parameter, `in_features` x `out_features`, that replaces the packed `name`."""
         whole = f"{name}_{in_features}x{out_features}"
         if whole not in self.parameters:
             self.parameters.add(whole)

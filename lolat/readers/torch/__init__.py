@@ -203,7 +203,7 @@ def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
 
 
 def _first_layer(model: Any) -> tuple[Any, str]:
-    """The first layer with weights whose class says what it reads, in the order of registration."""
+    """The first registered layer whose class tells the shape that it reads, and its class."""
     known = {*_SPATIAL, "Embedding", "Linear"}
     layers = [
         (module, cls.__name__)

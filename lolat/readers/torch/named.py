@@ -226,9 +226,9 @@ def import_package(name: str) -> Any:
 
 
 def load_torchvision() -> None:
-    """torchvision, also of another build than PyTorch, whose compiled part does not load.
+    """Import torchvision, even if its compiled part is of another build than PyTorch and does not load.
 
-    timm and transformers import it. The operators that it asks for meanwhile are of no use to a network.
+    timm and transformers import it. The operators that it registers meanwhile are of no use to a network.
     """
     try:
         importlib.import_module("torchvision")
@@ -243,7 +243,7 @@ def load_torchvision() -> None:
 # ---- A network without its weights.
 
 SMALL = 4096
-"""Elements of a parameter that is filled all the same: code may look at a few numbers."""
+"""Most elements of a parameter that is filled: a constructor may look at a few numbers."""
 _RANDOM = frozenset(["normal_", "uniform_"])
 
 

@@ -1,4 +1,4 @@
-"""ATen operations as calls of `lolat.readers.ops`; a rule for those whose arguments need a translation.
+"""ATen operations as calls of `lolat.readers.ops`; a rule translates arguments where they differ.
 
 Tensors are in PyTorch's own layout: an image is (N, C, H, W), tokens are (N, T, C).
 """
@@ -135,7 +135,7 @@ def _linear(o: Operation) -> list[int]:
 
 
 def _experts(o: Operation) -> list[int]:
-    """Dense layers side by side, of which each row is multiplied by one: the experts of a mixture."""
+    """The experts of a mixture: dense layers side by side, of which each token uses one."""
     weight = o.get("mat2") if o.get("weight") is None else o.get("weight")
     experts, in_features, out_features = weight.shape
     rows = o.operands[:1]
@@ -348,7 +348,7 @@ def _mean(o: Operation) -> list[int]:
 
 
 def _cast(o: Operation) -> list[int]:
-    """To another type; to the same one (or another device or memory format) it is nothing."""
+    """A conversion to another data type; a change of device or memory format alone is a view."""
     source = o.operands[:1]
     same = o.writer.builder.tensors[source[0]].dtype == o.dtype
     return _reshaped(o) if same else o.write("cast", source)

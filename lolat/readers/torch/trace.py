@@ -1,4 +1,4 @@
-"""A PyTorch module called once on fake tensors, its operations written into a graph as they come.
+"""Calls a PyTorch module once on fake tensors, and writes its operations into a graph as they come.
 
 In inference mode PyTorch hands a `TorchDispatchMode` each operation as the code calls it (a convolution, a
 layer norm, an attention), before it is taken apart. Under `FakeTensorMode` tensors have a shape and no
@@ -58,7 +58,7 @@ class Tracer(TorchDispatchMode):
         self.learned: list[tuple[int, list[int], bool]] = []
         self.called: set[Any] = set()  # modules
         self.trainable: set[int] = set()  # constants that are parameters, or computed from one
-        self.fixed: list[list[int]] = []  # results of operations whose weights are none of those
+        self.fixed: list[list[int]] = []  # results of operations without such weights
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
         self.recomputed: list[str] = []  # by which calls activations are
         self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
@@ -87,7 +87,7 @@ class Tracer(TorchDispatchMode):
         self.alive.append(tensor)
 
     def index(self, value: Any) -> int | None:
-        """The graph's tensor; a tensor that nobody wrote is a constant. None for what is no tensor."""
+        """The graph's tensor; a constant if no operation wrote it. None if the value is no tensor."""
         if not isinstance(value, torch.Tensor):
             return None
         if id(value) not in self.known:
@@ -126,7 +126,7 @@ class Tracer(TorchDispatchMode):
         return result
 
     def write(self, op: str, named: dict[str, Any], results: Sequence[Any]) -> None:
-        """Write an operation; what depends on constants alone is a constant, unless it multiplies."""
+        """Write an operation; one that reads constants alone is folded into one, unless it is a product."""
         sources = [i for v in operations.flat(named) if (i := self.index(v)) is not None]
         for_batch = operations.for_batch(op, named, bool(sources))
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
@@ -166,7 +166,7 @@ class Tracer(TorchDispatchMode):
             self.learn(tensor, index)
 
     def weights(self, sources: Sequence[int], start: int) -> list[int]:
-        """The constant matrices and kernels of what was written from position `start` on."""
+        """The constant matrices and kernels that the operations from position `start` on read."""
         written = [o for o in self.builder.operations[start:] if o.kind in KERNELS]
         if any(o.attributes.get("in_features") == 1 for o in written):
             return []  # sums nothing, such as the angles of positions
@@ -257,7 +257,7 @@ def dtype_name(tensor: Any) -> str:
 
 
 def base_name(schema: Any) -> str:
-    """conv2d for aten::conv2d, relu for aten::relu_, mylib.op for operations of others."""
+    """conv2d for aten::conv2d, relu for aten::relu_, mylib.op for an operation of another library."""
     space, _, name = schema.name.partition("::")
     if schema.is_mutable and name.endswith("_") and not name.endswith("__"):
         name = name[:-1]
