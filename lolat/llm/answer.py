@@ -193,12 +193,12 @@ class Question:
             )
         if decoder.context and self.input_tokens + self.output_tokens > decoder.context:
             raise InputError(
-                f"{arg('input_tokens')} {self.input_tokens:,} and {self.output_tokens:,} of output: "
+                f"{arg('input_tokens')} {self.input_tokens:,} and {self.output_tokens:,} output tokens: "
                 f"{decoder.name} holds {decoder.context:,} tokens; expected no more together"
             )
         if self.output_tokens == 1:
             raise InputError(
-                f"{arg('output_tokens')} 1: the time per output token is of those after the first; "
+                f"{arg('output_tokens')} 1: the time per output token counts those after the first; "
                 "expected 2 or more"
             )
 

@@ -100,7 +100,7 @@ def timed_steps(section: Section, rows: Sequence[ServedRow], decoder_of: Decoder
         found.append(one.take(~is_waiting & (load.concurrency <= load.capacity)))
     if not sum(len(one.group) for one in found):
         raise InputError(
-            f"no served row is of use: in all the first token takes most of the time; {SERVED}",
+            f"no served row is of use: in each the first token takes most of the time; {SERVED}",
             code="served",
         )
     steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
@@ -236,7 +236,7 @@ def served_by(
         f"before, {next(medians)} now, on rows that are left out"
     )
     if waiting := len(every) - number:
-        words += f"; left out are {plural(waiting, 'row')} of requests that waited for memory"
+        words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
     made = msgspec.structs.replace(
         section, served=before.served + number, own=tuple(row.own for row in every), before=before,

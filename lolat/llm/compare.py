@@ -94,7 +94,7 @@ def compare(
     for name, some in loads.items():
         if most not in some:
             held = plural(max(some), "concurrent request")
-            errors[name] = AnswerIsNo(f"{held} at most, not {most:,} as the others")
+            errors[name] = AnswerIsNo(f"at most {held}, not {most:,} as on the others")
             del found[name]
     for name in found:
         answer = devices[name](decoder, **question)

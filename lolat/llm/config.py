@@ -249,7 +249,7 @@ def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str
             if beside.exists():
                 given["quantization_config"] = read_json(beside, f"expected {BESIDE} of ModelOpt")
             if old := [name for name in OLD if path.with_name(name).exists()]:
-                why = f"it says nothing of how it was quantized, and {old[0]} stands beside it"
+                why = f"it does not say how it was quantized, and {old[0]} lies beside it"
                 hint = "expected quantization_config in it, as in newer files of the model"
                 raise Config(given, shown_path(path)).refused(why, "decoder-dtype", hint)
     except ModelFileError as error:
@@ -337,7 +337,7 @@ def _windows(config: Config, kind: _Kind, number: int) -> list[int]:
             raise config.refused(f"layer_types names layers with a window, and it has no {key}")
         return [0 if name == "full_attention" else window for name in types]
     if config.given["model_type"] in _OWN_RULE and config.get("use_sliding_window", bool):
-        raise config.refused("its window is used, and it has no layer_types that say where")
+        raise config.refused("it uses a window, and has no layer_types that say in which layers")
     if not kind.window or not window:
         return [0] * number
     # A layer with rotary positions has the window; one without attends to all tokens.

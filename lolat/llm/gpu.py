@@ -110,7 +110,7 @@ def section_of(document: Mapping[str, Any], source: str) -> Section:
         for dtype, operation in dtypes.items():
             if not _is_valid(name, dtype, operation):
                 raise ModelFileError(
-                    f"{source}: {name} of {dtype} is damaged, or of another LoLat; expected the terms of "
+                    f"{source}: {name} of {dtype} is damaged, or from another LoLat; expected the terms of "
                     "its kernel model; fit the model again with `lolat fit`"
                 )
     return section

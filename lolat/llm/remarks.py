@@ -120,7 +120,7 @@ class Chosen:
         if row.ttft_ms < FASTER * burst.ttft_ms[0]:  # a single request waits for none
             yield (
                 "this framework was measured with requests that all start at once: then the first token "
-                f"takes about {milliseconds(burst.ttft_ms[0])}; here it is of a steady load, as for other "
+                f"takes about {milliseconds(burst.ttft_ms[0])}; here the load is steady, as for other "
                 f"frameworks, with up to {milliseconds(even.tpot_ms[0])} for each further token "
                 f"({row.load_words})"
             )

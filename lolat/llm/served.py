@@ -101,7 +101,7 @@ def _of_json(path: Path, parallel: int | None) -> Iterator[ServedRow]:
         for found in map(json.loads, text.splitlines() if "\n{" in text else [text]):
             yield _of_benchmark(found, parallel)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        why = f"no result of a benchmark of a server ({type(error).__name__}: {one_line(error)})"
+        why = f"not the result of a server's benchmark ({type(error).__name__}: {one_line(error)})"
         raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
     except InputError as error:
         raise InputError(f"{path}: {error}", code=error.code) from None
@@ -142,7 +142,7 @@ def _check(
         (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
          "served"),
         (failed > MOST_FAILED * (done + failed), f"{failed} of {done + failed} requests failed, so that "
-         "fewer were there than it says; expected a benchmark that ended well", "served"),
+         "fewer ran at once than it says; expected a benchmark that ended well", "served"),
         (not parallel, f"the number of GPUs is not in it; expected {arg('tensor_parallel')} N, or a run "
          "with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
         (str(found.get("request_rate", "inf")) not in ("inf", "Infinity"), "its requests came at a rate; "

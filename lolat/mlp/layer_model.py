@@ -72,7 +72,7 @@ class LayerModel(msgspec.Struct, frozen=True):
         one of the model.
         """
         if table.layer != self.layer:
-            kinds = f"the model is of {self.layer} layers and the table of {table.layer} layers"
+            kinds = f"the model predicts {self.layer} layers and the table has {table.layer} layers"
             raise InputError(f"{kinds}; expected both of one kind")
         if not len(table):
             return np.zeros(0)
@@ -80,7 +80,7 @@ class LayerModel(msgspec.Struct, frozen=True):
         if others and len(self.devices) == 1:
             own, other = next(iter(self.devices.values())).name, next(iter(others.values())).name
             raise InputError(
-                f"the model is of {own} alone and the table has rows of {other}; expected rows of {own}, "
+                f"the model knows {own} alone and the table has rows of {other}; expected rows of {own}, "
                 "or a model of several GPUs",
                 code="other-device",
             )

@@ -124,7 +124,7 @@ def learn(
         if layers:
             break
     else:
-        raise LolatError(f"the network's output died from {TRIES} beginnings")
+        raise LolatError(f"the network's output stayed 0 from {TRIES} different first weights")
     about = {"seed": seed, "epochs": epochs, "rows": len(table), "losses": losses, "tries": tries}
     return LayerModel(
         table.layer,  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ def _overlapped(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     together = np.maximum(power_start + power_work, 1e-300)
     base = largest * together ** (1.0 / OVERLAP)
     base[start + work == 0.0] = 0.0
-    # d base / d log start = base * share of start in the sum of powers; the same for work's terms.
+    # d base / d log start = base * power_start / the sum of both powers; the same for work's terms.
     parts = terms * (base * power_work / together / np.maximum(work, 1e-300))[:, None]
     parts[:, OPS] = base * power_start / together
     return base, parts
@@ -119,8 +119,8 @@ MOST_PIECES = 3000  # their covariance is a matrix of as many rows
 _CHOICE, _FIXED = 0.2, 0.5
 """Standard deviations of factors: of all pieces with one choice at a position; of the fixed part."""
 
-Shares = Mapping[tuple[int, ...], np.ndarray]
-"""Positions -> (choices ..., TERMS)."""
+CountsBy = Mapping[tuple[int, ...], np.ndarray]
+"""Positions -> (choices ..., TERMS) counts."""
 
 
 def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
@@ -129,7 +129,7 @@ def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
     A piece is a combination of a table's choices; in the second assumption each choice alone is a piece
     too, and a combination has only the rest.
     """
-    parts, fixed = _shares(tables)
+    parts, fixed = _split(tables)
     alone = dict(parts)
     for key in [k for k in parts if len(k) > 1]:
         for axis, position in enumerate(key):
@@ -139,15 +139,15 @@ def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
     return [_pieces(name, "parts", parts, fixed), _pieces(name, "choices", alone, fixed)]
 
 
-def _pieces(name: str, assumption: str, shares: Shares, fixed: np.ndarray) -> Pieces:
+def _pieces(name: str, assumption: str, counts: CountsBy, fixed: np.ndarray) -> Pieces:
     """Make the pieces of the space `name` from the counts by choice and the fixed part."""
-    shares = {key: share for key, share in shares.items() if share.any()}
-    terms = [share.reshape(-1, len(TERMS)) for share in shares.values()]
-    shapes = [(positions, share.shape[:-1]) for positions, share in shares.items()]
+    counts = {key: some for key, some in counts.items() if some.any()}
+    terms = [some.reshape(-1, len(TERMS)) for some in counts.values()]
+    shapes = [(positions, some.shape[:-1]) for positions, some in counts.items()]
     pieces = np.vstack([fixed, *terms])
     if len(pieces) > MOST_PIECES:
         raise InputError(
-            f"the space {name} has {len(pieces)} parts by choice; a fit to measured networks is of at most "
+            f"the space {name} has {len(pieces)} parts by choice; a fit to measured networks takes at most "
             f"{MOST_PIECES}"
         )
     # The choice of each piece at each position, -1 if it does not depend on the position.
@@ -165,7 +165,7 @@ def _pieces(name: str, assumption: str, shares: Shares, fixed: np.ndarray) -> Pi
     return Pieces(assumption, partial(occurrences, shapes), relative(pieces, average), members, 0.0)
 
 
-def _shares(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray], np.ndarray]:
+def _split(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray], np.ndarray]:
     """Split the tables' counts into counts by choice and a (TERMS,) fixed part, none of them below 0.
 
     The tables of a function's networks hold changes, which may be negative. So a table is added to one that
@@ -176,7 +176,7 @@ def _shares(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray],
     for table in sorted(tables, key=lambda t: -len(t.positions)):
         into = next((k for k in left if {*table.positions} <= {*k}), table.positions)
         left[into] = left.get(into, 0.0) + along(into, table.positions, work(table))
-    shares = {}
+    split = {}
     while ways := [(len({*k} & {*other}), k, other) for k in left for other in left if other != k]:
         # First those whose shared positions one other table has: there the sums stay exact.
         others = {k: {p for other in left if other != k for p in other} for k in left}
@@ -185,12 +185,12 @@ def _shares(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray],
         own = tuple(axis for axis, p in enumerate(key) if p not in to)
         floor = counts.min(axis=own)
         shared = tuple(p for p in key if p in to)
-        shares[key] = counts - along(key, shared, floor)
+        split[key] = counts - along(key, shared, floor)
         left[to] = left[to] + along(to, shared, floor)
     for key, counts in left.items():
         fixed = counts.min(axis=tuple(range(len(key))))
-        shares[key] = counts - fixed
-    return shares, fixed
+        split[key] = counts - fixed
+    return split, fixed
 
 
 def occurrences(

@@ -190,6 +190,7 @@ def _named(
 
 
 def _require_few(count: int) -> None:
+    """Raise InputError for more candidates than a table may have."""
     if count > MOST_ROWS:
         raise InputError(
             f"more than {MOST_ROWS:,} candidates are to be written; give {arg('best')} or a smaller "

@@ -323,7 +323,7 @@ def fit(
     """
     check_file(output, "output")
     if name is not None and output is None:
-        raise InputError(f"{arg('name')} {name}: it is for the file; expected {arg('output')} too")
+        raise InputError(f"{arg('name')} {name}: a name for the file; expected {arg('output')} too")
     if output is not None and os.path.exists(output):
         read(output)  # a file that is no model is refused before the work
     of_space = find_space(space, progress)

@@ -149,7 +149,7 @@ class Objective:
                 )
             if columns is COLUMNS and row["choices"] != self.space.fingerprint:
                 raise row.refused(
-                    f"a score of before the choices or networks of {self.space.name} changed: "
+                    f"a score from before the choices or networks of {self.space.name} changed: "
                     f"{row['arch']} is another network now; {remedy}"
                 )
             known = self.known.setdefault(self.space.arch(network), score)

@@ -133,7 +133,7 @@ def costs_on(
 ) -> Costs:
     """Predict the cost of training on `device` with each batch size; the network is read once."""
     if not batch_sizes:
-        raise InputError(f"{arg('batch_size')} of none; expected one or more")
+        raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
     graph = read_trained(network, asked.pop("input_size", None))
     sizes = dict.fromkeys(batch_sizes)
     return joined([cost_on(device, graph, size, *args, **asked) for size in sizes], {})

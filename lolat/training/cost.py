@@ -207,7 +207,7 @@ def cost_on(
     batch_for = partial(largest_fitting, needed)
     most = None if available is None else batch_for(available)
     if most and largest:
-        run = replace(run, batch_size=min(most, run.share(max(numbers)) or most))
+        run = replace(run, batch_size=min(most, run.samples_each(max(numbers)) or most))
     # Of this iteration: a card with less memory may hold it.
     rental = rental_of(*asked, needed(run.batch_size))
     numbers = numbers or run.most_devices(instances_of(rental))

@@ -56,7 +56,7 @@ class TrainingRun:
         optimizer_named(self.optimizer)
         object.__setattr__(self, "optimizer", self.optimizer.strip().lower())
 
-    def share(self, devices: int) -> int | None:
+    def samples_each(self, devices: int) -> int | None:
         """Return each device's samples of the data set, at least one; None without a data set."""
         return None if self.samples is None else max(self.samples // devices, 1)
 
@@ -165,7 +165,7 @@ class Training(ABC):
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Predict the ms to evaluate a batch, a forward pass in a loop; InputError if unknown."""
-        raise InputError(f"the model knows no evaluation; leave out {arg('validation_samples')}")
+        raise InputError(f"no evaluation was measured; leave out {arg('validation_samples')}")
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
         """Predict the s before the first iteration; None if unknown."""
@@ -286,7 +286,7 @@ def _with_epochs(
         warnings.append(
             Remark(
                 "no interval",
-                f"too few points were left out of the fit for {100 * run.coverage:g} % coverage",
+                f"too few measurements were left out of the fit for {100 * run.coverage:g} % coverage",
             )
         )
     return replace(

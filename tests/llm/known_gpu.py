@@ -47,8 +47,8 @@ SMALL, MIXED, EIGHT = read_decoder(LLAMA), read_decoder(MIXTURE), read_decoder(L
 
 def terms(name: str, dtype: str, variant: str = "") -> dict[str, float]:
     """The terms in the middle of what is usual."""
-    form = KERNEL_MODELS[name]
-    centers = form.terms(dtype, variant or form.variants(dtype)[0])
+    kernel = KERNEL_MODELS[name]
+    centers = kernel.terms(dtype, variant or kernel.variants(dtype)[0])
     return {term: center for term, (center, _) in centers.items()}
 
 

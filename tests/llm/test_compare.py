@@ -134,7 +134,7 @@ def test_rows_of_different_loads_are_never_beside_each_other() -> None:
     assert {name: row.concurrency for name, row in found.answers.items()} == {
         "eight": 8, "both": 8, "many": 8
     }  # fmt: skip
-    assert found.left_out == {"one": "1 concurrent request at most, not 8 as the others"}
+    assert found.left_out == {"one": "at most 1 concurrent request, not 8 as on the others"}
 
 
 def test_what_does_not_fit_is_told_with_how_many_requests_do() -> None:

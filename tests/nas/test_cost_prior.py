@@ -50,7 +50,7 @@ def test_what_no_choice_changes_is_the_spaces_own() -> None:
 
 
 def test_stem_and_head_of_fbnet_by_hand() -> None:
-    for form, space, before, behind, channels, classes in (
+    for variant, space, before, behind, channels, classes in (
         (fbnet.IMAGENET, IMAGENET, 112**2, 7**2, 1984, 1000),
         (fbnet.CIFAR, CIFAR, 32**2, 4**2, 1504, 100),
     ):
@@ -58,7 +58,7 @@ def test_stem_and_head_of_fbnet_by_hand() -> None:
         macs = before * kernels[0] + behind * kernels[1] + kernels[2]
         moved = 6 * (before * 16 + behind * channels)
         # Convolution, norm and relu twice, pooling, the classifier.
-        assert fbnet.rest(form, space).tolist() == [macs, 0, moved, sum(kernels), 8]
+        assert fbnet.rest(variant, space).tolist() == [macs, 0, moved, sum(kernels), 8]
 
 
 def edges_of(row: np.ndarray) -> set[tuple[int, int]]:

@@ -69,8 +69,8 @@ class Layer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Form:
-    """The shape of a space's networks; `top`: channels of the last convolution; `stages`: as STAGES."""
+class Variant:
+    """A variant of the space; `top`: channels of the last convolution; `stages`: as STAGES."""
 
     name: str
     size: int
@@ -102,8 +102,8 @@ class Form:
         return Space.of_parts(self.name, positions, parts, Codec(parse, write), prior)
 
 
-IMAGENET = Form("fbnet", 224, 1000, 1984, 2, STAGES)
-CIFAR = Form(
+IMAGENET = Variant("fbnet", 224, 1000, 1984, 2, STAGES)
+CIFAR = Variant(
     "fbnet-cifar", 32, 100, 1504, 1, tuple((c, n, 1 if i == 1 else s) for i, (c, n, s) in enumerate(STAGES))
 )  # fmt: skip
 """The networks that HW-NAS-Bench and HELP measured."""
@@ -159,20 +159,20 @@ _SHUFFLED = [i for i, (*_, divided) in enumerate(BLOCKS.values()) if divided > 1
 _KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
 
 
-def rest(form: Form, space: Space) -> np.ndarray:
+def rest(variant: Variant, space: Space) -> np.ndarray:
     """(TERMS,) counts of stem and head, without biases."""
     counts = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
-    first, *_, last = form.layers()
+    first, *_, last = variant.layers()
     top_side = -(-last.side // last.stride)
-    counts[TRAFFIC] = ACCESSES * (first.side**2 * STEM + top_side**2 * form.top)
-    counts[WEIGHTS] -= form.classes
+    counts[TRAFFIC] = ACCESSES * (first.side**2 * STEM + top_side**2 * variant.top)
+    counts[WEIGHTS] -= variant.classes
     return counts
 
 
-def blocks(form: Form, space: Space) -> np.ndarray:
+def blocks(variant: Variant, space: Space) -> np.ndarray:
     """(LAYERS, CHOICES, TERMS) counts of each block in each layer."""
     counts = np.stack([work(table) for table in space.tables if table.positions])
-    for layer, (_, side, inside, _, stride) in zip(counts, form.layers(), strict=True):
+    for layer, (_, side, inside, _, stride) in zip(counts, variant.layers(), strict=True):
         elements = side**2 * inside
         layer[_SHUFFLED, OPS] += SHUFFLE_OPS - 1.0  # the graph counts the transposition
         layer[_SHUFFLED, TRAFFIC] -= 2.0 * elements
@@ -181,14 +181,14 @@ def blocks(form: Form, space: Space) -> np.ndarray:
     return counts
 
 
-def assumptions(form: Form, space: Space) -> list[Pieces]:
+def assumptions(variant: Variant, space: Space) -> list[Pieces]:
     """Return two assumptions: launching operations overlaps with running others, or does not."""
-    same = rest(form, space)
-    each = blocks(form, space).reshape(-1, len(same))
+    same = rest(variant, space)
+    each = blocks(variant, space).reshape(-1, len(same))
     terms = relative(np.vstack([same, each]), each.mean(axis=0) * LAYERS + same)
     kinds, stages = range(len(CHOICES)), range(len(STAGES))
     kind = np.concatenate([[-1], np.tile(kinds, LAYERS)])
-    of_layers = [layer.stage for layer in form.layers()]
+    of_layers = [layer.stage for layer in variant.layers()]
     stage = np.concatenate([[-1], np.repeat(of_layers, len(CHOICES))])
     members = [
         (kind == -1, _OTHER),
