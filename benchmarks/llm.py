@@ -15,11 +15,13 @@ import numpy as np
 
 from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.device.file import made, write
+from lolat.device.intervals import normal_quantile
 from lolat.llm import calibration, fit
-from lolat.llm.gpu import ENOUGH, FrameworkOverheads, Section, operation_ms, specs_of
+from lolat.llm.gpu import FrameworkOverheads, ServingSection, operation_ms, specs_of
 from lolat.llm.names import find_decoder
 from lolat.llm.served import read_served
 from lolat.llm.serving import serve
+from lolat.parameters import COVERAGE
 
 GPUS = {
     ("a100-sxm", "vllm"): "a100-vllm", ("b200-sxm", "trtllm"): "b200-trtllm",
@@ -31,7 +33,7 @@ FILES = "kernels-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv"
 
 
 @cache
-def section(data: Path, device: str, framework: str) -> Section:
+def section(data: Path, device: str, framework: str) -> ServingSection:
     """A GPU and a framework from all rows of its table, with the framework's usual overheads."""
     table = data / f"kernels-{device}-{framework}.csv.gz"
     return fit.section_from(fit.read_sheet(data / "devices.csv", device), framework, [table], {})
@@ -61,7 +63,9 @@ def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
                         name, fitted, fit.take(sizes, rest), specs, dtype, alone=True
                     )
                     off.append(found / ms[rest] - 1.0)
-                    inside.append(np.abs(np.log(found / ms[rest])) < ENOUGH * fitted.spread)
+                    inside.append(
+                        np.abs(np.log(found / ms[rest])) < normal_quantile(COVERAGE) * fitted.spread
+                    )
                 all_off, held = np.concatenate(off), float(np.mean(np.concatenate(inside)))
                 size = np.abs(all_off)
                 cells = [percent(float(at)) for at in (np.median(size), np.quantile(size, 0.9))]
@@ -96,7 +100,7 @@ def by_type(lines: Sequence[Sequence[str]]) -> Table:
 # ---- Served models.
 
 
-def served(data: Path, section: Section, device: str) -> calibration.Timed:
+def served(data: Path, section: ServingSection, device: str) -> calibration.Timed:
     """The served rows of a GPU and framework that did not wait for memory."""
     rows = read_served(data / "serving.csv", device, section.framework)
     return calibration.timed_steps(section, rows, find_decoder)
@@ -248,7 +252,9 @@ def untimed(data: Path) -> Tables:
             for name, dtypes in section(data, device, "vllm").operations.items()
         }
         sheet = fit.read_sheet(data / "devices.csv", device)
-        alone = Section(sheet=sheet, operations=operations, overheads=overheads, framework="vllm")
+        alone = ServingSection(
+            sheet=sheet, operations=operations, overheads=overheads, framework="vllm"
+        )
         timed = served(data, alone, device)
         for group, which in groups(timed):
             off = errors(timed.take(which), overheads, calibration.SPREADS["sheet"])

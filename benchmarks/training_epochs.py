@@ -28,7 +28,7 @@ SEED = 2027  # of the draws that are reported; those that terms were chosen on h
 
 @dataclass(frozen=True)
 class Data:
-    """`rows`: (epochs, TERMS); `times`: (epochs,) ms; `same`: which rows are of one network."""
+    """`rows`: (epochs, EPOCH_TERMS); `times`: (epochs,) ms; `same`: which rows are of one network."""
 
     families: np.ndarray
     rows: np.ndarray

@@ -46,7 +46,7 @@ from lolat.units import plain, plural, shortened
 from microbench.blocks import known_graphs
 
 if TYPE_CHECKING:
-    from lolat.llm.gpu import Section, Sheet
+    from lolat.llm.gpu import ServingSection, Sheet
 
 # ---- `fit`: a model from tables, or from a model's own points.
 
@@ -301,7 +301,7 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     return {**document, "llm": msgspec.to_builtins(section)}
 
 
-def _section(asked: Asked, sheet: Sheet) -> Section:
+def _section(asked: Asked, sheet: Sheet) -> ServingSection:
     """The section on language models of a data sheet and tables of operations."""
     from lolat.llm.fit import section_from
     from lolat.llm.frameworks import FRAMEWORKS, frameworks_in

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
     from lolat.io.progress import Progress
     from lolat.llm.answer import ServingAnswer
-    from lolat.llm.gpu import Section
+    from lolat.llm.gpu import ServingSection
     from lolat.readers.children import OnProgress
     from lolat.training.compare import Costs
     from lolat.training.cost import Cost
@@ -260,10 +260,10 @@ class Model(Device):
         language models.
         """
         from lolat.hardware.prices import no_price, rental_of
-        from lolat.llm.answer import Question, answer
+        from lolat.llm.answer import ServingQuestion, answer
         from lolat.llm.names import find_decoder
 
-        asked = Question(
+        asked = ServingQuestion(
             input_tokens, output_tokens, several(concurrency), several(tensor_parallel), expert_parallel,
             dtype.lower(), kv_dtype.lower(), max_tpot_ms, max_ttft_ms, gpus,
         )  # fmt: skip
@@ -281,7 +281,7 @@ class Model(Device):
         return self._served[key]
 
     @cached_property
-    def language_models(self) -> Section:
+    def language_models(self) -> ServingSection:
         """The file's section on language models. ModelFileError, which names the command that adds it."""
         from lolat.device.file import OF_LANGUAGE_MODELS, lacks
         from lolat.llm.gpu import section_of

@@ -14,7 +14,7 @@ from lolat.io.results import Result
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval
 from lolat.llm.frameworks import steady
-from lolat.llm.gpu import GPU, Section
+from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.remarks import Chosen
 from lolat.llm.serving import (
     GIB,
@@ -22,7 +22,7 @@ from lolat.llm.serving import (
     Deployment,
     Load,
     Served,
-    Steps,
+    ServingSteps,
     deployment_of,
     each_ms,
     requests_that_fit,
@@ -158,7 +158,7 @@ class ServingAnswer(Result):
 
 
 @dataclass(frozen=True)
-class Question:
+class ServingQuestion:
     """A question about serving; each concurrency with each tensor parallel is a row of the answer."""
 
     input_tokens: int = 1024
@@ -218,8 +218,8 @@ class Question:
 
 
 def answer(
-    section: Section, device: str, decoder: Decoder, asked: Question, rental: Rental | None = None,
-    remark: str = "",
+    section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion,
+    rental: Rental | None = None, remark: str = "",
 ) -> ServingAnswer:  # fmt: skip
     """Answer a question about a decoder on a GPU; `remark`: a warning if nothing is rented.
 
@@ -261,7 +261,9 @@ def best_of(rows: Sequence[ServingConfig]) -> ServingConfig | None:
     return min(rows, key=worth, default=None)
 
 
-def _deployments(section: Section, decoder: Decoder, asked: Question) -> list[Deployment]:
+def _deployments(
+    section: ServingSection, decoder: Decoder, asked: ServingQuestion
+) -> list[Deployment]:
     """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
 
     If none holds the weights: the deployment on the most GPUs that divide the decoder.
@@ -284,7 +286,7 @@ def _deployments(section: Section, decoder: Decoder, asked: Question) -> list[De
 
 
 def _rows(
-    gpu: GPU, device: str, deployment: Deployment, asked: Question, rental: Rental | None
+    gpu: GPU, device: str, deployment: Deployment, asked: ServingQuestion, rental: Rental | None
 ) -> list[ServingConfig]:
     """Return a deployment's rows: each concurrency with each number of replicas within the limits."""
     section, parallel = gpu.section, deployment.tensor_parallel
@@ -357,7 +359,7 @@ def _called(deployment: Deployment) -> str:
     return f"{deployment.dtype}+{deployment.expert_dtype}" if differs else deployment.dtype
 
 
-def _breakdown(gpu: GPU, deployment: Deployment, steps: Steps, found: Served) -> np.ndarray:
+def _breakdown(gpu: GPU, deployment: Deployment, steps: ServingSteps, found: Served) -> np.ndarray:
     """(rows, BREAKDOWN) ms of an output token by part."""
     ms = steps.decode * each_ms(gpu.section.overheads)
     products, head, attention, experts, reduced, moved = ms[:, : len(PARTS)].T
@@ -379,7 +381,7 @@ def _replicated(rows: Sequence[ServingConfig]) -> list[ServingConfig]:
     return found
 
 
-def _no(made: ServingAnswer, asked: Question) -> AnswerIsNo:
+def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     near = min(made.served, key=lambda row: (not row.fits, row.tpot_ms or math.inf))
     room = "" if near.fits else f", with room for {near.largest_concurrency:,} at once"
     room = f"; {made.warnings[0]}" if near.tpot_ms is None else room

@@ -14,9 +14,9 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.llm.decoder import Decoder
 from lolat.llm.frameworks import FrameworkOverheads
-from lolat.llm.gpu import GPU, UNSEEN, FrameworkFit, Section, short
+from lolat.llm.gpu import GPU, UNSEEN, FrameworkFit, ServingSection, short
 from lolat.llm.served import SERVED, ServedRow
-from lolat.llm.serving import Load, Steps, deployment_of, requests_that_fit, serve, steps_of
+from lolat.llm.serving import Load, ServingSteps, deployment_of, requests_that_fit, serve, steps_of
 from lolat.parameters import COVERAGE
 from lolat.units import percent, plural
 
@@ -53,7 +53,7 @@ DecoderOf = Callable[[str], Decoder]
 class Timed:
     """Served rows with their steps, as (rows,) arrays; `group`: language model and data type."""
 
-    steps: Steps
+    steps: ServingSteps
     load: Load
     tpot_ms: np.ndarray
     ttft_ms: np.ndarray
@@ -61,7 +61,7 @@ class Timed:
 
     def take(self, which: np.ndarray) -> Timed:
         """Some of the rows."""
-        steps = Steps(*(column[which] for column in self.steps))
+        steps = ServingSteps(*(column[which] for column in self.steps))
         load = Load(*(column[which] for column in self.load))
         return Timed(steps, load, self.tpot_ms[which], self.ttft_ms[which], self.group[which])
 
@@ -74,7 +74,7 @@ def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
     return [*kinds.values()]
 
 
-def timed_of(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
+def timed_of(section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
     """Compute the steps of served rows of one deployment; `decoder_of`: the decoder of a name."""
     deployment = deployment_of(section, decoder_of(rows[0].model), *rows[0].deployment)
     columns = [(r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in rows]
@@ -85,7 +85,7 @@ def timed_of(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf)
     return Timed(steps_of(GPU(section), deployment, load), load, tpot, ttft, group)
 
 
-def timed_steps(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
+def timed_steps(section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
     """Compute the steps of the served rows that did not wait for memory; InputError if all did.
 
     `decoder_of`: the decoder of a name.
@@ -103,7 +103,7 @@ def timed_steps(section: Section, rows: Sequence[ServedRow], decoder_of: Decoder
             f"no served row is of use: in each the first token takes most of the time; {SERVED}",
             code="served",
         )
-    steps = Steps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
+    steps = ServingSteps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
     load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))
     columns = ([getattr(one, name) for one in found] for name in ("tpot_ms", "ttft_ms", "group"))
     return Timed(steps, load, *map(np.concatenate, columns))
@@ -192,7 +192,7 @@ def spread_of(
     return short(tpot), short(max(ttft, tpot))
 
 
-def types_words(section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> str:
+def types_words(section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> str:
     """Name the data types assumed for rows of benchmarks that do not state theirs; "" if all do."""
     taken: dict[str, None] = {}
     for row in rows:
@@ -204,8 +204,11 @@ def types_words(section: Section, rows: Sequence[ServedRow], decoder_of: Decoder
 
 
 def served_by(
-    section: Section, rows: Sequence[ServedRow], decoder_of: DecoderOf, one_server: bool = True
-) -> tuple[Section, str]:
+    section: ServingSection,
+    rows: Sequence[ServedRow],
+    decoder_of: DecoderOf,
+    one_server: bool = True,
+) -> tuple[ServingSection, str]:
     """Fit the overheads of a section to served rows; return it, and a sentence on the errors.
 
     Rows of an earlier fit are fitted too; each counts once. InputError if the rows cannot be those of this

@@ -19,7 +19,7 @@ import msgspec
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import read_json
 from lolat.io.paths import shown_path
-from lolat.llm.decoder import Decoder, Layers
+from lolat.llm.decoder import Decoder, LayerGroup
 from lolat.llm.quantization import KEYS, IsUnquantized, dtypes_of, unquantized_parts
 from lolat.units import did_you_mean, one_line, plain, shortened
 
@@ -302,7 +302,7 @@ def _experts(config: Config, kind: _Kind) -> dict[str, Any]:
     return {"experts": experts, "top_k": top_k, "expert_width": width, "shared_width": prod(shared)}
 
 
-def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple[Layers, ...]:
+def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple[LayerGroup, ...]:
     """Group equal layers, in the order in which each kind first occurs."""
     number = config.get("num_hidden_layers", LayerNumber)
     windows = _windows(config, kind, number)
@@ -317,7 +317,7 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
     if named and named != {i for i in range(number) if (i + 1) % step == 0}:
         raise config.refused(f"moe_layers contradicts interleave_moe_layer_step {step}")
     kinds = found.items()
-    return tuple(Layers(number=n, window=w, experts=e, unquantized=u) for (w, e, u), n in kinds)
+    return tuple(LayerGroup(number=n, window=w, experts=e, unquantized=u) for (w, e, u), n in kinds)
 
 
 _OWN_RULE = ("qwen2_moe", "smollm3")

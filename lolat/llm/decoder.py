@@ -23,7 +23,7 @@ CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layers:
+class LayerGroup:
     """Equal layers of a decoder.
 
     `window`: the most tokens that a token attends to, itself included; 0: all before it. `unquantized`:
@@ -63,7 +63,7 @@ class Decoder:
     heads: int
     kv_heads: int
     head_dim: int
-    kinds: tuple[Layers, ...]
+    kinds: tuple[LayerGroup, ...]
     intermediate: int = 0
     tied: bool = False
     context: int = 0
@@ -95,7 +95,7 @@ class Decoder:
         """The number of layers."""
         return sum(layer.number for layer in self.kinds)
 
-    def of_layer(self, layer: Layers) -> dict[str, tuple[int, int]]:
+    def of_layer(self, layer: LayerGroup) -> dict[str, tuple[int, int]]:
         """Return a layer's elements by part: (in the data type of the weights, always in bfloat16)."""
         query, cached = self.heads * self.head_dim, self.kv_heads * self.head_dim
         vectors = self.qkv_bias * (query + 2 * cached) + self.output_bias * self.hidden

@@ -26,9 +26,9 @@ from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.gpu import (
     IN_GENERAL,
     MOST_CHANGE,
-    Operation,
-    Section,
+    ServingSection,
     Sheet,
+    TimedOperation,
     lacks,
     operation_ms,
     rbf,
@@ -48,7 +48,9 @@ AMPLITUDE, NOISE = 0.1, 0.07
 FOLDS = 5
 
 
-def fit_operation(name: str, dtype: str, rows: Rows, ms: np.ndarray, specs: Specs) -> Operation:
+def fit_operation(
+    name: str, dtype: str, rows: Rows, ms: np.ndarray, specs: Specs
+) -> TimedOperation:
     """Fit an operation to `rows` that took (rows,) ms."""
     every = _Timed(name, dtype, rows, ms, specs)
     fits = [every.fit_terms(variant) for variant in KERNEL_MODELS[name].variants(dtype)]
@@ -91,7 +93,7 @@ class _Timed:
 
     def fit_terms(
         self, variant: str, start: Mapping[str, float] | None = None
-    ) -> tuple[float, Operation]:
+    ) -> tuple[float, TimedOperation]:
         """Return the cost of a fit of the terms, and the operation, without a correction."""
         from scipy.optimize import least_squares
 
@@ -108,9 +110,9 @@ class _Timed:
         begin = middle if start is None else np.log([*start.values()])
         found = least_squares(errors, begin, loss="soft_l1", diff_step=1e-3, max_nfev=60)
         terms = {n: short(v) for n, v in zip(centers, np.exp(found.x), strict=True)}
-        return float(found.cost), Operation(terms=terms, variant=variant)
+        return float(found.cost), TimedOperation(terms=terms, variant=variant)
 
-    def corrected(self, operation: Operation) -> Operation:
+    def corrected(self, operation: TimedOperation) -> TimedOperation:
         """Return the operation with a correction that follows its residuals."""
         log_sizes = KERNEL_MODELS[self.name].log_sizes
         if log_sizes is None or len(self.ms) < CENTERS:
@@ -225,7 +227,7 @@ LIKE = 0.5
 """GPUs are similar if their distance by `_unlike` is below this."""
 
 
-def complete(section: Section, others: Mapping[str, Section]) -> Section:
+def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> ServingSection:
     """Add the operations that `others`, GPUs by name, have and the section lacks.
 
     An operation that was not timed is taken from a similar GPU, else it has the usual terms. Data types
@@ -251,13 +253,15 @@ def complete(section: Section, others: Mapping[str, Section]) -> Section:
     return msgspec.structs.replace(section, operations=known)
 
 
-def usual_operation(name: str, dtype: str, variant: str) -> Operation:
+def usual_operation(name: str, dtype: str, variant: str) -> TimedOperation:
     """Make an operation whose terms are the centers of their priors."""
     centers = KERNEL_MODELS[name].terms(dtype, variant)
-    return Operation(terms={term: center for term, (center, _) in centers.items()}, variant=variant)
+    return TimedOperation(
+        terms={term: center for term, (center, _) in centers.items()}, variant=variant
+    )
 
 
-def _unlike(a: Section, b: Section) -> float:
+def _unlike(a: ServingSection, b: ServingSection) -> float:
     """Return the distance of two GPUs by log rates of a multiprocessor, data types and framework."""
 
     def place(sheet: Sheet) -> np.ndarray:
@@ -270,15 +274,15 @@ def _unlike(a: Section, b: Section) -> float:
 
 
 def section_from(
-    sheet: Sheet, framework: str, tables: Sequence[str | Path], others: Mapping[str, Section]
-) -> Section:
+    sheet: Sheet, framework: str, tables: Sequence[str | Path], others: Mapping[str, ServingSection]
+) -> ServingSection:
     """Fit a GPU from its data sheet and tables of operations, and complete it from `others`."""
-    specs, fitted = specs_of(sheet), dict[str, dict[str, Operation]]()
+    specs, fitted = specs_of(sheet), dict[str, dict[str, TimedOperation]]()
     for path in tables:
         for name, dtypes in read_operations(path).items():
             for dtype, timed in dtypes.items():
                 fitted.setdefault(name, {})[dtype] = fit_operation(name, dtype, *timed, specs)
-    section = Section(
+    section = ServingSection(
         sheet=sheet, operations=fitted, overheads=FRAMEWORKS[framework].overheads, framework=framework,
         spread=SPREADS["timed" if fitted else "sheet"],
     )  # fmt: skip

@@ -21,12 +21,12 @@ MOST_CHANGE = 0.4
 """The largest correction of a predicted time, as a logarithm."""
 FOUR_BIT_WEIGHTS = "int4_wo"
 IN_GENERAL = "GPUs in general"
-"""`Operation.like` if the terms are those of GPUs in general."""
+"""`TimedOperation.like` if the terms are those of GPUs in general."""
 UNSEEN = (0.2, 0.5)
 """`FrameworkFit.spread` if no such language model was served."""
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TimedOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An operation in one data type on one GPU, fitted to timed rows.
 
     `terms`, `variant`: the parameters of its kernel model. `centers`, `weights`: the correction, as a
@@ -84,7 +84,7 @@ class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 OwnRow = tuple[str, Positive, Positive, Positive, Positive, NotNegative, int, int, str, str]
 
 
-class Section(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
+class ServingSection(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
     """The section `llm` of a device file.
 
     `operations`: by name in KERNEL_MODELS and data type (for attention: queries/cache). `own`: the served
@@ -92,7 +92,7 @@ class Section(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     sheet: Sheet
-    operations: dict[str, dict[str, Operation]]
+    operations: dict[str, dict[str, TimedOperation]]
     framework: str = ""
     own: tuple[OwnRow, ...] = ()
     before: FrameworkFit | None = None
@@ -103,9 +103,9 @@ class Section(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
         return FRAMEWORKS.get(self.framework, FRAMEWORKS[USUAL])
 
 
-def section_of(document: Mapping[str, Any], source: str) -> Section:
+def section_of(document: Mapping[str, Any], source: str) -> ServingSection:
     """Read the section of a device file; ModelFileError if it is damaged."""
-    section: Section = converted(document["llm"], Section, source, "$.llm")
+    section: ServingSection = converted(document["llm"], ServingSection, source, "$.llm")
     for name, dtypes in section.operations.items():
         for dtype, operation in dtypes.items():
             if not _is_valid(name, dtype, operation):
@@ -116,7 +116,7 @@ def section_of(document: Mapping[str, Any], source: str) -> Section:
     return section
 
 
-def _is_valid(name: str, dtype: str, operation: Operation) -> bool:
+def _is_valid(name: str, dtype: str, operation: TimedOperation) -> bool:
     """Return True if an operation has the terms of its kernel model and a correction of its width."""
     kernel = KERNEL_MODELS.get(name)
     if kernel is None or not {*dtype.split("/")} <= {*PEAKS}:
@@ -155,7 +155,7 @@ def lacks(sheet: Sheet, dtype: str) -> bool:
 
 
 def operation_ms(
-    name: str, operation: Operation, rows: Rows, specs: Specs, dtype: str, alone: bool
+    name: str, operation: TimedOperation, rows: Rows, specs: Specs, dtype: str, alone: bool
 ) -> Any:
     """(rows,) ms of an operation, corrected; `alone`: run over and over, else inside a decoder's step."""
     kernel = KERNEL_MODELS[name]
@@ -179,7 +179,7 @@ def rbf(log_sizes: np.ndarray, centers: np.ndarray) -> np.ndarray:
 class GPU:
     """Times of operations as they run inside a step; sizes are numbers or (rows,) arrays."""
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: ServingSection) -> None:
         self.section, self.specs = section, specs_of(section.sheet)
 
     def ms(self, name: str, dtype: str, *sizes: Any) -> Any:
@@ -194,7 +194,7 @@ class GPU:
         ms = operation_ms(name, operation, flat, self.specs, self.key(name, dtype), alone=False)
         return ms.reshape(columns[0].shape)
 
-    def operation(self, name: str, dtype: str) -> Operation:
+    def operation(self, name: str, dtype: str) -> TimedOperation:
         """Return a fitted operation; for attention `dtype` is the data type of the cache."""
         known, wanted = self.section.operations.get(name, {}), self.key(name, dtype)
         if wanted in known:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from lolat.arrays import np
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 
-Terms = Mapping[str, float]
+KernelTerms = Mapping[str, float]
 Rows = Mapping[str, Any]
 Center = tuple[float, float]
 HALF = 2.0  # bytes of a number in half precision
@@ -118,7 +118,7 @@ def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
     return terms | (HOSTED if variant == "hosted" else {})
 
 
-def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def gemm_ms(t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of matrix products; `rows`: m, n, k."""
     m, n, k = rows["m"], rows["n"], rows["k"]
     width = WEIGHT_BYTES[dtype]
@@ -148,7 +148,7 @@ def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone:
 
 
 def _gemm_kernel(
-    t: Terms, m: Any, n: Any, k: Any, specs: Specs, dtype: str, variant: str, bandwidth: float,
+    t: KernelTerms, m: Any, n: Any, k: Any, specs: Specs, dtype: str, variant: str, bandwidth: float,
     moving: Any,
 ) -> Any:  # fmt: skip
     """(rows,) ms of the kernel with the fastest tile, with or without splitting k."""
@@ -181,7 +181,7 @@ def _gemm_kernel(
     return kernel
 
 
-def _overlapped(computing: Any, moving: Any, t: Terms) -> Any:
+def _overlapped(computing: Any, moving: Any, t: KernelTerms) -> Any:
     computing = computing * (1.0 + t["throttle"] * computing / (computing + HOT_MS))
     return np.cbrt(computing**3 + moving**3)
 
@@ -240,7 +240,9 @@ def _missed(touched: Any, cache_mb: float, units: float) -> Any:
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
-def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def prefill_ms(
+    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
+) -> Any:
     """(rows,) ms of causal attention over `length` new tokens; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     queries, keys_dtype = dtype.split("/")
@@ -271,7 +273,9 @@ def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alo
     return (t["launch"] if alone else 0.0) + joined(best, io * per_byte, 3.0) + own
 
 
-def decode_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def decode_ms(
+    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
+) -> Any:
     """(rows,) ms of attention of a new token to `length` cached ones; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     group, units = h / k, specs.multiprocessors
@@ -342,7 +346,7 @@ EXPECTED_BY = ("own", "all")
 EVEN = 1.2
 """Shape of the gamma distribution of an expert's popularity inside a decoder; its tokens are then negative
 binomial. Chosen by served rows of gpt-oss, MiniMax and Qwen3 (docs/results)."""
-COLUMNS, LEAST_TILE, MOST_TILE = 64.0, 8.0, 128.0
+TILE_COLUMNS, LEAST_TILE, MOST_TILE = 64.0, 8.0, 128.0
 
 
 class Loads:
@@ -408,7 +412,7 @@ class Loads:
         return np.where(self.even, even, self.touched + more)
 
 
-def moe_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def moe_ms(t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of a layer's experts, three matrices each; `variant`: one of EXPECTED_BY."""
     tokens, hidden, width, experts, top_k, parts, groups, skew = (rows[c] for c in EXPERTS)
     width, units = width / parts, specs.multiprocessors
@@ -420,10 +424,10 @@ def moe_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: 
     expected = tokens * top_k / (load.here if variant == "own" else experts)
     tile = np.minimum(np.maximum(t["tile"] * expected, LEAST_TILE), MOST_TILE)
     tiles = np.maximum(load.tiles(tile), load.touched) / units
-    steps = (tiles * np.ceil(2.0 * width / COLUMNS) + t["fill"]) * (hidden + t["depth"])
-    steps = steps + (tiles * np.ceil(hidden / COLUMNS) + t["fill"]) * (width + t["depth"])
+    steps = (tiles * np.ceil(2.0 * width / TILE_COLUMNS) + t["fill"]) * (hidden + t["depth"])
+    steps = steps + (tiles * np.ceil(hidden / TILE_COLUMNS) + t["fill"]) * (width + t["depth"])
     rate = t["rate"] * specs.rates[dtype] / units * (128.0 + t["loads"]) / 128.0
-    products = steps * 2.0 * COLUMNS * (tile + t["loads"]) / rate
+    products = steps * 2.0 * TILE_COLUMNS * (tile + t["loads"]) / rate
     passing = t["passing"] * tokens * top_k * (hidden + 3.0 * width)
     passing = passing + t["own"] * load.own * (hidden + width)
     start = t["start"] if alone else 0.0
@@ -457,7 +461,9 @@ LIMITS = {"free": None, "to-8-mb": 8.0}
 """MB up to which a framework uses its own kernels; "free": it takes the faster ones."""
 
 
-def all_reduce_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def all_reduce_ms(
+    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
+) -> Any:
     """(rows,) ms of an all-reduce; `specs.link`: bytes per ms in one direction of one GPU."""
     gpus, size = rows["gpus"], HALF * rows["elements"]
     rounds = 2.0 * (gpus - 1.0) / gpus * size / specs.link
@@ -489,7 +495,7 @@ class KernelModel(NamedTuple):
     columns: tuple[str, ...]
     terms: Callable[[str, str], Mapping[str, Center]]
     variants: Callable[[str], tuple[str, ...]]
-    ms: Callable[[Terms, Rows, Specs, str, str, bool], Any]
+    ms: Callable[[KernelTerms, Rows, Specs, str, str, bool], Any]
     log_sizes: Callable[[Rows], Any] | None
 
 

@@ -27,7 +27,7 @@ from lolat.llm.serving import (
 from lolat.units import milliseconds, percent, plural
 
 if TYPE_CHECKING:
-    from lolat.llm.answer import Question, ServingConfig
+    from lolat.llm.answer import ServingConfig, ServingQuestion
 
 SAME = 1.25
 """Further requests cost little while a token takes at most SAME times as long as with one request."""
@@ -45,7 +45,7 @@ class Chosen:
     gpu: GPU
     deployment: Deployment
     row: ServingConfig
-    asked: Question
+    asked: ServingQuestion
 
     def seen(
         self, concurrency: Any = None, overheads: FrameworkOverheads | None = None,

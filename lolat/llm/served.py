@@ -18,8 +18,15 @@ SERVED = (
     "tpot_ms, and where known ttft_ms, dtype, kv_dtype, expert_parallel; or the JSON of `vllm bench serve "
     "--save-result` or of SGLang's bench_serving"
 )
-COLUMNS = ("model", "input_tokens", "output_tokens", "concurrency", "tensor_parallel", "tpot_ms")
-NUMBERS = (*COLUMNS[1:], "ttft_ms", "expert_parallel")
+SERVED_COLUMNS = (
+    "model",
+    "input_tokens",
+    "output_tokens",
+    "concurrency",
+    "tensor_parallel",
+    "tpot_ms",
+)
+NUMBERS = (*SERVED_COLUMNS[1:], "ttft_ms", "expert_parallel")
 MOST = 1e12
 USUAL = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
@@ -74,7 +81,7 @@ def read_served(
 
 
 def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterator[ServedRow]:
-    columns = [name for name in COLUMNS if name != "tensor_parallel" or parallel is None]
+    columns = [name for name in SERVED_COLUMNS if name != "tensor_parallel" or parallel is None]
     for row in read_table(path, columns, expected=SERVED):
         others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
         batch = row.number("batch_size", 1.0, default=MOST)

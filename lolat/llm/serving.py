@@ -24,7 +24,7 @@ from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder
 from lolat.llm.frameworks import FrameworkOverheads
-from lolat.llm.gpu import GPU, Operation, Section, dtypes_of, lacks
+from lolat.llm.gpu import GPU, ServingSection, TimedOperation, dtypes_of, lacks
 
 GIB = 2.0**30
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
@@ -141,7 +141,7 @@ class Deployment:
 # ---- A step.
 
 
-class Steps(NamedTuple):
+class ServingSteps(NamedTuple):
     """(rows, PARTS + STARTS) ms of parts and numbers of events: of a decode step, of a step with a prompt
     (`mixed`), and of a prompt alone.
 
@@ -155,7 +155,7 @@ class Steps(NamedTuple):
     chunks: np.ndarray
 
 
-def steps_of(gpu: GPU, deployment: Deployment, load: Load, prompts: Any = 1.0) -> Steps:
+def steps_of(gpu: GPU, deployment: Deployment, load: Load, prompts: Any = 1.0) -> ServingSteps:
     """Compute the steps of a load; a sequence has half of its output in the cache, on average.
 
     `prompts`: the number of whole prompts that share a step.
@@ -177,7 +177,7 @@ def steps_of(gpu: GPU, deployment: Deployment, load: Load, prompts: Any = 1.0) -
     table = np.concatenate([ms, starts], axis=1)
     table[rows:] *= np.concatenate([chunks, chunks])[:, None]
     decode_step, mixed, prompts_alone = np.split(table, 3)
-    return Steps(decode_step, mixed, prompts_alone, chunks)
+    return ServingSteps(decode_step, mixed, prompts_alone, chunks)
 
 
 def _products(
@@ -221,7 +221,7 @@ def _attention(gpu: GPU, deployment: Deployment, load: Load) -> tuple[np.ndarray
     return decode, prompt
 
 
-def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], Operation]:
+def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], TimedOperation]:
     """Return the timed operations that a step and a prompt run, by name and data type."""
     used = {("gemm", product.dtype) for product in deployment.products} | {("gemm", "bfloat16")}
     used |= {(f"{which}_attention", deployment.kv_dtype) for which in ("prefill", "decode")}
@@ -261,13 +261,13 @@ class Served(NamedTuple):
 
 
 def each_ms(o: FrameworkOverheads) -> np.ndarray:
-    """(PARTS + STARTS,) factors that turn a row of `Steps` into ms."""
+    """(PARTS + STARTS,) factors that turn a row of `ServingSteps` into ms."""
     starts = (o.kernel_ms, o.fp8_ms, o.block_ms, o.fp4_ms, o.experts_ms, o.exchange_ms, o.step_ms,
               o.parallel_ms)  # fmt: skip
     return o.level * np.array([1.0, 1.0, 1.0, 1.0, 1.0, o.small, *starts])
 
 
-def serve(overheads: FrameworkOverheads, steps: Steps, load: Load) -> Served:
+def serve(overheads: FrameworkOverheads, steps: ServingSteps, load: Load) -> Served:
     """Compute the times of requests from their steps, by the formula at the top of this file."""
     each, served = each_ms(overheads), load.served
     step, mixed, alone = steps.decode @ each, steps.mixed @ each, steps.prompt @ each
@@ -293,7 +293,7 @@ def serve(overheads: FrameworkOverheads, steps: Steps, load: Load) -> Served:
 
 
 def deployment_of(
-    section: Section, decoder: Decoder, tensor_parallel: int = 1, expert_parallel: int = 1,
+    section: ServingSection, decoder: Decoder, tensor_parallel: int = 1, expert_parallel: int = 1,
     dtype: str = "", kv_dtype: str = "",
 ) -> Deployment:  # fmt: skip
     """Deploy a decoder on GPUs; "" stands for the published data type, or the framework's usual cache.
@@ -330,7 +330,9 @@ def deployment_of(
     return Deployment(decoder, tensor_parallel, expert_parallel, dense, routed, cache)
 
 
-def requests_that_fit(section: Section, deployment: Deployment, tokens: np.ndarray) -> np.ndarray:
+def requests_that_fit(
+    section: ServingSection, deployment: Deployment, tokens: np.ndarray
+) -> np.ndarray:
     """(rows,) numbers of requests whose caches fit beside the weights; 0: the weights do not fit.
 
     `tokens`: (rows,) tokens of each request.

@@ -17,7 +17,7 @@ from lolat.io.paths import shown_path
 from lolat.io.tables import LONGEST_MS, SHORTEST_MS
 from lolat.io.writing import write_bytes
 from lolat.mlp.recipes import RECIPES, Device, data_sheets, key
-from lolat.mlp.table import COLUMNS, TIME, LayerTable, mapped
+from lolat.mlp.table import LAYER_COLUMNS, TIME, LayerTable, mapped
 from lolat.units import one_line, plain
 
 
@@ -112,7 +112,9 @@ class LayerModel(msgspec.Struct, frozen=True):
 
 def ranges(table: LayerTable) -> dict[str, list[Any]]:
     """The ranges of a table: [lowest, highest] of each size, the words of each other column."""
-    found = {name: np.unique(_compared(table, name)).tolist() for name in COLUMNS[table.layer]}
+    found = {
+        name: np.unique(_compared(table, name)).tolist() for name in LAYER_COLUMNS[table.layer]
+    }
     return {n: v if isinstance(v[0], str) else [v[0], v[-1]] for n, v in found.items()}
 
 

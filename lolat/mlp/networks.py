@@ -17,10 +17,9 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import trained_whole
-from lolat.graph.counts import COLUMNS as COUNTS
-from lolat.graph.counts import count
+from lolat.graph.counts import COLUMNS, count
 from lolat.mlp.layer_model import LayerModel
-from lolat.mlp.table import ACTIVATIONS, COLUMNS, LayerTable
+from lolat.mlp.table import ACTIVATIONS, LAYER_COLUMNS, LayerTable
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def network_time(
     for layer, of_layer in rows.items():
         if layer not in models:
             raise InputError(f"{graph.name} has {layer} layers; give a model of them too")
-        columns = {c: np.array([row[c] for row in of_layer.values()]) for c in COLUMNS[layer]}
+        columns = {c: np.array([row[c] for row in of_layer.values()]) for c in LAYER_COLUMNS[layer]}
         table = LayerTable(layer, columns)
         predicted = models[layer].predict(table).tolist()
         times += [(i, layer, ms) for i, ms in zip(of_layer, predicted, strict=True)]
@@ -93,7 +92,7 @@ def network_rows(
     An activation that is the only reader of a layer's output is part of the layer. A dense layer at several
     positions is one of a larger batch.
     """
-    free = count(graph).at(1)[:, COUNTS.index("ops")] == 0
+    free = count(graph).at(1)[:, COLUMNS.index("ops")] == 0
     readers = graph.consumers()
     rows: dict[str, dict[int, dict[str, Any]]] = {}
     others: Counter[str] = Counter()

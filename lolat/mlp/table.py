@@ -19,7 +19,7 @@ OPTIMIZERS = ("none", "sgd", "adadelta", "adagrad", "momentum", "adam", "rmsprop
 ACTIVATIONS = ("none", "relu", "tanh", "sigmoid")
 TIME = "time_ms_median"
 
-COLUMNS: Mapping[str, tuple[str, ...]] = {
+LAYER_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "convolution": (
         "gpu", "batch_size", "input_size", "kernel_size", "in_channels", "out_channels", "stride",
         "padding", "use_bias", "activation", "optimizer",
@@ -71,7 +71,7 @@ def parse(text: tables.Table, layer: str | None = None, times: bool = True) -> L
     InputError that names the file, the column and the line of a wrong cell.
     """
     kind = layer or ("dense" if "in_features" in text.names else "convolution")
-    needed = (*COLUMNS[kind], *((TIME,) if times else ()))
+    needed = (*LAYER_COLUMNS[kind], *((TIME,) if times else ()))
     if missing := [c for c in needed if c not in text.names]:
         raise InputError(
             f"{text.source} lacks the columns {', '.join(missing)}; expected {','.join(needed)} for a "

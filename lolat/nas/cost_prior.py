@@ -21,10 +21,10 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
-from lolat.nas.tables import Table, along
+from lolat.nas.tables import CountTable, along
 
-TERMS = ("macs", "depthwise", "traffic", "weights", "ops")
-MACS, DEPTHWISE, TRAFFIC, WEIGHTS, OPS = range(len(TERMS))
+COST_TERMS = ("macs", "depthwise", "traffic", "weights", "ops")
+MACS, DEPTHWISE, TRAFFIC, WEIGHTS, OPS = range(len(COST_TERMS))
 TERM_SPREAD = np.array([1.5, 1.5, 1.5, 1.5, 2.0])
 """Standard deviation of each coefficient's logarithm; at 0 all terms of an average network cost the same.
 
@@ -34,8 +34,8 @@ OVERLAP = 4.0  # the exponent of a soft maximum; at equal parts it is 19 % above
 _FREE = 50.0  # standard deviation of the scale's logarithm: it may be anything
 
 
-def work(table: Table) -> np.ndarray:
-    """(choices of the table ..., TERMS) counts at batch size 1; traffic includes convolutions."""
+def work(table: CountTable) -> np.ndarray:
+    """(choices of the table ..., COST_TERMS) counts at batch size 1; traffic includes convolutions."""
     counts = dict(zip(COLUMNS, np.moveaxis(table.at(1).astype(np.float64), -1, 0), strict=True))
     moved = counts["acts"] + counts["inp"] + counts["traffic"]
     depthwise = counts["depthwise_macs"]
@@ -48,10 +48,10 @@ class Pieces:
     """The pieces of a space's networks under one assumption on how a device runs them.
 
     `counts`: a function that turns (networks, positions) integers into (networks, pieces) occurrences.
-    `terms`: (pieces, TERMS) counts over those of an average network. `members`: for each factor the pieces
-    that share it, (pieces,) 0 or 1, and the standard deviation of its logarithm. `log_prior`: the log
-    probability of the assumption before anything is measured. `overlap`: launching operations overlaps with
-    running them, so that the longer one counts instead of the sum.
+    `terms`: (pieces, COST_TERMS) counts over those of an average network. `members`: for each factor the
+    pieces that share it, (pieces,) 0 or 1, and the standard deviation of its logarithm. `log_prior`: the
+    log probability of the assumption before anything is measured. `overlap`: launching operations overlaps
+    with running them, so that the longer one counts instead of the sum.
     """
 
     name: str
@@ -78,9 +78,9 @@ class Pieces:
 
     def costs(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (pieces,) costs, and (pieces, size) derivatives by the parameters."""
-        terms = self.terms * np.exp(parameters[1 : 1 + len(TERMS)])
+        terms = self.terms * np.exp(parameters[1 : 1 + len(COST_TERMS)])
         base, parts = _overlapped(terms) if self.overlap else (terms.sum(axis=1), terms)
-        scale = np.exp(parameters[0] + self.factors @ parameters[1 + len(TERMS) :])
+        scale = np.exp(parameters[0] + self.factors @ parameters[1 + len(COST_TERMS) :])
         costs = base * scale
         slopes = [costs, parts * scale[:, None], costs[:, None] * self.factors]
         return costs, np.column_stack(slopes)
@@ -93,7 +93,7 @@ class Pieces:
 
 
 def _overlapped(terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the soft maximum of the ops term and the rest: (pieces,), and by term (pieces, TERMS)."""
+    """Return the soft maximum of the ops term and the rest: (pieces,), and by term (pieces, COST_TERMS)."""
     start = terms[:, OPS]
     work = terms.sum(axis=1) - start
     largest = np.maximum(np.maximum(start, work), 1e-300)
@@ -120,10 +120,10 @@ _CHOICE, _FIXED = 0.2, 0.5
 """Standard deviations of factors: of all pieces with one choice at a position; of the fixed part."""
 
 CountsBy = Mapping[tuple[int, ...], np.ndarray]
-"""Positions -> (choices ..., TERMS) counts."""
+"""Positions -> (choices ..., COST_TERMS) counts."""
 
 
-def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
+def of_tables(name: str, tables: Sequence[CountTable]) -> list[Pieces]:
     """Return two assumptions for a space without a prior of its own; InputError for too many pieces.
 
     A piece is a combination of a table's choices; in the second assumption each choice alone is a piece
@@ -142,7 +142,7 @@ def of_tables(name: str, tables: Sequence[Table]) -> list[Pieces]:
 def _pieces(name: str, assumption: str, counts: CountsBy, fixed: np.ndarray) -> Pieces:
     """Make the pieces of the space `name` from the counts by choice and the fixed part."""
     counts = {key: some for key, some in counts.items() if some.any()}
-    terms = [some.reshape(-1, len(TERMS)) for some in counts.values()]
+    terms = [some.reshape(-1, len(COST_TERMS)) for some in counts.values()]
     shapes = [(positions, some.shape[:-1]) for positions, some in counts.items()]
     pieces = np.vstack([fixed, *terms])
     if len(pieces) > MOST_PIECES:
@@ -165,8 +165,8 @@ def _pieces(name: str, assumption: str, counts: CountsBy, fixed: np.ndarray) -> 
     return Pieces(assumption, partial(occurrences, shapes), relative(pieces, average), members, 0.0)
 
 
-def _split(tables: Sequence[Table]) -> tuple[dict[tuple[int, ...], np.ndarray], np.ndarray]:
-    """Split the tables' counts into counts by choice and a (TERMS,) fixed part, none of them below 0.
+def _split(tables: Sequence[CountTable]) -> tuple[dict[tuple[int, ...], np.ndarray], np.ndarray]:
+    """Split the tables' counts into counts by choice and a (COST_TERMS,) fixed part, none of them below 0.
 
     The tables of a function's networks hold changes, which may be negative. So a table is added to one that
     has all its positions. Then its minimum over its own choices moves to the table that shares most

@@ -45,7 +45,7 @@ class Sample(msgspec.Struct, frozen=True):
     latency_ms: float
 
 
-class Costs(msgspec.Struct, frozen=True):
+class PieceCosts(msgspec.Struct, frozen=True):
     """The cost of each piece under one explanation, with its weight and the relative noise of a reading."""
 
     assumption: str
@@ -54,7 +54,7 @@ class Costs(msgspec.Struct, frozen=True):
     costs_ms: list[Annotated[float, msgspec.Meta(ge=0.0)]]
 
 
-class Section(msgspec.Struct, frozen=True):
+class SpaceSection(msgspec.Struct, frozen=True):
     """The samples of a space on a device, and their explanations.
 
     `step_ms`: the unit to which times were rounded (0: none seen). `spreads_ms`: by assumption,
@@ -64,7 +64,7 @@ class Section(msgspec.Struct, frozen=True):
 
     samples: list[Sample]
     step_ms: float
-    costs: Annotated[list[Costs], msgspec.Meta(min_length=1)]
+    costs: Annotated[list[PieceCosts], msgspec.Meta(min_length=1)]
     spreads_ms: dict[str, Annotated[list[list[float]], msgspec.Meta(min_length=1)]]
     warnings: list[str]
     choices: str
@@ -80,10 +80,10 @@ class FewShotModel(LatencyEstimator):
     """Predicts any network of `space`, on the device and at the batch size of the samples."""
 
     space: Space
-    section: Section
+    section: SpaceSection
 
     @classmethod
-    def of(cls, space: Space, section: Section) -> FewShotModel:
+    def of(cls, space: Space, section: SpaceSection) -> FewShotModel:
         """Make the model of a section."""
         return cls(
             grid=space.grid, batch_size=1, predictor=SAMPLES, space=space, section=section,
@@ -97,7 +97,7 @@ class FewShotModel(LatencyEstimator):
 
     def _explained(
         self, rows: np.ndarray
-    ) -> Iterator[tuple[slice, list[tuple[Costs, np.ndarray, np.ndarray]]]]:
+    ) -> Iterator[tuple[slice, list[tuple[PieceCosts, np.ndarray, np.ndarray]]]]:
         """Yield some networks at a time; for each explanation their occurrences of pieces and their ms."""
         for begin in range(0, len(rows), CHUNK):
             some = slice(begin, begin + CHUNK)
@@ -172,7 +172,7 @@ def from_model(model: Device, space: Space) -> FewShotModel:
     """Read the fitted model of `space` from a device file; ModelFileError if it is damaged."""
     place = f"$.spaces.{space.name}"
     found = model.document["spaces"][space.name]
-    section: Section = converted(found, Section, model.source, place)
+    section: SpaceSection = converted(found, SpaceSection, model.source, place)
     if section.choices != space.fingerprint:
         raise ModelFileError(
             f"{model.source}: its samples of {space.name} were measured before its choices or networks "
@@ -330,11 +330,13 @@ def fit(
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space, name)
     of_space.prepare(progress)
     found = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)
-    section = Section(
+    section = SpaceSection(
         samples=list(map(Sample, measured.archs, measured.times.tolist())),
         step_ms=measured.step,
         costs=[
-            Costs(e.pieces.name, e.weight, e.noise, _shortened(e.pieces.costs(e.parameters)[0]))
+            PieceCosts(
+                e.pieces.name, e.weight, e.noise, _shortened(e.pieces.costs(e.parameters)[0])
+            )
             for e in found
         ],
         spreads_ms={n: list(map(_shortened, s)) for n, s in spreads(found).items()},

@@ -26,10 +26,10 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
 from lolat.io.progress import Progress
-from lolat.io.tables import Table as Cells
+from lolat.io.tables import Table
 from lolat.nas.cost_prior import Pieces, of_tables
 from lolat.nas.decomposition import Decomposer, Decomposition, Networks
-from lolat.nas.tables import Part, Table, chain, totals
+from lolat.nas.tables import CountTable, Part, chain, totals
 from lolat.units import shortened
 
 MOST_INDEX = 2**63 - 1
@@ -173,7 +173,7 @@ class Space:
 
     name: str
     positions: Sequence[Position]
-    fixed: Sequence[Table]
+    fixed: Sequence[CountTable]
     build: Callable[[tuple[Any, ...], str], Graph]
     codec: Codec | None = None
     prior: Callable[[Space], list[Pieces]] | None = None
@@ -233,7 +233,7 @@ class Space:
         return self.prepare()
 
     @property
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[CountTable]:
         """Tables whose sum is a candidate's counts."""
         self.prepare()
         return [*self.decomposer.tables.values()] if self.decomposer else self.fixed
@@ -273,7 +273,7 @@ class Space:
                 raise InputError(f"{place(index)}: {error.message}") from None
         return rows.astype(self.grid.dtype)
 
-    def parse_table(self, table: Cells) -> np.ndarray:
+    def parse_table(self, table: Table) -> np.ndarray:
         """(n, positions) integers of a table's column arch; InputError names the line of a wrong one."""
         return self.parse([row["arch"] for row in table], lambda i: table.row(i).where)
 

@@ -27,7 +27,7 @@ from lolat.graph.work import work_of
 SERIAL, BORDER = COLUMNS.index("serial"), COLUMNS.index("border")
 
 
-class Table(Protocol):
+class CountTable(Protocol):
     """The counts of a network's part by the choices at `positions`."""
 
     @property
@@ -60,7 +60,7 @@ class Part:
 
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
-    ) -> Table:
+    ) -> CountTable:
         """Return its table; `choices`: the values at each of its positions; `first`, `last`: its place."""
         return FragmentTable(self, tuple(map(tuple, choices)), first, last)
 
@@ -94,7 +94,7 @@ class FragmentTable:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """See `Table`."""
+        """See `CountTable`."""
         return self.part.positions
 
     @cached_property
@@ -104,7 +104,7 @@ class FragmentTable:
         return [chain([self.part], values, self.part.name) for values in each]
 
     def at(self, batch_size: int) -> np.ndarray:
-        """See `Table`."""
+        """See `CountTable`."""
         counts = totals(self._graphs, batch_size, self.part.name)
         for row, graph in zip(counts, self._graphs, strict=True):
             ends = (*graph.inputs * self.first, *graph.outputs * self.last)
@@ -112,7 +112,7 @@ class FragmentTable:
         return counts.reshape(*map(len, self.choices), len(COLUMNS))
 
     def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
-        """See `Table`."""
+        """See `CountTable`."""
         times = [times_ms(formula, graph, batch_size) for graph in self._graphs]
         return np.array(times).reshape(*map(len, self.choices), -1)
 
@@ -127,8 +127,8 @@ class CellTable:
     """
 
     edges: tuple[tuple[int, int], ...]
-    tables: tuple[Table, ...]
-    addition: Table
+    tables: tuple[CountTable, ...]
+    addition: CountTable
     repeat: int = 1
 
     @property
@@ -142,7 +142,7 @@ class CellTable:
         return len(self.edges) - max(to for _, to in self.edges)
 
     def at(self, batch_size: int) -> np.ndarray:
-        """See `Table`; `serial` is that of the longest path, for each combination."""
+        """See `CountTable`; `serial` is that of the longest path, for each combination."""
         addition = self.addition.at(batch_size)
         each = [along(self.positions, t.positions, t.at(batch_size)) for t in self.tables]
         counts = sum(each) + addition * self.additions
@@ -156,7 +156,7 @@ class CellTable:
         return self.repeat * counts
 
     def ms(self, formula: Roofline, batch_size: int) -> np.ndarray:
-        """See `Table`."""
+        """See `CountTable`."""
         each = [along(self.positions, t.positions, t.ms(formula, batch_size)) for t in self.tables]
         additions = self.additions * self.addition.ms(formula, batch_size)
         return np.asarray(self.repeat * (sum(each) + additions))

@@ -104,7 +104,7 @@ def call_with(
 # ---- The scores of an objective: from a table, or by a function, each added to a file at once.
 
 SCORES = ("arch", "score")
-COLUMNS = (*SCORES, "objective", "choices")
+SCORE_COLUMNS = (*SCORES, "objective", "choices")
 """Columns of a file of scores: `objective` is the function's name, `choices` the `fingerprint`."""
 
 
@@ -134,7 +134,7 @@ class Objective:
         self._named, self._name = parameters(self.function), _name_of(given)
         if path is not None and os.path.exists(path) and os.path.getsize(path):
             _cut_last_line(path)
-            self._read(path, COLUMNS)
+            self._read(path, SCORE_COLUMNS)
 
     def _read(self, path: AnyPath, columns: Sequence[str], rows: str | None = None) -> np.ndarray:
         """Read a table of scores; return (n, positions) integers of its networks."""
@@ -143,11 +143,11 @@ class Objective:
         remedy = f"give another file as {arg('accuracy')}, or remove this one"
         for network, row in zip(networks, table, strict=True):
             score = math.nan if row["score"].lower() == "nan" else row.number("score")
-            if columns is COLUMNS and row["objective"] != self._name:
+            if columns is SCORE_COLUMNS and row["objective"] != self._name:
                 raise row.refused(
                     f"a score by {row['objective']}; expected scores by {self._name}: {remedy}"
                 )
-            if columns is COLUMNS and row["choices"] != self.space.fingerprint:
+            if columns is SCORE_COLUMNS and row["choices"] != self.space.fingerprint:
                 raise row.refused(
                     f"a score from before the choices or networks of {self.space.name} changed: "
                     f"{row['arch']} is another network now; {remedy}"
@@ -196,7 +196,7 @@ def _name_of(objective: str | Callable[..., Any]) -> str:
 def _cut_last_line(path: AnyPath) -> None:
     """Remove the half line that a killed run may have left in a file of scores."""
     data = Path(path).read_bytes()
-    if data.startswith(",".join(COLUMNS).encode()):
+    if data.startswith(",".join(SCORE_COLUMNS).encode()):
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
@@ -204,7 +204,7 @@ def _append(path: AnyPath, cells: list[str]) -> None:
     """Append a row and flush it to the disk; a new file begins with the names of the columns."""
     try:
         with open(path, "a", newline="", encoding="utf-8") as file:
-            text = to_csv(COLUMNS, [cells])
+            text = to_csv(SCORE_COLUMNS, [cells])
             file.write(text.split("\n", 1)[1] if file.tell() else text)
             file.flush()
             os.fsync(file.fileno())

@@ -26,11 +26,13 @@ from lolat.tables.timed import SIZES, on_several
 from lolat.training.iteration import PASS_TERMS, pass_rows
 from lolat.training.model import Iteration, Training, TrainingRun
 
-COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
-TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")
+EPOCH_COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
+EPOCH_TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")
 """An iteration's time depends on operations, normalizations of tensors without positions (many operations
 each in TensorFlow), multiply-accumulates, elements moved, elements that the update moves, and 1."""
-Terms: Any = msgspec.defstruct("Terms", [(term, NotNegative) for term in TERMS])
+EpochCoefficients: Any = msgspec.defstruct(
+    "EpochCoefficients", [(term, NotNegative) for term in EPOCH_TERMS]
+)
 ReadNetwork = Callable[[str, int | None], Graph]
 """NETWORK and its size, None for its usual one -> its graph."""
 BALANCE = 800.0  # multiply-accumulates in the time of moving an element: more than any device does
@@ -43,7 +45,7 @@ class EpochSection(msgspec.Struct):
     the timed epochs. `mode`: the execution mode; None if the table does not say (float32 is assumed).
     """
 
-    coefficients_ms: Terms
+    coefficients_ms: EpochCoefficients
     residuals: list[Number]
     optimizers: tuple[str, ...]
     kinds: list[str]
@@ -51,14 +53,14 @@ class EpochSection(msgspec.Struct):
 
 
 def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
-    """(4,) the first four TERMS of a forward pass; a backward pass has the same tensors."""
+    """(4,) the first four EPOCH_TERMS of a forward pass; a backward pass has the same tensors."""
     counts = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).sum(axis=0), strict=True))
     elements = counts["acts"] + counts["inp"] + counts["traffic"]
     return np.array([counts["ops"], counts["flat_norms"], counts["flops"], elements])
 
 
 def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer) -> np.ndarray:
-    """(TERMS,) counts of an epoch; its last iteration has the rest of `samples`."""
+    """(EPOCH_TERMS,) counts of an epoch; its last iteration has the rest of `samples`."""
     full, rest = divmod(samples, batch_size)
     work, steps = full * pass_counts(graph, batch_size), full + bool(rest)
     if rest:
@@ -67,7 +69,7 @@ def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer)
 
 
 class EpochTraining(Training):
-    """Predicts an iteration by a formula of the network's counts; `coefficients`: (TERMS,) ms."""
+    """Predicts an iteration by a formula of the network's counts; `coefficients`: (EPOCH_TERMS,) ms."""
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
         """Read the section of a valid device file; ModelFileError if it is damaged."""
@@ -112,13 +114,15 @@ class EpochTraining(Training):
 def epochs_document(
     path: str, name: str, device: str | None, read: ReadNetwork, warn: Warn
 ) -> dict[str, Any]:
-    """Make a device file from the CSV table at `path`, which has COLUMNS and a row for each timed epoch.
+    """Make a device file from a CSV table with EPOCH_COLUMNS, which has a row for each timed epoch.
 
     Columns in MODE_COLUMNS tell the execution mode; `warn` is called if there is none. Equal rows count
     once. `read`: NETWORK and its size -> Graph, called once for each. InputError for too few rows, and,
     with its line, for a row that is wrong or has another mode than the first.
     """
-    table = read_table(path, COLUMNS, rows="timed epoch").of_devices([device] if device else ())
+    table = read_table(path, EPOCH_COLUMNS, rows="timed epoch").of_devices(
+        [device] if device else ()
+    )
     is_told = not {*MODE_COLUMNS}.isdisjoint(table.names)
     if not is_told:
         warn(f"{path} has no precision: its epochs are taken to be of float32")
@@ -126,7 +130,7 @@ def epochs_document(
     if copies := len(table) - len(points):
         warn(COPIES.format(copies, len(table)))
     table.say_unread(warn)
-    require_points(len(rows), len(TERMS))
+    require_points(len(rows), len(EPOCH_TERMS))
     times_ms = np.array([1e3 * p["epoch_s"] for p in points])
     # Networks of the same work are left out together, whatever their names.
     work = {n: str(pass_counts(graph, 1)) for n, graph in graphs.items()}
@@ -135,7 +139,7 @@ def epochs_document(
     )
     environment = {"device": device or Path(path).stem, "source": "a table of epochs"}
     section = {
-        "coefficients_ms": dict(zip(TERMS, coefficients.tolist(), strict=True)),
+        "coefficients_ms": dict(zip(EPOCH_TERMS, coefficients.tolist(), strict=True)),
         "residuals": residuals.tolist(),
         "optimizers": sorted({p["optimizer"] for p in points}),
         "kinds": sorted({k for graph in graphs.values() for k in behaviors(graph.operations)}),
@@ -148,7 +152,7 @@ def epochs_document(
 def _timed_epochs(
     table: Table, read: ReadNetwork
 ) -> tuple[list[dict[str, Any]], list[np.ndarray], dict[tuple[str, int | None], Graph], Mode]:
-    """The points of a table's rows, each once; (TERMS,) of each; graphs by network and size; the mode."""
+    """Read the points of a table, each once, their (EPOCH_TERMS,), graphs by network and size, the mode."""
     points: list[dict[str, Any]] = []
     rows, graphs, first = [], dict[tuple[str, int | None], Graph](), None
     for row in table:
@@ -170,7 +174,9 @@ def _timed_epochs(
             raise error.reworded(f"{row.where}: {error.message}") from error
         optimizer = optimizer_named(run.optimizer)
         values = (network[0], batch_size, samples, optimizer.name, seconds)
-        point = dict(zip(COLUMNS, values, strict=True)) | ({"input_size": size} if size else {})
+        point = dict(zip(EPOCH_COLUMNS, values, strict=True)) | (
+            {"input_size": size} if size else {}
+        )
         if point not in points:
             points.append(point)
             rows.append(epoch_row(graphs[network], batch_size, samples, optimizer))
@@ -180,11 +186,11 @@ def _timed_epochs(
 def fit_terms(
     rows: np.ndarray, times_ms: np.ndarray, networks: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit (TERMS,) coefficients in ms; return (epochs,) log(measured / predicted) of left-out rows too.
+    """Fit (EPOCH_TERMS,) coefficients in ms; return log(measured / predicted) of left-out rows too.
 
-    `rows`: (epochs, TERMS) counts; `networks`: (epochs,) names; rows of one name are left out together.
+    `rows`: (epochs, EPOCH_TERMS) counts; `networks`: (epochs,) names, which are left out as a whole.
     """
-    rows, flops, moved = rows.copy(), TERMS.index("flops"), TERMS.index("elements")
+    rows, flops, moved = rows.copy(), EPOCH_TERMS.index("flops"), EPOCH_TERMS.index("elements")
     rows[:, moved] += rows[:, flops] / BALANCE  # if they cannot be separated, neither is free
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:

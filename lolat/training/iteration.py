@@ -20,7 +20,7 @@ from lolat.units import byte_size
 
 PLAIN = COLUMNS[: COLUMNS.index("pointwise_macs")]
 """Counts of inference that do not tell kinds of operations apart."""
-TERMS = (
+TRAINING_TERMS = (
     "norm_traffic",  # elements of normalizations, which compute the statistics of the batch
     "flat_norms",  # normalizations of tensors without positions: in TensorFlow many small operations
     # Patches x groups of convolutions in groups of several channels: TensorFlow's backward pass on a CPU
@@ -32,7 +32,7 @@ TERMS = (
     "kernels",  # weights of other convolutions, the same
     "wide_depthwise",  # multiply-accumulates of depthwise convolutions whose backward pass is slow
 )
-PASS_TERMS = (*PLAIN, *TERMS)
+PASS_TERMS = (*PLAIN, *TRAINING_TERMS)
 DROPOUT_ELEMENTS = 3  # moved for each input element: input, result, mask
 NARROW = 3  # kernels up to this size are fast
 _COLUMN = {term: column for column, term in enumerate(PASS_TERMS)}

@@ -31,8 +31,8 @@ from lolat.units import percent
 
 # ---- Points of measurement, all times in ms.
 
-Terms = dict[Literal[PASS_TERMS], NotNegative]  # type: ignore[valid-type]
-Costs = dict[Literal[(*PASS_TERMS, "call")], NotNegative]  # type: ignore[valid-type]
+TermCounts = dict[Literal[PASS_TERMS], NotNegative]  # type: ignore[valid-type]
+TermCosts = dict[Literal[(*PASS_TERMS, "call")], NotNegative]  # type: ignore[valid-type]
 """ms for each unit of a term; `call`: ms that a block pays once if it is measured alone."""
 
 
@@ -42,7 +42,7 @@ class PassPoint(msgspec.Struct):
     name: str
     batch_size: Count
     backward: bool
-    terms: Terms
+    terms: TermCounts
     latency_ms: Positive
     samples_ms: tuple[Number, ...] = ()
     spread: NotNegative | None = None
@@ -131,8 +131,8 @@ class TrainingCoefficients(Calibration, frozen=True, kw_only=True):
     operation, see `lolat.graph.counts.behaviors`.
     """
 
-    forward_ms: Costs
-    backward_ms: Costs
+    forward_ms: TermCosts
+    backward_ms: TermCosts
     update_ms: Annotated[dict[str, Update], msgspec.Meta(min_length=1)]
     loop_ms: Loop
     kinds: list[str]

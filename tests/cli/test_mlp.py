@@ -11,7 +11,7 @@ import pytest
 
 from lolat.mlp import training
 from lolat.mlp.layer_model import write_layer_model
-from lolat.mlp.table import COLUMNS
+from lolat.mlp.table import LAYER_COLUMNS
 from tests.cli.commands import Command
 from tests.mlp.tables import hand_model, random_rows, rows_of, write
 from tests.mlp.test_networks import small
@@ -55,7 +55,7 @@ def test_rows_stay_in_order_and_as_they_stood(lolat: Command, model: Path, tmp_p
 
 
 def test_times_are_not_needed_and_quotes_stay(lolat: Command, model: Path, tmp_path: Path) -> None:
-    row = {name: rows_of("dense", {})[0][name] for name in COLUMNS["dense"]}
+    row = {name: rows_of("dense", {})[0][name] for name in LAYER_COLUMNS["dense"]}
     table = write(tmp_path / "a.csv", [{"note": 'a "b", c', **row}])
     output = tmp_path / "out.csv"
     lolat.done("mlp", "predict", model, table, "--output", output)

@@ -9,7 +9,7 @@ import numpy as np
 
 from lolat.device.file import made
 from lolat.llm.config import read_decoder
-from lolat.llm.gpu import FrameworkOverheads, Operation, Section, Sheet, specs_of
+from lolat.llm.gpu import FrameworkOverheads, ServingSection, Sheet, TimedOperation, specs_of
 from lolat.llm.kernels import KERNEL_MODELS, Rows, Specs
 
 SHEET = Sheet(
@@ -52,8 +52,8 @@ def terms(name: str, dtype: str, variant: str = "") -> dict[str, float]:
     return {term: center for term, (center, _) in centers.items()}
 
 
-def operation(name: str, dtype: str) -> Operation:
-    return Operation(
+def operation(name: str, dtype: str) -> TimedOperation:
+    return TimedOperation(
         terms=terms(name, dtype),
         variant=KERNEL_MODELS[name].variants(dtype)[0],
         rows=100,
@@ -61,15 +61,15 @@ def operation(name: str, dtype: str) -> Operation:
     )
 
 
-def section(**changes: Any) -> Section:
+def section(**changes: Any) -> ServingSection:
     operations = {name: {d: operation(name, d) for d in dtypes} for name, dtypes in DTYPES.items()}
-    usual = Section(
+    usual = ServingSection(
         sheet=SHEET, operations=operations, overheads=OVERHEADS, framework="vllm", served=20
     )
     return msgspec.structs.replace(usual, **changes)
 
 
-def document(known: Section | None = None) -> dict[str, Any]:
+def document(known: ServingSection | None = None) -> dict[str, Any]:
     """A model file that knows nothing but language models."""
     where = {"device": "unknown", "source": "made up"}
     return {

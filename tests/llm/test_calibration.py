@@ -12,7 +12,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.llm.calibration import Timed, fit_overheads, served_by, timed_steps
-from lolat.llm.gpu import GPU, Section
+from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.served import ServedRow
 from lolat.llm.serving import Deployment, Load, serve, steps_of
 from tests.llm.known_gpu import EIGHT, OVERHEADS, section
@@ -33,11 +33,11 @@ def served(noise: float = 0.0) -> list[ServedRow]:
     return rows
 
 
-def steps(rows: list[ServedRow], known: Section | None = None) -> Timed:
+def steps(rows: list[ServedRow], known: ServingSection | None = None) -> Timed:
     return timed_steps(known or section(), rows, lambda name: EIGHT)
 
 
-def fitted(known: Section, rows: list[ServedRow]) -> tuple[Section, str]:
+def fitted(known: ServingSection, rows: list[ServedRow]) -> tuple[ServingSection, str]:
     return served_by(known, rows, lambda name: EIGHT)
 
 
@@ -68,7 +68,7 @@ def few(loads: tuple[int, ...], factors: Any, noise: float = 0.02) -> list[Serve
     return [ServedRow("eight", 1000.0, 300.0, *map(float, c), dtype="bfloat16") for c in columns]
 
 
-def tpot_at(known: Section, requests: int) -> float:
+def tpot_at(known: ServingSection, requests: int) -> float:
     """The time per output token of so many requests, as `known` predicts it."""
     timed = steps(few((requests,), 1.0, 0.0), known)
     return float(serve(known.overheads, timed.steps, timed.load).tpot_ms[0])

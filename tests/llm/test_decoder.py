@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lolat.errors import InputError
 from lolat.llm.config import _OF_SOME, read_decoder
-from lolat.llm.decoder import Decoder, Layers
+from lolat.llm.decoder import Decoder, LayerGroup
 from lolat.llm.names import find_decoder
 from lolat.readers.torch.named import import_package
 from tests.llm.configurations import published, refusal
@@ -258,7 +258,7 @@ def test_a_multimodal_model_is_its_decoder(tmp_path: Path) -> None:
     assert (decoder.name, decoder.architecture) == ("gemma-3-4b", "gemma3_text")
     assert f"{decoder.parameters / 1e9:.2f}" == "3.88"  # 4.30 with its tower for images
     assert decoder.parameters == built(text)[1]
-    assert decoder.kinds == (Layers(number=29, window=1024), Layers(number=5))
+    assert decoder.kinds == (LayerGroup(number=29, window=1024), LayerGroup(number=5))
     text["quantization_config"] = None
     outer = {"quantization_config": {"quant_method": "fp8"}, "tie_word_embeddings": False}
     assert (read_decoder(whole | outer).dtype, read_decoder(whole | outer).tied) == ("fp8", False)
@@ -301,7 +301,7 @@ def test_the_cache_by_hand() -> None:
     assert llama.cache_bytes(1, "fp8") == 64 * 1024
     assert llama.cache_bytes(1000) == 1000 * 128 * 1024
     assert gpt.kinds == tuple(
-        Layers(number=12, window=w, experts=True, unquantized=frozenset({"attention"}))
+        LayerGroup(number=12, window=w, experts=True, unquantized=frozenset({"attention"}))
         for w in (128, 0)
     )
     row = 2 * 8 * 64 * 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lolat.llm.config import read_decoder
-from lolat.llm.decoder import WEIGHT_BYTES, Layers
+from lolat.llm.decoder import WEIGHT_BYTES, LayerGroup
 from lolat.llm.serving import deployment_of
 from tests.llm.configurations import published, quantized, refusal
 from tests.llm.known_gpu import section
@@ -57,7 +57,7 @@ def compressed(
 def test_a_quantized_model_says_its_data_type(quantization: dict[str, Any], dtype: str) -> None:
     decoder = quantized("llama-3.1-8b", quantization)
     assert (decoder.dtype, decoder.expert_dtype) == (dtype, dtype)
-    assert decoder.kinds == (Layers(number=32),)
+    assert decoder.kinds == (LayerGroup(number=32),)
     matrices = 32 * (4096 * (4096 + 1024) * 2 + 3 * 4096 * 14336)
     others = decoder.parameters - matrices
     assert decoder.weight_bytes() == round(others * 2 + matrices * WEIGHT_BYTES[dtype])

@@ -22,7 +22,7 @@ from lolat.llm.serving import (
     Deployment,
     Load,
     Product,
-    Steps,
+    ServingSteps,
     deployment_of,
     each_ms,
     requests_that_fit,
@@ -159,11 +159,11 @@ def test_short_prompts_that_share_a_step() -> None:
 # ---- What requests see
 
 
-def constant(step: float, prompt: float) -> Steps:
+def constant(step: float, prompt: float) -> ServingSteps:
     """Steps that take so many ms whatever is in them; a prompt with others `prompt` more than them."""
     table = np.zeros((3, 1, len(PARTS) + len(STARTS)))
     table[:, :, 0] = np.array([step, step + prompt, prompt])[:, None]
-    return Steps(*table, np.ones(1))
+    return ServingSteps(*table, np.ones(1))
 
 
 @given(

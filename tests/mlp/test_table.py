@@ -9,7 +9,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.io.tables import read_table
-from lolat.mlp.table import COLUMNS, LayerTable, parse
+from lolat.mlp.table import LAYER_COLUMNS, LayerTable, parse
 from tests.mlp.tables import CONVOLUTION, DENSE, csv_text, rows_of, write
 
 
@@ -49,7 +49,7 @@ def test_what_other_programs_write_is_understood(tmp_path: Path) -> None:
 
 
 def test_only_what_describes_a_layer_is_needed(tmp_path: Path) -> None:
-    row = {name: DENSE[name] for name in COLUMNS["dense"]}
+    row = {name: DENSE[name] for name in LAYER_COLUMNS["dense"]}
     path = write(tmp_path / "a.csv", [row])
     assert len(read(path, times=False)) == 1
     assert "lacks the columns time_ms_median" in refused(path)
@@ -79,6 +79,6 @@ def test_a_wrong_cell_is_named_with_its_line(
 
 def test_a_header_alone_can_be_predicted(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text(",".join(COLUMNS["dense"]) + "\n")
+    path.write_text(",".join(LAYER_COLUMNS["dense"]) + "\n")
     table = read(path, times=False)
     assert (len(table), table["batch_size"].dtype) == (0, np.int64)

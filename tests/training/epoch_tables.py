@@ -13,7 +13,7 @@ from lolat.device.file import FORMAT_VERSION, SCHEMA
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.io.tables import to_csv
-from lolat.training.epochs import COLUMNS, TERMS, EpochTraining, epochs_document
+from lolat.training.epochs import EPOCH_COLUMNS, EPOCH_TERMS, EpochTraining, epochs_document
 from tests import synthetic
 
 ACCESSES = {"sgd": 3, "momentum": 5, "adam": 7}  # gradient; weight and each slot in and out
@@ -79,7 +79,9 @@ def epochs(rows: int = 60, noise: float = 0.02, seed: int = 0) -> list[Epoch]:
 
 def write(path: Path, rows: Sequence[Epoch]) -> Path:
     """The rows as a CSV file."""
-    path.write_text(to_csv(COLUMNS, [[getattr(row, name) for name in COLUMNS] for row in rows]))
+    path.write_text(
+        to_csv(EPOCH_COLUMNS, [[getattr(row, name) for name in EPOCH_COLUMNS] for row in rows])
+    )
     return path
 
 
@@ -101,7 +103,7 @@ def document(**more: Any) -> dict[str, Any]:
 
 def section(**more: Any) -> dict[str, Any]:
     return {
-        "coefficients_ms": {t: 1e-6 * n for n, t in enumerate(TERMS, 1)},
+        "coefficients_ms": {t: 1e-6 * n for n, t in enumerate(EPOCH_TERMS, 1)},
         "residuals": np.linspace(-0.1, 0.1, 30).tolist(), "optimizers": ["sgd"],
         "kinds": ["conv", "dense", "memory traffic"], "points": [], **more,
     }  # fmt: skip

@@ -15,7 +15,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.parameters import OPTIMIZERS
-from lolat.training.epochs import TERMS, EpochTraining, epochs_document
+from lolat.training.epochs import EPOCH_TERMS, EpochTraining, epochs_document
 from lolat.training.iteration import memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
@@ -95,7 +95,7 @@ def test_few_rows_give_no_interval_and_too_few_no_model(tmp_path: Path) -> None:
 def test_multiplications_are_never_free(tmp_path: Path) -> None:
     """Of networks as wide as each other, elements and multiplications cannot be separated."""
     rows = [epoch(f"s{s}w16x{x}", b, 256) for s in (1, 2, 4) for x in (14, 56) for b in (4, 16)]
-    found = dict(zip(TERMS, fit(rows, tmp_path).coefficients, strict=True))
+    found = dict(zip(EPOCH_TERMS, fit(rows, tmp_path).coefficients, strict=True))
     assert found["elements"] > 0
     assert found["flops"] >= found["elements"] / 800 * (1 - 1e-9)
 

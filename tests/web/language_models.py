@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from lolat.device.file import made
-from lolat.llm.gpu import FrameworkOverheads, Operation, Section, Sheet
+from lolat.llm.gpu import FrameworkOverheads, ServingSection, Sheet, TimedOperation
 from lolat.llm.kernels import KERNEL_MODELS
 
 DTYPES = {"gemm": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),
@@ -21,12 +21,12 @@ CONFIG: dict[str, Any] = {
 """Of a language model that nobody knows by name."""
 
 
-def _operation(name: str, dtype: str) -> Operation:
+def _operation(name: str, dtype: str) -> TimedOperation:
     variant = KERNEL_MODELS[name].variants(dtype)[0]
     terms = {
         term: center for term, (center, _) in KERNEL_MODELS[name].terms(dtype, variant).items()
     }
-    return Operation(terms=terms, variant=variant, rows=100, spread=0.05)
+    return TimedOperation(terms=terms, variant=variant, rows=100, spread=0.05)
 
 
 def document() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def document() -> dict[str, Any]:
                 exchange_ms=5e-3, step_ms=0.5, parallel_ms=0.25, small=2.0,
                 burst_share=0.2, api_ms=20.0, chunked_share=0.3)  # fmt: skip
     operations = {n: {d: _operation(n, d) for d in dtypes} for n, dtypes in DTYPES.items()}
-    section = Section(
+    section = ServingSection(
         sheet=sheet, operations=operations, overheads=overheads, framework="vllm", served=20
     )
     return {**made("gpu", "a gpu (vllm)", {}), "llm": to_builtins(section)}

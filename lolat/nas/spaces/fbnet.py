@@ -160,7 +160,7 @@ _KIND, _STAGE, _KIND_IN_STAGE, _OTHER = 0.12, 0.10, 0.06, 0.7
 
 
 def rest(variant: Variant, space: Space) -> np.ndarray:
-    """(TERMS,) counts of stem and head, without biases."""
+    """(COST_TERMS,) counts of stem and head, without biases."""
     counts = np.sum([work(table) for table in space.tables if not table.positions], axis=0)
     first, *_, last = variant.layers()
     top_side = -(-last.side // last.stride)
@@ -170,7 +170,7 @@ def rest(variant: Variant, space: Space) -> np.ndarray:
 
 
 def blocks(variant: Variant, space: Space) -> np.ndarray:
-    """(LAYERS, CHOICES, TERMS) counts of each block in each layer."""
+    """(LAYERS, CHOICES, COST_TERMS) counts of each block in each layer."""
     counts = np.stack([work(table) for table in space.tables if table.positions])
     for layer, (_, side, inside, _, stride) in zip(counts, variant.layers(), strict=True):
         elements = side**2 * inside

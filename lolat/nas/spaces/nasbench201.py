@@ -25,7 +25,7 @@ from lolat.errors import InputError
 from lolat.graph.layers import Layers
 from lolat.nas.cost_prior import Pieces, relative, work
 from lolat.nas.space import Codec, Position, Row, Space
-from lolat.nas.tables import CellTable, Part, Table
+from lolat.nas.tables import CellTable, CountTable, Part
 from lolat.units import shortened
 
 NAME = "nasbench201"
@@ -81,7 +81,7 @@ class Cells(Part):
 
     def table(
         self, choices: Sequence[Sequence[Any]], first: bool = False, last: bool = False
-    ) -> Table:
+    ) -> CountTable:
         """Return the table of the cells, for every combination of operations."""
         edges = tuple(
             Part(self.name, (p,), self.shape, _operation).table([values])
@@ -146,8 +146,8 @@ _NONE, _SKIP, _CONV1, _CONV3, _POOL = range(len(CHOICES))
 _BEGIN, _END = np.array(EDGES).T
 _LAST = 3
 REST = np.array([7_783_040.0, 0.0, 307_200.0, 72_752.0, 24.0])
-"""(TERMS,) counts of stem, residual blocks and head, without the bias. Traffic counts accesses of elements
-that convolutions write: four each in the stem, eighteen in a residual block, five in the head."""
+"""(COST_TERMS,) counts of stem, residual blocks and head, without the bias. Traffic counts accesses of
+elements that convolutions write: four each in the stem, eighteen in a residual block, five in the head."""
 
 # How far the cost of a piece may be from the formula (logarithm). Kernels of pooling and of
 # multiplication by zero differ more between runtimes than those of convolutions.
