@@ -15,7 +15,6 @@ from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.llm.answer import BREAKDOWN
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
-from lolat.llm.names import published
 from lolat.llm.serving import GIB
 from lolat.parameters import MOST_TOKENS
 from lolat.report.llm import llm_lines, llm_parts
@@ -231,12 +230,6 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
 
 
 # ---- What is asked
-
-
-def test_known_names() -> None:
-    for name, config in published().items():
-        if not read_decoder(config).expert_dtype.endswith("mxfp4"):  # which nobody timed here
-            assert MODEL.llm(name, 10, 10, 1, dtype="bfloat16").model == name
 
 
 @pytest.mark.parametrize(

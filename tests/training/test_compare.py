@@ -13,6 +13,7 @@ import lolat as package
 from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError, ModelFileError
 from lolat.hardware.gpus import Gpu, find_gpu
+from lolat.report.cost import cost_lines
 from lolat.training.compare import compare
 from tests.training.several import GPUS, HEAD, PRICES, asked, network
 
@@ -214,6 +215,7 @@ def test_adamw_counts_as_adam() -> None:
     adam, adamw = (model.cost(network(), 8, optimizer=name) for name in ("adam", "AdamW"))
     assert (adam.optimizer, adamw.optimizer) == ("adam", "adamw")
     assert adam == replace(adamw, optimizer="adam")
+    assert " · adamw · " in next(iter(cost_lines(adamw)))
 
 
 def test_a_launch_that_saves_time_is_offered() -> None:

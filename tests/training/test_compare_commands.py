@@ -356,12 +356,6 @@ def test_rows_of_different_launches_say_which(lolat: Command, net: str) -> None:
     assert "amp, " not in lolat.done(*ask, "a100-fp32,rtx-5090-amp").out
 
 
-def test_the_optimizer_is_told_as_it_was_given(lolat: Command, net: str) -> None:
-    ask = ("cost", "v100-fp32", net, "--batch-size", 8, "--optimizer", "AdamW")
-    assert " · adamw · " in lolat.done(*ask).out.splitlines()[0]
-    assert json.loads(lolat(*ask, "--json").out)["optimizer"] == "adamw"
-
-
 def test_what_does_not_fit_keeps_no_limit(lolat: Command, net: str) -> None:
     done = lolat("predict", "p4", net, "--batch-size", 10**6, "--max-ms", 10**11)
     assert done.code == 3
