@@ -26,7 +26,7 @@ USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 """A fast machine measures more rounds in the time that a slow one needs for the first 6."""
 # From these values on there is a warning.
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
-APART = 0.08  # relative difference of repeated measurements
+UNREPEATABLE = 0.08  # relative difference of repeated measurements
 OTHERS = 0.2  # processors that other programs use
 MOVED = 0.1  # relative change of the machine's speed
 BUSY_LOAD = 0.6  # load average per processor, before a run
@@ -205,7 +205,7 @@ def warnings(
             f"processors: learn again with `threads` {able}"
         )
     factor = noise["busy"] / noise["quiet"]
-    if factor > UNSTEADY or noise["floor"] > APART:
+    if factor > UNSTEADY or noise["floor"] > UNREPEATABLE:
         remarks.append(
             f"unsteady machine: everything took {factor:.1f} times as long in its busiest tenth as in its "
             f"calmest, and repeated measurements were {100 * noise['floor']:.0f} % apart: close other "

@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from lolat.device.domain import Extrapolation
 from lolat.device.intervals import normal_quantile
-from lolat.device.predicting import widened_half_width, within
+from lolat.device.predicting import interval_around, widened_half_width
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import is_measured, mode_of
@@ -112,7 +112,7 @@ def compare_blocks(
         half_width, _ = widened_half_width(
             formula, None, extrapolation, model.inference, None, point.counts.get("ops", 1)
         )
-        interval = None if half_width is None else within(latency, half_width)
+        interval = None if half_width is None else interval_around(latency, half_width)
         in_domain = not is_beyond if knows else None
         timed = TimedRow(point.name, point.latency_ms, row)
         found.append(Compared(timed, latency, interval, in_domain))
@@ -183,7 +183,7 @@ def _trained(row: TimedNetwork, training: Training, graph: Graph) -> Compared:
     ms = training.iteration(graph, size, optimizer_named(TrainingRun.optimizer)).total
     interval = None
     with suppress(InputError):  # too few points for one
-        interval = within(ms, training.half_width(graph, size, COVERAGE))
+        interval = interval_around(ms, training.half_width(graph, size, COVERAGE))
     return Compared(row, ms, interval, training.in_domain(graph, size))
 
 
@@ -210,7 +210,7 @@ def compare_operations(
         unlike = formula.unlike(steps)
         extrapolation = Extrapolation(unlike=sum((unlike or {}).values()), known=unlike is not None)
         half_width, _ = widened_half_width(formula, steps, extrapolation, model.document, None, 1)
-        interval = None if half_width is None else within(ms, half_width)
+        interval = None if half_width is None else interval_around(ms, half_width)
         is_inside = extrapolation.known and extrapolation.negligible and is_measured(model.document)
         found.append(Compared(row, ms, interval, is_inside))
     return found

@@ -115,7 +115,7 @@ def largest_batch(model: Device, network: Graph | Analysis, question: Question) 
     return max(last_within(keeps, most, 1, question.sure), 1)
 
 
-STEP = 0.9
+NEXT_SMALLER = 0.9
 """Factor from a tried number to the next smaller one, as upper ends of intervals may fall."""
 
 
@@ -138,7 +138,7 @@ def last_within(
         return last
     low, above = last, last + 1
     while low and not keeps(low, True):
-        low, above = min(low - 1, int(STEP * low)), low
+        low, above = min(low - 1, int(NEXT_SMALLER * low)), low
     if low:
         return bisect_left(range(above), True, low + 1, key=lambda i: not keeps(i, True)) - 1
     return bisect_left(range(last + 1), True, 1, key=lambda i: keeps(i, True) is False) - 1
@@ -196,7 +196,9 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     remarks += analysis.counts.warnings  # last: less important than the answer's interval
     interval = None
     if half is not None:
-        interval = within(latency, half) if steps is None else steps.interval(half, coverage)
+        interval = (
+            interval_around(latency, half) if steps is None else steps.interval(half, coverage)
+        )
     return model.answer_type(
         network=graph.name,
         batch_size=size,
@@ -336,6 +338,6 @@ def _extrapolation(
     return replace(extrapolation, remarks=tuple(remarks))
 
 
-def within(latency: float, half_width: float) -> tuple[float, float]:
+def interval_around(latency: float, half_width: float) -> tuple[float, float]:
     """The interval around a latency, ms; `half_width`: a logarithm."""
     return latency * math.exp(-half_width), latency * math.exp(half_width)

@@ -30,7 +30,7 @@ ESTIMATED = "estimated"
 """Key of a document in memory, never in a file: a remark on the part from a data sheet."""
 HALVES = {"float16": "fp16", "bfloat16": "bf16"}
 """Data type of a network in half precision, as after `module.half()` -> the precision of the device."""
-WIDE = frozenset(["float64", "complex64", "complex128"])
+ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
 """Data types of a network that are more than float32."""
 
 
@@ -135,7 +135,7 @@ def as_written(model: D, graph: Graph) -> D:
     """
     dtype = own_dtype(graph) or ""
     own = HALVES.get(dtype)
-    if Roofline.name in model.predictors and dtype in WIDE:
+    if Roofline.name in model.predictors and dtype in ABOVE_FLOAT32:
         raise InputError(
             f"the network is in {dtype} itself: {model.name} was not timed in it; expected the network in "
             "float32",

@@ -11,7 +11,7 @@ import numpy as np
 from lolat.device.domain import Domain, measures_of
 from lolat.device.file import made
 from lolat.device.intervals import as_dict
-from lolat.device.predictors.additive import NUMBERS, TERMS, AdditiveCosts
+from lolat.device.predictors.additive import FREE_PARAMETERS, TERMS, AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import THREE, TwoRegime
 from lolat.fitting.additive import fit_additive_costs
@@ -80,7 +80,7 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
         )
     }
     knows_kinds = set(TERMS) <= set(known)
-    numbers = NUMBERS if knows_kinds else len(FEATURES)
+    numbers = FREE_PARAMETERS if knows_kinds else len(FEATURES)
     if set(FEATURES) <= set(known) and len(points) > numbers + 1:
         predictors[AdditiveCosts.name] = _extended_entry(points, known, numbers)
     domain = as_dict(domain_of(points, dtype))

@@ -13,7 +13,7 @@ import numpy as np
 
 from lolat.device.domain import MACS, MeasuredMinimum, shares_of
 from lolat.device.intervals import as_dict
-from lolat.device.predictors.additive import NUMBERS, AdditiveCosts
+from lolat.device.predictors.additive import FREE_PARAMETERS, AdditiveCosts
 from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
 from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline, TrainingSteps
 from lolat.errors import InputError, arg
@@ -57,7 +57,7 @@ ODD = 6.0
 """Error factor of an odd time in a shorter table. In 128 tables drawn from timm's, of 6 to 16 networks, no
 right time is odd, and a time ten times too long or short is in 92 %."""
 MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # most rows to leave out: a share of all, and a number
-PASSED_OVER = 0.01  # share of a table's rows, the smallest, below its minimum
+SMALLEST_SHARE = 0.01  # share of a table's rows, the smallest, below its minimum
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def linear_entry(
     """The entry of the linear formula on counts, and (times,) log(measured / predicted), each predicted
     from the other folds; None for too few networks.
     """
-    if min(int((fold != i).sum()) for i in np.unique(fold)) <= NUMBERS:
+    if min(int((fold != i).sum()) for i in np.unique(fold)) <= FREE_PARAMETERS:
         return None
     totals = [[*counts.total(n.batch_size).values()] for n, counts in timed.networks]
     counts, measured, whole = np.array(totals, float), times.latency_ms, times.whole
@@ -379,7 +379,7 @@ def _domain(timed: Timed, minimum: MeasuredMinimum) -> dict[str, Any]:
 
 
 def measured_minimum(times: Times, batch_sizes: np.ndarray) -> MeasuredMinimum:
-    """The minimum of a table's times without the smallest, PASSED_OVER of its rows.
+    """The minimum of a table's times without the smallest, SMALLEST_SHARE of its rows.
 
     `batch_sizes`: (times,). The minimum has the batch size and ms of a step if many networks were timed,
     and `most_samples` if nothing else was.
@@ -395,7 +395,7 @@ def measured_minimum(times: Times, batch_sizes: np.ndarray) -> MeasuredMinimum:
 
 
 def _smallest(values: np.ndarray) -> float:
-    return float(f"{np.quantile(values[np.isfinite(values)], PASSED_OVER):.3g}")
+    return float(f"{np.quantile(values[np.isfinite(values)], SMALLEST_SHARE):.3g}")
 
 
 # ---- A data sheet alone

@@ -17,7 +17,7 @@ SPREAD = 1.5
 NETWORK_WEIGHT = 5.0  # weight of a whole network over that of a block
 FAMILY_SPREAD = 5.0  # log distance of a family from its start with that cost: a weak prior
 LEAST_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is 0
-START = 0.2  # share of a median point's time that a family starts with
+START_SHARE = 0.2  # share of a median point's time that a family starts with
 
 
 def point_weights(whole: np.ndarray) -> np.ndarray:
@@ -114,9 +114,9 @@ def _minimum(
 
 
 def _middle_share(column: np.ndarray) -> float:
-    """The logarithm of a coefficient with which `column` takes START of a median point's time."""
+    """The logarithm of a coefficient with which `column` takes START_SHARE of a median point's time."""
     positive = column[column > 0.0]
-    return float(np.log(START / np.median(positive))) if len(positive) else -50.0
+    return float(np.log(START_SHARE / np.median(positive))) if len(positive) else -50.0
 
 
 def require_points(count: int, columns: int) -> None:

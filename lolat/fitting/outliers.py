@@ -10,14 +10,14 @@ from lolat.hardware.gpus import fastest_gpu
 from lolat.io.progress import Warn
 from lolat.io.tables import Row
 
-APART = 2.0
+CONTRADICTION = 2.0
 """Ratio of two times of the same work that shows an error: other programs ran, another device or unit."""
 KeyedTime = tuple[Hashable, str, float, Row]
 """(a key, equal for rows of the same work; its name; ms; the row)."""
 
 
 def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
-    """Warn of the two rows of the same work with the largest ratio, if that is above APART."""
+    """Warn of the two rows of the same work with the largest ratio, if that is above CONTRADICTION."""
     rows: dict[Hashable, list[tuple[float, str, Row]]] = {}
     for what, name, ms, row in timed:
         rows.setdefault(what, []).append((ms, name, row))
@@ -25,7 +25,7 @@ def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
         (min(same, key=lambda one: one[0]), max(same, key=lambda one: one[0]))
         for same in rows.values()
     ]
-    found = [pair for pair in ends if pair[1][0] > APART * pair[0][0]]
+    found = [pair for pair in ends if pair[1][0] > CONTRADICTION * pair[0][0]]
     if not found:
         return
     low, high = max(found, key=lambda pair: pair[1][0] / pair[0][0])

@@ -32,7 +32,7 @@ PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """Log error of a time that weighs as much as a term one standard deviation off. PRIOR_WHOLE: with MANY
 networks; a few do not tell all terms apart (four left an H100 with ten times its bandwidth)."""
 MANY = 30
-OUTLIER = 0.1  # log error beyond which a time counts less
+OUTLIER_ERROR = 0.1  # log error beyond which a time counts less
 LEAST_OF_CLASS = 5  # of a measured class
 NETWORKS_WEIGHT = 0.25  # least weight of all networks over that of all operations beside them
 ONE_HOST = 1.0
@@ -82,7 +82,7 @@ def fit_roofline(
     problem = _Problem(times, specs, mode, of)
     optimum = least_squares(
         problem.errors, problem.start, problem.slopes, bounds=(problem.least, problem.most),
-        loss=problem.loss, f_scale=OUTLIER, max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION,
+        loss=problem.loss, f_scale=OUTLIER_ERROR, max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION,
         gtol=PRECISION,
     )  # fmt: skip
     launch_ms, table = problem.terms(optimum.x)

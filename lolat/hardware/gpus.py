@@ -31,8 +31,8 @@ OTHER_CARD = re.compile(
 OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro"])
 """Words that make a device another card than an accelerator of the same number without them."""
 MAKERS = frozenset(["nvidia", "tesla", "geforce"])
-MEMORY = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
-FORM = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
+MEMORY_WORD = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
+FORM_WORD = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
 CPU = "cpu"
 """The name of an accelerator that stands for a machine without one."""
 SIZE_OFF = 0.09  # relative difference of the memory in a name and the driver's
@@ -111,20 +111,20 @@ def sustained(gflops: float, watts: float, cache_mib: float, vector_gflops: floa
 
 
 SHEET_FIELDS = tuple(f.name for f in fields(Gpu) if f.name != "name")
-NUMBERS = tuple(name for name in SHEET_FIELDS if name not in ("bf16", "link"))
+SHEET_NUMBERS = tuple(name for name in SHEET_FIELDS if name not in ("bf16", "link"))
 
 
 @cache
 def _sheets() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
     table = read_table(
-        Path(__file__).with_name("gpus.csv"), ("name", "words", *NUMBERS), rows="GPU"
+        Path(__file__).with_name("gpus.csv"), ("name", "words", *SHEET_NUMBERS), rows="GPU"
     )
     return tuple(
         (
             re.compile(rf"\b(?:[rg]tx ?)?(?:{row['words']})(?![a-z0-9])"),
             Gpu(
                 row["name"],
-                **{n: row.number(n) if row[n] else None for n in NUMBERS},
+                **{n: row.number(n) if row[n] else None for n in SHEET_NUMBERS},
                 bf16=row["bf16"] == "yes",
                 link=row["link"],
             ),
@@ -161,14 +161,14 @@ def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
     "Tesla V100-SXM2-16GB" is a V100. An H100 PCIe has fewer multiprocessors than an SXM: without its form,
     a name is the device only if both sheets have as many. `gpu`: the device's sheet.
     """
-    shorter = MEMORY.sub("", accelerator)
+    shorter = MEMORY_WORD.sub("", accelerator)
     if _is_in(accelerator, device) or _is_in(shorter, device):
         return True
     other = find_gpu(accelerator)
     is_alike = (
         other is not None and gpu is not None and other.multiprocessors == gpu.multiprocessors
     )
-    return is_alike and _is_in(FORM.sub("", shorter), device)
+    return is_alike and _is_in(FORM_WORD.sub("", shorter), device)
 
 
 def _is_in(accelerator: str, device: str) -> bool:

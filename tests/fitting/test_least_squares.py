@@ -15,7 +15,7 @@ from lolat.fitting.least_squares import (
     NETWORK_WEIGHT,
     OFF,
     SPREAD,
-    START,
+    START_SHARE,
     fit_families,
     fit_relative,
     point_weights,
@@ -117,7 +117,7 @@ def objective(rates: np.ndarray, x: np.ndarray, y: np.ndarray, weights: np.ndarr
         relative[:, 5],
         relative[:, 6],
     ]
-    middles = [np.log(START / np.median(s[s > 0.0])) for s in sums]
+    middles = [np.log(START_SHARE / np.median(s[s > 0.0])) for s in sums]
     return float(
         points + ((own / SPREAD) ** 2).sum() + (((family - middles) / FAMILY_SPREAD) ** 2).sum()
     )

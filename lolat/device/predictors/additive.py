@@ -33,7 +33,7 @@ LEFT_OUT = (
 (benchmarks/zoo/ablation.py)."""
 TERMS = tuple(n for n in COLUMNS if n not in (*FEATURES, *LEFT_OUT) and (n in FAMILY or n in APART))
 """The terms of a formula whose points know kinds of operations."""
-NUMBERS = len(MEMBERS) + sum(name in TERMS for name in APART) + 1
+FREE_PARAMETERS = len(MEMBERS) + sum(name in TERMS for name in APART) + 1
 """Free parameters of a fit of all TERMS: kinds are drawn to their families."""
 
 
