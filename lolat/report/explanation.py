@@ -98,7 +98,7 @@ def _block_table(blocks: Sequence[Attribution]) -> Table:
     for block in ordered[:TOP_BLOCKS]:
         largest = max(block.terms, key=lambda term: term.latency_ms)
         part = percent(largest.latency_ms / (block.latency_ms or 1.0))
-        most = f"{TERMS.get(largest.name, largest.name)} {part}" if block.latency_ms else "nothing"
+        most = f"{TERMS[largest.name]} {part}" if block.latency_ms else "nothing"
         rows.append((block.name, block.latency_ms, block.share, most))
     if rest := ordered[TOP_BLOCKS:]:
         times, shares = sum(b.latency_ms for b in rest), sum(b.share for b in rest)

@@ -113,7 +113,7 @@ def block_table(prediction: Prediction, depth: int | None = None) -> list[str]:
         Column("ms", lambda row: row.latency_ms, digits),
         Column("share", lambda row: bar(row.share, largest), is_text=True),
         Column("", lambda row: 100 * row.share, "{:.1f} %".format),
-        Column("most of it is", lambda row: TERMS.get(row.bound_by, row.bound_by), is_text=True),
+        Column("most of it is", lambda row: TERMS[row.bound_by], is_text=True),
     ]
     return Table(columns, shown).lines(marked)
 

@@ -96,17 +96,15 @@ def bottleneck_sentence(prediction: Prediction) -> str:
         name = named_parts(longest.name)[0]
         takes = f"takes {100 * longest.share:.0f} % of the time"
         if len(blocks) == 1:
-            return f"The only block, {name}, {takes}; most of it is {TERMS.get(most, most)}."
+            return f"The only block, {name}, {takes}; most of it is {TERMS[most]}."
         takes = f"{name}, the longest of {len(blocks)}, {takes}"
-        return (
-            f"No block stands out: {takes}. Most of the network's time is {TERMS.get(most, most)}."
-        )
+        return f"No block stands out: {takes}. Most of the network's time is {TERMS[most]}."
     time = sum(b.share for b in top)
     all_flops = prediction.counts["flops"]
     flops = sum(b.counts["flops"] for b in top) / all_flops if all_flops else 0.0
     one, most = len(top) == 1, bound_by(terms_of(top))
     compute = "it computes" if one else "they compute"
-    why = f"most of it is {TERMS.get(most, most)}"
+    why = f"most of it is {TERMS[most]}"
     if most == "flops":
         why = compute
     elif most == MEMORY:
@@ -115,7 +113,7 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     others = [f"{more} more as long as one of them"] * (more > 0)
     names = enumeration([*(named_parts(b.name)[0] for b in shown), *others])
     if len({b.bound_by for b in shown}) > 1:
-        each = [f"{TERMS.get(b.bound_by, b.bound_by)} in {named_parts(b.name)[0]}" for b in shown]
+        each = [f"{TERMS[b.bound_by]} in {named_parts(b.name)[0]}" for b in shown]
         why = f"most of it is {enumeration(each)}"
     return (
         f"{'Bottleneck' if one else 'Bottlenecks'}: {names} {'takes' if one else 'take'} "

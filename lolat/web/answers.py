@@ -241,7 +241,7 @@ def blocks(cards: list[Card]) -> dict[str, Any]:
     lines = []
     for of_block in zip(*columns, strict=True):
         row = of_block[0]
-        most = TERMS.get(row.bound_by, row.bound_by) if len(cards) == 1 else ""
+        most = TERMS[row.bound_by] if len(cards) == 1 else ""
         cells = [(r.latency_ms, r.share) for r in of_block]
         lines.append({"name": row.label, "summary": row.summary, "cells": cells, "most": most})
     return {

@@ -93,7 +93,7 @@ def numbers(prediction: Prediction, depth: int | None) -> list[dict[str, Any]]:
     for row in table:
         blocks = [prediction.blocks[i] for i in row.blocks]
         macs = sum(block.counts["flops"] for block in blocks)
-        most = TERMS.get(row.bound_by, row.bound_by)
+        most = TERMS[row.bound_by]
         texts = [digits(row.latency_ms), percent(row.share), quantity(macs) if macs else "–", most]
         found.append({
             "time": row.latency_ms, "macs": macs, "bar": bar(sections.by_color(row), longest),
