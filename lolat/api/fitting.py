@@ -29,7 +29,7 @@ from lolat.fitting.reading import (
 from lolat.hardware.sheets import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
 from lolat.io.paths import AnyPath, find_model, list_models
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import is_table, read_table
+from lolat.io.tables import Row, is_table, read_table, say_unread
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
 from lolat.tables.timed import (
@@ -285,6 +285,7 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     device = asked.name or own
     document["device"] = "".join([device, *about])
     rows = [row for p in served for row in read_served(p, device, section.framework, gpus)]
+    say_unread((row.row for row in rows if isinstance(row.row, Row)), asked.warn)
     if rows and gpus and all(row.tensor_parallel != gpus for row in rows):
         raise InputError(
             f"{arg('tensor_parallel')} {gpus}: every served row says its own number of GPUs; leave it out"
@@ -315,7 +316,7 @@ def _section(asked: Asked, sheet: Sheet) -> ServingSection:
         )
     bundled = {name: (path, read(path)) for name, path, _ in list_models()}
     others = {n: section_of(d, str(p)) for n, (p, d) in bundled.items() if "llm" in d}
-    return section_from(sheet, framework, kernels, others)
+    return section_from(sheet, framework, kernels, others, asked.warn)
 
 
 def _section_of_sheet(asked: Asked) -> dict[str, Any]:

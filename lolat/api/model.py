@@ -259,7 +259,7 @@ class Model(Device):
         impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a model without
         language models.
         """
-        from lolat.hardware.prices import no_price, rental_of
+        from lolat.hardware.prices import check_price, no_price, price_list, rental_of
         from lolat.llm.answer import ServingQuestion, answer
         from lolat.llm.names import find_decoder
 
@@ -269,14 +269,16 @@ class Model(Device):
         )  # fmt: skip
         # The last answers stay: a loop that asks again has them in microseconds.
         decoder = find_decoder(config)
-        key = (decoder, asked, price_per_hour, prices)
+        check_price(price_per_hour, prices)
+        listed = None if prices is None else price_list(prices)
+        key = (decoder, asked, price_per_hour, listed)
         if key not in self._served:
             if len(self._served) >= MOST_KEPT:
                 self._served.clear()
             device, section = self.device.partition(" (")[0], self.language_models
             # A price list knows GPUs of one name by their memory, as A100-80GB.
             named = {"device": f"{device}-{section.sheet.memory_gib:.0f}gb"}
-            rental, remark = rental_of(named, price_per_hour, prices), no_price(device, prices)
+            rental, remark = rental_of(named, price_per_hour, listed), no_price(device, listed)
             self._served[key] = answer(section, device, decoder, asked, rental, remark)
         return self._served[key]
 

@@ -144,15 +144,18 @@ def predict_all(
     for model in models:
         question.check(model)
     prices = question.prices
-    every = {n if isinstance(n, str) else id(n): n for n in networks}
-    several = len(models) * len(batch_sizes) * len(every) + len(left_out or ()) > 1
+    several = len(models) * len(batch_sizes) * len(networks) + len(left_out or ()) > 1
     lost = dict(left_out or {})
     listed = None if prices is None and len(models) == 1 else price_list(prices)
     answers: list[Prediction] = []
     errors: dict[str, LolatError] = {}
-    for key, network in every.items():
+    graphs: dict[Any, Graph | Analysis] = {}
+    for network in networks:
+        key = network if isinstance(network, str) else id(network)
         try:
-            graph = read_network(network, question.input_size)
+            if key not in graphs:
+                graphs[key] = read_network(network, question.input_size)
+            graph = graphs[key]
         except (NetworkError, MissingPackageError) as error:
             errors[f"a {type(network).__name__}" if key == id(network) else str(key)] = error
             continue

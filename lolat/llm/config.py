@@ -28,6 +28,8 @@ BESIDE = "hf_quant_config.json"
 """The file that NVIDIA's tools write beside a config.json."""
 OLD = ("quantize_config.json", "quant_config.json")
 """Files that old GPTQ and AWQ tools write. Servers read them only if they are told the method."""
+TOWERS = ("vision_config", "audio_config")
+"""Parts of a multimodal model beside its decoder."""
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -183,11 +185,12 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     value is missing, impossible or contradicts another), "decoder-dtype" (an unknown data type).
     """
     given, name, shown = _given(source)
-    inner = given.get("text_config")
+    whole, inner = given, given.get("text_config")
     if isinstance(inner, Mapping):
         keys = (*KEYS.split("|"), "quantization", "tie_word_embeddings", "torch_dtype", "dtype")
         shared = {key: given[key] for key in keys if key in given and inner.get(key) is None}
         given = {**inner, **shared}
+    towers = tuple(key for key in TOWERS if isinstance(whole.get(key), Mapping))
     architecture, kind = _kind_of(Config(given, shown))
     read = {key: v for key, v in given.items() if key in kind.defaults or key not in _OF_SOME}
     config = Config({**kind.defaults, **read}, shown)
@@ -213,7 +216,7 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         tied=config.get("tie_word_embeddings", bool, False), context=_context(config),
         qkv_bias=biases[0], output_bias=biases[1], feed_forward_bias=biases[2],
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
-        dtype=dtype, expert_dtype=expert_dtype, kv_dtype=kv_dtype, **fields,
+        dtype=dtype, expert_dtype=expert_dtype, kv_dtype=kv_dtype, towers=towers, **fields,
     )  # fmt: skip
 
 
@@ -312,7 +315,7 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
     found: Counter[tuple[int, bool, frozenset[str]]] = Counter()
     for i in range(number):
         experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
-        found[windows[i], experts, unquantized_parts(is_unquantized, i, experts)] += 1
+        found[windows[i], experts, unquantized_parts(config, is_unquantized, i, experts)] += 1
     named = set(config.get("moe_layers", list[Count], []))
     if named and named != {i for i in range(number) if (i + 1) % step == 0}:
         raise config.refused(f"moe_layers contradicts interleave_moe_layer_step {step}")

@@ -54,6 +54,8 @@ class Decoder:
 
     `dtype`, `expert_dtype`: as published; half and single precision are served in two bytes. `kv_dtype`:
     the data type of the cache; "": not stated. `cache_remark`: a remark on it, if only an id is known.
+
+    `towers`: keys of a multimodal model's other parts, which have no weights and no time here.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Decoder:
     dtype: str = "bfloat16"
     expert_dtype: str = "bfloat16"
     kv_dtype: str = ""
+    towers: tuple[str, ...] = ()
     cache_remark: str = ""
 
     @property

@@ -19,7 +19,8 @@ import numpy as np
 
 from lolat.device.intervals import normal_quantile
 from lolat.errors import InputError
-from lolat.io.tables import ABOVE_ZERO, Row, read_table
+from lolat.io.progress import Warn, nobody
+from lolat.io.tables import ABOVE_ZERO, Row, read_table, say_unread
 from lolat.llm.calibration import SPREADS
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 from lolat.llm.frameworks import FRAMEWORKS
@@ -177,12 +178,17 @@ def _sheet_columns(row: Row) -> dict[str, float]:
     return {name: row.number(name, ABOVE_ZERO, expected=expected) for name in names}
 
 
-def read_operations(path: str | Path) -> TimedTables:
-    """Read sizes and (rows,) ms by operation and data type; InputError names a wrong row."""
+def read_operations(path: str | Path, warn: Warn = nobody) -> TimedTables:
+    """Read sizes and (rows,) ms by operation and data type; InputError names a wrong row.
+
+    `warn`: is told the columns that are not read.
+    """
     made: TimedTables = {}
-    for (name, dtype), rows in rows_of(path).items():
+    found = rows_of(path)
+    for (name, dtype), rows in found.items():
         ms = np.array([row.milliseconds() for row in rows])
         made.setdefault(name, {})[dtype] = sizes_of(name, rows), ms
+    say_unread((rows[0] for rows in found.values()), warn)
     return made
 
 
@@ -274,12 +280,13 @@ def _unlike(a: ServingSection, b: ServingSection) -> float:
 
 
 def section_from(
-    sheet: Sheet, framework: str, tables: Sequence[str | Path], others: Mapping[str, ServingSection]
-) -> ServingSection:
+    sheet: Sheet, framework: str, tables: Sequence[str | Path],
+    others: Mapping[str, ServingSection], warn: Warn = nobody,
+) -> ServingSection:  # fmt: skip
     """Fit a GPU from its data sheet and tables of operations, and complete it from `others`."""
     specs, fitted = specs_of(sheet), dict[str, dict[str, TimedOperation]]()
     for path in tables:
-        for name, dtypes in read_operations(path).items():
+        for name, dtypes in read_operations(path, warn).items():
             for dtype, timed in dtypes.items():
                 fitted.setdefault(name, {})[dtype] = fit_operation(name, dtype, *timed, specs)
     section = ServingSection(

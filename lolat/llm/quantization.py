@@ -179,17 +179,21 @@ def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
         raise config.refused(why, "decoder-dtype", _WITHOUT) from None
 
 
-def unquantized_parts(is_unquantized: IsUnquantized, layer: int, experts: bool) -> frozenset[str]:
-    """Return the parts of a layer with at least half of their matrices in bfloat16."""
+def unquantized_parts(
+    config: Config, is_unquantized: IsUnquantized, layer: int, experts: bool
+) -> frozenset[str]:
+    """Return the parts of a layer whose matrices stay in bfloat16; InputError if only some of a part do."""
     mlp, shared = ("gate_proj", "up_proj", "down_proj"), "shared_expert." if experts else ""
     parts = {
         "attention": [f"self_attn.{letter}_proj" for letter in "qkvo"],
         "feed_forward": [f"mlp.{shared}{name}" for name in mlp],
         "experts": [f"mlp.experts.0.{name}" for name in mlp] if experts else [],
     }
-    return frozenset(
-        part
-        for part, names in parts.items()
-        if names
-        and 2 * sum(is_unquantized(f"model.layers.{layer}.{n}") for n in names) >= len(names)
-    )
+    found = set[str]()
+    for part, names in parts.items():
+        kept = [name for name in names if is_unquantized(f"model.layers.{layer}.{name}")]
+        if kept and len(kept) < len(names):
+            why = f"{', '.join(kept)} of layer {layer} are not quantized, and the others of {part} are"
+            raise config.refused(why, "decoder-dtype", _WITHOUT)
+        found |= {part} if kept else set()
+    return frozenset(found)

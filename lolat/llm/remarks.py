@@ -92,6 +92,18 @@ class Chosen:
             )
         elif asked.dtype and row.tpot_ms is not None:
             yield from self._faster()
+        stays = sorted({part for kind in decoder.kinds for part in kind.unquantized})
+        if asked.dtype and stays:
+            parts = " and ".join(stays).replace("_", "-")
+            yield (
+                f"{parts}, wherever {decoder.name} was published with them in bfloat16, stay so: dtype "
+                f"{asked.dtype} is of the rest"
+            )
+        if decoder.towers:
+            yield (
+                f"{' and '.join(decoder.towers)}: the memory and the time of these parts are not counted; "
+                "the answer is of the decoder, and of requests of text"
+            )
         if decoder.cache_remark and not (asked.kv_dtype or asked.dtype):
             yield decoder.cache_remark
         yield from self._not_timed()

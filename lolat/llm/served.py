@@ -30,7 +30,7 @@ NUMBERS = (*SERVED_COLUMNS[1:], "ttft_ms", "expert_parallel")
 MOST = 1e12
 USUAL = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
-         "dp_size")  # fmt: skip
+         "dp_size", "pp", "dp", "replicas", "num_replicas")  # fmt: skip
 """Columns of other ways to split a language model or its load, which are not predicted: all must be 1."""
 MOST_FAILED, ROUNDS = 0.01, 3
 """The largest fraction of failed requests, and the fewest requests for each concurrent one: the first ones
@@ -119,6 +119,8 @@ def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
     info, done = found.get("server_info") or {}, found["completed"]
     names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
     parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
+    keys = ("expert_parallel", "expert_parallel_size", "ep_size")
+    experts = [int(place[key]) for place in (found, info) for key in keys if key in place]
     parallel += [] if given is None else [given]
     concurrency = float(found.get("max_concurrency") or 0.0)
     _check(found, info, parallel, concurrency)
@@ -126,7 +128,7 @@ def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
         str(found.get("model") or found.get("model_id") or info["model_path"]),
         found["total_input_tokens"] / done, found["total_output_tokens"] / done, concurrency,
         float(found["mean_tpot_ms"]), float(found["mean_ttft_ms"]), parallel[0],
-        int(found.get("expert_parallel", 1)), str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
+        [*experts, 1][0], str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
     )  # fmt: skip
     for name in NUMBERS:
         if not 0 < (number := getattr(row, name)) <= MOST:

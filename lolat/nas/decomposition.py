@@ -45,7 +45,7 @@ class Decomposition:
 
     `together`: names of the positions that share a table; `checked`: whole networks compared with their
     sums; `deviation`: the largest relative error, of the count `column` (None if all were exact); `built`:
-    networks built in all.
+    networks built in all; `size`: candidates of the space.
     """
 
     together: tuple[tuple[str, ...], ...]
@@ -53,13 +53,14 @@ class Decomposition:
     deviation: float
     column: str | None
     built: int
+    size: int
 
     def __str__(self) -> str:
         pairs = ", ".join(" with ".join(names) for names in self.together) or "none"
         off = "exact" if self.column is None else f"off by {self.deviation:.2g} of {self.column}"
         return (
-            f"{self.built} networks built; positions that interact: {pairs}; {self.checked} whole "
-            f"networks against their sums: {off}"
+            f"{self.built} networks built; positions that interact: {pairs}; {self.checked} of "
+            f"{self.size:,} whole networks against their sums: {off}"
         )
 
 
@@ -222,6 +223,7 @@ class Decomposer:
         return Decomposition(
             tuple(tuple(self.names[p] for p in key) for key in largest),
             len(checks), worst, column if worst > 0.0 else None, len(self.networks),
+            math.prod(self.sizes),
         )  # fmt: skip
 
     def _covering(self, random: np.random.Generator) -> Iterator[Row]:

@@ -149,7 +149,7 @@ def rank(
         within, str(output), (),
     )  # fmt: skip
     if not within and max_ms is not None:
-        raise none_within(result, fastest)
+        raise none_within(result, fastest, among)
     chosen = top if best is not None else Candidates.joined(written)
     top = best_of(Candidates.none(), chosen, best or BEST)
     _write(output, of_space, latencies, decode(chosen.indices), chosen, function is not None)

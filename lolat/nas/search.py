@@ -129,7 +129,8 @@ def search(
     limit = math.inf if max_ms is None else max_ms
     times = latencies.latency(rows)
     if times.min() > limit:
-        raise none_within(replace(result, fastest_ms=float(times.min())), float(times.min()))
+        least, table = float(times.min()), None if scores.rows is None else objective
+        raise none_within(replace(result, fastest_ms=least), least, table)
     able = rows[times <= limit]
     scores.announce(most if method == EVOLUTIONARY else len(able))
     archive = Archive(latencies, scores, -1.0 if lower_is_better else 1.0)
@@ -164,11 +165,14 @@ def _none_scored(result: SearchResult) -> AnswerIsNo:
     )
 
 
-def none_within(result: Any, fastest_ms: float) -> AnswerIsNo:
-    """Return the error if no candidate of a search or a ranking is within the time."""
+def none_within(result: Any, fastest_ms: float, table: object = None) -> AnswerIsNo:
+    """Return the error if no candidate of a search or a ranking is within the time.
+
+    `table`: the candidates' table, None if all of the space are meant.
+    """
+    of = result.space if table is None else f"{table}, a table of {result.space},"
     return AnswerIsNo(
-        f"no candidate of {result.space} is within {result.max_ms:g} ms; the fastest takes "
-        f"{fastest_ms:.3g} ms",
+        f"no candidate of {of} is within {result.max_ms:g} ms; the fastest takes {fastest_ms:.3g} ms",
         result.to_dict(),
     )
 

@@ -245,11 +245,17 @@ class Space:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the choices, and of the first and last candidate's ACTS, INP, FLOPs and weights."""
+        """A hash of the choices and of counts: ACTS, INP, FLOPs and weights.
+
+        The counts are those of the tables of a function's networks, or of the first and last candidate.
+        """
         choices = [(p.name, [_plain(value) for value in p.choices]) for p in self.positions]
         ends = [[0] * len(self.grid.sizes), [n - 1 for n in self.grid.sizes]]
-        sums = totals([self.network(row) for row in ends], 1, self.name)[:, :4]
-        text = json.dumps([choices, sums.tolist()])
+        if self.decomposer is None:
+            sums = [totals([self.network(row) for row in ends], 1, self.name)[:, :4].tolist()]
+        else:
+            sums = [table.at(1)[..., :4].tolist() for table in self.tables]
+        text = json.dumps([choices, sums])
         text = re.sub(" at 0x[0-9a-fA-F]+", "", text)  # an object's address says nothing
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -135,8 +135,7 @@ def costs_on(
     if not batch_sizes:
         raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
     graph = read_trained(network, asked.pop("input_size", None))
-    sizes = dict.fromkeys(batch_sizes)
-    return joined([cost_on(device, graph, size, *args, **asked) for size in sizes], {})
+    return joined([cost_on(device, graph, size, *args, **asked) for size in batch_sizes], {})
 
 
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:

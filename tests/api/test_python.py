@@ -89,6 +89,9 @@ def test_one_and_several_answers_have_the_same_rows(model: lolat.Model) -> None:
         r for g in (small, large) for b in (1, 8) for r in model.predict(g, b).rows()
     ]
     assert "nothing.onnx" in repr(several)
+    twice = model.predict([small, small, large], 8)
+    assert [p.query.graph for p in twice] == [small, small, large]
+    assert len(model.cost(small, [8, 16, 8], 100).answers) == 3
     with pytest.raises(lolat.NetworkError):
         model.predict(["nothing.onnx"])
 

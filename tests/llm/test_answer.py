@@ -354,6 +354,16 @@ def test_the_command_takes_a_price_list(lolat: Command) -> None:
     assert "no price of h200 in prices.csv" in lolat("llm", "h200.json", *ask).err
 
 
+def test_a_price_list_is_read_again_if_it_changed(tmp_path: Path) -> None:
+    prices, known = tmp_path / "prices.csv", Model(document() | {"device": "h100 (vllm)"})
+    for price in (1, 10):
+        prices.write_text(
+            f"InstanceType,AcceleratorName,AcceleratorCount,Price\none,h100,1,{price}\n"
+        )
+        asked = {"concurrency": 8, "tensor_parallel": 1, "prices": str(prices)}
+        assert known.llm(LARGE, **asked).chosen.dollars_per_hour == price
+
+
 def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     """A pair costs 5 an hour, four cost 12: 16 GPUs that share a model are in no machine, and have no
     price; two groups of four in two machines.

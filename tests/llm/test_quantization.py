@@ -151,6 +151,7 @@ def test_modules_that_no_group_names_stay() -> None:
             compressed("float", 4, "tensor_group"), compressed("int", 3, "group"),
             compressed("int", 4, "group", format="marlin-24"),
             compressed("float", 8, "channel", 8, sparsity_config={"sparsity_structure": "2:4"}),
+            {"quant_method": "fp8", "modules_to_not_convert": ["re:.*down_proj"]},
             {**compressed("float", 8, "tensor", 8), "config_groups": {
                 str(bits): compressed("float", bits, "group", bits)["config_groups"]["group_0"]
                 for bits in (4, 8)}},

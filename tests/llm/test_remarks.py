@@ -158,3 +158,20 @@ def test_a_data_type_that_changes_nothing_is_told() -> None:
     assert asked.chosen.tpot_ms == usual.chosen.tpot_ms
     assert said(asked, "dtype fp8 changes nothing")
     assert not said(usual, "changes nothing")
+
+
+def test_the_parts_beside_a_decoder_are_told() -> None:
+    seen = {"model_type": LARGE["model_type"], "text_config": LARGE, "vision_config": {"depth": 4}}
+    plain, multimodal = (of().llm(c, concurrency=8) for c in (LARGE, seen))
+    assert said(multimodal, "vision_config: the memory and the time of these parts are not counted")
+    assert not said(plain, "vision_config")
+    assert multimodal.chosen.tpot_ms == plain.chosen.tpot_ms
+
+
+def test_a_part_that_stays_in_bfloat16_is_told() -> None:
+    partly = {"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]}
+    config = {**LARGE, "quantization_config": partly}
+    remark = "attention, wherever"
+    assert said(of().llm(config, concurrency=8, dtype="fp8"), remark)
+    assert not said(of().llm(config, concurrency=8), remark)
+    assert not said(of().llm(LARGE, concurrency=8, dtype="fp8"), remark)

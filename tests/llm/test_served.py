@@ -27,6 +27,9 @@ def test_the_results_of_sglang(write: Write) -> None:
     first, second = read_served(write("sglang.jsonl", text))
     assert first == ServedRow("qwen3-32b", 1024, 256, 16, 26.5, 210.0, 4)
     assert second.concurrency == 21
+    info = SGLANG["server_info"] | {"ep_size": 4}
+    (row,) = read_served(write("experts.jsonl", json.dumps(SGLANG | {"server_info": info})))
+    assert row.expert_parallel == 4
 
 
 def test_a_table_of_served_models(write: Write) -> None:

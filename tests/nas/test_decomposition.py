@@ -86,6 +86,17 @@ def test_each_network_is_built_once_and_far_fewer_than_all() -> None:
     np.testing.assert_array_equal(space.counts(rows), np.array(whole))
 
 
+def test_a_change_of_a_choice_in_the_middle_is_another_space() -> None:
+    def of(kernels: dict[int, int]) -> Space:
+        def built(a: int, b: int) -> Graph:
+            return convolutions(16, a=kernels[a], b=kernels[b])
+
+        return Space.from_factory(built, {"a": (1, 2, 3), "b": (1, 2, 3)})
+
+    same, other = {1: 1, 2: 3, 3: 5}, {1: 1, 2: 7, 3: 5}
+    assert of(same).fingerprint == of(dict(same)).fingerprint != of(other).fingerprint
+
+
 def branches(**depths: int) -> Graph:
     """Five branches side by side: the longest path is the deepest one's."""
     builder = GraphBuilder("branches")

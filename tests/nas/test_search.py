@@ -205,6 +205,15 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     assert choices(search(SPACE, MODEL, str(path))) == choices(whole)
 
 
+def test_a_table_of_slow_candidates_says_that_it_is_the_table(tmp_path: Path) -> None:
+    path, slow = tmp_path / "slow.csv", ROWS[np.median(TIMES) < TIMES]
+    path.write_text("\n".join(["arch,score", *(f"{SPACE.arch(row)},1" for row in slow)]))
+    with pytest.raises(AnswerIsNo, match=r"no candidate of .*slow.csv, a table of "):
+        search(SPACE, MODEL, str(path), max_ms=float(np.median(TIMES)))
+    with pytest.raises(AnswerIsNo, match=f"no candidate of {SPACE.name} is within"):
+        search(SPACE, MODEL, score, max_ms=0.9 * float(TIMES.min()))
+
+
 @pytest.mark.parametrize("more", [60, 40, 15])
 def test_a_search_for_more_scores_as_many_as_are_missing(more: int, tmp_path: Path) -> None:
     """And none where there are more than that already; its front is of all that have a score."""
