@@ -66,15 +66,15 @@ def test_predictions_on_several_devices_without_a_model(lolat: Command, net: str
     ]  # fmt: skip
 
 
-def test_unknown_names_are_told_at_once(lolat: Command, net: str, tmp_path: Path) -> None:
-    """With what makes a model of a GPU's data sheet, which it does, or with what they resemble."""
-    done = lolat("predict", net, "--on", "A100,H200,L4,rtx-4091")
+def test_an_unknown_name_is_told(lolat: Command, net: str, tmp_path: Path) -> None:
+    """With what makes a model of a GPU's data sheet, which it does, or with what it resembles."""
+    done = lolat("predict", net, "--on", "A100,rtx-4091")
     assert (done.code, done.out) == (2, "")
-    said = one_line(done.err)
-    assert all(f"{name}: no such model" in said for name in ("H200", "L4", "rtx-4091"))
-    assert "A100" not in said
-    assert "did you mean rtx-4090-amp" in said
+    assert "did you mean rtx-4090-amp" in one_line(done.err)
+    assert "A100" not in done.err
     for gpu in ("h200", "l4"):
+        said = one_line(lolat("predict", net, "--on", f"A100,{gpu.upper()}").err)
+        assert f"{gpu.upper()}: no such model" in said
         assert f"`lolat fit --name {gpu} --output {gpu}.json`" in said
         lolat.done("fit", "--name", gpu, "--output", tmp_path / f"{gpu}.json")
         assert lolat("predict", tmp_path / f"{gpu}.json", net).code == 0
