@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import lolat
-from lolat.readers.cache import shipped_graph
+from lolat.readers.cache import bundled_graph
 from tests import synthetic
 from tests.processes import ROOT, python
 
@@ -185,7 +185,7 @@ for code, more in json.loads(sys.argv[1]).items():
 def test_nothing_heavy_is_imported_until_it_is_asked_for() -> None:
     """Each step after the others in one process, which would have loaded it for them."""
     steps = dict(STEPS)
-    if importlib.util.find_spec("keras") is None or shipped_graph("keras:ResNet50") is not None:
+    if importlib.util.find_spec("keras") is None or bundled_graph("keras:ResNet50") is not None:
         steps[PREDICTED] = ""
     told = {code: f"{HEAVY} {more}" for code, more in steps.items()}
     done = python(LOADED, json.dumps(told))

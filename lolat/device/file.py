@@ -35,7 +35,7 @@ from lolat.io.documents import (
     read_json,
     to_json,
 )
-from lolat.io.paths import STATE, AnyPath, near, shipped_folder, shown_path
+from lolat.io.paths import STATE, AnyPath, bundled_folder, near, shown_path
 from lolat.io.writing import write_bytes
 from lolat.units import off, percent, plural, shortened
 
@@ -187,7 +187,7 @@ def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileEr
 def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:
     """The commands that add to a file a section that it `lacks`."""
     path, where = Path(source), document["environment"]
-    is_shipped = path.resolve().parent == shipped_folder().resolve()  # which is never written to
+    is_shipped = path.resolve().parent == bundled_folder().resolve()  # which is never written to
     file = quote(path.name if is_shipped else source)
     if section == OF_LANGUAGE_MODELS:
         return (
@@ -331,7 +331,7 @@ def _learned_here(document: Mapping[str, Any], source: str) -> str | None:
     """The date of a model that was measured here; None if it is bundled or from published times."""
     where, path = document["environment"], Path(source).resolve()
     is_measured = where.get("device") in ("cpu", "gpu") and "source" not in where
-    is_here = path.is_file() and path.parent != shipped_folder().resolve()
+    is_here = path.is_file() and path.parent != bundled_folder().resolve()
     return str(where["date"]) if is_measured and is_here and moment(where.get("date")) else None
 
 

@@ -49,7 +49,7 @@ def local_folder() -> Path:
     return root / "models" / "local" if root else _user_folder("data") / "models"
 
 
-def shipped_folder() -> Path:
+def bundled_folder() -> Path:
     """The folder of the bundled device profiles."""
     root = repository_root()
     return root / "models" if root else Path(__file__).resolve().parents[1] / "shipped"
@@ -60,7 +60,7 @@ def list_models() -> list[tuple[str, Path, str]]:
 
     The files are not opened. Raises InputError if a folder cannot be read.
     """
-    places = ((LOCAL, local_folder()), (SHIPPED, shipped_folder()))
+    places = ((LOCAL, local_folder()), (SHIPPED, bundled_folder()))
     return [(path.stem, path, where) for where, folder in places for path in _models_in(folder)]
 
 

@@ -75,7 +75,7 @@ class Cache:
     def read(self, spec: str, size: Any, make: Callable[[], Graph]) -> Graph:
         """The graph of a network: bundled, cached, or the result of `make`, which is then cached."""
         ending = ".json.gz"
-        graph: Graph | None = shipped_graph(spec, as_sizes(size)) or self._read(
+        graph: Graph | None = bundled_graph(spec, as_sizes(size)) or self._read(
             spec, size, ending, lambda c: Graph.from_dict(json.loads(gzip.decompress(c)))
         )
         if graph is None:
@@ -164,7 +164,7 @@ def _keras_settings() -> list[str]:
 FILE = Path(__file__).with_name("networks.jsonl.xz")
 
 
-def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
+def bundled_graph(spec: str, size: Any = ()) -> Graph | None:
     """The graph of NETWORK `spec` at input size `size`, as `lolat.readers.size.as_sizes` returns it.
 
     None if it is not bundled, if another size is wanted, or if another version of its package is
@@ -173,7 +173,7 @@ def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
     package, _, name = spec.partition(":")
     if package == "keras" and _keras_settings() != _USUAL:
         return None
-    header, lines = _shipped()
+    header, lines = _bundled()
     known = f"keras:{name.lower()}" if package == "keras" else header["tags"].get(spec, spec)
     if known not in lines or installed_version(package) not in ("", header["packages"][package]):
         return None
@@ -181,9 +181,9 @@ def shipped_graph(spec: str, size: Any = ()) -> Graph | None:
     return replace(graph, name=name) if is_of_size(graph, size) else None
 
 
-def shipped_networks() -> list[str]:
+def bundled_networks() -> list[str]:
     """The names of the bundled networks, as NETWORK takes them."""
-    networks: list[str] = _shipped()[0]["networks"]
+    networks: list[str] = _bundled()[0]["networks"]
     return networks
 
 
@@ -197,7 +197,7 @@ def installed_version(package: str) -> str:
 
 
 @functools.cache
-def _shipped() -> tuple[dict[str, Any], dict[str, bytes]]:
+def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
     """The file's first line, and the line of each network by the name that it is looked up with."""
     first, *lines = lzma.decompress(FILE.read_bytes()).split(b"\n")
     header = json.loads(first)
@@ -208,7 +208,7 @@ def _shipped() -> tuple[dict[str, Any], dict[str, bytes]]:
 def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
     """The error of a missing package; it starts with the nearest name of a bundled network, if any."""
     package, _, name = spec.partition(":")
-    names = (known.partition(":") for known in shipped_networks())
+    names = (known.partition(":") for known in bundled_networks())
     near = {known.lower(): f"{of}:{known}" for of, _, known in names if of == package}
     hint = "" if name.lower() in near else did_you_mean(name.lower(), near, "")
     if not hint:

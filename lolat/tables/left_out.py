@@ -12,7 +12,7 @@ from functools import cache
 
 from lolat.errors import LolatError
 from lolat.io.forms import BY_NAME, is_file
-from lolat.readers.cache import installed_version, shipped_networks
+from lolat.readers.cache import bundled_networks, installed_version
 from lolat.readers.torch.named import load_torchvision
 from lolat.units import shortened
 
@@ -106,7 +106,7 @@ def near_names(name: str) -> list[str]:
 @cache
 def _known() -> Mapping[str, tuple[str, ...]]:
     """Name of a network in lower case -> its NETWORKs, in the order of PACKAGES."""
-    specs = {*shipped_networks()}
+    specs = {*bundled_networks()}
     for package, module in (("torchvision", "torchvision.models"), ("timm", "timm")):
         # A damaged package may raise anything; the hint is then left out.
         with contextlib.suppress(Exception):

@@ -15,7 +15,7 @@ from lolat.io.forms import BY_NAME, FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
 from lolat.parameters import COVERAGE, PARAMETERS
-from lolat.readers.cache import shipped_networks
+from lolat.readers.cache import bundled_networks
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import Device
 from lolat.web.networks import UPLOAD, sent_name
@@ -148,7 +148,7 @@ OF_NETWORK = Subject("Network", (
           "a name of keras.applications, timm:NAME or torchvision:NAME; type to search", spec_of),
     Field("input_size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
           Numbers(most=10**7, longest=6, may_be_empty=True)),
-), lambda: [n.removeprefix("keras:") for n in shipped_networks()], FILES, 200 * 2**20,
+), lambda: [n.removeprefix("keras:") for n in bundled_networks()], FILES, 200 * 2**20,
    "Its layers alone are read, not its weights, and no code is run. The server keeps the file in memory "
    "until it ends.",
    "lolat predict MODEL FILE",

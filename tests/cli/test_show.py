@@ -33,7 +33,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     local.mkdir()
     shipped.mkdir()
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: local)
-    monkeypatch.setattr("lolat.io.paths.shipped_folder", lambda: shipped)
+    monkeypatch.setattr("lolat.io.paths.bundled_folder", lambda: shipped)
     return local, shipped
 
 

@@ -19,7 +19,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     for folder in (local, shipped, work):
         folder.mkdir()
     monkeypatch.setattr(paths, "local_folder", lambda: local)
-    monkeypatch.setattr(paths, "shipped_folder", lambda: shipped)
+    monkeypatch.setattr(paths, "bundled_folder", lambda: shipped)
     monkeypatch.chdir(work)
     return local, shipped
 
@@ -41,7 +41,7 @@ def test_in_this_checkout() -> None:
     root = Path(__file__).parents[2]
     assert paths.repository_root() == root
     assert paths.local_folder() == root / "models" / "local"
-    assert paths.shipped_folder() == root / "models"
+    assert paths.bundled_folder() == root / "models"
 
 
 def test_what_is_listed(folders: tuple[Path, Path]) -> None:
@@ -127,7 +127,7 @@ def test_installed_it_uses_the_users_data_folder(
     for name, value in {"HOME": str(tmp_path), "USERPROFILE": str(tmp_path), **environment}.items():
         monkeypatch.setenv(name, value)
     assert paths.local_folder() == Path(expected.replace("~", str(tmp_path)))
-    assert paths.shipped_folder() == Path(paths.__file__).parents[1] / "shipped"
+    assert paths.bundled_folder() == Path(paths.__file__).parents[1] / "shipped"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have their own folders")

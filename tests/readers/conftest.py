@@ -16,4 +16,4 @@ collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_torch_
 def read_by_frameworks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves shipped graphs out, but where they are what is tested."""
     if "test_shipped" not in request.node.nodeid:
-        monkeypatch.setattr(cache, "shipped_graph", lambda *_: None)
+        monkeypatch.setattr(cache, "bundled_graph", lambda *_: None)

@@ -14,7 +14,7 @@ from lolat import readers
 from lolat.errors import MissingPackageError
 from lolat.graph import Graph
 from lolat.readers import cache as module
-from lolat.readers.cache import Cache, shipped_graph
+from lolat.readers.cache import Cache, bundled_graph
 from tests.readers.onnx_networks import model, node, saved
 
 
@@ -140,7 +140,7 @@ def test_settings_of_keras_are_part_of_a_network(
     """Settings of a loaded Keras, else of its file; bundled networks have the usual ones."""
     keras = pytest.importorskip("keras")
     first, other = cache.key("keras:VGG16"), cache.key("timm:a")
-    assert shipped_graph("keras:VGG16") is not None
+    assert bundled_graph("keras:VGG16") is not None
     if loaded:
         monkeypatch.setattr(keras.config, "image_data_format", lambda: "channels_first")
     else:
@@ -149,7 +149,7 @@ def test_settings_of_keras_are_part_of_a_network(
         assert cache.key("keras:VGG16") == first
         (tmp_path / "keras.json").write_text('{"floatx": "float16"}')
     assert cache.key("keras:VGG16") != first
-    assert shipped_graph("keras:VGG16") is None
+    assert bundled_graph("keras:VGG16") is None
     assert cache.key("timm:a") == other
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lolat.readers import cache as shipped
-from lolat.readers import open_network
-from lolat.readers.cache import FILE, shipped_graph, shipped_networks
+from lolat.readers import cache, open_network
+from lolat.readers.cache import FILE, bundled_graph, bundled_networks
 from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
@@ -26,26 +25,26 @@ def test_a_graph_is_what_the_framework_reads(network: str, monkeypatch: pytest.M
     if network.startswith("keras"):  # a session counts the names that it gives to layers
         pytest.importorskip("keras").backend.clear_session()
     # Whatever version is installed: a newer one must not count other things unnoticed.
-    monkeypatch.setattr(shipped, "installed_version", lambda package: "")
-    assert shipped_graph(network) == open_network(network).graph(), AGAIN
+    monkeypatch.setattr(cache, "installed_version", lambda package: "")
+    assert bundled_graph(network) == open_network(network).graph(), AGAIN
 
 
 def test_all_of_keras_applications_come_along() -> None:
     applications = pytest.importorskip("keras").applications
     names = {n for n in dir(applications) if n[0].isupper()}
-    assert {n.removeprefix("keras:") for n in shipped_networks() if n.startswith("keras:")} == names
+    assert {n.removeprefix("keras:") for n in bundled_networks() if n.startswith("keras:")} == names
     assert FILE.stat().st_size < 300_000
 
 
 @pytest.fixture
 def of_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "installed_version", lambda package: "")
+    monkeypatch.setattr(cache, "installed_version", lambda package: "")
 
 
 @pytest.mark.usefixtures("of_any_version")
 def test_every_graph_can_be_read() -> None:
-    for network in shipped_networks():
-        graph = shipped_graph(network)
+    for network in bundled_networks():
+        graph = bundled_graph(network)
         assert graph is not None
         assert f"{'keras' if graph.framework == 'keras' else 'timm'}:{graph.name}" == network
 
@@ -54,31 +53,31 @@ def test_every_graph_can_be_read() -> None:
 @pytest.mark.parametrize("network", ["keras:ResNet50", "timm:resnet50"])
 def test_its_own_size_however_it_is_written_and_no_other(network: str) -> None:
     shape = (224, 224, 3) if network.startswith("keras") else (3, 224, 224)
-    graph = shipped_graph(network)
+    graph = bundled_graph(network)
     assert graph is not None
     assert graph.tensors[graph.inputs[0]].shape == (1, *shape)
     for size in ((224,), (224, 224), shape):
-        assert shipped_graph(network, size) == graph
+        assert bundled_graph(network, size) == graph
     for size in ((192,), shape[::-1], ((224,), (224,))):
-        assert shipped_graph(network, size) is None
+        assert bundled_graph(network, size) is None
 
 
 @pytest.mark.usefixtures("of_any_version")
 def test_names_as_the_framework_takes_them() -> None:
     for name in ("keras:resnet50", "timm:resnet50.a1_in1k"):
-        graph = shipped_graph(name)
+        graph = bundled_graph(name)
         assert graph is not None
         assert graph.name == name.partition(":")[2]
     for other in ("timm:convnext_base.fb_in22k", "timm:convnext_base.fb_in22k_ft_in1k_384",
                   "timm:convnext_base.banana", "timm:resnet50.", "timm:ResNet50",
                   "timm:resnet50?reparameterized", "timm:nonsense", "keras:", "resnet50",
                   "torchvision:resnet50", "ResNet50.keras", ""):  # fmt: skip
-        assert shipped_graph(other) is None
+        assert bundled_graph(other) is None
 
 
 def test_of_another_version_the_framework_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "installed_version", lambda package: "0.0.1")
-    assert shipped_graph("keras:ResNet50") is shipped_graph("timm:resnet50") is None
+    monkeypatch.setattr(cache, "installed_version", lambda package: "0.0.1")
+    assert bundled_graph("keras:ResNet50") is bundled_graph("timm:resnet50") is None
 
 
 WITHOUT = """

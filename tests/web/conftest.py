@@ -21,7 +21,7 @@ Write = Callable[..., Path]
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models and prices of whoever runs the tests are not seen."""
     monkeypatch.setattr(places, "local_folder", lambda: tmp_path / "local")
-    monkeypatch.setattr(places, "shipped_folder", lambda: tmp_path / "shipped")
+    monkeypatch.setattr(places, "bundled_folder", lambda: tmp_path / "shipped")
 
 
 @pytest.fixture

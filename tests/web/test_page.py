@@ -305,7 +305,7 @@ def test_the_models_that_are_ticked_at_first(tmp_path: Path, laptop: Path, write
 def test_every_model_of_lolat_models_is_offered_but_those_of_single_layers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(places, "shipped_folder", lambda: places.repository_root() / "models")
+    monkeypatch.setattr(places, "bundled_folder", lambda: places.repository_root() / "models")
     listed = CliRunner().invoke(commands, ["models"], catch_exceptions=False).stdout
     rows, _, layers = listed.partition("Single layers of 2018, for `lolat mlp`: ")
     with site([]) as page:

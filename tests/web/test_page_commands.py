@@ -73,7 +73,7 @@ def onnx_bytes(side: int | str) -> bytes:
 @pytest.fixture
 def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
     """The page in a folder with the files that were sent to it, with made-up devices and shipped ones."""
-    monkeypatch.setattr(places, "shipped_folder", lambda: ROOT / "models")
+    monkeypatch.setattr(places, "bundled_folder", lambda: ROOT / "models")
     monkeypatch.chdir(tmp_path)
     write(Path("desk.json"), synthetic.document(name="desk", device="a desk"))
     write(Path("gpu.json"), language_models.document())
