@@ -16,7 +16,7 @@ from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import VIEWS, kind_of
-from lolat.graph.modes import Mode, element_bytes, parameter_bytes
+from lolat.graph.modes import AMP, Mode, element_bytes, parameter_bytes
 from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
@@ -30,6 +30,22 @@ def parameters(graph: Graph) -> int:
     weights = count(graph).at(1)[:, COLUMNS.index("weights")]
     each = zip(graph.operations, weights.tolist(), strict=True)
     return sum(operation_parameters(graph, o, n) for o, n in each)
+
+
+READ_SHARE, FEW_PARAMETERS = 0.98, 1000
+"""The least share of a network's parameters that operations have without a remark, and parameters that may
+lack anyway. timm's networks with learned positions have 0.988 or more."""
+
+
+def unread_parameters(graph: Graph, number: int) -> list[str]:
+    """A remark if the operations of a graph have fewer parameters than the `number` of its network."""
+    counted = parameters(graph)
+    if counted >= READ_SHARE * number or number - counted <= FEW_PARAMETERS:
+        return []
+    return [
+        f"{number - counted:,} of its {number:,} parameters are the weights of no operation: memory and "
+        "the optimizer's update are of the others"
+    ]
 
 
 def trained_whole(graph: Graph) -> Graph:
@@ -113,15 +129,29 @@ def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
     return steps.cumsum(axis=1)[:, :end]
 
 
+def parameters_bytes(graph: Graph, mode: Mode | None = None) -> float:
+    """Bytes of the parameters; autocast keeps no copy in half precision of a table of embeddings.
+
+    A table that is a product's kernel too (tied embeddings) has the product's copy.
+    """
+    size = parameter_bytes(graph, mode)
+    total = parameters(graph) * size
+    if mode is None or mode.dtype != AMP or any(o.attributes.get("tied") for o in graph.operations):
+        return total
+    tables = (o for o in graph.operations if o.kind == "embedding")
+    own = parameter_bytes(graph)
+    return total - (size - own) * sum(operation_parameters(graph, o, 0) for o in tables)
+
+
 def weights_bytes(graph: Graph, mode: Mode | None = None) -> int:
     """Bytes of the parameters, and of the means and variances that training changes without gradients."""
     norms = [o for o in graph.operations if o.kind == "batch_norm" and o.inputs]
-    number = parameters(graph) + sum(2 * channels(graph, o) for o in norms)
     size = parameter_bytes(graph, mode)
+    statistics = size * sum(2 * channels(graph, o) for o in norms)
     rows = zip(graph.operations, count(graph).at(1)[:, COLUMNS.index("weights")], strict=True)
     quantized = ((o, int(n), o.attributes["bits"] / 8) for o, n in rows if "bits" in o.attributes)
     saved = sum(operation_parameters(graph, o, n) * (size - bits) for o, n, bits in quantized)
-    return int(number * size - saved)
+    return int(parameters_bytes(graph, mode) + statistics - saved)
 
 
 LARGEST_BATCH = 2**24

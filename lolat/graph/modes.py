@@ -284,6 +284,11 @@ def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
 
 def own_dtype(graph: Graph) -> str | None:
     """The data type of the results of all products; None if there are several, or no products."""
-    products = (o for o in graph.operations if o.kind in MULTIPLYING)
-    written = {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}
+    written = product_dtypes(graph)
     return written.pop() if len(written) == 1 else None
+
+
+def product_dtypes(graph: Graph) -> set[str]:
+    """The data types of the results of products."""
+    products = (o for o in graph.operations if o.kind in MULTIPLYING)
+    return {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}

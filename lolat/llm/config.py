@@ -28,8 +28,7 @@ BESIDE = "hf_quant_config.json"
 """The file that NVIDIA's tools write beside a config.json."""
 OLD = ("quantize_config.json", "quant_config.json")
 """Files that old GPTQ and AWQ tools write. Servers read them only if they are told the method."""
-TOWERS = ("vision_config", "audio_config")
-"""Parts of a multimodal model beside its decoder."""
+_NO_TOWERS = ("text_config", "quantization_config", "generation_config")
 Size = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**24)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -190,7 +189,7 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         keys = (*KEYS.split("|"), "quantization", "tie_word_embeddings", "torch_dtype", "dtype")
         shared = {key: given[key] for key in keys if key in given and inner.get(key) is None}
         given = {**inner, **shared}
-    towers = tuple(key for key in TOWERS if isinstance(whole.get(key), Mapping))
+    towers = tuple(key for key, value in whole.items() if _is_tower(key, value))
     architecture, kind = _kind_of(Config(given, shown))
     read = {key: v for key, v in given.items() if key in kind.defaults or key not in _OF_SOME}
     config = Config({**kind.defaults, **read}, shown)
@@ -218,6 +217,12 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
         dtype=dtype, expert_dtype=expert_dtype, kv_dtype=kv_dtype, towers=towers, **fields,
     )  # fmt: skip
+
+
+def _is_tower(key: str, value: Any) -> bool:
+    """True if a part of a configuration is another network, such as the encoder of images."""
+    is_part = key.endswith("_config") and key not in _NO_TOWERS and isinstance(value, Mapping)
+    return is_part and any(size in value for size in ("model_type", "hidden_size", "depth"))
 
 
 _STRETCHED = ("yarn", "linear", "dynamic")

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
+from lolat.graph.modes import product_dtypes
 from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
@@ -54,13 +57,25 @@ def read(network: Any, input_size: Any = None) -> Graph:
     if isinstance(network, (str, os.PathLike)):
         spec = os.fspath(network)
         return Cache().read(spec, size, lambda: read_now(spec, size))
-    return _of_object(network, "", size).graph()
+    return _of_types(_of_object(network, "", size).graph())
+
+
+def _of_types(graph: Graph) -> Graph:
+    """The graph, with a remark if its products are of several data types."""
+    dtypes = sorted(dtype for dtype in product_dtypes(graph) if "float" in dtype)
+    if len(dtypes) < 2:
+        return graph
+    remark = (
+        f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the answer; "
+        "give the network in one of them"
+    )
+    return replace(graph, warnings=(*graph.warnings, remark))
 
 
 def read_now(spec: str, size: Any) -> Graph:
     """The network that a string names; NetworkError for whatever a framework or a function raises."""
     try:
-        return open_network(spec, size).graph()
+        return _of_types(open_network(spec, size).graph())
     except MissingPackageError as error:
         raise nearest(spec, error) from error
     except LolatError:

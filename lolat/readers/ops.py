@@ -19,7 +19,10 @@ and outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -359,3 +362,24 @@ def einsum_features(labels: str, result: str, shape: Sequence[int]) -> tuple[int
     sizes = list(zip(labels, shape[len(shape) - len(labels) :], strict=True))
     summed = prod(n for label, n in sizes if label not in result)
     return summed, prod(n for label, n in sizes if label in result)
+
+
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "peft", "keras", "tensorflow")
+_ON_TRAINING = re.compile(
+    r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
+)
+
+
+def switched(modules: Iterable[Any], method: str) -> list[str]:
+    """Remarks on classes of the user's whose `method` branches on training; networks are read without."""
+    found = []
+    for kind in dict.fromkeys(map(type, modules)):
+        if kind.__module__.partition(".")[0] in _LIBRARIES:
+            continue
+        with contextlib.suppress(OSError, TypeError):  # of a class without a file
+            if _ON_TRAINING.search(inspect.getsource(getattr(kind, method))):
+                found.append(
+                    f"{kind.__name__}.{method} branches on training: it is read as for inference, also for "
+                    "a cost of training"
+                )
+    return found

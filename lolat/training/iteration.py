@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lolat.graph import Graph, Operation
-from lolat.graph.analysis import parameters
+from lolat.graph.analysis import parameters, parameters_bytes
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import BOTH, INPUT, NORMALIZATIONS, OUTPUT, VIEWS, kind_of
 from lolat.graph.modes import AMP, FLOAT_BYTES, Mode, element_bytes, parameter_bytes
@@ -164,7 +164,7 @@ def memory_bytes(
         sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in each) for each in tensors
     ]
     states = (1 + several + optimizer.states) * state_bytes(graph, mode)
-    of_parameters = int(parameters(graph) * (parameter_bytes(graph, mode) + states))
+    of_parameters = int(parameters_bytes(graph, mode) + parameters(graph) * states)
     most = int(max(*sizes, loss_bytes(graph, batch_size), 0))
     return saved_bytes(graph, batch_size, mode) + most + of_parameters
 

@@ -158,3 +158,18 @@ def test_tensors_are_those_of_pytorchs_allocator() -> None:
     memory = analyze(read_model(module, (256,))).memory(32)
     assert memory.activations_bytes == int(taken.max()) + x.numel() * 4
     assert memory.weights_bytes == sum(p.numel() * 4 for p in module.parameters())
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_autocast_keeps_no_half_copy_of_a_table(tied: bool) -> None:
+    builder = GraphBuilder("words", "torch")
+    tokens = builder.input((1, 16), "int64")
+    table = {"rows": 100, "out_features": 32}
+    x = builder.add("embedding", [tokens], (1, 16, 32), "table", dtype="float32", **table)
+    more = {"tied": True} if tied else {}
+    y = builder.add(
+        "dense", [x], (1, 16, 100), "head", in_features=32, out_features=100, bias=False, **more
+    )
+    memory = analyze(builder.build([y])).memory(1, Mode("amp"))
+    half = 2 * 100 * 32  # of the product, be its kernel the table or not
+    assert memory.weights_bytes == 4 * 100 * 32 * (1 if tied else 2) + half

@@ -22,7 +22,7 @@ def kinds(graph: Graph) -> list[str]:
 def total(graph: Graph, batch_size: int = 1) -> Count:
     """The counts of a graph of known operations."""
     counts = count(graph)
-    assert counts.warnings == ()
+    assert counts.warnings == (), counts.warnings
     return counts.total(batch_size)
 
 

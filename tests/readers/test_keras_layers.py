@@ -312,3 +312,37 @@ def test_a_quantized_layer_says_so(mode: str) -> None:
     bits = [o.attributes.get("bits") for o in graph.operations if o.kind in ("dense", "conv")]
     assert bits == [*[int(mode[3:])] * 5, None]
     assert any("quantized" in why for why in count(graph).warnings)
+
+
+class Branching(keras.layers.Layer):
+    """Has a layer that runs in training alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.more = keras.layers.Dense(8), keras.layers.Dense(64)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        y = self.body(x)
+        if training:
+            y = y + keras.ops.mean(self.more(x), -1, keepdims=True)
+        return y
+
+
+def test_a_layer_that_branches_on_training_is_told() -> None:
+    x = keras.Input((16,))
+    layer = Branching()
+    layer(x, training=True)
+    graph = read_model(keras.Model(x, layer(x)))
+    assert any("Branching.call branches on training" in remark for remark in graph.warnings)
+    unread, every = 64 * 17, 64 * 17 + 8 * 17
+    assert any(f"{unread:,} of its {every:,} parameters" in remark for remark in graph.warnings)
+
+
+def test_a_training_step_of_the_users_is_no_usual_one() -> None:
+    class Own(keras.Model):
+        def train_step(self, data: Any) -> Any:
+            return super().train_step(data)
+
+    x = keras.Input((16,))
+    graph = read_model(Own(x, keras.layers.Dense(4)(x)))
+    assert graph.training == ("it has a train_step of its own, which is not read",)

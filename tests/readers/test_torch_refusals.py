@@ -233,3 +233,74 @@ class Straight(nn.Module):
 def test_a_gradient_goes_around_what_is_detached(fixed: bool) -> None:
     said = lolat.read(Straight(fixed), 6).training
     assert [text.partition(" are")[0] for text in said] == ["1 of its 2 parameters"] * fixed
+
+
+class OnTraining(nn.Module):
+    """Runs its layer twice in training; the head runs then alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(net, x: Any) -> Any:
+        y = net.body(x)
+        return (net.body(y), net.head(y)) if net.training else y
+
+
+class Inherited(OnTraining):
+    pass
+
+
+class Unread(nn.Module):
+    """One of three layers is read, and a product of two parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(3))
+        self.u, self.v = (nn.Parameter(torch.zeros(64, 64)) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        return self.layers[0](x) @ (self.u @ self.v)
+
+
+class Casting(nn.Linear):
+    def forward(self, x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (OnTraining, "OnTraining.forward branches on training"),
+        (Inherited, "Inherited.forward branches on training"),
+        (Unread, f"{4 * 64 * 64:,} of its {5 * 64 * 64:,} parameters are the weights of no operation"),
+        (lambda: Casting(8, 8), "torch.autocast"),
+        (lambda: nn.Sequential(nn.Linear(8, 8), Does(lambda _, x: x.half()), nn.Linear(8, 8).half()),
+         "float16 and float32"),
+    ],
+)  # fmt: skip
+def test_what_the_reading_leaves_out_is_told(make: Any, said: str) -> None:
+    network = make()
+    width = next(network.parameters()).shape[-1]
+    graph = lolat.read((network, torch.zeros(1, width)))
+    assert sum(said in remark for remark in graph.warnings) == 1
+    plain = lolat.read((nn.Sequential(nn.Linear(8, 8), nn.Dropout()), torch.zeros(1, 8)))
+    assert not plain.warnings
+
+
+@pytest.mark.parametrize("make", [OnTraining, Inherited])
+def test_a_head_that_runs_in_training_alone_is_not_trained(make: Any) -> None:
+    with pytest.raises(NetworkError, match="head run in training alone"):
+        lolat.load("v100-fp32").cost((make(), torch.zeros(1, 8)), 4)
+
+
+def test_a_quantized_module_is_not_trained() -> None:
+    dynamic = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 8)))
+    with pytest.raises(NetworkError, match="quantized"):
+        lolat.load("v100-fp32").cost((dynamic, torch.zeros(1, 8)), 4)
+
+
+def test_a_quantized_name_of_torchvision_is_refused() -> None:
+    with pytest.raises(NetworkError, match="expected torchvision:resnet50,"):
+        lolat.read("torchvision:quantized_resnet50")

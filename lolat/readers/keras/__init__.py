@@ -22,10 +22,11 @@ from unittest import mock
 
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import unread_parameters
 from lolat.graph.kinds import COMPUTE, KERNELS
 from lolat.readers.cache import unknown_network
 from lolat.readers.keras import layers
-from lolat.readers.ops import Call, Writer, einsum_terms
+from lolat.readers.ops import Call, Writer, einsum_terms, switched
 from lolat.readers.size import as_sizes, filled
 from lolat.units import one_line, plural, shapes_text, shortened
 
@@ -71,6 +72,10 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
             if o.kind in COMPUTE and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
         ]  # fmt: skip
         reader.builder.training += _otherwise(model, reader.fixed, len(stopped))
+        graph = reader.builder.build(found)
+        number = sum(prod(v.shape) for v in model.trainable_variables)
+        reader.builder.warnings += unread_parameters(graph, number)
+        reader.builder.warnings += switched(model._flatten_layers(), "call")
         return reader.builder.build(found)
 
 
@@ -89,6 +94,10 @@ def _otherwise(model: Any, fixed: set[int], stopped: int) -> Iterator[str]:
         yield f"{frozen} of its {made_so + len(variables)} variables are frozen ({how})"
     if stopped:
         yield f"no gradient goes to {plural(stopped, 'operation')} (stop_gradient)"
+    for method in ("train_step", "compute_loss"):
+        owner = getattr(type(model), method, None)
+        if owner is not None and not owner.__module__.startswith("keras."):
+            yield f"it has a {method} of its own, which is not read"
     if any(getattr(layer, "_remat_mode", None) for layer in layers_of):
         yield "activations are computed again (keras.RematScope)"
 

@@ -96,6 +96,12 @@ def _torchvision(name: str, weights: bool) -> Any:
     names = models.list_models()
     if name.lower() not in names:
         raise unknown_network(f"torchvision:{name}", names, "torchvision.models.list_models()")
+    if name.lower().startswith("quantized_"):
+        raise NetworkError(
+            f"torchvision:{name}: its integer form cannot be built here; expected "
+            f"torchvision:{name[len('quantized_') :]}, the network in float, or a quantized ONNX file",
+            code="quantized",
+        )
     builder = models.get_model_builder(name.lower())
     options = {w: None for w in signature(builder).parameters if w.startswith("weights")}
     model = _built(f"torchvision:{name}", lambda: builder(**options), weights)

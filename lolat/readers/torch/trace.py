@@ -29,8 +29,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
+from lolat.graph.analysis import unread_parameters
 from lolat.graph.kinds import KERNELS
-from lolat.readers.ops import Writer
+from lolat.readers.ops import Writer, switched
 from lolat.readers.torch import operations
 from lolat.readers.torch.operations import Layout, Operation
 from lolat.units import plural
@@ -292,10 +293,15 @@ def traced(
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
             "it computed"
         )
-    builder.training += _otherwise(model, tracer, outputs)
+    alone = _in_training_alone(model, tracer)
+    builder.training += _otherwise(model, tracer, outputs, alone)
+    builder.warnings += switched(model.modules(), "forward")
     outputs = tracer.writer.prune(outputs)
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
+    graph = builder.build(outputs)
+    if not alone:
+        builder.warnings += unread_parameters(graph, sum(p.numel() for p in model.parameters()))
     return builder.build(outputs), next(iter(tracer.misread), "")
 
 
@@ -305,21 +311,30 @@ _SWITCH = re.compile(
 """Attributes that transformers, timm, torchvision and others have for computing activations again."""
 
 
-def _otherwise(model: Any, tracer: Tracer, outputs: Sequence[int]) -> Iterator[str]:
-    """Reasons why training a module costs less than training all of it, from its trace."""
+def _otherwise(
+    model: Any, tracer: Tracer, outputs: Sequence[int], alone: Sequence[str]
+) -> Iterator[str]:
+    """Reasons why training costs other than all of the module; `alone`: layers that run only then."""
     frozen, number, fixed = tracer.frozen(outputs)
     if frozen:
         yield f"{frozen} of its {number} parameters are frozen (requires_grad, detach, torch.no_grad)"
     if fixed:
         yield f"the weights of {plural(fixed, 'operation')} are not parameters (register_buffer)"
-    if alone := _in_training_alone(model, tracer):
+    if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
-    if any(type(m).__module__.startswith("peft.") for m in model.modules()):
+    modules_of = {type(m).__module__ for m in model.modules()}
+    if any(name.startswith("peft.") for name in modules_of):
         yield "it has adapters of peft"
+    if any(re.search(r"\bquantized\b|^torchao\.|^bitsandbytes\.", name) for name in modules_of):
+        yield "it is quantized"
     of_all = (pair for module in model.modules() for pair in vars(module).items())
     switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
     if how := dict.fromkeys(switches + tracer.recomputed):
         yield f"activations are computed again ({', '.join(how)})"
+
+
+def _is_torch(kind: type) -> bool:
+    return kind.__module__.startswith("torch.")
 
 
 def _in_training_alone(model: Any, tracer: Tracer) -> list[str]:
@@ -335,8 +350,8 @@ def _in_training_alone(model: Any, tracer: Tracer) -> list[str]:
             and read.isdisjoint(map(id, own))
         ]
         with contextlib.suppress(OSError, TypeError):  # of a class without a file
-            is_torch = type(module).__module__.startswith("torch.")
-            if rest and not is_torch and "self.training" in inspect.getsource(type(module)):
+            kinds = [k for k in type(module).__mro__ if k is not object and not _is_torch(k)]
+            if rest and any(".training" in inspect.getsource(kind) for kind in kinds):
                 found += rest
     return found
 
@@ -347,11 +362,18 @@ def _watched(tracer: Tracer) -> Iterator[None]:
     recompute = checkpoint._infer_device_type  # by each form of a checkpoint
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
     enable = torch._C._set_grad_enabled
+    autocast = torch.autocast.__enter__
     before: list[bool] = []  # gradients around each torch.inference_mode
 
     def recomputed(*args: Any) -> Any:
         tracer.recomputed.append("torch.utils.checkpoint")
         return recompute(*args)
+
+    def cast(context: Any) -> Any:
+        remark = "its code uses torch.autocast: the precision is the device's, or the one asked for"
+        if context._enabled:
+            tracer.builder.warnings.append(remark)
+        return autocast(context)
 
     def entered(context: Any) -> None:
         before.append(tracer.gradients)
@@ -373,6 +395,7 @@ def _watched(tracer: Tracer) -> Iterator[None]:
     told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
     with (
         mock.patch.object(checkpoint, "_infer_device_type", recomputed),
+        mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
         mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
