@@ -88,7 +88,7 @@ def run_as(model: D, precision: str | None, launch: str | None) -> D:
         return _asked(model, document, precision, launch)
     if not kernels:
         raise no_precision(wanted.dtype, mode.dtype, None)
-    if other := _measured_so(document, wanted):
+    if other := _measured_so(model, wanted):
         measured = _asked(model, read(other), precision, launch)
         measured.source, measured.label = str(other), other.stem
         return measured
@@ -164,11 +164,17 @@ def as_written(model: D, graph: Graph) -> D:
         ) from None
 
 
-def _measured_so(document: Mapping[str, Any], wanted: Mode) -> Path | None:
-    """The file of a bundled model of the same device that was measured in the `wanted` mode."""
-    device = name_of(document)
-    for _, path, where in list_models():
-        other = read(path) if where == SHIPPED else {}
+def _measured_so(model: Device, wanted: Mode) -> Path | None:
+    """The file of a bundled model of the same device that was measured in the `wanted` mode.
+
+    None for a file of the user's, whose own measurements would not count in the answer.
+    """
+    device = name_of(model.inference)
+    bundled = [path for _, path, where in list_models() if where == SHIPPED]
+    if Path(model.source) not in bundled:
+        return None
+    for path in bundled:
+        other = read(path)
         if "predictors" in other and name_of(other) == device and mode_of(other) == wanted:
             return path
     return None

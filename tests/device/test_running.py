@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,3 +122,20 @@ def test_a_network_in_bfloat16_on_a_gpu_without_it_is_asked_in_float16() -> None
     found = t4.run_as("fp16").predict(graph, 64)
     assert found.precision == "fp16"
     assert found.latency_ms == t4.predict(layers("float16"), 64).latency_ms
+
+
+def test_a_file_of_the_users_is_not_replaced_by_a_bundled_one(tmp_path: Path) -> None:
+    """Ten times as slow, it is so in each launch; the bundled card of that name is measured compiled."""
+    bundled = lolat.load("rtx-4090-amp")
+    replacing = bundled.run_as(None, "compiled")
+    document = json.loads(Path(bundled.source).read_text())
+    kernels = document["predictors"]["kernels"]
+    for terms in kernels["classes"].values():
+        terms.update({name: value / 10 for name, value in terms.items()})
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(document))
+    graph = synthetic.network(3)
+    assert replacing.label == "rtx-4090-amp-compiled"
+    own = lolat.load(path).run_as(None, "compiled")
+    assert own.label == str(path)
+    assert own.predict(graph, 512).latency_ms > 5 * replacing.predict(graph, 512).latency_ms
