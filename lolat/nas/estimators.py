@@ -17,6 +17,7 @@ from lolat.device import Device
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import as_whole
+from lolat.device.running import as_written
 from lolat.graph.counts import COLUMNS
 from lolat.nas.space import CHUNK, Grid, Space
 from lolat.nas.tables import DEVICE, HOST, LATENCY, MORE, along, times_ms
@@ -144,6 +145,7 @@ def by_formula(
     space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
 ) -> LatencyEstimator:
     """Return the estimator by a device's formula for inference, even if it has samples of the space."""
+    model = as_written(model, space.network(np.zeros(len(space.positions), int)))
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if not isinstance(formula, Roofline):
         return compiled(space.grid, latency_tables(space, model, size, predictor)[1], formula, size)

@@ -16,7 +16,7 @@ from lolat.fitting.cross_validation import cross_validate, leave_out
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters, trained_whole
-from lolat.graph.counts import behaviors
+from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import MODE_COLUMNS, Mode
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
@@ -96,7 +96,7 @@ class EpochTraining(Training):
             remarks.append(f"{no_row} used {optimizer.name}, only {optimizers}")
         if unknown := self._unknown(graph):
             remarks.append(f"{no_row} has the operations {', '.join(unknown)}")
-        return *remarks, *graph.warnings
+        return *remarks, *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; sizes outside the table are not noticed."""

@@ -21,7 +21,7 @@ from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from lolat.graph.blocks import cut
-from lolat.graph.counts import behaviors
+from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import own_dtype
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.parameters import Optimizer
@@ -339,7 +339,7 @@ class MeasuredTraining(Training):
                 f"{percent(1.0 - inside)} of a forward pass is larger, or of other proportions, than what "
                 "was measured in inference"
             )
-        return *framework, *remarks, *graph.warnings
+        return *framework, *remarks, *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; sizes and proportions are judged for inference."""

@@ -172,3 +172,17 @@ def test_a_range_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         assert indices.tolist() == list(range(start, stop or estimator.grid.size))
         assert rows.tolist() == Grid(tuple(sizes)).decode(indices).tolist()
         assert times.tolist() == (0.25 + rows.sum(axis=1)).tolist()
+
+
+def test_networks_in_half_precision_are_estimated_in_it() -> None:
+    torch = pytest.importorskip("torch")
+
+    def built(width: int, depth: int) -> Any:
+        layers = [torch.nn.Linear(2048, 2048) for _ in range(depth)]
+        return torch.nn.Sequential(*layers, torch.nn.Linear(2048, width)).half()
+
+    space = Space.from_factory(built, {"width": (512, 4096), "depth": (1, 3)}, input_size=(2048,))
+    model = load("v100-fp32")
+    rows = space.decode(np.arange(space.size))
+    predicted = [model.predict(space.network(row), 512).latency_ms for row in rows]
+    np.testing.assert_allclose(nas.estimator(space, model, 512).latency(rows), predicted, rtol=1e-6)

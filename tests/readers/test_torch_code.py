@@ -169,7 +169,7 @@ def test_several_inputs() -> None:
     graphs = [
         lolat.read(Two(), shapes),
         lolat.read(Two(), list(shapes)),
-        lolat.read((Two(), (torch.zeros(2, 3, 8, 8), torch.zeros(2, 5, dtype=torch.int64)))),
+        lolat.read((Two(), (torch.zeros(1, 3, 8, 8), torch.zeros(1, 5, dtype=torch.int64)))),
         lolat.read((Two(), {"image": torch.zeros(1, 3, 8, 8),
                             "text": torch.zeros(1, 5, dtype=torch.int64)})),
     ]  # fmt: skip

@@ -304,3 +304,10 @@ def test_a_quantized_module_is_not_trained() -> None:
 def test_a_quantized_name_of_torchvision_is_refused() -> None:
     with pytest.raises(NetworkError, match="expected torchvision:resnet50,"):
         lolat.read("torchvision:quantized_resnet50")
+
+
+def test_the_axis_that_is_the_batch_is_told() -> None:
+    """A graph of 27 nodes: with a batch of 1 it is read as one node."""
+    several, one = (lolat.read((nn.Linear(8, 4), torch.zeros(n, 8))) for n in (27, 1))
+    assert sum("first axis of the example, of 27, is the batch" in w for w in several.warnings) == 1
+    assert not one.warnings

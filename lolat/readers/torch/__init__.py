@@ -62,7 +62,7 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     name = name or type(model).__name__
     graph, misread = _traced(model, name, size, example, 0)
     if not misread:
-        return graph
+        return replace(graph, warnings=(*graph.warnings, *_first_axis(example)))
     with contextlib.suppress(LolatError):
         turned, again = _traced(model, name, size, example, 1)
         if not again:
@@ -73,6 +73,21 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
         "features) and batch_first=True"
     )
     return replace(graph, warnings=(*graph.warnings, why))
+
+
+def _first_axis(example: Any) -> Iterator[str]:
+    """A remark if the first axis of an example, which is the batch, has more than one element."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    lengths = {
+        t.shape[0] for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor) and t.dim()
+    }
+    if any(n > 1 for n in lengths):
+        yield (
+            f"the first axis of the example, of {max(lengths)}, is the batch: the network is that of a "
+            "batch of 1, and as many times as large for another batch size"
+        )
 
 
 def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[Graph, str]:
