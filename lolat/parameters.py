@@ -141,8 +141,9 @@ _EVERY = (
             "devices with less are left out. If not given, by the data sheet, or what was free when a CPU "
             "was learned."),
     _amount("max_hours", "HOURS",
-            "The cheapest is of those within it; exit code 3 where there is none."),
-    _amount("max_dollars", "USD", "The fastest is of those within it; exit code 3 where there is none."),
+            "Name the cheapest option that takes no longer; exit code 3 if there is none."),
+    _amount("max_dollars", "USD",
+            "Name the fastest option that costs no more; exit code 3 if there is none."),
     _amount("price_per_hour", "USD", "US$ for one device.", is_open=False),
     # A language model.
     Parameter("input_tokens", "Tokens of a prompt.", most=MOST_TOKENS),
@@ -156,8 +157,8 @@ _EVERY = (
     _amount("max_ttft_ms", "MS", "The longest time to the first token."),
     Parameter("gpus", "The best on up to so many GPUs, of one model or several replicas.",
               most=MOST_GPUS),
-    _word("framework", SERVING, "The framework that serves language models; if not given, the one that a "
-          "table's name or the output's has, else vllm."),
+    _word("framework", SERVING, "The framework that serves language models. If not given, the one in the "
+          "name of a table or of the output, else vllm."),
     # Measuring and searching.
     _word("backend", BACKENDS, "The framework that is measured."),
     Parameter("threads", "Threads on a CPU."),

@@ -99,7 +99,7 @@ class Compared:
 def compare_blocks(
     model: Model, path: str, predictor: str | None = None, devices: Collection[str] = ()
 ) -> list[Compared]:
-    """The rows of a table of blocks, by their counts: all six, where every row has them, or three."""
+    """Compare the rows of a table of blocks by their six counts, or by three if a row lacks the others."""
     rows = [(row, point_of(row)) for row in read_blocks(path).of_devices(devices, "only")]
     names = FEATURES if all({*FEATURES} <= {*point.counts} for _, point in rows) else FEATURES[:3]
     counts = matrix([point for _, point in rows], names)
@@ -126,12 +126,11 @@ def compare_table(
     training: bool = False,
     on_progress: OnProgress | None = None,
 ) -> list[Compared]:
-    """The rows of a table that the model can predict, as `Model.predict` does; others are in
-    `table.left_out`.
+    """Compare each row that the model can predict, as `Model.predict` does.
 
-    A network that cannot be read, and one that was run in another way than the model's, is left out.
-    `training`: training steps, as `Model.cost` has them, of its usual optimizer. InputError where nothing
-    is left.
+    `table.left_out` gets the others: networks that cannot be read, or that were run in another mode.
+    `training`: compare training steps instead, as `Model.cost` has them, with the usual optimizer.
+    InputError if no row is left.
     """
     mode = replace(mode_of(model.inference), training=training)
     rows = [row for row in table.rows if row.mode == mode]
@@ -167,9 +166,9 @@ def compare_table(
 def _other_way(mode: Mode, asked: Mode) -> str:
     """Why a row is left out that was run in another way than the rows asked for."""
     if mode == replace(asked, training=True):
-        return "training steps, which --training (in Python training=True) compares"
+        return "a training step; --training (in Python training=True) compares these"
     if mode == replace(asked, training=False):
-        return "no training steps, which --training (in Python training=True) compares"
+        return "no training step; leave --training (in Python training=True) out to compare it"
     return f"run in another way ({mode}; asked for: {asked})"
 
 

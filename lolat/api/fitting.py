@@ -77,8 +77,9 @@ def fit(
     `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
     latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
     networks (network, batch_size, latency_ms). A model file and tables of networks of the same device:
-    fitted to all together; a file made from tables takes their level. None of them: from the data sheet of
-    `name` alone, in `facts` or of a known GPU, then for language models too where it computes bfloat16.
+    fitted to all together; a file made from tables takes their level. Without `tables`
+    the data sheet of `name` is taken, from `facts` or of a known GPU; if the GPU computes bfloat16, the
+    model then answers for language models too.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called, also in tables. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served
     model whose row or file does not say it. `on_progress`: called after each network is counted (done, all,

@@ -128,7 +128,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         for position, operation in enumerate(graph.operations):
             if operation.kind in VIEWS:
                 continue
-            # A table of single layers names a kind that moves memory by itself: `relu`.
+            # Tables of single layers name operations that only move memory by their own kind, as `relu`.
             if self.kinds and self.kinds.isdisjoint((kind := behavior(operation), operation.kind)):
                 kinds[position] = kind
             written = (graph.tensors[t].dtype for t in operation.outputs)

@@ -80,8 +80,8 @@ def run_as(model: D, precision: str | None, launch: str | None) -> D:
         )
     if wanted.launch != mode.launch and "host" not in kernels:
         raise InputError(
-            f"{arg('launch')} {launch}: {model.name} knows {mode.launch} alone; expected the model of a "
-            "GPU that says what starting an operation takes",
+            f"{arg('launch')} {launch}: {model.name} was measured in {mode.launch} mode only; expected a "
+            "GPU's profile that has the launch overhead",
             code="no-launch",
         )
     if wanted == mode:

@@ -140,7 +140,7 @@ def tables_document(
         check_sheet(specs, times)
     if timed.mode.half:  # a data sheet's rate is of float32
         known = replace(known, width=OFF_OF_NOTHING)
-    # Inference and training have a formula each if both have many times; else they share one.
+    # Inference and training get a formula each if there are enough timings of both; else they share one.
     is_inference = times.whole & ~trained
     has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
     main = ~trained if has_two_formulas else np.ones_like(trained)

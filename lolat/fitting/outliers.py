@@ -44,7 +44,7 @@ def _places(first: Row, second: Row) -> str:
     return f"{first.where} and {second.where}"
 
 
-# ---- All times in seconds, or in microseconds
+# ---- Tables whose times are in seconds or microseconds
 
 LARGE_MACS = 1e8  # least of a row that tells the unit; a smaller one is mostly launch overhead
 LEAST_LARGE = 5  # large rows

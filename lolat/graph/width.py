@@ -30,9 +30,9 @@ Shape = tuple[int, ...]
 def scaled(size: int, factor: float, multiple: int = 1) -> int:
     """`size` x `factor`, rounded to the nearest multiple of 8 and of `multiple`, and at least that.
 
-    It never leaves the side that the factor points to: 20 channels x 0.99 are not 24, 4 channels x 0.5
-    stay 4. So it never falls as the factor rises. Where the common multiple is larger than the size
-    itself, it is rounded to `multiple` alone.
+    Rounding never crosses `size`: 23 channels x 0.99 give 23, not 24; 4 channels x 0.5 give 4. So the
+    result never falls as the factor rises. If the common multiple is larger than `size`, the result is
+    rounded to `multiple` alone.
     """
     if factor == 1:
         return size

@@ -98,11 +98,11 @@ class Gpu:
 def sustained(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
     """The share of its rate that a device sustains on its power.
 
-    A watt computes more in a later generation. The size of the L2 cache is the only trace of that in a data
-    sheet's usual columns: GFLOPS_PER_WATT at 3 MiB (devices that power does not limit: 38 GFLOPS a watt of
-    a P100 with 4 MiB, 56 of a V100 with 6, 78 of an A100 with 40, 96 of an H100 with 50). Units for
-    matrices compute more per watt by the ratio of the rates. If power is short, clock and voltage fall, and
-    the rate falls less than the power.
+    Efficiency grows with each generation. The size of the L2 cache stands for the generation, as no other
+    usual column of a data sheet does: efficiency is GFLOPS_PER_WATT * (MiB / 3) ** CACHE_EXPONENT, times
+    the ratio of the rates if units for matrices compute. GPUs that power does not limit reach 38 GFLOPS a
+    watt (P100, 4 MiB), 56 (V100, 6), 78 (A100, 40) and 96 (H100, 50). If power is short, clock and voltage
+    fall, and the rate falls less than the power.
     """
     efficient = (
         GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * max(1.0, gflops / vector_gflops)
@@ -156,10 +156,10 @@ def accelerator_key(name: str) -> str:
 
 
 def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
-    """True if the accelerator of a price list is the device, or the device is a form of it.
+    """True if the accelerator of a price list is the device, or the device is a variant of it (SXM, PCIe).
 
-    "Tesla V100-SXM2-16GB" is a V100. An H100 PCIe has fewer multiprocessors than an SXM: without its form,
-    a name is the device only if both sheets have as many. `gpu`: the device's sheet.
+    "Tesla V100-SXM2-16GB" is a V100. A name without the variant matches only if both data sheets have the
+    same number of multiprocessors: an H100 PCIe has fewer than an SXM. `gpu`: the device's sheet.
     """
     shorter = MEMORY_WORD.sub("", accelerator)
     if _is_in(accelerator, device) or _is_in(shorter, device):

@@ -144,7 +144,11 @@ class Rented:
 
 @dataclass(frozen=True)
 class Rental:
-    """The `offers` of `device` in `prices`, a list or an option; `memory_gib`: memory of the device."""
+    """The `offers` of `device`.
+
+    `prices`: the name of the price list, or of the option that gave the price; `memory_gib`: memory of the
+    device.
+    """
 
     device: str
     offers: tuple[Offer, ...]

@@ -329,7 +329,8 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
 
 
 _OWN_RULE = ("qwen2_moe", "smollm3")
-"""Architectures with a rule of their own in transformers, which no published file uses."""
+"""Architectures that transformers gives sliding windows by a rule of their own. No published file needs the
+rule, and one that does is refused."""
 
 
 def _windows(config: Config, kind: _Kind, number: int) -> list[int]:

@@ -170,7 +170,8 @@ class Decoder:
     ) -> None:
         """Raise InputError (code "tensor-parallel") if the decoder cannot be split over `n` GPUs.
 
-        `groups`: groups of GPUs that hold experts whole. "": the published data type. `n` must divide the
+        `groups`: groups of GPUs that hold experts whole. `dtype`, `expert_dtype`: "", the published one.
+        `n` must divide the
         query heads and all widths of the feed-forward. It must divide the key and value heads, or be a
         multiple of them, so that several GPUs hold the same head. In FP8 with scales for blocks each GPU
         must have whole blocks (vLLM's validate_fp8_block_shape).

@@ -270,7 +270,9 @@ class Archive:
         return front(np.array(self.latencies), np.array(self.scores)).tolist()
 
 
-SPREAD = 0.3  # of the candidates, over all latencies
+SPREAD = (
+    0.3  # of each generation, drawn evenly over the latencies; the rest are neighbors of the front
+)
 CLIMBED = 8  # neighbors between two looks at the front
 DRAWN = 16  # candidates drawn for each one of the first generation
 TRIES = 200  # draws, before fewer candidates than wanted have to do

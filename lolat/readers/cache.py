@@ -148,7 +148,7 @@ def _keras_settings() -> list[str]:
     keras: Any = sys.modules.get("keras")
     if hasattr(keras, "config"):
         return [keras.config.image_data_format(), keras.config.dtype_policy().name]
-    with contextlib.suppress(Exception):  # Keras has its own words for a damaged one
+    with contextlib.suppress(Exception):  # Keras itself reports a damaged file of settings
         home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
         own = json.loads(Path(home, "keras.json").read_bytes())
         return [own.get("image_data_format", _USUAL[0]), own.get("floatx", _USUAL[1])]

@@ -197,7 +197,7 @@ def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
-    """The operations that are known with how far off they are, and what the ways are fitted to."""
+    """One line per operation with its error, then the data that the framework overheads were fitted to."""
     for name, dtypes in part["operations"].items():
         timed = {dtype: one for dtype, one in dtypes.items() if "like" not in one}
         told = [

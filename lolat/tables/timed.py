@@ -170,9 +170,9 @@ def read_networks(
 ) -> Table:
     """Read a table of networks; with a column `device`, the rows of `devices` alone.
 
-    A network is a NETWORK as everywhere, a name of timm in a column `model`, or a configuration of
-    transformers of that name in the folder `networks` beside the table. Its execution mode comes from the
-    columns of modes, else from the file's name, else it is `mode`. Wrong rows are left out.
+    A network is a NETWORK (column `network`), a name of timm (column `model`), or `networks/NAME.json`
+    beside the table, a configuration of transformers. Its execution mode comes from MODE_COLUMNS, else from
+    the file's name, else it is `mode`. Wrong rows are left out.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
     table = Table(str(path), rows.names)

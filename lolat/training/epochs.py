@@ -152,7 +152,11 @@ def epochs_document(
 def _timed_epochs(
     table: Table, read: ReadNetwork
 ) -> tuple[list[dict[str, Any]], list[np.ndarray], dict[tuple[str, int | None], Graph], Mode]:
-    """Read the points of a table, each once, their (EPOCH_TERMS,), graphs by network and size, the mode."""
+    """Read a table of epochs.
+
+    Return its distinct points, the (EPOCH_TERMS,) row of each, the graphs by network and size, and the
+    execution mode.
+    """
     points: list[dict[str, Any]] = []
     rows, graphs, first = [], dict[tuple[str, int | None], Graph](), None
     for row in table:

@@ -213,10 +213,10 @@ def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
 
 
 def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
-    """Fit the coefficients of `Start`, in ms; variables of SIMPLEST cost nothing beside the operations.
+    """Fit the coefficients of `Start`, in ms; the optimizer SIMPLEST adds no time for variables.
 
-    Returns None unless SIMPLEST started two networks with different numbers of operations, which separate
-    the constant from the rest.
+    Returns None unless SIMPLEST was timed on two networks with different numbers of operations: one alone
+    does not tell the constant.
     """
     if len({p.operations for p in points if p.optimizer == SIMPLEST}) < 2:
         return None
@@ -262,7 +262,7 @@ def refitted(section: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 # ---- Predicting: passes, update, loop and start, each by its own coefficients.
 
-WIDENING = 2.0  # of the interval, for operations that no measured block had, as of latencies
+WIDENING = 2.0  # factor on the interval for operations that no measured block had; as for latencies
 
 
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:

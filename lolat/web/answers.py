@@ -235,7 +235,7 @@ def compared(cards: list[Card]) -> list[Compared]:
 
 
 def blocks(cards: list[Card]) -> dict[str, Any]:
-    """The blocks of the first batch: a row for each, with (ms, share) on each device."""
+    """The blocks at the first batch size: a row for each, with (ms, share) on each device."""
     of_devices = [c["predictions"][0] for c in cards]
     columns = [block_rows(p) for p in of_devices]
     lines = []

@@ -99,7 +99,7 @@ def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
     assert read.left_out.reasons == {
         "on several devices": 1, "of another device": 1,
         "run in another way (float32, compiled; asked for: float32)": 1,
-        "training steps, which --training (in Python training=True) compares": 1,
+        "a training step; --training (in Python training=True) compares these": 1,
     }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
 
     @property
     def of_six_counts(self) -> Formula:
-        """The formula for questions of six counts."""
+        """The formula for a question that gives all six counts."""
         return self
 
     @property

@@ -53,7 +53,10 @@ def _is_quantized(node: Any) -> bool:
 
 
 def _operands(node: Any) -> list[str]:
-    """The operands of a quantized node that the one in float has; "" for one that is left out."""
+    """The inputs of a quantized node that its float version has too: no scales, no zero points.
+
+    An optional input that is omitted is "".
+    """
     positions = (p for p in _FLOAT[node.op_type][1:] if p < len(node.input))
     return [node.input[p] for p in positions]
 

@@ -168,7 +168,9 @@ def _head(key: str, words: str, classes: str) -> str:
 
 
 def _body(prediction: Prediction, depth: int | None) -> str:
-    """The rows of a folding; the script fills in the numbers. A row that is no module can be opened."""
+    """The table's rows at one depth of folding. The script fills in the numbers; a row that is no module
+    opens to its operations.
+    """
     cells = "".join(f'<td role="cell" class="{classes}"></td>' for *_, classes in COLUMNS[3:])
     lines = []
     for number, row in enumerate(block_rows(prediction, depth), start=1):
