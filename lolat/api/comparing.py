@@ -28,7 +28,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import FEATURES
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.gpus import find_gpu, name_of
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, is_table, read_table, say_unread, to_csv
 from lolat.parameters import COVERAGE, optimizer_named
@@ -246,7 +246,7 @@ def compare_served(model: Model, path: str, left_out: LeftOut) -> list[Compared]
     from lolat.llm.serving import deployment_of, serve
 
     section, found = model.language_models, []
-    device = model.device.partition(" (")[0]
+    device = name_of(model.document)
     for some in by_deployment(read_served(path, device, section.framework)):
         try:
             timed = timed_of(section, some, find_decoder)
@@ -368,7 +368,8 @@ def evaluate_table(
     on_progress: OnProgress | None,
 ) -> TableEvaluation:
     """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`."""
-    columns = read_table(table).names if is_table(table) else ()
+    given = read_table(table) if is_table(table) else None
+    columns = () if given is None else given.names
     if training and predictor:
         raise InputError(
             f"{arg('predictor')} is for a forward pass, and {arg('training')} compares training steps; "
@@ -391,7 +392,8 @@ def evaluate_table(
     elif content == BLOCKS:
         compared = compare_blocks(model, table, predictor, devices)
     else:
-        read_table(table).of_devices(devices, "only")  # InputError for times of several devices
+        if given is not None:
+            given.of_devices(devices, "only")  # InputError for times of several devices
         networks = read_networks(table, devices, mode=mode_of(model.inference))
         networks.say_assumed(remarks.append)
         left_out = networks.left_out
@@ -420,7 +422,7 @@ def evaluate_table(
 
 def _of_others(model: Model, compared: Sequence[Compared]) -> list[str]:
     """A remark if the rows are of another device than the model, by their column `device`."""
-    own = model.device.partition(" (")[0]
+    own = name_of(model.document)
     found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
     others = [name for name in found if name not in (own, model.name) and _differ(name, own)]
     return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
