@@ -102,7 +102,7 @@ _TABLE = {
 INPUT, OUTPUT, BOTH, NOTHING = "input", "output", "both", "nothing"
 _SAVES = {
     INPUT: """
-        conv grouped_conv depthwise_conv transposed_conv dense matmul embedding
+        conv grouped_conv depthwise_conv transposed_conv dense matmul embedding lstm gru simple_rnn
         batch_norm layer_norm rms_norm unit_norm group_norm instance_norm
         multiply divide square maximum minimum absolute power trigonometric
         leaky_relu prelu glu squareplus hard_tanh threshold clip hard_shrink soft_shrink sparse_plus
@@ -110,7 +110,7 @@ _SAVES = {
     # of a dropout its mask, as large; of relu6 as torchvision's networks have it, in place
     OUTPUT: """
         relu relu6 sigmoid tanh tanh_shrink softmax log_softmax sparsemax exp sqrt rsqrt reciprocal
-        lstm gru simple_rnn dropout""",
+        dropout""",
     BOTH: "attention softsign log_sigmoid max_pool global_max_pool",
     NOTHING: """
         round sign cast bitwise one_hot add subtract scale rescale average negative where compare

@@ -42,7 +42,7 @@ from lolat.device.predictors.roofline import (
 from lolat.device.question import Question
 from lolat.device.running import is_measured
 from lolat.graph import Graph
-from lolat.graph.analysis import analyze, parameters
+from lolat.graph.analysis import analyze, operation_parameters, parameters
 from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
@@ -183,8 +183,13 @@ class EstimatedTraining(Training):
         number, back = len(graph.operations), steps.backward
         forward = np.bincount(steps.operation, steps.ms * ~back, number)
         backward = np.bincount(steps.operation, steps.ms * back, number)
-        accesses = optimizer.accesses - (self.within.accesses if self.within else 0)
-        moved = parameters(graph) * state_bytes(graph, self.mode) * max(accesses, 0)
+        within = self.within.accesses if self.within else 0
+        # The measured networks have no large tables: their steps contain the update of other weights only.
+        tables = sum(
+            operation_parameters(graph, o, 0) for o in graph.operations if o.kind == "embedding"
+        )
+        accesses = optimizer.accesses * parameters(graph) - within * (parameters(graph) - tables)
+        moved = max(accesses, 0) * state_bytes(graph, self.mode)
         return Iteration(
             forward, backward, self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
         )

@@ -75,7 +75,9 @@ def _count_convolution(operation: Operation, row: np.ndarray) -> None:
 
 # ---- The tensors that an optimizer updates, and the operations that a framework traces.
 
-RECURRENT = frozenset({"lstm", "gru", "simple_rnn"})
+RECURRENT = {"lstm": 7, "gru": 7, "simple_rnn": 1}
+"""Kind of recurrent layer -> vectors of a step that its forward pass keeps for the backward pass (gates,
+cell, state), as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to three times as many."""
 
 
 def variables(graph: Graph) -> int:
@@ -108,11 +110,12 @@ def started(graph: Graph) -> int:
 def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
     """Return the bytes that the forward pass keeps for the backward pass, at `batch_size`.
 
-    These are the tensors that each kind of operation `saves` (`lolat.graph.kinds`), each once; a view
-    counts as the tensor that it shows.
+    These are the tensors that each kind of operation `saves` (`lolat.graph.kinds`), each once, and the
+    vectors of each step of a recurrent layer; a view counts as the tensor that it shows.
     """
     viewed: dict[int, int] = {}
     saved: set[int] = set()
+    sizes, inside = element_bytes(graph, mode), 0.0
     for operation in graph.operations:
         if operation.kind in VIEWS and operation.kind != "dropout" and operation.inputs:
             root = viewed.get(operation.inputs[0], operation.inputs[0])
@@ -122,8 +125,11 @@ def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
             saved.update(viewed.get(t, t) for t in operation.inputs)
         if saves in (OUTPUT, BOTH):
             saved.update(operation.outputs)
-    sizes = element_bytes(graph, mode)
-    return int(sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in saved))
+        if vectors := RECURRENT.get(operation.kind):
+            a, read = operation.attributes, graph.tensors[operation.inputs[0]]
+            steps = read.elements(batch_size) // a["in_features"]
+            inside += vectors * steps * a["units"] * sizes[operation.outputs[0]]
+    return int(inside + sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in saved))
 
 
 LOSS_NUMBERS = 3

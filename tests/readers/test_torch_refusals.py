@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import lolat
 from lolat.errors import NetworkError
 from lolat.graph import Graph
+from lolat.graph.analysis import parameters
 from tests.processes import python
 from tests.readers.torch_networks import Does, kinds
 
@@ -311,3 +312,71 @@ def test_the_axis_that_is_the_batch_is_told() -> None:
     several, one = (lolat.read((nn.Linear(8, 4), torch.zeros(n, 8))) for n in (27, 1))
     assert sum("first axis of the example, of 27, is the batch" in w for w in several.warnings) == 1
     assert not one.warnings
+
+
+TOWERS = [nn.Linear(8, 4), nn.Linear(8, 4)]
+LAYER = TOWERS[0]
+
+
+def _kept(module: Any, x: Any) -> Any:
+    module.side = TOWERS[1](x)
+    return LAYER(x)
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        (lambda _, x: TOWERS[0](x) @ TOWERS[1](x).T, "a batch of two has "),
+        (lambda _, x: torch.stack([LAYER(one) for one in x]), "a batch of two has "),
+        (lambda _, x: LAYER(x[:1]), "has 32 MACs in 1 layers, not 64"),
+        (lambda _, x: LAYER(x.view(1, 8)), "does not take a batch of two"),
+        (_kept, "depends on 1 layer, which PyTorch runs all the same"),
+        (lambda _, x: LAYER(x), ""),
+    ],
+)
+def test_a_forward_that_is_not_of_samples_is_told(forward: Any, said: str) -> None:
+    graph = lolat.read((Does(forward), torch.zeros(1, 8)))
+    assert [said in remark for remark in graph.warnings] == [True] * bool(said)
+
+
+def test_a_batch_of_two_is_of_the_inputs_that_the_module_takes() -> None:
+    """Indices, and steps in front of the batch."""
+    steps_first = Does(lambda m, x: m.lstm(x)[0])
+    steps_first.lstm = nn.LSTM(8, 4)
+    for network in (nn.Sequential(nn.Embedding(50, 8), LAYER), steps_first):
+        remarks = lolat.read(network, (7,) if network is not steps_first else (7, 8)).warnings
+        assert not [w for w in remarks if "batch of two" in w]
+
+
+def test_a_computed_kernel_is_no_parameter() -> None:
+    """A convolution of each sample by the kernel that a layer computes from it (CondConv)."""
+
+    def forward(module: Any, x: Any) -> Any:
+        kernel = module.experts(x.mean((2, 3))).view(-1, 8, 3, 3)
+        images = x.reshape(1, -1, 16, 16)
+        return nn.functional.conv2d(images, kernel, padding=1, groups=len(x))
+
+    network = Does(forward)
+    network.experts = nn.Linear(8, 4 * 8 * 9)
+    graph = lolat.read((network, torch.zeros(1, 8, 16, 16)))
+    assert parameters(graph) == sum(p.numel() for p in network.parameters())
+    assert not graph.warnings
+
+
+def _weight_norm() -> nn.Module:
+    layer = nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 64, 3, bias=False))
+    return nn.Sequential(layer.requires_grad_(False), nn.Conv1d(64, 8, 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "size", "said"),
+    [
+        (_weight_norm, (8, 20), "or computed from frozen ones"),
+        (lambda: nn.Sequential(nn.Embedding(9, 8, sparse=True), LAYER), (5,), "sparse gradients"),
+    ],
+)
+def test_a_kernel_of_frozen_parameters_and_sparse_gradients_are_not_trained(
+    make: Any, size: Any, said: str
+) -> None:
+    with pytest.raises(NetworkError, match=said):
+        lolat.load("v100-fp32").cost(lolat.read(make(), size), 4)

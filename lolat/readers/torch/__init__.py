@@ -19,6 +19,8 @@ from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
+from lolat.graph.counts import count
+from lolat.graph.kinds import KERNELS
 from lolat.readers.size import Shape, filled
 from lolat.units import one_line, shortened, user_line
 
@@ -90,6 +92,32 @@ def _first_axis(example: Any) -> Iterator[str]:
         )
 
 
+_PUBLISHED = {"torchvision", "timm", "transformers"}
+"""Packages whose networks take any batch."""
+
+
+def _of_two(model: Any, graph: Graph, args: Any, kwargs: Any, axis: int) -> Iterator[str]:
+    """A remark if a batch of two is not twice the work of one, as if the code loops over its samples."""
+    if type(model).__module__.partition(".")[0] in _PUBLISHED:
+        return
+    from lolat.readers.torch.trace import read_with_two
+
+    only = "so the answer holds for batch size 1 only"
+    try:
+        two = read_with_two(model, graph.name, args, kwargs, axis)
+    except Exception as error:  # whatever the module's code raises
+        yield f"its forward does not take a batch of two ({shortened(one_line(error))}), {only}"
+        return
+    right, products = count(two).total().flops, sum(o.kind in KERNELS for o in two.operations)
+    counted = count(graph).total(2).flops
+    more = products - sum(o.kind in KERNELS for o in graph.operations)
+    if abs(counted - right) > 0.01 * right or more > 0:
+        yield (
+            f"a batch of two has {right:,} MACs in {products:,} layers, not {counted:,} in "
+            f"{products - more:,}: its code works across the samples or on one at a time, {only}"
+        )
+
+
 def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[Graph, str]:
     """The graph with the batch on an axis of the inputs; the first layer that has it elsewhere, or ""."""
     from lolat.readers.torch.trace import traced
@@ -97,7 +125,11 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
     errors: list[Exception] = []
     for args, kwargs in _calls(model, name, size, example, axis):
         try:
-            return traced(model, name, args, kwargs, axis)
+            graph, misread = traced(model, name, args, kwargs, axis)
+            if not misread:
+                remarks = _of_two(model, graph, args, kwargs, axis)
+                graph = replace(graph, warnings=(*graph.warnings, *remarks))
+            return graph, misread
         except LolatError:
             raise
         except Exception as error:  # whatever the module's code raises

@@ -95,6 +95,7 @@ def sizes_of(value: Any, count: int) -> tuple[int, ...]:
 
 
 def _convolution(o: Operation) -> list[int]:
+    """A convolution; one whose kernel the network computes has no parameters of its own."""
     kernel = tuple(o.get("weight").shape)
     spatial, groups = len(kernel) - 2, int(o.get("groups", 1))
     strides, dilation = (sizes_of(o.get(name, 1), spatial) for name in ("stride", "dilation"))
@@ -107,10 +108,11 @@ def _convolution(o: Operation) -> list[int]:
         padding = "same" if any(sizes_of(padding, spatial)) else "valid"
     elif not isinstance(padding, str):
         padding = _padding(sizes_of(padding, spatial), kernel[2:], strides, dilation)
+    computed: dict[str, Any] = {} if o.operand("weight") in o.writer.constants else {"tied": True}
     return o.write(
         "convolution", transposed=transposed, kernel=kernel[2:], strides=strides, dilation=dilation,
         in_channels=in_channels, out_channels=out_channels, groups=groups, bias=o.get("bias") is not None,
-        padding=padding,
+        padding=padding, **computed,
     )  # fmt: skip
 
 

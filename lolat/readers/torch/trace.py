@@ -59,6 +59,7 @@ class Tracer(TorchDispatchMode):
         self.learned: list[tuple[int, list[int], bool]] = []
         self.called: set[Any] = set()  # modules
         self.trainable: set[int] = set()  # constants that are parameters, or computed from one
+        self.still: set[int] = set()  # frozen parameters
         self.fixed: list[list[int]] = []  # results of operations without such weights
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
         self.recomputed: list[str] = []  # by which calls activations are
@@ -93,8 +94,10 @@ class Tracer(TorchDispatchMode):
             return None
         if id(value) not in self.known:
             self.learn(value, self.writer.constant(tuple(value.shape), dtype_name(value)))
-            if isinstance(value, torch.nn.Parameter) or value.requires_grad:
+            if value.requires_grad:
                 self.trainable.add(self.known[id(value)])
+            elif isinstance(value, torch.nn.Parameter):
+                self.still.add(self.known[id(value)])
         return self.known[id(value)]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -149,7 +152,7 @@ class Tracer(TorchDispatchMode):
                 learns = ((key[-1], is_learned) for key, is_learned in owned)
                 self.learned += [(owner, written, yes and self.gradients) for owner, yes in learns]
             weights = self.weights(sources, start)
-            if grows and weights and self.trainable.isdisjoint(weights):
+            if grows and not self.still.issuperset(weights) and self.trainable.isdisjoint(weights):
                 self.fixed.append(written)
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
@@ -274,19 +277,8 @@ def traced(
     Operations that no output needs are left out. Raises whatever its code raises, and NetworkError if no
     output depends on the inputs.
     """
-    builder = GraphBuilder(name, "torch")
-    tracer = Tracer(builder, {module: path for path, module in model.named_modules()}, axis)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with _evaluated(model), _quietly(), torch.inference_mode(), _watched(tracer), mode:
-        args, kwargs = pytree.tree_map_only(torch.Tensor, torch.empty_like, (args, kwargs))
-        for tensor in pytree.tree_leaves((args, kwargs)):
-            if isinstance(tensor, torch.Tensor):
-                tracer.input(tensor)
-        with tracer.follow_modules(), tracer:
-            result = model(*args, **kwargs)
-        leaves = pytree.tree_leaves(result)
-        outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
-        builder.kept += [i for t in _held(leaves) if (i := tracer.known.get(id(t))) is not None]
+    tracer, outputs = _called(model, name, args, kwargs, axis)
+    builder = tracer.builder
     outputs = [i for i in dict.fromkeys(outputs) if i not in tracer.writer.constants]
     if not outputs:
         raise NetworkError(
@@ -296,13 +288,60 @@ def traced(
     alone = _in_training_alone(model, tracer)
     builder.training += _otherwise(model, tracer, outputs, alone)
     builder.warnings += switched(model.modules(), "forward")
+    multiplying = sum(o.kind in KERNELS for o in builder.operations)
     outputs = tracer.writer.prune(outputs)
+    if unused := multiplying - sum(o.kind in KERNELS for o in builder.operations):
+        builder.warnings.append(
+            f"none of the tensors that it returns depends on {plural(unused, 'layer')}, which PyTorch "
+            "runs all the same: skipped"
+        )
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
     graph = builder.build(outputs)
     if not alone:
         builder.warnings += unread_parameters(graph, sum(p.numel() for p in model.parameters()))
     return builder.build(outputs), next(iter(tracer.misread), "")
+
+
+def read_with_two(
+    model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], axis: int
+) -> Graph:
+    """Trace a call with two samples, as a graph at batch size 1.
+
+    The inputs are given at batch size 1, on their `axis`. Raises whatever the module's code raises.
+    """
+    tracer, outputs = _called(model, name, args, kwargs, axis, samples=2)
+    return tracer.builder.build(tracer.writer.prune(outputs))
+
+
+def _called(
+    model: Any, name: str, args: Any, kwargs: Any, axis: int, samples: int = 1
+) -> tuple[Tracer, list[int]]:
+    """Call a module in evaluation mode; return the tracer that watched, and the graph's outputs.
+
+    Inputs that are of one sample on their axis get the number of `samples` there.
+    """
+    builder = GraphBuilder(name, "torch")
+    tracer = Tracer(builder, {module: path for path, module in model.named_modules()}, axis)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def of_samples(tensor: Any) -> Any:
+        shape = list(tensor.shape)
+        if shape[axis : axis + 1] != [1]:
+            return torch.empty_like(tensor)
+        return tensor.new_empty([*shape[:axis], samples, *shape[axis + 1 :]])
+
+    with _evaluated(model), _quietly(), torch.inference_mode(), _watched(tracer), mode:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, (args, kwargs))
+        for tensor in pytree.tree_leaves((args, kwargs)):
+            if isinstance(tensor, torch.Tensor):
+                tracer.input(tensor)
+        with tracer.follow_modules(), tracer:
+            result = model(*args, **kwargs)
+        leaves = pytree.tree_leaves(result)
+        outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
+        builder.kept += [i for t in _held(leaves) if (i := tracer.known.get(id(t))) is not None]
+    return tracer, outputs
 
 
 _SWITCH = re.compile(
@@ -319,10 +358,13 @@ def _otherwise(
     if frozen:
         yield f"{frozen} of its {number} parameters are frozen (requires_grad, detach, torch.no_grad)"
     if fixed:
-        yield f"the weights of {plural(fixed, 'operation')} are not parameters (register_buffer)"
+        what = "are not parameters (register_buffer), or computed from frozen ones"
+        yield f"the weights of {plural(fixed, 'operation')} {what}"
     if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
     modules_of = {type(m).__module__ for m in model.modules()}
+    if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
+        yield f"{plural(len(sparse), 'table')} of embeddings has sparse gradients (sparse=True)"
     if any(name.startswith("peft.") for name in modules_of):
         yield "it has adapters of peft"
     if any(re.search(r"\bquantized\b|^torchao\.|^bitsandbytes\.", name) for name in modules_of):
