@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,16 @@ class TestTimm:
         assert large.flops - head == 4 * (total.flops - head)
         with pytest.raises(NetworkError, match="reparameterized"):
             read("timm:resnet18?faster")
+
+    def test_attention_as_single_operations(self) -> None:
+        """12 blocks, each with two products and a softmax; the multiply-accumulates stay."""
+        fused, single = (read(f"timm:vit_tiny_patch16_224{form}") for form in ("", "?eager"))
+        of_kind = Counter(o.kind for o in single.operations)
+        assert (of_kind["matmul"], of_kind["softmax"], of_kind["attention"]) == (24, 12, 0)
+        assert Counter(o.kind for o in fused.operations)["attention"] == 12
+        assert count(single).total().flops == count(fused).total().flops
+        with pytest.raises(NetworkError, match="no attention"):
+            read("timm:resnet18?eager")
 
     @pytest.mark.parametrize(
         ("tag", "gmacs"), [("fb_in22k_ft_in1k_384", 45.21), ("fb_in22k", 15.38), ("fb_in1k", 15.38)]

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
+from unittest import mock
 
 from msgspec.structs import replace
 
@@ -67,15 +68,17 @@ def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
 def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     """A network of timm with the size and classes of its tag.
 
-    `?reparameterized` behind the name merges the branches of RepVGG and its like, as timm's benchmarks do.
+    `?reparameterized` behind the name merges the branches of RepVGG and its like, as timm's benchmarks do;
+    `?eager` takes attention apart into single operations, as versions of timm before 2023 ran it.
     """
     timm = import_package("timm")
     names = timm.list_models(include_tags="." in name)
     if not timm.is_model(name) or ("." in name and name not in names):  # former names are known too
         raise unknown_network(f"timm:{name}", names, "timm.list_models(include_tags=True)")
-    if form not in ("", REPARAMETERIZED):
+    forms = set(form.split(",")) - {""}
+    if forms - {REPARAMETERIZED, TAKEN_APART}:
         raise NetworkError(
-            f"timm:{name}?{form}: expected nothing, or {REPARAMETERIZED}, behind the ?"
+            f"timm:{name}?{form}: expected nothing, {TAKEN_APART} or {REPARAMETERIZED} behind the ?"
         )
     config = timm.get_pretrained_cfg(name)
     # A network with position embeddings is built for one size; others take any.
@@ -83,12 +86,19 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
     options = {"img_size": (size * 2 if len(size) == 1 else size)[-2:]} if fixed else {}
 
     def make() -> Any:
-        model = timm.create_model(name, pretrained=False, **options)
-        if form == REPARAMETERIZED:
+        taken_apart = mock.patch("timm.layers.config._USE_FUSED_ATTN", 0)
+        with taken_apart if TAKEN_APART in forms else contextlib.nullcontext():
+            model = timm.create_model(name, pretrained=False, **options)
+        if REPARAMETERIZED in forms:
             importlib.import_module("timm.utils").reparameterize_model(model, inplace=True)
         return model
 
-    return _built(f"timm:{name}", make, weights)
+    model = _built(f"timm:{name}", make, weights)
+    if TAKEN_APART in forms and not any(hasattr(m, "fused_attn") for m in model.modules()):
+        raise NetworkError(
+            f"timm:{name}?{form}: the network has no attention that timm fuses; expected timm:{name}"
+        )
+    return model
 
 
 def _torchvision(name: str, weights: bool) -> Any:
