@@ -19,7 +19,7 @@ from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.fitting.from_tables import Timed, tables_document
 from lolat.graph.modes import Mode
-from lolat.hardware.sheets import read_specs
+from lolat.hardware.specs import read_specs
 from lolat.tables.timed import TimedOperation, read_networks, read_operations
 
 PUBLISHED = {

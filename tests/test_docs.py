@@ -279,7 +279,9 @@ def test_shipped_models_load_and_are_listed() -> None:
             assert model.llm("llama-3.1-8b", dtype="bfloat16").chosen.fits
             continue
         # Those that others measured keep the formulas, not the times; a data sheet has none.
-        of_tables = "mode" in model.document["environment"] or "data sheet" in model.document["device"]
+        of_tables = (
+            "mode" in model.document["environment"] or "data sheet" in model.document["device"]
+        )
         assert of_tables or len(model.document["points"]) >= 90
         assert model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20) > 0
 

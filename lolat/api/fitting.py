@@ -26,7 +26,7 @@ from lolat.fitting.reading import (
     points_of_networks,
     refined_document,
 )
-from lolat.hardware.sheets import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
+from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
 from lolat.io.paths import AnyPath, find_model, list_models
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Row, is_table, read_table, say_unread

@@ -34,7 +34,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, work_of
 from lolat.hardware.gpus import find_gpu
-from lolat.hardware.sheets import OFF_OF_NOTHING, Specs
+from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 from lolat.io.progress import Warn
 from lolat.io.tables import Row
 from lolat.tables.timed import MULTIPLYING, Counted, TimedNetwork, TimedOperation

@@ -36,7 +36,7 @@ from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.graph.work import Workload, work_of
 from lolat.hardware.gpus import name_of
-from lolat.hardware.sheets import OFF_OF_FASTEST, Specs, listed_specs
+from lolat.hardware.specs import OFF_OF_FASTEST, Specs, listed_specs
 
 FOLDS = 8  # of blocks, each left out with all its batch sizes
 ROUNDS = 4  # fits of the device beside a host, and of the host beside that device

@@ -25,7 +25,7 @@ from lolat.fitting.refined import refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT16, FLOAT32, Mode
-from lolat.hardware.sheets import Specs
+from lolat.hardware.specs import Specs
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unread
 from lolat.readers import read as read_network

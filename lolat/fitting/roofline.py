@@ -26,7 +26,7 @@ from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, Mode
 from lolat.graph.work import CLASSES, PRODUCTS
 from lolat.hardware.gpus import OF_PEAK
-from lolat.hardware.sheets import OFF_OF_NOTHING, Specs
+from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """Log error of a time that weighs as much as a term one standard deviation off. PRIOR_WHOLE: with MANY

@@ -10,7 +10,7 @@ import numpy as np
 from lolat.errors import InputError, arg
 from lolat.graph.work import Workload
 from lolat.hardware.gpus import Gpu
-from lolat.hardware.sheets import OFF_OF_FASTEST, OFF_OF_NOTHING, Specs
+from lolat.hardware.specs import OFF_OF_FASTEST, OFF_OF_NOTHING, Specs
 
 SAME = ("kind", "number", "rows", "columns", "depth", "bytes", "backward")
 """Fields that are equal in steps of the same time."""

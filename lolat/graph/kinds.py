@@ -1,7 +1,7 @@
 """The kinds of operations, with a row for kinds that are alike: counts, class of work, bytes.
 
-A new kind is a name in this table, a formula in `lolat.graph.counts` if it multiplies, and its names in the
-frameworks in `lolat.readers.ops`.
+A new kind is a name in this table and in `_SAVES` below it, a formula in `lolat.graph.counts` if it
+multiplies, and its names in the frameworks in `lolat.readers.ops`.
 """
 
 from __future__ import annotations

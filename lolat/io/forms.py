@@ -7,6 +7,10 @@ and the page offer some.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+
+from lolat.errors import NetworkError
+from lolat.units import did_you_mean, shortened
 
 BY_NAME = ("keras", "timm", "torchvision")
 """Packages with networks by name: `keras:ResNet50`."""
@@ -44,3 +48,15 @@ def looks_like_network(name: str) -> bool:
     """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `module:function`."""
     has_colon = ":" in name.removeprefix(os.path.splitdrive(name)[0])
     return has_colon or name.endswith(FRAMEWORK_FILES)
+
+
+def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
+    """The error for a name that its package does not have; `listing`: the code that lists all `names`."""
+    package, _, name = spec.partition(":")
+    near = {known.lower(): f"{package}:{known}" for known in names}
+    hint = did_you_mean(
+        name.lower().rpartition("/")[2], near, f"{listing} lists its {len(near)} networks"
+    )
+    return NetworkError(
+        f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec
+    )

@@ -1,4 +1,7 @@
-"""Serving frameworks, each a row of data: memory, limits, cache, overheads."""
+"""Serving frameworks, each a row of data: memory, limits, cache, overheads.
+
+A new one is a row here and its name in `lolat.parameters.SERVING`.
+"""
 
 from __future__ import annotations
 

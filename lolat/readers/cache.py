@@ -13,7 +13,7 @@ import lzma
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat import __version__
-from lolat.errors import LolatError, MissingPackageError, NetworkError
+from lolat.errors import LolatError, MissingPackageError
 from lolat.graph import FORMAT_VERSION, Graph
 from lolat.io.forms import FRAMEWORK_FILES, KERAS_FILE, PACKAGES, TRANSFORMERS, is_file
 from lolat.io.paths import cache_folder
@@ -215,15 +215,3 @@ def nearest(spec: str, missing: MissingPackageError) -> MissingPackageError:
         return missing
     why = f"no network {shortened(spec)!r} is bundled, {hint} For another one: {missing.message}"
     return MissingPackageError(why, code=missing.code)
-
-
-def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:
-    """The error for a name that its package does not have; `listing`: the code that lists all `names`."""
-    package, _, name = spec.partition(":")
-    near = {known.lower(): f"{package}:{known}" for known in names}
-    hint = did_you_mean(
-        name.lower().rpartition("/")[2], near, f"{listing} lists its {len(near)} networks"
-    )
-    return NetworkError(
-        f"no network {shortened(spec)!r}; {hint}", code="unknown-network", network=spec
-    )

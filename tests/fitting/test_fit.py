@@ -21,7 +21,7 @@ from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import seen_specs
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
-from lolat.hardware.sheets import read_specs
+from lolat.hardware.specs import read_specs
 from lolat.tables.timed import TimedNetwork, TimedOperation, read_operations
 from tests.fitting import made_up
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
-from lolat.readers.cache import unknown_network
+from lolat.io.forms import unknown_network
 from lolat.readers.torch import import_torch
 from lolat.units import one_line, shortened
 

@@ -1,4 +1,7 @@
-"""Data sheets that a user gives, and the rates with which a fit begins."""
+"""The specs of a device, with which a fit begins: from a table that a user gives, or a bundled data sheet.
+
+The bundled data sheets are the rows of gpus.csv (`lolat.hardware.gpus`).
+"""
 
 from __future__ import annotations
 
