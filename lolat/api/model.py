@@ -59,8 +59,8 @@ class Model(Device):
     def predict(
         self, network: Any, batch_size: int | str = 1, predictor: str | None = None,
         coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
-        input_size: InputSize = None, max_ms: float | None = None, sure: bool = False,
-        prices: str | None = None,
+        host_us: float | None = None, input_size: InputSize = None, max_ms: float | None = None,
+        sure: bool = False, prices: str | None = None,
     ) -> Prediction: ...  # fmt: skip
 
     @overload
@@ -77,6 +77,7 @@ class Model(Device):
         *,
         precision: str | None = None,
         launch: str | None = None,
+        host_us: float | None = None,
         input_size: InputSize = None,
         max_ms: float | None = None,
         sure: bool = False,
@@ -88,17 +89,17 @@ class Model(Device):
         list of networks or of batch sizes gives `Predictions`, one for each, for which a network is read
         once. `predictor`: one of the model's `predictors`, its default if None. `coverage`: how sure the
         interval is, above 0 and below 1; if None 0.9, and no interval where the model has too few points
-        for that. `precision`, `launch`: see `run_as`; "best": the fastest precision. `input_size`:
-        height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps, 1 where no
-        batch does; `sure`: by the upper end of the interval, not the latency alone. `prices`: a price list
-        as for `cost`, for `dollars_per_million`.
+        for that. `precision`, `launch`, `host_us`: see `run_as`; "best": the fastest precision.
+        `input_size`: height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps,
+        1 where no batch does; `sure`: by the upper end of the interval, not the latency alone. `prices`: a
+        price list as for `cost`, for `dollars_per_million`.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read (one of several is in
         `failures`), InputError for a batch size, predictor, coverage or precision that cannot be.
         """
         question = Question(batch_size, predictor, coverage, input_size, max_ms, sure, prices)  # type: ignore[arg-type]
-        asked = (self, self.state, precision, launch, question)
+        asked = (self, self.state, precision, launch, host_us, question)
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
         last = network.cache.get("answer") if isinstance(network, Graph) else None
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
@@ -109,7 +110,7 @@ class Model(Device):
         networks = network if isinstance(network, list) else [network]
         question.check_largest(sizes)
         best = precision == BEST
-        device = self.run_as(None if best else precision, launch)
+        device = self.run_as(None if best else precision, launch, host_us)
         found = predict_all([device], networks, sizes, question, best=best)
         if found.errors and not found.answers:
             raise next(iter(found.errors.values()))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from lolat.device.question import Question
 
 
-def opened(model: str, precision: str | None = None, launch: str | None = None) -> Model:
+def opened(
+    model: str, precision: str | None = None, launch: str | None = None, host_us: float | None = None
+) -> Model:  # fmt: skip
     """The model, run so, by its name or that of its GPU; remarks where it is old, or `local` is of another
     processor. BEST is for who compares.
     """
@@ -43,7 +45,7 @@ def opened(model: str, precision: str | None = None, launch: str | None = None) 
     if state is not None and state.remark is not None and not differences:
         # Of another processor's model nothing can be checked here.
         common.say(f"{model}: {state.remark}; `lolat doctor {quote(model)}` takes 10 seconds")
-    return loaded.run_as(None if precision == common.BEST else precision, launch)
+    return loaded.run_as(None if precision == common.BEST else precision, launch, host_us)
 
 
 def fail(errors: Mapping[str, LolatError]) -> NoReturn:
@@ -84,6 +86,7 @@ def check_room(prediction: OfDevice) -> None:
 @common.parameter("predictor")
 @common.parameter("precision", "best: each device's fastest.", type=common.PRECISIONS)
 @common.parameter("launch")
+@common.parameter("host_us")
 @common.parameter("coverage")
 @common.parameter("max_ms", "Exit code 3 where it takes longer.")
 @common.parameter("sure", is_flag=False, flag_value=90.0)
@@ -96,7 +99,7 @@ def check_room(prediction: OfDevice) -> None:
 def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], batch_size: tuple[int | str, ...],
     input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
-    coverage: float | None, max_ms: float | None, sure: float | None,
+    host_us: float | None, coverage: float | None, max_ms: float | None, sure: float | None,
     against: str | None, max_ratio: float | None, csv: Path | None,
     prices: str | None,
 ) -> None:  # fmt: skip
@@ -115,7 +118,7 @@ def predict(
     if max_ratio is not None and against is None:
         raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
     model, networks = common.model_and_networks(arguments, on)
-    asked = functools.partial(opened, precision=precision, launch=launch)
+    asked = functools.partial(opened, precision=precision, launch=launch, host_us=host_us)
     models, left_out = devices((*filter(None, [model]), *on), asked)
     coverage = coverage if sure is None else sure / 100
     question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices)
@@ -167,10 +170,13 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
     """Arguments and options of a network on a device; `function` gets the opened model, and the others."""
 
     @functools.wraps(function)
-    def command(model: str, precision: str | None, launch: str | None, **question: Any) -> None:
-        function(opened(model, precision, launch), **question)
+    def command(
+        model: str, precision: str | None, launch: str | None, host_us: float | None, **question: Any
+    ) -> None:  # fmt: skip
+        function(opened(model, precision, launch, host_us), **question)
 
     for decorate in (
+        common.parameter("host_us"),
         common.parameter("launch"),
         common.parameter("precision"),
         common.parameter("input_size", default=()),

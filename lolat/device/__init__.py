@@ -51,6 +51,7 @@ class Device(Result):
         self._in_mode: dict[Any, Self] = {}  # for `run_as`
         self.asked_precision: str | None = None  # by `run_as`
         self.asked_launch: str | None = None
+        self.asked_host_us: float | None = None
         if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
@@ -107,20 +108,24 @@ class Device(Result):
             )
         return chosen
 
-    def run_as(self, precision: str | None = None, launch: str | None = None) -> Self:
+    def run_as(
+        self, precision: str | None = None, launch: str | None = None, host_us: float | None = None
+    ) -> Self:  # fmt: skip
         """The device in another execution mode.
 
         `precision`: fp32, tf32, amp, fp16 or bf16; a GPU that was not measured in it is predicted from its
-        data sheet, with a wider interval. `launch`: eager, compiled or graph. None: as measured. InputError
-        for a mode that the device lacks or that cannot be predicted.
+        data sheet, with a wider interval. `launch`: eager, compiled or graph. `host_us`: time that the host
+        takes to start an operation, µs. None: as measured, the host as usual. InputError for a mode that
+        the device lacks or that cannot be predicted.
         """
-        if precision is launch is None:
+        asked = precision, launch, host_us
+        if asked == (None, None, None):
             return self
         from lolat.device.running import run_as
 
-        if (precision, launch) not in self._in_mode:
-            self._in_mode[precision, launch] = run_as(self, precision, launch)
-        return self._in_mode[precision, launch]
+        if asked not in self._in_mode:
+            self._in_mode[asked] = run_as(self, *asked)
+        return self._in_mode[asked]
 
     # ---- The latency of a network
 

@@ -67,6 +67,7 @@ class Query:
         size = f" --input-size {','.join(map(str, self.input_size))}" if self.input_size else ""
         asked = {"precision": self.model.asked_precision, "launch": self.model.asked_launch}
         mode = "".join(f" --{name} {value}" for name, value in asked.items() if value)
+        mode += f" --host-us {self.model.asked_host_us:g}" if self.model.asked_host_us else ""
         return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}{mode}"
 
 

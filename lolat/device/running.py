@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from lolat.device.file import read
+from lolat.device.predictors.host import FACTOR, GIVEN
 from lolat.device.predictors.precision import in_precision, no_precision
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.errors import InputError, arg
@@ -19,6 +20,7 @@ from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, LAUNCHES, Mode,
 from lolat.hardware.gpus import PRECISION_OF, Gpu, dtype_named, gpu_of, name_of
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
+from lolat.parameters import PARAMETERS
 from lolat.units import plain, plural, shortened
 
 if TYPE_CHECKING:
@@ -52,7 +54,41 @@ def epochs_mode(document: Mapping[str, Any]) -> Mode:
 # ---- A device in another execution mode
 
 
-def run_as(model: D, precision: str | None, launch: str | None) -> D:
+def run_as(model: D, precision: str | None, launch: str | None, host_us: float | None = None) -> D:
+    """The device in a precision and a launch (`_in_mode`), with a host of a given launch overhead, in µs.
+
+    InputError if it cannot run so, or has no host.
+    """
+    device = _in_mode(model, precision, launch)
+    return device if host_us is None else _with_host(device, host_us)
+
+
+def _with_host(model: D, host_us: float) -> D:
+    """The device with a host of this launch overhead, µs; InputError without a host, or in another unit."""
+    of = PARAMETERS["host_us"]
+    if not of.least <= host_us <= of.most:
+        raise InputError(
+            f"{arg('host_us')} {host_us:g}: expected {of.least:g} to {of.most:g} microseconds, such as 25 "
+            "(0.025 ms)",
+            code="host-us",
+        )
+    predictors = dict(model.document.get("predictors", {}))
+    hosts = {n: entry["host"] for n, entry in predictors.items() if "host" in entry}
+    if not hosts:
+        raise InputError(
+            f"{arg('host_us')} {host_us:g}: {model.name} has no host that starts its operations; expected "
+            "the profile of a GPU, or leave it out",
+            code="no-host",
+        )
+    for name, host in hosts.items():
+        given = {"start_ms": host_us / 1e3, "source": GIVEN, "factor": FACTOR[GIVEN]}
+        predictors[name] = {**predictors[name], "host": {**host, **given}}
+    made = _asked(model, {**model.document, "predictors": predictors}, None, None)
+    made.asked_host_us = host_us
+    return made
+
+
+def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
     """The device in a precision (`lolat.hardware.gpus.PRECISIONS`) and a launch; None: as measured.
 
     It is a bundled model of the same GPU measured in that mode, if there is one, else the device with a
@@ -123,7 +159,7 @@ def _asked(model: D, document: dict[str, Any], precision: str | None, launch: st
     """A model of the same file in the asked mode."""
     made = type(model)(document, model.source)
     made.label, made.asked_precision = model.label, precision or model.asked_precision
-    made.asked_launch = launch or model.asked_launch
+    made.asked_launch, made.asked_host_us = launch or model.asked_launch, model.asked_host_us
     return made
 
 

@@ -217,6 +217,7 @@ MODE = (
           words=_or("as measured", PARAMETERS["precision"].choices)),
     field("launch", "Launch", "", "of a GPU's operations: one by one, compiled, or from a CUDA graph",
           words=_or("as measured", PARAMETERS["launch"].choices)),
+    field("host_us", "Host, µs an operation", "", "to start it on a GPU; empty: as usual"),
 )  # fmt: skip
 """The fields of the execution mode."""
 TABS = {

@@ -53,6 +53,7 @@ VALUES = {
     "--gpu": "K80",
     "--gpus": "2",
     "--half": "",
+    "--host-us": "900",
     "--html": "new.html",
     "--input-size": "64",
     "--input-tokens": "777",

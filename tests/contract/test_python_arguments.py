@@ -94,7 +94,10 @@ def answered(call: Callable[..., Any], given: dict[str, Any], echo: str, here: P
     for path in new:
         path.unlink()
     if isinstance(found, Model):
-        found = {**found.document, "way": [found.asked_precision, found.asked_launch]}
+        found = {
+            **found.document,
+            "way": [found.asked_precision, found.asked_launch, found.asked_host_us],
+        }
     elif hasattr(found, "to_dict"):
         found = found.to_dict()
     elif hasattr(found, "section"):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import lolat
 from lolat.device.predictors.host import BACKWARD, GRAPH_CALLS, GRAPH_MS, VIEW, Host, Steps, waits
+from lolat.graph import GraphBuilder
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, Mode
 from tests.device.test_roofline import work_of
@@ -51,6 +53,25 @@ def test_autocast_starts_a_conversion_of_the_weights_of_each_layer() -> None:
     each = (HOST.starts(work, Mode(AMP)) / 0.03).tolist()
     assert each == pytest.approx([2.0, 1.0, 1.0])
     assert (HOST.starts(work, Mode(AMP, "compiled")) / 0.03).tolist() == pytest.approx([1.0] * 3)
+
+
+def test_a_given_host_takes_its_time_for_each_operation() -> None:
+    """A chain of 40 small additions at 900 µs each takes 36 ms, and 8 views 0.4 of that each."""
+    builder = GraphBuilder("chain", "torch")
+    x = builder.input((1, 64))
+    for _ in range(8):
+        for _ in range(5):
+            x = builder.add("add", [x, x], (1, 64))
+        x = builder.add("reshape", [x], (1, 64))
+    device, graph = lolat.load("v100-fp32").run_as(host_us=900), builder.build([x])
+    found = device.predict(graph)
+    assert found.latency_ms == pytest.approx(0.9 * (40 + VIEW * 8), rel=0.02)
+    low, high = found.interval_ms or (0, 0)
+    assert high / low < 1.4**2
+    assert "--host-us 900" in found.arguments
+    for wrong in (0.025, 2000, float("nan")):
+        with pytest.raises(lolat.InputError, match="microseconds"):
+            device.run_as(host_us=wrong)
 
 
 def test_the_steps_of_a_network() -> None:

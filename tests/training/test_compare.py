@@ -133,7 +133,7 @@ def test_an_unknown_card_with_the_chip_of_a_known_one_is_told_so() -> None:
     with pytest.raises(ModelFileError, match="or ask a100-fp32, the same chip with another memory"):
         devices(["A100-80GB"])
     with pytest.raises(ModelFileError) as other:
-        devices(["l4"])
+        devices(["a30"])
     assert "the same chip" not in str(other.value)
 
 

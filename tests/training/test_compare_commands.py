@@ -72,15 +72,15 @@ def test_an_unknown_name_is_told(lolat: Command, net: str, tmp_path: Path) -> No
     assert (done.code, done.out) == (2, "")
     assert "did you mean rtx-4090-amp" in one_line(done.err)
     assert "A100" not in done.err
-    for gpu in ("h200", "l4"):
+    for gpu in ("a40", "a30"):
         said = one_line(lolat("predict", net, "--on", f"A100,{gpu.upper()}").err)
         assert f"{gpu.upper()}: no such model" in said
         assert f"`lolat fit --name {gpu} --output {gpu}.json`" in said
         lolat.done("fit", "--name", gpu, "--output", tmp_path / f"{gpu}.json")
         assert lolat("predict", tmp_path / f"{gpu}.json", net).code == 0
-    alone = one_line(lolat("predict", "L4", net).err)
-    assert "`lolat fit --name l4 --output l4.json`" in alone
-    assert "lolat fit" not in one_line(lolat("predict", "here/l4.json", net).err)  # a file
+    alone = one_line(lolat("predict", "A30", net).err)
+    assert "`lolat fit --name a30 --output a30.json`" in alone
+    assert "lolat fit" not in one_line(lolat("predict", "here/a30.json", net).err)  # a file
 
 
 def test_among_several_a_device_without_the_precision_is_told(lolat: Command, net: str) -> None:
