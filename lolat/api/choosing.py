@@ -95,6 +95,39 @@ def full_names(name: str) -> list[str]:
     return [next((n for n in written if n.casefold() == name.casefold()), name)]
 
 
+def serving_model(name: str) -> Model:
+    """The model of language models that a name or a GPU's stands for ("l40s": l40s-vllm).
+
+    A model of that name which lacks language models is returned if the GPU has no other. ModelFileError for
+    an unknown name, and for a GPU that several frameworks serve on.
+    """
+    model, unknown = None, None
+    try:
+        model = load(name)
+    except ModelFileError as error:
+        unknown = error
+    if model is not None and "llm" in model.document:
+        return model
+    of_gpu = [
+        n for n, _, _ in list_models()
+        if _begins(n.casefold(), name.casefold()) and "llm" in load(n).document
+    ]  # fmt: skip
+    if len(of_gpu) > 1:
+        raise ModelFileError(
+            f"{plain(name)}: language models are served on it by several frameworks: {', '.join(of_gpu)}; "
+            "expected one of these",
+            code="unknown-model",
+            model=name,
+        )
+    if of_gpu:
+        return load(of_gpu[0])
+    if unknown is not None:
+        full_name(name)  # raises it with what makes a model of a GPU's data sheet
+        raise unknown
+    assert model is not None
+    return model
+
+
 def _begins(model: str, name: str) -> bool:
     """Return whether the first words of a model's name are `name`; a GPU's needs no hyphens: "rtx4090"."""
     words, mark = model.split("-"), "" if find_gpu(name) else "-"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -13,11 +13,12 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from lolat.device.predicting import predict, why_left_out
+from lolat.device.predicting import predict
 from lolat.device.prediction import CALL, end_ms
 from lolat.device.prediction import Prediction as DevicePrediction
 from lolat.device.question import InputSize, Question
 from lolat.device.running import in_precisions
+from lolat.device.several import ask_each, no_device
 from lolat.errors import (
     InputError,
     LolatError,
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 BEST = "best"
 PRECISIONS = ("tf32", "amp", "fp16", "bf16")
 """Precisions in which a device is tried for its fastest."""
-OF_THE_DEVICE = ("no-precision", "no-memory", "no-room")
-"""Errors for which a device is left out among several: the precision of a network that is in half itself,
-and of a largest batch that its memory is not known, or holds not one sample."""
 
 
 class Prediction(DevicePrediction):
@@ -109,11 +107,6 @@ class Predictions(Result):
     def __len__(self) -> int:
         return len(self.answers)
 
-    @property
-    def is_one(self) -> bool:
-        """True if one prediction is the whole answer."""
-        return len(self.answers) == 1 and not self.errors
-
     def words(self) -> str:
         """The number of predictions, with the shortest and the longest time."""
         times = sorted(p.latency_ms for p in self.answers)
@@ -150,6 +143,7 @@ def predict_all(
     answers: list[Prediction] = []
     errors: dict[str, LolatError] = {}
     graphs: dict[Any, Graph | Analysis] = {}
+    by_label = dict(zip(map(attrgetter("label"), models), models, strict=True))
     for network in networks:
         key = network if isinstance(network, str) else id(network)
         try:
@@ -160,24 +154,19 @@ def predict_all(
             errors[f"a {type(network).__name__}" if key == id(network) else str(key)] = error
             continue
         seen: set[tuple[int, str]] = set()
-        for batch_size, model in product(batch_sizes, models):
-            asked = question.at(batch_size)
-            try:
-                found = _fastest(model, graph, asked) if best else predict(model, graph, asked)
-            except LolatError as error:
-                if error.code not in OF_THE_DEVICE or len(models) == 1:
-                    raise
-                lost[model.label] = why_left_out(error)
-                continue
-            p = cast("Prediction", found.named(network, question.input_size))
-            label = p.query.model.label  # the faster model of two of one GPU may be the same
-            if not best or (p.batch_size, label) not in seen:
+        ask = _fastest if best else predict
+        for asked in map(question.at, batch_sizes):
+            each = ask_each(by_label, partial(ask, network=graph, question=asked), lost)
+            for label, found in each.items():
+                p = cast("Prediction", found.named(network, question.input_size))
+                model, label = by_label[label], p.query.model.label
+                if best and (p.batch_size, label) in seen:
+                    continue  # the faster model of two of one GPU may be the same
                 seen.add((p.batch_size, label))
                 p = p if listed is None else _priced(p, model, listed, prices is not None)
                 answers.append(replace(p, device=label) if several else p)
     if not answers and not errors:
-        why = "; ".join(dict.fromkeys(lost.values()))
-        raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")
+        raise no_device(lost)
     return Predictions(tuple(answers), errors, lost)
 
 

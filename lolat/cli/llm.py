@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from lolat.cli import common
-from lolat.errors import ModelFileError
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 
 if TYPE_CHECKING:
-    from lolat.api.model import Model
+    pass
 
 
 @common.command(
@@ -49,11 +48,12 @@ def llm(model: str, config: str, **question: object) -> None:
     from each GPU; exit code 3 where none does. Several MODELs with commas: the best row of each, for as
     many concurrent requests.
     """
+    from lolat.api.choosing import serving_model
     from lolat.llm.compare import compare
     from lolat.report.llm import compared_lines, llm_lines
 
     names = [model] if Path(model).exists() else [n.strip() for n in model.split(",") if n.strip()]
-    models = {name: _opened(name) for name in names or [model]}
+    models = {name: serving_model(name) for name in names or [model]}
     if len(models) > 1:
         click.get_current_context().meta[common.KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, **question)
@@ -64,15 +64,3 @@ def llm(model: str, config: str, **question: object) -> None:
     answer = one.llm(config, **question)  # type: ignore[arg-type]
     common.warn(answer.warnings)
     common.answer(answer, llm_lines(answer))
-
-
-def _opened(name: str) -> Model:
-    """A model by its name. ModelFileError, which says what makes one of a GPU whose data sheet is here."""
-    import lolat
-    from lolat.api.choosing import full_name
-
-    try:
-        return lolat.load(name)
-    except ModelFileError:
-        full_name(name)
-        raise

@@ -154,7 +154,7 @@ def _answer(predictions: Predictions, question: Question) -> None:
         fail(predictions.errors)
     from lolat.report.prediction import left_out_lines, summary, table_of_predictions
 
-    if predictions.is_one and not predictions.left_out:
+    if len(predictions.answers) == 1 and not (predictions.errors or predictions.left_out):
         (prediction,) = predictions.answers
         common.answer(prediction, summary(prediction))
     else:

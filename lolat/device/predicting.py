@@ -25,7 +25,7 @@ from lolat.device.predictors.host import Steps
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import ESTIMATED, as_written, is_measured, mode_of
-from lolat.errors import AnswerIsNo, InputError, LolatError, arg
+from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, quantized_share
@@ -151,13 +151,6 @@ def no_memory(device: str) -> InputError:
         f"or {arg('memory_gib')} where a command has it",
         code="no-memory",
     )
-
-
-def why_left_out(error: LolatError) -> str:
-    """The reason why a device is left out among several, without its name."""
-    if error.code == "no-memory":
-        return f"its memory is not known, so no batch size {AUTO}; expected a number"
-    return str(error)
 
 
 def predict(model: Device, network: Graph | Analysis, question: Question) -> Prediction:

@@ -157,13 +157,17 @@ class ServingAnswer(Result):
         return found
 
 
+USUAL_LOADS = (1, 8, 32, 128)
+"""Concurrent requests that are answered if none are given."""
+
+
 @dataclass(frozen=True)
 class ServingQuestion:
     """A question about serving; each concurrency with each tensor parallel is a row of the answer."""
 
     input_tokens: int = 1024
     output_tokens: int = 512
-    concurrency: tuple[int, ...] = (1, 8, 32, 128)
+    concurrency: tuple[int, ...] = USUAL_LOADS
     tensor_parallel: tuple[int, ...] = ()
     expert_parallel: int = 1
     dtype: str = ""

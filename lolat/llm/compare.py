@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lolat.errors import AnswerIsNo, InputError, ModelFileError
+from lolat.device.several import ask_each, no_device
+from lolat.errors import AnswerIsNo, arg
 from lolat.io.results import Result
-from lolat.llm.answer import ServingAnswer, ServingConfig
+from lolat.llm.answer import USUAL_LOADS, ServingAnswer, ServingConfig
 from lolat.llm.names import find_decoder
 from lolat.units import by_text, plural
-
-OF_THE_GPU = ("dtype", "not-timed")
-"""Codes of errors that leave out one GPU of several."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,6 +26,7 @@ class ComparedModels(Result):
     of: Mapping[str, ServingAnswer]
     """The full answers."""
     left_out: Mapping[str, str]
+    remarks: tuple[str, ...] = ()
     KEYS = ("answers", "cheapest", "fastest", "left_out", "warnings")
 
     @property
@@ -49,7 +48,8 @@ class ComparedModels(Result):
     def warnings(self) -> tuple[str, ...]:
         """The warnings, each once, behind the names of its devices."""
         told = ((name, remark) for name, answer in self.of.items() for remark in answer.warnings)
-        return tuple(f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
+        each = (f"{', '.join(of)}: {remark}" for remark, of in by_text(told).items())
+        return (*self.remarks, *each)
 
     def words(self) -> str:
         """Return the number of answers and the fastest device in words."""
@@ -70,40 +70,44 @@ def compare(
     of requests that most devices can serve, the largest of such numbers. AnswerIsNo if no device holds the
     language model within the limits; InputError if no device can answer.
     """
-    decoder = find_decoder(config)
-    found: dict[str, ServingAnswer] = {}
-    errors: dict[str, AnswerIsNo | InputError] = {}
-    for name, ask in devices.items():
+    decoder, skipped, noes = find_decoder(config), dict[str, str](), list[AnswerIsNo]()
+
+    def ask(of_device: Callable[..., ServingAnswer]) -> ServingAnswer:
         try:
-            answer = ask(decoder, **question)
+            answer = of_device(decoder, **question)
             if answer.compared is None:
                 raise AnswerIsNo(f"{answer.words()}; {answer.warnings[0]}")
-            found[name] = answer
-        except (AnswerIsNo, InputError) as error:
-            if not isinstance(error, (AnswerIsNo, ModelFileError)) and error.code not in OF_THE_GPU:
-                raise
-            errors[name] = error
+        except AnswerIsNo as no:
+            noes.append(no)
+            raise
+        return answer
+
+    found = ask_each(devices, ask, skipped)
     loads = {
         name: {row.concurrency for row in answer.served if row.fits and row.within is not False}
         for name, answer in found.items()
     }
+    remarks = list[str]()
     if loads:
         every = set[int]().union(*loads.values())
         most = max(every, key=lambda n: (sum(n in some for some in loads.values()), n))
+        if len(every) > 1 and "concurrency" in question and question["concurrency"] != USUAL_LOADS:
+            remarks = [
+                f"the devices are compared under {plural(most, 'concurrent request')}, the most of those "
+                f"asked for that most devices hold; for fewer give one {arg('concurrency')}"
+            ]
         question |= {"concurrency": most}
     for name, some in loads.items():
         if most not in some:
             held = plural(max(some), "concurrent request")
-            errors[name] = AnswerIsNo(f"at most {held}, not {most:,} as on the others")
+            skipped[name] = f"at most {held}, not {most:,} as on the others"
             del found[name]
     for name in found:
         answer = devices[name](decoder, **question)
         if row := answer.compared:  # the warnings are those of this row alone
             alone = {"concurrency": row.concurrency, "tensor_parallel": row.tensor_parallel}
             found[name] = devices[name](decoder, **question | alone)
-    made = ComparedModels(found, {name: str(error) for name, error in errors.items()})
+    made = ComparedModels(found, skipped, tuple(remarks))
     if not found:
-        why = "; ".join(f"{name}: {error.message}" for name, error in errors.items())
-        no = any(isinstance(error, AnswerIsNo) for error in errors.values())
-        raise AnswerIsNo(why, made.to_dict()) if no else InputError(why, code="no-device")
+        raise AnswerIsNo(no_device(skipped).message, made.to_dict()) if noes else no_device(skipped)
     return made

@@ -70,7 +70,8 @@ def room_lines(prediction: Prediction) -> Iterator[str]:
 
 def note_lines(remarks: Sequence[str]) -> Iterator[str]:
     """Remarks, a line each."""
-    yield from (f"note: {plain(remark)}" for remark in remarks)
+    for remark in remarks:
+        yield f"note: {plain(remark)}"
 
 
 # ---- Block by block

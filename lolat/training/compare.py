@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.predicting import why_left_out
 from lolat.device.running import mode_of
-from lolat.errors import InputError, LolatError, arg
+from lolat.device.several import ask_each, no_device
+from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.hardware.gpus import gpu_of, name_of
 from lolat.hardware.prices import rental_of
@@ -17,7 +18,7 @@ from lolat.io.results import Result
 from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_trained
 from lolat.training.model import Limits
-from lolat.units import by_text, dollars, duration, plain, plural
+from lolat.units import dollars, duration, plain, plural
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,7 @@ def compare(
         for answer in _answers(models, graph, mode, size, left_out, asked, on_progress)
     ]
     if not answers:
-        reasons = by_text(left_out.items())
-        why = "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
-        raise InputError(f"no device can answer: {why or 'there is none'}", code="no-device")
+        raise no_device(left_out)
     return joined(answers, left_out)
 
 
@@ -170,29 +169,41 @@ def _answers(
     on_progress: OnProgress | None,
 ) -> list[Cost]:
     """Answer for each device in its fastest precision; add reasons why others cannot to `left_out`."""
-    least = asked.get("memory_gib")
-    found: list[Cost] = []
+    by_label = {model.label: model for model in models}
     if launch := mode[1]:  # if a GPU was measured so, its other files are left out
         measured = {name_of(m.document) for m in models if _launch(m) == launch}
-        models = [m for m in models if _launch(m) == launch or name_of(m.document) not in measured]
-    for number, model in enumerate(models, 1):
+        by_label = {
+            n: m for n, m in by_label.items()
+            if _launch(m) == launch or name_of(m.document) not in measured
+        }  # fmt: skip
+    number = count(1)
+
+    def ask(model: Device) -> Cost:
         if on_progress is not None:
-            on_progress(number, len(models), model.label)
-        if why := _too_small(model, least, asked.get("prices")):
-            left_out[model.label] = why
-            continue
-        costs, refused = [], ""
-        for precision in mode[:1] if mode[0] else (None, *TRIED):
-            try:
-                costs.append(cost_on(model.run_as(precision, mode[1]), graph, batch_size, **asked))
-            except LolatError as error:
-                refused = refused or why_left_out(error)
-        if costs:
-            found.append(min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c))))
-        else:
-            left_out[model.label] = refused
+            on_progress(next(number), len(by_label), model.label)
+        if why := _too_small(model, asked.get("memory_gib"), asked.get("prices")):
+            raise AnswerIsNo(why)
+        return _fastest(model, graph, mode, batch_size, asked)
+
+    found = ask_each(by_label, ask, left_out)
     # Two files of one GPU may answer alike in a third mode.
-    return list({(c.device, c.precision, c.launch): c for c in found}.values())
+    return list({(c.device, c.precision, c.launch): c for c in found.values()}.values())
+
+
+def _fastest(
+    model: Device, graph: Graph, mode: tuple[str | None, str | None], batch_size: int | str,
+    asked: dict[str, Any],
+) -> Cost:  # fmt: skip
+    """Answer in the precision asked for, or the fastest; the first error if none answers."""
+    costs, errors = list[Cost](), list[LolatError]()
+    for precision in mode[:1] if mode[0] else (None, *TRIED):
+        try:
+            costs.append(cost_on(model.run_as(precision, mode[1]), graph, batch_size, **asked))
+        except LolatError as error:
+            errors.append(error)
+    if not costs:
+        raise errors[0]
+    return min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c)))
 
 
 def _launch(model: Device) -> str | None:

@@ -303,7 +303,8 @@ class MeasuredTraining(Training):
         if update is None:
             raise InputError(
                 f"{self.source} has no times of {optimizer.name}; it was measured with "
-                f"{', '.join(self.section.update_ms)}"
+                f"{', '.join(self.section.update_ms)}",
+                code="no-optimizer",
             )
         rows = pass_rows(graph, batch_size)
         return Iteration(

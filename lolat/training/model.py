@@ -165,7 +165,10 @@ class Training(ABC):
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Predict the ms to evaluate a batch, a forward pass in a loop; InputError if unknown."""
-        raise InputError(f"no evaluation was measured; leave out {arg('validation_samples')}")
+        raise InputError(
+            f"no evaluation was measured; leave out {arg('validation_samples')}",
+            code="no-evaluation",
+        )
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
         """Predict the s before the first iteration; None if unknown."""

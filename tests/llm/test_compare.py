@@ -174,13 +174,19 @@ def test_what_no_gpu_can_be_asked_is_refused_at_once() -> None:
     with pytest.raises(InputError) as error:
         compare(asks(models), LARGE, concurrency=0)
     assert error.value.code == "concurrency"
-    with pytest.raises(InputError, match=r"large: dtype nvfp4.*slow: dtype nvfp4"):
+    with pytest.raises(InputError, match=r"large, slow, small: dtype nvfp4"):
         compare(asks(models), LARGE, dtype="nvfp4")
 
 
 def test_exit_codes(lolat: Command) -> None:
     no = lolat("llm", "large.json,slow.json", *ASK, "--max-tpot-ms", "0.01")
     assert (no.code, len(no.err.splitlines())) == (3, 1)
-    unknown = lolat("llm", "large.json,h200-vllm", *ASK)
+    unknown = lolat("llm", "large.json,a30-vllm", *ASK)
     assert unknown.code == 2
-    assert "lolat fit --name h200-vllm --output h200-vllm.json" in unknown.err
+    assert "lolat fit --name a30-vllm --output a30-vllm.json" in unknown.err
+    several = lolat("llm", "h100", *ASK)
+    assert (several.code, "h100-sglang, h100-trtllm, h100-vllm" in several.err) == (2, True)
+    assert lolat("llm", "L40S", *ASK).out == lolat("llm", "l40s-vllm", *ASK).out
+    of_several = ("llm", "large.json,slow.json", "eight.json", "--concurrency")
+    assert "under 64 concurrent requests" in lolat(*of_several, "8,64").err
+    assert "concurrent requests" not in lolat(*of_several, "8").err

@@ -62,9 +62,13 @@ def test_who_cannot_answer_is_told(prices: str) -> None:
     found = asked(prices, "amp")
     assert [c.device for c in found.answers] == ["v100-fp32", "a100-fp32"]
     assert "no units" in found.left_out["p4-fp32"]
-    with pytest.raises(InputError, match="no device can answer") as error:
-        compare([package.load("p4-fp32")], network(), ("amp", None), [64], {})
+    others = [package.load(name) for name in ("p4-fp32", "p100-fp32")]
+    with pytest.raises(InputError, match=r"no device can answer: .*P4.*P100") as error:
+        compare(others, network(), ("amp", None), [64], {})
     assert error.value.code == "no-device"
+    with pytest.raises(InputError) as only:
+        compare(others[:1], network(), ("amp", None), [64], {})
+    assert only.value.code == "no-precision"
 
 
 def test_what_does_not_fit_is_never_recommended(prices: str) -> None:
