@@ -16,9 +16,8 @@ from msgspec import UNSET
 from lolat.device.predicting import predict
 from lolat.device.prediction import CALL, end_ms
 from lolat.device.prediction import Prediction as DevicePrediction
-from lolat.device.question import InputSize, Question
+from lolat.device.question import InputSize, Question, ask_each, no_device
 from lolat.device.running import in_precisions
-from lolat.device.several import ask_each, no_device
 from lolat.errors import (
     InputError,
     LolatError,

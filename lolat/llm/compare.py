@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lolat.device.several import ask_each, no_device
+from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo, arg
 from lolat.io.results import Result
 from lolat.llm.answer import USUAL_LOADS, ServingAnswer, ServingConfig

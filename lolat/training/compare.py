@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 from lolat.device import Device
+from lolat.device.question import ask_each, no_device
 from lolat.device.running import mode_of
-from lolat.device.several import ask_each, no_device
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.hardware.gpus import gpu_of, name_of
