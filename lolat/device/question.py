@@ -1,4 +1,4 @@
-"""The question about a network's latency, with checks of its parameters; one question to several devices."""
+"""The question about a network's latency, with checks; one question to several devices."""
 
 from __future__ import annotations
 
