@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lolat.fitting import points as module
-from lolat.fitting.points import Point, blocks_of, known_features, matrix, read_points, times
-from lolat.graph.counts import COLUMNS, FEATURES
-from tests import synthetic
+from lolat.fitting.points import Point, blocks_of, read_points
+from lolat.graph.counts import FEATURES
 
 HEAD = "acts,inp,flops,latency_ms"
 
@@ -27,19 +25,6 @@ def read_csv(path: Path) -> list[Point]:
     return [point for point, _ in read_points(path)]
 
 
-def test_the_four_columns_are_enough(tmp_path: Path) -> None:
-    points = read_csv(csv_file(tmp_path, f"{HEAD}\n10,20,300,1.5\n1,2,3,0.25\n"))
-    assert [dict(p.counts) for p in points] == [
-        {"acts": 10, "inp": 20, "flops": 300},
-        {"acts": 1, "inp": 2, "flops": 3},
-    ]
-    assert times(points).tolist() == [1.5, 0.25]
-    assert [p.batch_size for p in points] == [1, 1]
-    assert points[0].name != points[1].name  # two blocks, as nobody says otherwise
-    assert points[0].samples_ms is None
-    assert known_features(points) == ("acts", "inp", "flops")
-
-
 def test_all_columns_in_any_order_with_others_between(tmp_path: Path) -> None:
     text = (
         "remark,name,latency_ms,ops,weights,traffic,flops,inp,acts,batch_size\n"
@@ -49,13 +34,6 @@ def test_all_columns_in_any_order_with_others_between(tmp_path: Path) -> None:
     assert point.name == "conv, 3x3"
     assert point.batch_size == 8
     assert dict(point.counts) == dict(zip(FEATURES, (2, 3, 4, 5, 6, 7), strict=True))
-
-
-def test_a_count_that_some_rows_lack_is_not_known(tmp_path: Path) -> None:
-    text = f"{HEAD},traffic,weights,ops\n1,2,3,4,5,6,7\n1,2,3,4,5,,7\n"
-    points = read_csv(csv_file(tmp_path, text))
-    assert known_features(points) == ("acts", "inp", "flops", "traffic", "ops")
-    assert "weights" not in points[1].counts
 
 
 def test_of_a_long_table_some_rows_are_drawn(
@@ -82,16 +60,6 @@ def test_a_point_survives_the_model_file() -> None:
         assert Point.from_dict(document) == point
         assert document["traffic"] is None
         assert {"name", "batch_size", *FEATURES, "latency_ms", "samples_ms"} <= document.keys()
-
-
-def test_arrays_have_a_row_for_every_point() -> None:
-    points = synthetic.measured(2, (1, 4))
-    found = matrix(points, ("flops", "acts"))
-    assert found.shape == (4, 2)
-    assert found.dtype == np.float64
-    assert found[1].tolist() == [points[1].counts["flops"], points[1].counts["acts"]]
-    assert matrix([], ("flops",)).shape == (0, 1)
-    assert known_features(points) == COLUMNS
 
 
 def test_rows_of_one_block() -> None:

@@ -192,13 +192,6 @@ def test_how_networks_were_run(tmp_path: Path) -> None:
     assert (one.mode, other.mode) == (Mode("bfloat16"), Mode("amp", "compiled"))
 
 
-def test_wrong_lines_are_left_out_when_asked_for(tmp_path: Path) -> None:
-    read = read_networks(table(tmp_path, "network,latency_ms\na,1\nb,-1\n"))
-    assert [r.name for r in read.rows] == ["a"]
-    (reason,) = read.left_out.reasons
-    assert reason.startswith("latency_ms is '-1'")
-
-
 @pytest.mark.parametrize(
     ("name", "family"),
     [
