@@ -86,18 +86,6 @@ def some_cells(count: int, seed: int = 0) -> list[str]:
     return list(found)
 
 
-def layered(arch: str) -> float:
-    """Latency of a made-up device for FBNet: more for expansion and kernel, less in later layers."""
-    kinds = (1.0, 1.2, 2.0, 3.5, 1.1, 1.4, 2.4, 4.2, 0.0)
-    return 4.0 + sum(kinds[int(c)] * (1.0 - 0.03 * i) for i, c in enumerate(arch))
-
-
-def some_layers(count: int, seed: int = 0) -> list[str]:
-    """FBNet networks at random."""
-    chance = random.Random(seed)
-    return ["".join(chance.choices("012345678", k=22)) for _ in range(count)]
-
-
 def write_samples(
     path: Path, archs: Sequence[str], device: Callable[[str], float] = everything
 ) -> Path:

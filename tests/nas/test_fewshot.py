@@ -20,22 +20,20 @@ from lolat.errors import InputError, ModelFileError
 from lolat.graph.counts import COLUMNS, count
 from lolat.nas import FewShotModel, Space, fewshot, fit
 from lolat.nas.cost_prior import FREEDOM, Explanation, explain, outlying
-from lolat.nas.fewshot import Samples, from_model, read_samples, rounding
+from lolat.nas.fewshot import Samples, read_samples, rounding
 from lolat.nas.spaces import SPACES, nasbench201
 from tests import synthetic
-from tests.nas.few_devices import FIXED, PHONE, everything, layered, some_cells, some_layers
+from tests.nas.few_devices import FIXED, PHONE, everything, some_cells
 from tests.nas.test_decomposition import CHAIN, chain
 from tests.nas.test_space import small
 
 CELLS, LAYERS = SPACES["nasbench201"](), SPACES["fbnet"]()
-ASSUMED = {space.name: space.assumptions() for space in (CELLS, LAYERS)}
-Device = Callable[[str], float]
+ASSUMED = CELLS.assumptions()
 
 
-def exact(archs: list[str], device: Device = everything) -> tuple[np.ndarray, np.ndarray]:
+def exact(archs: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """(rows, times) of some networks."""
-    space = LAYERS if device is layered else CELLS
-    return space.parse(archs), np.array([device(a) for a in archs])
+    return CELLS.parse(archs), np.array([everything(a) for a in archs])
 
 
 def predicted(found: list[Explanation], rows: np.ndarray) -> np.ndarray:
@@ -46,7 +44,7 @@ def predicted(found: list[Explanation], rows: np.ndarray) -> np.ndarray:
 
 
 def test_the_costs_of_a_device_are_found_from_twelve_exact_readings() -> None:
-    found = explain(ASSUMED["nasbench201"], *exact(some_cells(12)))
+    found = explain(ASSUMED, *exact(some_cells(12)))
     assert sum(e.weight for e in found if e.pieces.name == "all") > 0.99
     costs = found[0].pieces.costs(found[0].parameters)[0]
     # skip_connect is free in PHONE, so the rest is what is fixed.
@@ -63,7 +61,7 @@ def test_absurd_readings_hardly_count_and_are_named() -> None:
     rows, times = exact(some_cells(12, seed=5))
     times *= np.exp(0.01 * np.random.default_rng(0).standard_normal(12))
     times[4], times[7] = 0.003, times[7] * 3.0
-    found = explain(ASSUMED["nasbench201"], rows, times)
+    found = explain(ASSUMED, rows, times)
     others, wanted = exact(some_cells(500, seed=6))
     assert np.median(np.abs(predicted(found, others) / wanted - 1.0)) < 0.02
     off = outlying(found[0], rows, times)
@@ -76,15 +74,15 @@ def test_whole_milliseconds_count_as_rounded() -> None:
     rows, times = exact(some_cells(15, seed=7))
     rounded = np.round(times / 4.0)
     assert np.abs(rounded / (times / 4.0) - 1.0).max() > 0.05
-    found = explain(ASSUMED["nasbench201"], rows, rounded, step=1.0)
+    found = explain(ASSUMED, rows, rounded, step=1.0)
     # What rounding explains is no noise of the device.
-    assert found[0].noise < explain(ASSUMED["nasbench201"], rows, rounded)[0].noise
+    assert found[0].noise < explain(ASSUMED, rows, rounded)[0].noise
     assert (outlying(found[0], rows, rounded, step=1.0) == 1.0).all()
 
 
 def test_the_most_probable_costs_are_those_of_a_general_minimizer() -> None:
     """The oracle is scipy's minimum of the posterior, written anew without our derivatives."""
-    pieces, noise = ASSUMED["nasbench201"][0], 0.12
+    pieces, noise = ASSUMED[0], 0.12
     rows, times = exact(some_cells(8, seed=10))
     times *= np.exp(noise * np.random.default_rng(3).standard_normal(8))
     counts = pieces.counts(rows)
@@ -180,18 +178,6 @@ def test_ten_samples_rank_the_networks_that_the_space_builds(make: Callable[[], 
 
 
 # ---- Its file.
-
-
-def test_a_model_is_read_as_it_was_written(tmp_path: Path) -> None:
-    archs = some_layers(10)
-    model = fit(LAYERS, Samples(tuple(archs), *exact(archs, layered), 0.0))
-    path = tmp_path / "new" / "model.json"
-    model.write(path)
-    found = from_model(load(path), model.space)
-    assert found.section == model.section
-    rows = model.space.sample(50)
-    assert found.latency(rows).tolist() == model.latency(rows).tolist()
-    assert path.stat().st_size < 400_000
 
 
 def with_section(space: str, section: Any) -> Model:

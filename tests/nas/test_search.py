@@ -178,12 +178,6 @@ def test_a_function_of_other_parameters_is_refused_before_it_is_called() -> None
             Objective(SPACE, function)
 
 
-def test_a_function_that_gives_no_number_is_refused() -> None:
-    for wrong in (lambda candidate: "high", lambda candidate: candidate[9]):
-        with pytest.raises(InputError, match=r"0-0-0-0-0 failed"):
-            search(SPACE, MODEL, wrong)
-
-
 def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     options: dict[str, Any] = {"candidates": 30, "seed": 1}
@@ -275,15 +269,6 @@ def test_scores_by_another_function_are_refused(tmp_path: Path) -> None:
     assert path.read_text() == text
 
 
-def test_scores_from_a_table(tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    chosen = {tuple(int(n) for n in r) for r in ROWS[::3]}
-    path.write_text("Arch,Score\n" + "".join(f"{SPACE.arch(r)},{score(r)}\n" for r in chosen))
-    result = search(SPACE, MODEL, path)
-    assert (result.method, result.scored) == ("exhaustive", len(chosen))
-    assert choices(result) <= chosen
-
-
 @pytest.mark.parametrize(
     "text", ["arch,score\n0-0-0-0-9,2\n", "arch,score\n0-0-0-0-0,1\n0-0-0-0-0,2\n"]
 )
@@ -313,14 +298,6 @@ def test_the_front_is_of_whole_networks(model: Model, batch_size: int) -> None:
         assert candidate.latency_ms <= limit
 
 
-@pytest.mark.parametrize(
-    "spec", ["nothing", "tests.nas.test_space:none", "tests.nas.test_space:every"]
-)
-def test_an_unknown_space(spec: str) -> None:
-    with pytest.raises(InputError):
-        find_space(spec)
-
-
 def test_spaces_and_functions_by_name() -> None:
     assert find_space("fbnet").size == 9**22
     assert find_space("tests.nas.test_space:small").name == "small"
@@ -328,3 +305,6 @@ def test_spaces_and_functions_by_name() -> None:
     assert find_function("tests.nas.test_search:score", "objective")((1, 0, 0, 0, 0)) == 12.0
     with pytest.raises(InputError):
         find_function("tests.nas.test_space:SIDE", "objective")
+    for wrong in ("nothing", "tests.nas.test_space:none", "tests.nas.test_space:every"):
+        with pytest.raises(InputError):
+            find_space(wrong)

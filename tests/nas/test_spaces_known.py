@@ -12,12 +12,9 @@ from lolat.graph.counts import COLUMNS, count
 from lolat.nas import Space, spaces
 from lolat.nas.spaces import fbnet, nasbench201
 from tests import synthetic
-from tests.nas.few_devices import OPERATIONS, cell
 
 MODEL = Model(synthetic.document())
 NAMES = tuple(spaces.SPACES)
-RESNET = "|nor_conv_3x3~0|+|none~0|nor_conv_3x3~1|+|skip_connect~0|none~1|skip_connect~2|"
-LAYERS = "7818488874147327324245"
 # The authors' FBNet-B and FBNet-C (their model definitions), a digit a layer.
 FBNET_B = "0340076377786704674773"
 FBNET_C = "0380076737677777677773"
@@ -124,17 +121,3 @@ def test_pytorchs_layers_of_fbnet_count_the_same(known: dict[str, Space]) -> Non
         theirs = torch_spaces.hooked(network, 224)
         ours = dict(zip(COLUMNS, space.counts(row[None])[0].tolist(), strict=True))
         assert {k: ours[k] for k in theirs} == theirs
-
-
-# ---- Their networks as text: read, written, refused with their place.
-
-
-def test_networks_are_read_as_they_are_written(known: dict[str, Space]) -> None:
-    """The texts are written by code of the tests."""
-    rows = known["nasbench201"].sample(100)
-    archs = [cell([OPERATIONS[op] for op in row]) for row in rows]
-    assert known["nasbench201"].parse(archs).tolist() == rows.tolist()
-    layers = known["fbnet"].sample(100)
-    archs = ["".join(map(str, row)) for row in layers]
-    assert known["fbnet"].parse(archs).tolist() == layers.tolist()
-    assert [known["fbnet"].arch(row) for row in layers] == archs
