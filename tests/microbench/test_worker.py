@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from lolat.errors import DeviceError, InputError, MeasuringError
-from lolat.io.process import RequestFailed
 from microbench import backends, worker
 from microbench.backends import Prepared
 from microbench.worker import Worker, WorkerProcess
 from tests.microbench import fakes
-from tests.processes import PATIENCE_S
 
 
 @pytest.fixture
@@ -74,26 +71,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "WORKER", fakes.START)
 
 
-@pytest.fixture
-def started() -> Iterator[WorkerProcess]:
-    with WorkerProcess("fake", "cpu") as found:
-        yield found
-
-
 def prepare(key: str = "job", network: str = "good") -> dict[str, Any]:
     job = {"network": network, "input_size": [], "batch_size": 1}
     return {"do": "prepare", "key": key, "job": job}
-
-
-def test_prepare_and_sample(started: WorkerProcess) -> None:
-    for key in ("ref", "job"):
-        assert started.request(prepare(key), PATIENCE_S)["estimate_ms"] >= 0
-    sample = {"do": "sample", "key": "job", "before": "ref", "calls": 2}
-    after = started.request(sample, PATIENCE_S)
-    assert len(after["samples_ms"]) == len(after["at_s"]) == 2
-    with pytest.raises(RequestFailed, match="KeyError: 'else'"):
-        started.request({**sample, "key": "else"}, PATIENCE_S)
-    assert started.request({"do": "environment"}, PATIENCE_S)["available_bytes"] == 12345
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from lolat.errors import InputError, ModelFileError
 from lolat.mlp.layer_model import (
     Layer,
     errors_of,
-    evaluate,
     output_of,
     read_layer_model,
     write_layer_model,
@@ -141,16 +140,3 @@ def test_errors_by_hand() -> None:
     found = errors_of(np.array([1.0, 3, 4]), np.array([2.0, 2, 4]))
     expected = (3, (2 / 3) ** 0.5, 1 / 3, 0.5)
     assert dataclasses.astuple(found) == pytest.approx(expected)
-
-
-def test_groups_are_gpus_and_optimizers() -> None:
-    changes = (("k80", "4", "2", "none"), ("V100", "4", "1", "none"), ("K80", "8", "4", "adam"))
-    names = ("gpu", "batch_size", "time_ms_median", "optimizer")
-    rows = table_of("dense", *(dict(zip(names, c, strict=True)) for c in changes))
-    found = evaluate(hand_model(gpus=("V100", "K80"), slope=0.25), rows)
-    assert set(found.optimizers) == {"none", "adam"}
-    v100, k80 = found.gpus["V100"], found.gpus["k80"]
-    assert (v100.rmse_ms, k80.rows) == (0, 2)
-    assert k80.mean_relative_error == pytest.approx(0.5)
-    both = (found.optimizers["adam"].rmse_ms, found.all.rmse_ms)
-    assert both == pytest.approx((2, (5 / 3) ** 0.5))

@@ -85,13 +85,6 @@ def test_a_dense_layer_has_its_sizes_as_they_are_and_facts_where_there_are_sever
     assert set(found) == {*alone, *of_gpus, "clock_mhz"}
 
 
-def test_the_network_and_its_training_are_as_published() -> None:
-    assert (PAPER.hidden, PAPER.more_hidden) == ((32, 64, 128, 128), (128, 128))
-    assert (PAPER.dropout, PAPER.l2, PAPER.is_log) == (0.2, 1e-5, False)
-    assert (PAPER.epsilon, PAPER.learning_rate, PAPER.halve_every) == (0.1, 0.1, 40)
-    assert (PAPER.batch, PAPER.epochs) == (128, 300)
-
-
 def taps(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
     """(positions, pixels of padding) along one side, by moving the window as TensorFlow's docs say."""
     if padding == "valid":

@@ -11,7 +11,6 @@ import pytest
 from lolat.api.model import Model
 from lolat.io.results import Remark
 from lolat.report import prediction as report
-from lolat.report import tables
 from lolat.units import byte_size, milliseconds
 from tests import synthetic
 
@@ -73,19 +72,6 @@ def test_a_bar_is_as_long_as_its_share(share: float, shown: str) -> None:
     assert report.bar(share, 1.0) == shown
     assert report.bar(share / 4, 0.25) == shown
     assert report.bar(0.0, 0.0) == ""
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_on_a_narrow_screen_no_number_is_cut(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    name = "a_rather_long_label · many convolutions, one after the other, and so on and on"
-    long = replace(PREDICTION, names=(name, *PREDICTION.names[1:]))
-    whole = report.block_table(long)
-    monkeypatch.setattr(tables, "screen_width", lambda: width)
-    narrow = report.block_table(long)
-    assert "…" in narrow[1]
-    for line, cut in zip(whole, narrow, strict=True):
-        assert len(cut) <= width
-        assert re.findall(r"[\d.]+ %|\d+\.\d+", line) == re.findall(r"[\d.]+ %|\d+\.\d+", cut)
 
 
 def test_several_predictions_are_compared_by_sample() -> None:

@@ -44,11 +44,6 @@ def test_where_a_line_is_too_long_words_are_cut_and_numbers_never(
     assert "9" * 40 in number
 
 
-def test_names_are_text() -> None:
-    (line,) = Table(table_of("", "", texts="0"), [("[red]x[/]\x1b[2J", 1)]).lines()
-    assert line == r"[red]x[/]\x1b[2J  1"
-
-
 def test_a_csv_file_has_the_rows(tmp_path: Path) -> None:
     rows = [
         {"name": "a", "ms": 1 / 3, "inside": True, "high": None},

@@ -251,16 +251,6 @@ def test_no_other_device_answers_for_one_that_is_asked(page: Site, asked: str, w
     assert page.answer() == shown
 
 
-def test_settings_survive_a_change_of_tab(page: Site) -> None:
-    page.get("?model=board&network=Mine&batch_size=8&precision=fp32")
-    for view in ("training", "budget", "latency"):
-        (address,) = re.findall(rf'<a href="/(\?view={view}&[^"]*)"', page.raw)
-        page.get(html.unescape(address))
-        assert page.value("batch_size") == "8"
-        assert '<option value="fp32" selected>' in page.raw
-        assert "board a board" in page.answer()
-
-
 ON_OTHER_TABS = [
     ("view=latency&batch_size=4,8", "budget", "4"),
     ("view=latency&batch_size=4,8", "training", "4"),
