@@ -74,7 +74,6 @@ def choose(page: Chromium, control: str, value: object, event: str = "change") -
 CELLS = "].map(r => [...r.cells].map(c => c.textContent))"
 BODY = "#blocks > tbody:not([hidden])"
 ROWS = f"[...document.querySelectorAll('{BODY} > tr:not(.detail)')].filter(r => !r.hidden)"
-SHOWN = ".of-size:not([hidden])"
 OPEN = ".detail:not([hidden])"
 
 

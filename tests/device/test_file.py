@@ -22,7 +22,6 @@ from tests import synthetic
 from tests.strategies import models
 from tests.training import known_device
 
-_ROOT = Path(model_file.__file__).parents[2]
 Place = tuple[str | int, ...]
 EPOCHS = {**made("gpu", "V100", {"device": "gpu"}), "epochs": {"rows": 3}}
 """A model of timed epochs alone."""
