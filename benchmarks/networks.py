@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.device.intervals import conformal_quantile
-from lolat.fitting.from_tables import FOLDS, Timed, left_out_of_folds, linear_entry, seen_specs
+from lolat.fitting.from_tables import FOLDS, Timed, held_out_of_folds, linear_entry, seen_specs
 from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import Times
 from lolat.hardware.gpus import Gpu, find_gpu
@@ -64,7 +64,7 @@ def row(path: Path) -> list[str]:
     times, fold = timed.times, timed.folds()
     gpu = find_gpu(path.name.replace("pro6000maxq", "rtx pro 6000 max-q"))
     facts = seen_specs(times, gpu)
-    off = left_out_of_folds(times, fold, facts, timed.mode) / times.latency_ms
+    off = held_out_of_folds(times, fold, facts, timed.mode) / times.latency_ms
     linear = linear_entry(timed, times, fold)
     errors = Errors(off - 1)
     plain = Errors(np.full(len(off), np.nan) if linear is None else np.exp(-linear[1]) - 1)

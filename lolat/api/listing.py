@@ -19,7 +19,7 @@ from lolat.units import plain
 class ListedModel:
     """A model that can be named. `answers_for`: what it knows, in a word each; `runs`: precision, framework
     and launch of its networks, or framework and data types of its language models; `batch_sizes`: the
-    smallest and the largest of its table; `error`: its median error on what was left out of the fit; None
+    smallest and the largest of its table; `error`: its median error on what was held out of the fit; None
     where the file does not say. `problem`: why it cannot be read, None where it can.
     """
 

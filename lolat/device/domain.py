@@ -28,7 +28,7 @@ MUCH_LARGER = 8.0
 weights from that of activations."""
 UNLIKE_FACTOR = 2.0
 """Error factor of a GPU's class of operations that was not timed and is assumed to be as on other GPUs:
-covers 90 % of networks with a class left out of the fit (docs/results/index.md). It also holds for
+covers 90 % of networks with a class held out of the fit (docs/results/index.md). It also holds for
 networks on a CPU whose multiply-accumulates are of other kinds than the timed ones: covers 83 to 99 % of
 transformers by a fit to 30 convolutional networks, and of these by a fit to transformers, on two CPUs."""
 MACS = tuple(name for name in COLUMNS if name.endswith("_macs"))

@@ -1,4 +1,4 @@
-"""Intervals of predictions: conformal, from left-out points, narrower the more operations average out.
+"""Intervals of predictions: conformal, from held-out points, narrower the more operations average out.
 
 docs/explanation/intervals.md says what they promise.
 """
@@ -20,7 +20,7 @@ from lolat.parameters import COVERAGE
 
 STEEPEST = 0.5  # the exponent at which errors of operations are independent
 UNLIKE = 1.3
-"""Errors of blocks of other networks over those of left-out predefined blocks, whose kin stay in the fit.
+"""Errors of blocks of other networks over those of held-out predefined blocks, whose kin stay in the fit.
 UNLIKE and STEEP were chosen on the development split of the zoo (docs/results/index.md)."""
 STEEP = 4  # exponent of the transition from a block's interval to a network's
 LARGEST = 100.0  # half width, as a logarithm: a factor that a float holds
@@ -31,7 +31,7 @@ class Interval(msgspec.Struct, frozen=True):
     """The scale of errors against the number of operations n, as a model file has it.
 
     `s(n) = (n / sqrt(low * high)) ** -exponent`, with n clipped to `ops`, low .. high. `scores`:
-    |residual| / s(n) of points left out of the fit.
+    |residual| / s(n) of points held out of the fit.
     """
 
     exponent: Annotated[float, msgspec.Meta(ge=0.0, le=STEEPEST)] = 0.0
@@ -44,7 +44,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Networks(msgspec.Struct, frozen=True):
-    """Errors of networks of `count` families, each family left out of the fit.
+    """Errors of networks of `count` families, each family held out of the fit.
 
     `ops`: the lowest decile of their operations; `spread`: root mean square of log(measured / predicted).
     """
@@ -62,7 +62,7 @@ class Networks(msgspec.Struct, frozen=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Errors of a formula on points left out of its fit, from which intervals are made.
+    """Errors of a formula on points held out of its fit, from which intervals are made.
 
     `residuals`: log(measured / predicted); `interval`: their scale; `networks`: errors of whole networks;
     `elsewhere`: the additional standard deviation of the log error on another host or framework version.
@@ -76,7 +76,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def half_width(self, ops: float, coverage: float = COVERAGE, floor: float = 0.0) -> float:
         """Half width, a logarithm, of the interval for `ops` operations.
 
-        Without left-out networks it is a block's. With them it goes from UNLIKE times a block's at one
+        Without held-out networks it is a block's. With them it goes from UNLIKE times a block's at one
         operation to a network's at `networks.ops`. It is at least `floor`, the relative noise floor.
         InputError for a coverage outside (0, 1) or too high for the number of points.
         """
@@ -110,7 +110,7 @@ def half_width_if_known(
 
 
 def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
-    """The ceil((n + 1) * coverage)-th smallest of n |residuals| (or scores) of left-out points.
+    """The ceil((n + 1) * coverage)-th smallest of n |residuals| (or scores) of held-out points.
 
     Exchangeable new points are within it with probability >= coverage (Vovk et al. 2005; scores divided by
     a scale: Lei et al. 2018). InputError if n points cannot give that coverage.
@@ -127,7 +127,7 @@ def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
     if rank > n:
         raise InputError(
             f"{arg('coverage')} {coverage:g}: expected at most {math.floor(1000 * n / (n + 1)) / 1000}, "
-            f"which is all that {n} left-out points can tell; ask for less, or measure "
+            f"which is all that {n} held-out points can tell; ask for less, or measure "
             f"{math.ceil(coverage / (1.0 - coverage) - 1e-9)} or more",
             code="coverage-range",
             coverage=coverage,

@@ -21,7 +21,7 @@ from lolat.units import milliseconds, percent, plain
 
 @dataclass(frozen=True)
 class FittedPredictor:
-    """A formula's coefficients, and its relative errors on left-out points."""
+    """A formula's coefficients, and its relative errors on held-out points."""
 
     coefficients: Mapping[str, float]
     error: Mapping[str, float]
@@ -81,7 +81,7 @@ def summary_of(model: Device) -> ModelSummary:
 
 
 def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:
-    """Errors of a predictor on left-out networks, else on left-out points, else on its own points."""
+    """Errors of a predictor on held-out networks, else on held-out points, else on its own points."""
     errors = document["predictors"][predictor].get("error", {})
     kinds = ("networks_left_out", "left_out", "fitted")
     figures: Mapping[str, float] = next((errors[k] for k in kinds if errors.get(k)), {})

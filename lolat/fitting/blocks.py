@@ -1,4 +1,4 @@
-"""Fits a device to measured points: every predictor, judged on left-out blocks."""
+"""Fits a device to measured points: every predictor, judged on held-out blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lolat.fitting.points import Point, blocks_of, known_features, matrix, times
 from lolat.fitting.two_regime import fit_two_regime
 from lolat.graph.counts import FEATURES
 
-LEAST_NETWORKS = 8  # left-out ones for an interval of networks
+LEAST_NETWORKS = 8  # held-out ones for an interval of networks
 Refit = Callable[[np.ndarray], Formula]  # takes (points,), a mask of those to fit
 
 
@@ -89,7 +89,7 @@ def fit_document(points: Sequence[Point], dtype: str = "float32") -> dict[str, A
 
 
 def _default(errors: Mapping[str, Mapping[str, Any]], knows_kinds: bool) -> str:
-    """The name of the extended formula, unless left-out errors of the two-regime one are clearly smaller:
+    """The name of the extended formula, unless held-out errors of the two-regime one are clearly smaller:
 
     by a fifth, or by half if the points have kinds of operations, which whole networks need; and by half a
     percent.

@@ -1,4 +1,4 @@
-"""Errors on left-out measurements: one cross-validation for every formula and every kind of data."""
+"""Errors on held-out measurements: one cross-validation for every formula and every kind of data."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def error_entry(
     """The `error` of a predictor in a model file; arguments: (times,), ms.
 
     `fitted`: predictions by the fit to all times; `left_out`: by fits without each; `networks`: mask of the
-    networks, whose left-out errors are listed separately.
+    networks, whose held-out errors are listed separately.
     """
     error = {"fitted": errors(fitted, measured)}
     if left_out is not None:

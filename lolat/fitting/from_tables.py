@@ -127,7 +127,7 @@ def tables_document(
     """Make a model file from times, with one formula for inference.
 
     The formula is by operation; or linear in the counts, for networks in float32 on a device without a data
-    sheet, if its errors on left-out families are about as small, as on CPUs (SIMPLER). `source`: the
+    sheet, if its errors on held-out families are about as small, as on CPUs (SIMPLER). `source`: the
     `environment`; `warn`: receives times that the others contradict; `left_out`: the number of such times
     left out before. InputError for too few times.
     """
@@ -180,7 +180,7 @@ def tables_document(
 def _training_entry(
     timed: Timed, times: Times, specs: Specs, inference: Roofline
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """The entry of a formula of training steps alone, and (steps,) log(measured / predicted) of left-out
+    """The entry of a formula of training steps alone, and (steps,) log(measured / predicted) of held-out
     steps.
     """
     trained = times.trained
@@ -204,7 +204,7 @@ def _check_enough(timed: Timed, specs: Specs | None) -> None:
         )
 
 
-# ---- Errors of a formula on left-out times
+# ---- Errors of a formula on held-out times
 
 
 def _judged(
@@ -212,14 +212,14 @@ def _judged(
 ) -> tuple[Roofline, np.ndarray]:
     """A fitted formula, and (times,) log(measured / predicted), each predicted from the other folds."""
     formula = fit_roofline(times, specs, mode, of)
-    ms = left_out_of_folds(times, fold, specs, mode, of)
+    ms = held_out_of_folds(times, fold, specs, mode, of)
     return formula, np.log(times.latency_ms / ms)
 
 
 def _judged_best(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, is_open: bool
 ) -> tuple[Roofline, np.ndarray, Specs]:
-    """`_judged`, and the specs: with or without tiles, whichever has the smaller left-out error.
+    """`_judged`, and the specs: with or without tiles, whichever has the smaller held-out error.
 
     `is_open`: false if the device is known to have tiles, as GPUs do.
     """
@@ -259,7 +259,7 @@ def odd_time(
     return worst if is_left_out else None
 
 
-def left_out_of_folds(
+def held_out_of_folds(
     times: Times, fold: np.ndarray, specs: Specs, mode: Mode, of: type[Roofline] = Roofline
 ) -> np.ndarray:
     """(times,) ms, each predicted from the other folds; `fold`: (times,), at least two numbers."""
@@ -294,7 +294,7 @@ def linear_entry(
 def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray) -> dict[str, Any]:
     """A formula's entry in a model file, judged by networks if enough were timed.
 
-    `off`: (times,) log(measured / predicted) of left-out times; `trained`: (times,) mask of those not to
+    `off`: (times,) log(measured / predicted) of held-out times; `trained`: (times,) mask of those not to
     judge by.
     """
     judged, networks = times.whole & ~trained, {}
@@ -307,7 +307,7 @@ def _entry(formula: Roofline, times: Times, off: np.ndarray, trained: np.ndarray
 
 
 def _errors(fitted_ms: np.ndarray, off: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
-    """The `error` and `residuals` of an entry; `off`: log(measured / predicted) of left-out times."""
+    """The `error` and `residuals` of an entry; `off`: log(measured / predicted) of held-out times."""
     error = error_entry(measured, fitted_ms, measured / np.exp(off))
     return {"error": error, "residuals": _rounded(off)}
 

@@ -1,4 +1,4 @@
-"""Fit the intervals of a formula to errors on left-out points: entries of a model file."""
+"""Fit the intervals of a formula to errors on held-out points: entries of a model file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def interval_entry(
 ) -> dict[str, Any] | None:
     """The Interval for a model file; None if the scale is constant, as residuals are then the scores.
 
-    `residuals`: (points,), log(measured / predicted) of left-out points; `ops`: (points,), operations;
+    `residuals`: (points,), log(measured / predicted) of held-out points; `ops`: (points,), operations;
     `folds`: masks of the points that stayed in each fit. A score's scale is fitted without its fold, so
     that no point influences its own.
     """

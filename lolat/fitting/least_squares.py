@@ -10,7 +10,7 @@ from lolat.units import plural
 
 OFF = 0.08
 """Log error beyond which a point's influence on the fit no longer grows. It, SPREAD and NETWORK_WEIGHT were
-chosen on the development split of the zoo and on left-out predefined networks
+chosen on the development split of the zoo and on held-out predefined networks
 (docs/explanation/formula.md); twice or half of each changes little."""
 SPREAD = 1.5
 """Log distance of a term from its family that costs as much as a point with a log error of OFF."""

@@ -67,7 +67,7 @@ def with_operations(
 ) -> dict[str, Any]:
     """Add the formula by operation to the model file of a measured GPU.
 
-    It is the default if its median error on left-out networks is smaller. `graphs`: the graph of each point
+    It is the default if its median error on held-out networks is smaller. `graphs`: the graph of each point
     by name; if one is missing, the file is returned unchanged.
     """
     if not {p.name for p in points} <= graphs.keys():
@@ -97,7 +97,7 @@ def with_operations(
 
 
 def _median(error: Mapping[str, Any]) -> float:
-    """The median error on left-out networks, or points if there are no networks."""
+    """The median error on held-out networks, or points if there are no networks."""
     return float((error.get("networks_left_out") or error["left_out"])["median"])
 
 

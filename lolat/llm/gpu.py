@@ -30,7 +30,7 @@ class TimedOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """An operation in one data type on one GPU, fitted to timed rows.
 
     `terms`, `variant`: the parameters of its kernel model. `centers`, `weights`: the correction, as a
-    logarithm. `spread`: the standard deviation of log(measured / predicted) on left-out rows. `rows`: the
+    logarithm. `spread`: the standard deviation of log(measured / predicted) on held-out rows. `rows`: the
     number of timed rows. `like`: the GPU that it was timed on, if not this one.
     """
 
@@ -70,7 +70,7 @@ def sheet_of(gpu: Gpu, link_gb_s: float | None) -> Sheet | None:
 class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The overheads of a framework on a GPU, fitted to served rows.
 
-    `spread`: half widths of the intervals of COVERAGE on left-out rows, as logarithms (per output token,
+    `spread`: half widths of the intervals of COVERAGE on held-out rows, as logarithms (per output token,
     first token). `served`: the number of rows that the overheads are fitted to. `kinds`: "dense" and
     "experts", by the language models of these rows.
     """

@@ -66,7 +66,7 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
         Column("answers for", answers, plain, is_text=True),
         Column("as it runs them", lambda m: m.runs, plain, is_text=True),
         Column("batch", lambda m: m.batch_sizes or None, span),
-        Column("error, left out", lambda m: m.error, percent),
+        Column("error, held out", lambda m: m.error, percent),
     ]
     order = sorted(shown, key=lambda m: (m.origin == SHIPPED, m.answers_for[-1:], m.name))
     yield from Table(columns, order).lines()
@@ -110,7 +110,7 @@ def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:
 def device_lines(device: Device) -> Iterator[str]:
     """The lines on a device's errors, and on where its time goes."""
     if device.predictors:
-        yield from _titled("how far off, each left out of the fit", _errors(device))
+        yield from _titled("how far off, each held out of the fit", _errors(device))
         yield from _titled("where the time of its networks goes", _where_time_goes(device))
 
 
@@ -206,12 +206,12 @@ def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
         ]
         others = [dtype for dtype in dtypes if dtype not in timed]
         told += [f"as on other GPUs {', '.join(others)}"] if others else []
-        yield plain(f"{name} (standard deviation left out): {'; '.join(told)}")
+        yield plain(f"{name} (standard deviation, held out): {'; '.join(told)}")
     served, (tpot, _) = part.get("served", 0), part.get("spread", (0.2, 0.4))
     rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
     yield (
         f"{plain(part.get('framework', ''))}: scheduling and starts of kernels {rows}; time per output "
-        f"token, models left out: {percent(COVERAGE)} within {percent(math.expm1(tpot))}"
+        f"token, models held out: {percent(COVERAGE)} within {percent(math.expm1(tpot))}"
     )
 
 

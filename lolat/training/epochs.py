@@ -41,7 +41,7 @@ BALANCE = 800.0  # multiply-accumulates in the time of moving an element: more t
 class EpochSection(msgspec.Struct):
     """The section `epochs` of a device file.
 
-    `residuals`: log(measured / predicted) of networks left out of the fit. `optimizers`, `kinds`: those of
+    `residuals`: log(measured / predicted) of networks held out of the fit. `optimizers`, `kinds`: those of
     the timed epochs. `mode`: the execution mode; None if the table does not say (float32 is assumed).
     """
 
@@ -190,7 +190,7 @@ def _timed_epochs(
 def fit_terms(
     rows: np.ndarray, times_ms: np.ndarray, networks: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit (EPOCH_TERMS,) coefficients in ms; return log(measured / predicted) of left-out rows too.
+    """Fit (EPOCH_TERMS,) coefficients in ms; return log(measured / predicted) of held-out rows too.
 
     `rows`: (epochs, EPOCH_TERMS) counts; `networks`: (epochs,) names, which are left out as a whole.
     """

@@ -125,7 +125,7 @@ class Start(msgspec.Struct):
 
 
 class TrainingCoefficients(Calibration, frozen=True, kw_only=True):
-    """The section `training` of a device file: coefficients, and errors of blocks left out of the fit.
+    """The section `training` of a device file: coefficients, and errors of blocks held out of the fit.
 
     Coefficients are ms for each unit. `start_ms`: None if no start was measured; `kinds`: measured kinds of
     operation, see `lolat.graph.counts.behaviors`.
@@ -147,11 +147,11 @@ LEAST_UPDATES = 3  # as many as coefficients: variable, parameter, call
 
 
 def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
-    """Fit the coefficients of both passes, and find the errors of blocks left out of the fit.
+    """Fit the coefficients of both passes, and find the errors of blocks held out of the fit.
 
     All points are one fit: a forward pass takes the forward coefficients, both passes take the sum of
     forward and backward ones, all at least 0. `residuals` in the result: log(measured / predicted) of both
-    passes of left-out blocks. InputError for too few points in either direction.
+    passes of held-out blocks. InputError for too few points in either direction.
     """
     both = np.array([p.backward for p in points], bool)
     for directions in (both, ~both):

@@ -289,7 +289,7 @@ def _with_epochs(
         warnings.append(
             Remark(
                 "no interval",
-                f"too few measurements were left out of the fit for {100 * run.coverage:g} % coverage",
+                f"too few measurements were held out of the fit for {100 * run.coverage:g} % coverage",
             )
         )
     return replace(

@@ -62,7 +62,7 @@ def off(model: lolat.Model, given: Sequence[tuple[int, int]], back: float) -> fl
 
 @pytest.mark.parametrize("back", [1.8, 3.2])
 def test_twelve_steps_set_the_level(tmp_path: Path, back: float) -> None:
-    """Given and other networks; the file claims the error of those left out of its fit."""
+    """Given and other networks; the file claims the error of those held out of its fit."""
     given, others = sizes(12, 1), sizes(8, 2)
     model = lolat.fit(table(tmp_path, given, back, "steps.csv"))
     assert off(model, given, back) < 0.05

@@ -1,4 +1,4 @@
-"""Intervals fitted to left-out points: against SciPy's likelihood, by hand, and by their coverage."""
+"""Intervals fitted to held-out points: against SciPy's likelihood, by hand, and by their coverage."""
 
 from __future__ import annotations
 

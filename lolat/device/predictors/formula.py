@@ -29,7 +29,7 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     """A predictor of a model file: `t = sum of coefficient * count + constant`, in ms.
 
     `coefficients`: all >= 0, the constant as CONSTANT; `error`: relative errors on its own points
-    ("fitted"), on left-out blocks ("left_out") and on left-out networks ("networks_left_out").
+    ("fitted"), on held-out blocks ("left_out") and on held-out networks ("networks_left_out").
     """
 
     name: ClassVar[str]

@@ -48,7 +48,7 @@ OF_MATRICES = 1.5  # rate of products of matrices over that of convolutions, in 
 WINOGRAD = 4.0
 """Multiplications of a direct 3x3 convolution over those of F(4x4, 3x3) (Lavin and Gray 2016). Libraries
 use it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, by direct multiplications."""
-LEAST_TRAINING_STEPS = 20  # left-out training steps for an interval of their own
+LEAST_TRAINING_STEPS = 20  # held-out training steps for an interval of their own
 ELEMENTS_BACK = 1.5
 """Time of the backward pass of element-wise operations over that of their work; 1 for other classes. With
 it, 711 training steps of convolutional networks and transformers on a RTX 3090 (PyTorch 1.12, AMP) have a
