@@ -101,14 +101,6 @@ def _field(info: str, *names: str) -> str:
 # ---- The state of the machine
 
 
-def load() -> float | None:
-    """The load average of the last minute; None if the system has none."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except (OSError, AttributeError):
-        return None
-
-
 def others_s(pids: Sequence[int], system: Path = SYSTEM) -> float | None:
     """Processor seconds that others than `pids` have used so far on the processors of this process.
 
@@ -166,7 +158,6 @@ def describe(device: str) -> dict[str, Any]:
         "processor": processor_facts(),
         "threads": cpu_count(),
         "available_bytes": available_bytes(),
-        "load_at_start": load(),
         "operating_system": platform.platform(terse=True),
         "python": platform.python_version(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -29,7 +29,6 @@ UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 UNREPEATABLE = 0.08  # relative difference of repeated measurements
 OTHERS = 0.2  # processors that other programs use
 MOVED = 0.1  # relative change of the machine's speed
-BUSY_LOAD = 0.6  # load average per processor, before a run
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
     "transformer 3x224x224",
@@ -178,18 +177,13 @@ def _processors(where: Mapping[str, Any]) -> int:
 
 
 def busy(where: Mapping[str, Any]) -> str | None:
-    """A remark if other programs run just before a run; by the load if they are unknown."""
-    others, able = where.get("others_at_start"), _processors(where)
-    if others is None:
-        load = where.get("load_at_start")
-        is_busy, words = (load or 0.0) > BUSY_LOAD * able, f"its load is {load}"
-    else:
-        is_busy, words = others > OTHERS, f"other programs use {others:.1f}"
-    if not is_busy:
+    """A remark if other programs run just before a run; None if they do not, or if that is unknown."""
+    others = where.get("others_at_start") or 0.0
+    if others <= OTHERS:
         return None
     return (
-        f"the machine is busy before the run ({words}, on {able} processors): close other programs and "
-        "start again, or the times include them"
+        f"the machine is busy before the run (other programs use {others:.1f} of {_processors(where)} "
+        "processors): close them and start again, or the times include them"
     )
 
 

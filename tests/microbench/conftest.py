@@ -23,6 +23,5 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """A fake device that every run measures, in place of this machine."""
     fake = FakeDevice()
     monkeypatch.setattr("microbench.runner.WorkerProcess", fake.start)
-    monkeypatch.setattr("microbench.environment.load", lambda: 0.0)
     monkeypatch.setattr("microbench.environment.others", lambda: 0.0)
     return fake

@@ -19,7 +19,7 @@ NETWORKS = (Predefined("net", tiny(6), (1,), True),)
 ALL = (*BLOCKS, *NETWORKS)
 SETTINGS = Settings(rounds=4)
 STEADY = {"floor": 0.0, "quiet": 1.0, "busy": 1.0, "others": 0.0, "trend": 1.0}
-HERE = {"load_at_start": 0.0, "threads": 2}
+HERE = {"threads": 2}
 
 
 def run(path: Path, kind: str = "cpu", **options: Any) -> learn.Run:
@@ -132,14 +132,13 @@ def test_another_job_or_processor(
 @pytest.mark.parametrize(
     ("where", "noise", "failures", "words"),
     [
-        (HERE | {"load_at_start": 1.3}, {}, {}, ["(its load is 1.3, on 2 processors)"]),
-        (HERE | {"load_at_start": 1.3, "others_at_start": 0.1}, {}, {}, []),  # it has calmed down
-        (HERE | {"others_at_start": 1.14}, {}, {}, ["(other programs use 1.1, on 2 processors)"]),
+        (HERE | {"others_at_start": 0.1}, {}, {}, []),
+        (HERE | {"others_at_start": 1.14}, {}, {}, ["(other programs use 1.1 of 2 processors)"]),
         (HERE | {"threads": 8, "framework": "torch", "processor": {"threads": 2}}, {}, {},
          ["torch started 8 threads, and this process may use 2 "]),
-        # The load is that of the machine, whatever threads the framework was given.
-        (HERE | {"load_at_start": 1.3, "processor": {"threads": 8}}, {}, {}, []),
-        (HERE | {"load_at_start": None}, {"quiet": 0.8, "busy": 1.2, "floor": 0.08}, {}, []),
+        # The processors are the machine's, whatever threads the framework was given.
+        (HERE | {"others_at_start": 1.3, "processor": {"threads": 8}}, {}, {}, ["1.3 of 8 processors"]),
+        (HERE | {"others_at_start": None}, {"quiet": 0.8, "busy": 1.2, "floor": 0.08}, {}, []),
         (HERE, {"quiet": 0.8, "busy": 1.28}, {}, ["took 1.6 times as long"]),
         (HERE, {"floor": 0.09}, {}, ["were 9 % apart"]),
         (HERE, {"others": 0.2, "trend": 1.09}, {}, []),
@@ -147,7 +146,8 @@ def test_another_job_or_processor(
         (HERE, {"trend": 1.3}, {}, ["became 30 % slower while learning"]),
         (HERE, {"trend": 0.8}, {}, ["became 20 % faster while learning"]),
         (HERE, {}, {"a x1": "no memory", "b x1": "no"}, ["2 measurements failed (first: a x1: "]),
-        (HERE | {"load_at_start": 9.0}, {"busy": 4.0}, {"a": "no"}, ["busy", "unsteady", "1 measurement "]),
+        (HERE | {"others_at_start": 9.0}, {"busy": 4.0}, {"a": "no"},
+         ["busy", "unsteady", "1 measurement "]),
     ],
 )  # fmt: skip
 def test_a_run_warns_of_noise_and_failures(
