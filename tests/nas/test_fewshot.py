@@ -17,14 +17,12 @@ from lolat import nas
 from lolat.api.model import Model, load
 from lolat.device.file import made
 from lolat.errors import InputError, ModelFileError
-from lolat.graph.counts import COLUMNS, count
 from lolat.nas import FewShotModel, Space, fewshot, fit
 from lolat.nas.cost_prior import FREEDOM, Explanation, explain, outlying
 from lolat.nas.fewshot import Samples, read_samples, rounding
 from lolat.nas.spaces import SPACES, nasbench201
 from tests import synthetic
 from tests.nas.few_devices import FIXED, PHONE, everything, some_cells
-from tests.nas.test_decomposition import CHAIN, chain
 from tests.nas.test_space import small
 
 CELLS, LAYERS = SPACES["nasbench201"](), SPACES["fbnet"]()
@@ -254,27 +252,3 @@ def test_wrong_rows_are_refused(tmp_path: Path, line: str | None) -> None:
 )  # fmt: skip
 def test_rounding_is_seen_from_the_digits(texts: list[str], step: float) -> None:
     assert rounding(texts) == pytest.approx(step)
-
-
-@pytest.mark.parametrize("step", [1, -1])
-def test_ten_samples_rank_a_space_of_a_function_in_any_order_of_its_choices(step: int) -> None:
-    """A hidden device: each operation takes what is longer, computing or moving, and a launch."""
-    space = Space.from_factory(chain, {name: v[::step] for name, v in CHAIN.items()})
-    flops, ops, *moved = map(COLUMNS.index, ("flops", "ops", "acts", "inp", "traffic", "weights"))
-
-    def device(row: np.ndarray) -> float:
-        each = count(space.network(row)).at(1)
-        work = np.maximum(each[:, flops] / 2e6, each[:, moved].sum(axis=1) / 2e5)
-        return float((work + 0.02 * each[:, ops]).sum())
-
-    rows = space.decode(np.arange(space.size))
-    truth = np.array(list(map(device, rows)))
-    picked = space.sample(10, seed=3)
-    noise = np.exp(0.02 * np.random.default_rng(0).standard_normal(10))
-    times = np.array(list(map(device, picked))) * noise
-    fitted = fit(space, Samples(tuple(map(space.arch, picked)), picked, times, 0.0))
-    answer = nas.estimator(
-        space, with_section(space.name, msgspec.to_builtins(fitted.section))
-    ).latency(rows)
-    assert spearmanr(answer, truth)[0] > 0.97
-    assert np.median(np.abs(answer / truth - 1.0)) < 0.05
