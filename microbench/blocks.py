@@ -59,7 +59,7 @@ BLOCKS: tuple[Predefined, ...] = (
     _chain("stem 7x7/2 3x224x224", (1, 8), f.stem, 224, 3, filters=64, kernel=7, stride=2, pool=True),
     _chain("stem 3x3/2 3x224x224", (1, 8), f.stem, 224, 3, filters=32, kernel=3, stride=2),
     _chain("patchify 4x4/4 3x224x224", (1,), f.patchify, 224, 3, filters=96),
-    # convolutions alone
+    # single convolutions
     _chain("conv 1x1 64x56x56", (1,), Layers.conv_norm_act, 56, 64, filters=256, kernel=1),
     _chain("conv 1x1 320x7x7", (1, 16), Layers.conv_norm_act, 7, 320, filters=1280, kernel=1),
     _chain("conv 1x1 1024x14x14", (1,), Layers.conv_norm_act, 14, 1024, filters=256, kernel=1),
@@ -127,7 +127,7 @@ BLOCKS: tuple[Predefined, ...] = (
     row("token mlp 3136x96", (1,), f.token_mlp, 3136, 96, 384),
     row("token mlp 196x384", (1, 4), f.token_mlp, 196, 384, 1536),
     row("token mlp 784x192 relu", (1,), f.token_mlp, 784, 192, 768, "relu"),
-    # pooling, normalization, activation alone
+    # single poolings; a normalization with its activation
     _chain("max pool 3x3/2 64x112x112", (1,), Layers.pool, 112, 64, kernel=3, stride=2, kind="max_pool"),
     _chain("average pool 3x3 192x35x35", (4,), Layers.pool, 35, 192, kernel=3, stride=1,
            kind="average_pool"),
@@ -172,7 +172,7 @@ NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
 ))  # fmt: skip
 """Whole networks of real size, one of a family: they tell how slow everything is inside a network."""
 OF_GPU = 8
-"""Factor on the largest batch size for a GPU, on which small blocks tell the launch overhead alone."""
+"""Factor on the largest batch size for a GPU, on which small blocks show only the launch overhead."""
 
 
 def for_device(device: str, blocks: Sequence[Predefined]) -> list[Predefined]:

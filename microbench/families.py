@@ -166,7 +166,7 @@ def convnext(n: Layers, x: int, grouped: bool = True) -> int:
 
 
 def norm_act(n: Layers, x: int, act: str = "relu", norm: str = "batch_norm") -> int:
-    """Normalization and activation alone."""
+    """A normalization and an activation."""
     return n.same(act, n.same(norm, x))
 
 

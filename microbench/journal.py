@@ -104,7 +104,7 @@ class Journal:
 def read(path: Path) -> list[dict[str, Any]]:
     """The header and the records of a journal; [] if there is none.
 
-    A line that is not whole, such as the last one of a run that was killed, is left out.
+    A line that is not whole, such as the last one of a run that was killed, is skipped.
     """
     try:
         lines = path.read_bytes().splitlines()

@@ -42,10 +42,12 @@ MEASURED = {optimizer.name: optimizer for optimizer in OPTIMIZERS.values()}
 def batch_sizes(graph: Graph) -> tuple[int, ...]:
     """1, and the largest of LARGE whose counts stay below the limits.
 
-    2 instead of 1 for a batch norm with one value per channel and sample, which PyTorch does not train. 1
-    alone for convolutions in groups of several channels: TensorFlow's backward pass takes seconds on a CPU.
+    2 instead of 1 for a batch norm with one value per channel and sample, which PyTorch does not train.
+    Only 1 for convolutions in groups of several channels: TensorFlow's backward pass takes seconds on a
+    CPU.
     """
-    if any(is_unrolled(o.attributes) for o in graph.operations):
+    attributes = [o.attributes for o in graph.operations]
+    if any(1 < a.get("groups", 1) < a.get("in_channels", 0) for a in attributes):
         return (1,)
     counts = count(graph).total(1)
     elements = counts.acts + counts.inp + counts.traffic
@@ -53,11 +55,6 @@ def batch_sizes(graph: Graph) -> tuple[int, ...]:
     norms = [o for o in graph.operations if o.kind == "batch_norm"]
     alone = any(prod(graph.tensors[o.inputs[0]].shape[1:-1]) == 1 for o in norms)
     return (2 if alone else 1, *able[-1:])
-
-
-def is_unrolled(a: Mapping[str, Any]) -> bool:
-    """True for the attributes of a convolution in groups of several channels."""
-    return bool(1 < a.get("groups", 1) < a.get("in_channels", 0))
 
 
 def reads_image(graph: Graph) -> bool:

@@ -113,7 +113,7 @@ def groups(jobs: Sequence[Job], available_bytes: int | None) -> list[list[Job]]:
 
 
 def rounds_in_time(jobs: Sequence[Job], settings: Settings, outcome: Outcome, share: float) -> int:
-    """The number of rounds over `jobs` that fit into `share` of the time, by the times of the first ones.
+    """Estimate how many rounds over `jobs` fit into `share` of the time, from the first rounds.
 
     The times are those of the visits: a run that was interrupted has as many rounds.
     """
@@ -170,7 +170,7 @@ class Runner:
         """
         outcome = Outcome(journal)
         for key, reason in outcome.failures.items():
-            self.progress.note(f"{key}: failed before, left out: {reason}")
+            self.progress.note(f"{key}: failed before, skipped: {reason}")
         parts = groups(jobs, self.available_bytes)
         for part, group in enumerate(parts):
             if part:
@@ -221,7 +221,7 @@ class Runner:
         outcome.add({"key": job.key, "visit": visit})
 
     def _network(self, networks: Sequence[Job], outcome: Outcome) -> str:
-        """Prepare the network in turn and return its key; one that cannot be prepared is left out."""
+        """Prepare the network in turn and return its key; one that cannot be prepared is skipped."""
         while able := [n for n in networks if n.key not in outcome.failures]:
             self.turn += 1
             network = able[self.turn % len(able)]

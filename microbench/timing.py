@@ -36,7 +36,7 @@ class Visit:
 
     @property
     def seconds(self) -> float:
-        """Duration of the calls of the visit, with the first call of a loop, which is not timed."""
+        """Duration of the visit's calls, a loop's first call included, which is not timed."""
         total_ms = sum(self.samples_ms) + sum(self.reference_ms)
         if self.samples_ms and not self.reference_ms:
             total_ms += self.samples_ms[0]
@@ -153,7 +153,7 @@ class Latencies:
 def latencies(visits: Mapping[str, Sequence[Visit]]) -> Latencies:
     """The latencies of jobs by key, from their visits (`timing.sample`); at least one sample is needed.
 
-    The network that ran before a block is a sample of a job of its own, which tells the drift alone.
+    The network before a block is a job of its own, whose samples only show the drift.
     """
     rows = [
         row

@@ -1,4 +1,4 @@
-"""A trained layer model: its JSON file, its answers with numpy alone, and its errors."""
+"""A trained layer model: its JSON file, its predictions, which need only numpy, and its errors."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class LayerModel(msgspec.Struct, frozen=True):
 
     `devices`: data sheets of the GPUs of its training rows by `key`; `mean`, `scale`: (features,) of the
     standardization; `ranges`: of its training rows, [lowest, highest] of a size and the words of another
-    column; `training`: how it was trained: seed, rows, epochs, date ...; `errors`: on rows left out of
-    training, empty if there were none.
+    column; `training`: how it was trained: seed, rows, epochs, date ...; `errors`: on held-out rows,
+    empty if there were none.
     """
 
     layer: Literal["convolution", "dense"]
@@ -68,8 +68,7 @@ class LayerModel(msgspec.Struct, frozen=True):
     def predict(self, table: LayerTable) -> np.ndarray:
         """(n,) times of the rows in ms, at least 0, in their order.
 
-        InputError: rows of another kind of layer, of a GPU without a data sheet, or of another GPU than the
-        one of the model.
+        InputError if the layers are of another kind, or a GPU is unknown here or has no data sheet.
         """
         if table.layer != self.layer:
             kinds = f"the model predicts {self.layer} layers and the table has {table.layer} layers"
@@ -80,7 +79,7 @@ class LayerModel(msgspec.Struct, frozen=True):
         if others and len(self.devices) == 1:
             own, other = next(iter(self.devices.values())).name, next(iter(others.values())).name
             raise InputError(
-                f"the model knows {own} alone and the table has rows of {other}; expected rows of {own}, "
+                f"the model knows only {own} and the table has rows of {other}; expected rows of {own}, "
                 "or a model of several GPUs",
                 code="other-device",
             )

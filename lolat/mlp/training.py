@@ -1,6 +1,6 @@
 """Trains the layer model of a recipe on a table, with Keras 3 on TensorFlow.
 
-The last epoch counts, as in the authors' code of 2018: no choice depends on the rows left out.
+The last epoch counts, as in the authors' code of 2018: no choice depends on the held-out rows.
 """
 
 from __future__ import annotations

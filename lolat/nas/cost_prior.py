@@ -217,7 +217,7 @@ def occurrences(
 FREEDOM = 4.0
 NOISES = (0.12, 0.06, 0.03, 0.015, 0.0075, 0.00375, 0.0019)
 """Scales of the noise, relative: from a busy phone to a simulator."""
-SMALLEST_WEIGHT = 0.01  # an explanation that counts for less is left out
+SMALLEST_WEIGHT = 0.01  # an explanation with less is dropped
 
 _ROUNDS = 40
 _LONGEST_STEP = 3.0  # in a logarithm; a longer linear step is meaningless

@@ -120,7 +120,7 @@ class FewShotModel(LatencyEstimator):
     def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
         """Return (n,) lower and upper ends in ms, which hold a reading with probability `coverage`.
 
-        The variance of the logarithm sums that between explanations, of the costs, and of a reading.
+        The logarithm's variance has three parts: between explanations, of the costs, and of a reading.
         """
         from scipy.stats import t
 
@@ -224,7 +224,7 @@ def estimator(
 def samples_only(argument: str, model: Device) -> InputError:
     """Return the error for an argument that samples of a space cannot answer."""
     return InputError(
-        f"{arg(argument)}: {model.source} knows networks measured at batch size 1 alone; leave "
+        f"{arg(argument)}: {model.source} knows only networks measured at batch size 1; leave "
         f"{arg(argument)} out, or add latencies of inference (lolat learn)"
     )
 

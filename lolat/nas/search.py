@@ -203,7 +203,7 @@ def _whole_front(
 def front(latencies: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return the indices of candidates that no other dominates, by latency; of equal ones the first.
 
-    `latencies`: (n,), small is good; `scores`: (n,), large is good; a NaN in either is left out.
+    `latencies`: (n,), small is good; `scores`: (n,), large is good; a candidate with a NaN is skipped.
     """
     known = np.flatnonzero(~(np.isnan(latencies) | np.isnan(scores)))
     order = known[np.lexsort((known, -scores[known], latencies[known]))]

@@ -177,7 +177,7 @@ class Objective:
 
     def _compute(self, row: np.ndarray, arch: str) -> float:
         """Call the function, and write its score to the file at once."""
-        with user_code(f"objective {arch}", "expected a number, or nan to leave it out"):
+        with user_code(f"objective {arch}", "expected a number, or nan to skip the candidate"):
             score = float(call_with(self.function, self._named, self.space, row))
         score = score if math.isfinite(score) else math.nan
         if self.path is not None:

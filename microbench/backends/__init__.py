@@ -200,8 +200,8 @@ def opened(spec: str, input_size: Shape, is_own: Callable[[Any], bool], name: st
     network = open_network(spec, input_size, weights=True)
     if not is_own(network.model):
         raise NetworkError(
-            f"{shortened(spec)!r} is no network of the {name} backend, which runs those of its framework "
-            "alone; take a model that was learned with the network's own"
+            f"{shortened(spec)!r} is no network of the {name} backend, which runs only those of its "
+            "framework; take a model that was learned with the network's own"
         )
     return network
 

@@ -47,7 +47,7 @@ def refusal(*arguments: object, **environment: str) -> str:
         (["cpu", "--threads", "100000", "--backend", "torch"], "--threads", "100000"),
         (["gpu", "--threads", "1", "--backend", "torch"], "--threads", "1"),
         (["cpu", "--output", "."], "", "is a folder"),
-        (["gpu", "--backend", "onnxruntime"], "--backend torch", "a cpu alone"),
+        (["gpu", "--backend", "onnxruntime"], "--backend torch", "only a cpu"),
     ],
 )  # fmt: skip
 def test_a_wrong_call(

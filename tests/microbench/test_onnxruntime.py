@@ -87,5 +87,5 @@ def test_a_file_is_run_at_a_size(tmp_path: Path) -> None:
     assert [(x.shape, x.dtype) for x in call.inputs] == [((5, 3, 12, 12), np.float32)]
     fixed = str(saved(tmp_path / "fixed.onnx", 2))
     assert backend.prepare_network(fixed, (), 2).inputs[0].shape == (2, 3, 8, 8)
-    with pytest.raises(MeasuringError, match=r"fixed\.onnx' is made for batch size 2 alone"):
+    with pytest.raises(MeasuringError, match=r"fixed\.onnx' is made only for batch size 2"):
         backend.prepare_network(fixed, (), 1)

@@ -182,8 +182,8 @@ def folded(rows: np.ndarray) -> np.ndarray:
     """(networks, 6) convolutions that run although the output does not need them.
 
     If a convolution alone makes a node's value, and `none` reads that node, the compiler folds the
-    multiplication by zero into the convolution's weights, and the convolution stays. It keeps one such zero
-    for the output, that of node 2 before that of node 1. This explains all but 13 of the networks that take
+    multiplication by zero into the convolution's weights, and the convolution stays. For the output
+    it keeps one such zero: node 2's before node 1's. This explains all but 13 of the networks that take
     longer than their needed operations on `pixel3` in HELP's tables.
     """
     none, convolution = rows == _NONE, np.isin(rows, (_CONV1, _CONV3))

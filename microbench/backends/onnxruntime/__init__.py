@@ -27,7 +27,7 @@ class OnnxRuntimeBackend(Backend):
     def __init__(self, device: str, threads: int | None = None) -> None:
         """`threads`: None for the usual number. DeviceError for a GPU, MissingPackageError."""
         if device == "gpu":
-            raise DeviceError("the onnxruntime backend measures a cpu alone: use --backend torch")
+            raise DeviceError("the onnxruntime backend measures only a cpu: use --backend torch")
         try:
             import onnxruntime as runtime
         except ImportError as error:
@@ -75,7 +75,7 @@ class OnnxRuntimeBackend(Backend):
             raise NetworkError(f"the onnxruntime backend runs .onnx files, not {shortened(spec)!r}")
         inputs = read_inputs(spec, input_size)
         if others := {one.fixed for one in inputs.values()} - {0, batch_size}:
-            raise MeasuringError(f"{shortened(spec)!r} is made for batch size {max(others)} alone")
+            raise MeasuringError(f"{shortened(spec)!r} is made only for batch size {max(others)}")
         values = {n: _values(one.at(batch_size), one.dtype) for n, one in inputs.items()}
         return self._call(spec, values)
 

@@ -41,7 +41,7 @@ class TensorFlowBackend(Backend):
         if not devices:
             others = [d.name for d in self.tf.config.list_physical_devices()]
             raise DeviceError(
-                f"no {device} here: TensorFlow {self.tf.__version__} found {', '.join(others)} alone; use "
+                f"no {device} here: TensorFlow {self.tf.__version__} found only {', '.join(others)}; use "
                 "`lolat learn cpu`, or install TensorFlow with CUDA, and a driver"
             )
         self.device = f"/{device.upper()}:0"
