@@ -18,7 +18,7 @@ from lolat.errors import AnswerIsNo
 from lolat.units import digits, milliseconds, plural
 from lolat.web.form import OF_LANGUAGE_MODEL, TABS
 from tests.web.language_models import CONFIG
-from tests.web.pages import ORIGIN, Site, site
+from tests.web.pages import Site, site
 from tests.web.test_page import command_json
 
 TAB = "?view=llm"
@@ -121,32 +121,8 @@ def test_where_all_rows_wait_none_is_recommended(page: Site, gpu: Path) -> None:
     assert "Where the time of a token goes, 5,000 concurrent requests on 2 GPUs" in page.answer()
 
 
-WRONG = [
-    ({"config": "gpt-5"}, "config"), ({"config": "/etc/passwd"}, "config"), ({"config": ""}, "config"),
-    ({"config": "upload:gone.json"}, "config"), ({"concurrency": "0"}, "concurrency"),
-    ({"concurrency": "many"}, "concurrency"), ({"input_tokens": "999999"}, "input_tokens"),
-    ({"output_tokens": "1.5"}, "output_tokens"), ({"tensor_parallel": "3"}, "tensor_parallel"),
-    ({"dtype": "nvfp4"}, "dtype"), ({"dtype": "int1"}, "dtype"), ({"kv_dtype": "x"}, "kv_dtype"),
-    ({"max_tpot_ms": "-1"}, "max_tpot_ms"), ({"gpus": "x"}, "gpus"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("fields", "name"), WRONG)
-def test_an_error_stands_at_its_field(page: Site, fields: dict[str, str], name: str) -> None:
-    page.get(TAB, **fields)
-    assert list(page.errors()) == [name]
-    assert page.errors()[name] in page.answer()
-    assert len(page.errors()[name]) < 500
-    assert page.commands() == []
-
-
 def send(page: Site, name: str, content: bytes, **fields: str) -> Any:
-    found = page.client.post(
-        "/upload", files={"file": (name, content)}, headers={"origin": ORIGIN},
-        data={"view": "llm", "model": "gpu", "config": "qwen3-8b", **fields},
-    )  # fmt: skip
-    page.taken(found.text)
-    return found
+    return page.send(name, content, view="llm", model="gpu", config="qwen3-8b", **fields)
 
 
 @pytest.mark.parametrize(("name", "called"), [("config.json", "llama"), ("my own.json", "my own")])

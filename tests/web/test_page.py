@@ -178,9 +178,20 @@ WRONG = [
     ({"view": "training", "price_per_hour": "-3"}, "price_per_hour"),
     ({"view": "training", "memory_gib": "0"}, "memory_gib"),
 ]  # fmt: skip
+WRONG_SERVING = [
+    ({"config": "gpt-5"}, "config"), ({"config": "/etc/passwd"}, "config"), ({"config": ""}, "config"),
+    ({"config": "upload:gone.json"}, "config"), ({"concurrency": "0"}, "concurrency"),
+    ({"concurrency": "many"}, "concurrency"), ({"input_tokens": "999999"}, "input_tokens"),
+    ({"output_tokens": "1.5"}, "output_tokens"), ({"tensor_parallel": "3"}, "tensor_parallel"),
+    ({"dtype": "nvfp4"}, "dtype"), ({"dtype": "int1"}, "dtype"), ({"kv_dtype": "x"}, "kv_dtype"),
+    ({"max_tpot_ms": "-1"}, "max_tpot_ms"), ({"gpus": "x"}, "gpus"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "name"), WRONG)
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [*WRONG, *(({"view": "llm", "model": "gpu"} | fields, name) for fields, name in WRONG_SERVING)],
+)
 def test_an_error_stands_at_its_field_and_the_others_stay(
     page: Site, fields: dict[str, str], name: str
 ) -> None:
@@ -190,7 +201,7 @@ def test_an_error_stands_at_its_field_and_the_others_stay(
     assert page.errors()[name] in page.answer()  # at the top too, for who does not see the form
     assert len(page.errors()[name]) < 500
     for other, text in {**others, **fields}.items():
-        if other not in ("vary", "optimizer", "view"):
+        if other not in ("vary", "optimizer", "view", "model", "dtype", "kv_dtype"):
             assert page.value(other) == text
     assert len(re.findall(r'<(?:input|select)[^>]*aria-invalid="true"', page.raw)) == 1
     assert page.commands() == []

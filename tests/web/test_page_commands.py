@@ -88,9 +88,7 @@ def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
         for name, view, contents in (("network", "latency", files), ("config", "llm", config)):
             for file, content in contents.items():
                 Path(file).write_bytes(content)
-                reply = client.post("/upload", files={"file": (file, content)}, data={"view": view},
-                                    headers={"origin": ORIGIN})  # fmt: skip
-                found.page.taken(reply.text)
+                found.page.send(file, content, view=view)
                 found.files.setdefault(name, []).append(found.page.value(name))
         yield found
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from lolat.readers import read_now
-from tests.web.pages import ORIGIN, FakeReader, Site
+from tests.web.pages import FakeReader, Site
 from tests.web.test_networks import onnx_file
 
 
@@ -26,15 +26,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def send(page: Site, name: str, content: bytes, **fields: str) -> Any:
-    """Send a file as the page's form does; a redirection is followed."""
-    found = page.client.post(
-        "/upload",
-        files={"file": (name, content)},
-        data={"view": "training", "model": "laptop", "network": "ResNet50", **fields},
-        headers={"origin": ORIGIN},
-    )
-    page.taken(found.text)
-    return found
+    given = {"view": "training", "model": "laptop", "network": "ResNet50"}
+    return page.send(name, content, **(given | fields))
 
 
 def test_a_file_becomes_a_view_of_its_network(page: Site, folder: Path) -> None:
