@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     "precision", "best: each device's fastest of fp32, tf32, amp.", type=common.PRECISIONS
 )
 @common.parameter("launch")
+@common.parameter("host_us")
 @common.parameter(
     "batch_size", "On each device; auto: the most that fit.", type=common.BATCHES, required=True
 )
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 @common.parameter("input_size", default=())
 def cost(
     arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, launch: str | None,
-    batch_size: tuple[int | str, ...],
+    host_us: float | None, batch_size: tuple[int | str, ...],
     replicas: tuple[int, ...] | None, **question: Any,
 ) -> None:  # fmt: skip
     """Predict how long training NETWORK takes on one device or several, its memory and dollars.
@@ -82,7 +83,7 @@ def cost(
         if not on or ALL in on:
             models, unpriced = with_a_price(models, question["prices"])
             left_out = {**left_out, **unpriced}
-        mode = precision, launch
+        mode = precision, launch, host_us
         question["replicas"] = replicas or ()
         with common.progress() as bar:
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
@@ -90,7 +91,10 @@ def cost(
         return _answer_several(several)
     from lolat.cli.predict import opened
 
-    loaded, question = opened(model, precision, launch), {**question, "replicas": replicas or 1}
+    loaded, question = (
+        opened(model, precision, launch, host_us),
+        {**question, "replicas": replicas or 1},
+    )
     if len({*batch_size}) > 1:
         return _answer_several(loaded.cost(network, batch_size, **question))
     answer = loaded.cost(network, batch_size[0], **question)

@@ -207,7 +207,10 @@ def estimator(
     wrong batch size; ModelFileError if the device has neither samples nor a formula.
     """
     sampled = space.name in model.document.get("spaces", {})
-    asked = model.asked_precision or model.asked_launch  # samples are of one way to run
+    # Samples are of one way to run.
+    asked = model.asked_precision or model.asked_launch or model.asked_host_us
+        model.asked_precision or model.asked_launch or model.asked_host_us
+    )  # samples are of one way to run
     if sampled and predictor is None and batch_size == 1 and not asked:
         space.prepare(progress)
         return from_model(model, space)

@@ -94,6 +94,8 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
     return ", ".join(words)
 
 
+Mode = tuple[str | None, str | None, float | None]
+"""The arguments of `Device.run_as`: precision, launch, host_us."""
 TRIED = ("tf32", "amp")
 """Precisions that each device is tried in, beside its own."""
 
@@ -101,7 +103,7 @@ TRIED = ("tf32", "amp")
 def compare(
     models: Sequence[Device],
     network: Any,
-    mode: tuple[str | None, str | None],
+    mode: Mode,
     batch_sizes: Sequence[int | str],
     left_out: Mapping[str, str],
     on_progress: OnProgress | None = None,
@@ -109,7 +111,7 @@ def compare(
 ) -> Costs:
     """Compare devices for one training, with each batch size.
 
-    `mode`: (precision, launch); None stands for the fastest precision, and for the launch as measured.
+    `mode`: see `Mode`; None stands for the fastest precision, and for the launch and host as measured.
     `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
     name) for each device. `asked`: arguments of `lolat.api.model.Model.cost`. InputError if no device can
     answer.
@@ -162,7 +164,7 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
 def _answers(
     models: Sequence[Device],
     graph: Graph,
-    mode: tuple[str | None, str | None],
+    mode: Mode,
     batch_size: int | str,
     left_out: dict[str, str],
     asked: dict[str, Any],
@@ -191,14 +193,14 @@ def _answers(
 
 
 def _fastest(
-    model: Device, graph: Graph, mode: tuple[str | None, str | None], batch_size: int | str,
+    model: Device, graph: Graph, mode: Mode, batch_size: int | str,
     asked: dict[str, Any],
 ) -> Cost:  # fmt: skip
     """Answer in the precision asked for, or the fastest; the first error if none answers."""
     costs, errors = list[Cost](), list[LolatError]()
     for precision in mode[:1] if mode[0] else (None, *TRIED):
         try:
-            costs.append(cost_on(model.run_as(precision, mode[1]), graph, batch_size, **asked))
+            costs.append(cost_on(model.run_as(precision, *mode[1:]), graph, batch_size, **asked))
         except LolatError as error:
             errors.append(error)
     if not costs:

@@ -19,4 +19,4 @@ def network() -> Graph:
 def asked(prices: str, precision: str | None = None, batch_size: int | str = 64) -> Costs:
     models = [package.load(name) for name in GPUS]
     ask = {"samples": 10_000, "prices": prices, "replicas": ()}
-    return compare(models, network(), (precision, None), [batch_size], {}, **ask)
+    return compare(models, network(), (precision, None, None), [batch_size], {}, **ask)

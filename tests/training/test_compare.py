@@ -64,10 +64,10 @@ def test_who_cannot_answer_is_told(prices: str) -> None:
     assert "no units" in found.left_out["p4-fp32"]
     others = [package.load(name) for name in ("p4-fp32", "p100-fp32")]
     with pytest.raises(InputError, match=r"no device can answer: .*P4.*P100") as error:
-        compare(others, network(), ("amp", None), [64], {})
+        compare(others, network(), ("amp", None, None), [64], {})
     assert error.value.code == "no-device"
     with pytest.raises(InputError) as only:
-        compare(others[:1], network(), ("amp", None), [64], {})
+        compare(others[:1], network(), ("amp", None, None), [64], {})
     assert only.value.code == "no-precision"
 
 
@@ -143,7 +143,7 @@ def test_an_unknown_card_with_the_chip_of_a_known_one_is_told_so() -> None:
 
 def test_each_device_is_told_as_it_is_asked(prices: str) -> None:
     told, models = Mock(), [package.load(name) for name in GPUS]
-    compare(models, network(), (None, None), [64], {}, told, samples=100, prices=prices)
+    compare(models, network(), (None, None, None), [64], {}, told, samples=100, prices=prices)
     assert told.mock_calls == [call(n, 3, name) for n, name in enumerate(GPUS, 1)]
 
 
@@ -151,7 +151,7 @@ def test_the_reasons_of_all_devices_are_told_once_each(prices: str) -> None:
     models = [package.load(name) for name in GPUS]
     left_out = dict.fromkeys("abc", "no price in FILE") | {"d": "other"}
     with pytest.raises(InputError) as error:
-        compare(models, network(), ("fp8", None), [64], left_out, samples=100, prices=prices)
+        compare(models, network(), ("fp8", None, None), [64], left_out, samples=100, prices=prices)
     assert str(error.value).count("no price in FILE") == 1
     assert "a, b, c: no price in FILE; d: other; " in str(error.value)
 
@@ -177,7 +177,7 @@ def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text(f"{PRICES}h,9,H100,1\n")
     found = compare(
-        models, network(), ("fp32", None), ["auto"], {}, memory_gib=40, prices=str(path)
+        models, network(), ("fp32", None, None), ["auto"], {}, memory_gib=40, prices=str(path)
     )
     (answer,) = found.answers
     assert answer.device == "h100-fp32"
@@ -190,14 +190,14 @@ def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
 
 def test_two_models_of_one_gpu_that_run_alike_are_one_answer() -> None:
     names = ("rtx-pro-6000-amp-compiled", "rtx-pro-6000-bf16-compiled")
-    found = compare([package.load(n) for n in names], network(), ("amp", None), [8], {})
+    found = compare([package.load(n) for n in names], network(), ("amp", None, None), [8], {})
     assert [c.device for c in found.answers] == [names[0]]
 
 
 def test_the_launch_is_asked_of_each(prices: str) -> None:
     models = [package.load("rtx-4090-amp-compiled")]
     eager, compiled = (
-        compare(models, network(), ("amp", launch), [8], {}).answers[0]
+        compare(models, network(), ("amp", launch, None), [8], {}).answers[0]
         for launch in ("eager", None)
     )
     assert (eager.launch, compiled.launch) == ("eager", "compiled")
@@ -236,7 +236,7 @@ def test_a_launch_that_saves_time_is_offered() -> None:
 
 def test_a_gpu_that_was_measured_so_answers_for_its_launch() -> None:
     names = ("rtx-4090-amp-compiled", "rtx-4090-amp")
-    found = compare([package.load(n) for n in names], network(), ("amp", "eager"), [8], {})
+    found = compare([package.load(n) for n in names], network(), ("amp", "eager", None), [8], {})
     assert [c.device for c in found.answers] == ["rtx-4090-amp"]
 
 

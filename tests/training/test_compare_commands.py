@@ -155,7 +155,7 @@ def test_the_cheapest_is_within_the_longest_time(lolat: Command, prices: str, ne
         within = [row for row in paid if row[1] <= 3600 * hours]
         models = [package.load(name) for name in GPUS]
         ask = {"samples": 10_000, "prices": prices, "replicas": (), "max_hours": hours}
-        found = compare(models, network(), (None, None), [64], {}, **ask)
+        found = compare(models, network(), (None, None, None), [64], {}, **ask)
         assert found.cheapest is not None
         assert (found.cheapest.device, found.cheapest.devices) == min(within)[2:]
     too_short = every.fastest.total_s / 3600 * 0.9
@@ -176,12 +176,12 @@ def test_the_fastest_is_within_the_most_money(lolat: Command, prices: str, net: 
     models = [package.load(name) for name in GPUS]
     for most in sorted(price for _, price, *_ in rows):
         ask: dict[str, Any] = {"samples": 10_000, "prices": prices, "replicas": ()}
-        found = compare(models, network(), (None, None), [64], {}, **ask, max_dollars=most)
+        found = compare(models, network(), (None, None, None), [64], {}, **ask, max_dollars=most)
         assert found.fastest is not None
         best = min(row for row in rows if row[1] <= most)
         assert (found.fastest.device, found.fastest.devices) == best[2:]
         ask |= {"max_dollars": most, "max_hours": best[0] / 3600 * 0.99}
-        assert compare(models, network(), (None, None), [64], {}, **ask).cheapest is None
+        assert compare(models, network(), (None, None, None), [64], {}, **ask).cheapest is None
     ask_it = ("cost", net, "--batch-size", 64, "--samples", 10_000, "--prices", prices)
     cheapest, dearest = (f(price for _, price, *_ in rows) for f in (min, max))
     for on in (("--on", "v100,a100"), ("--on", "v100,a100,p4")):
