@@ -209,8 +209,6 @@ def estimator(
     sampled = space.name in model.document.get("spaces", {})
     # Samples are of one way to run.
     asked = model.asked_precision or model.asked_launch or model.asked_host_us
-        model.asked_precision or model.asked_launch or model.asked_host_us
-    )  # samples are of one way to run
     if sampled and predictor is None and batch_size == 1 and not asked:
         space.prepare(progress)
         return from_model(model, space)
