@@ -162,7 +162,7 @@ class Runner:
         settings: Settings,
         journal: Journal | None = None,
     ) -> Outcome:
-        """Measure all jobs, but for the visits in the journal and the jobs that failed there.
+        """Measure all jobs, except the visits in the journal and the jobs that failed there.
 
         `networks`: whole networks, one of which in turn runs before each sample of any other job. A job is
         prepared right before its first visit. Raises MeasuringError when nothing could be measured or

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lolat.mlp.layer_model import LayerModel
     from lolat.mlp.networks import NetworkTime
 
-SEED = 0  # of random numbers: the rows that are left out, first weights
+SEED = 0  # of random numbers: the held-out rows, the first weights
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.mlp:fit", "Train a model on a table of measured layers."),
     "predict": ("lolat.cli.mlp:predict", "The time of the layers of a table or a network."),
@@ -40,7 +40,7 @@ def mlp() -> None:
 
 @dataclass(frozen=True)
 class LayerFit:
-    """A layer model that was trained: its errors on rows left out, by GPU and by optimizer."""
+    """A layer model that was trained: its errors on held-out rows, by GPU and by optimizer."""
 
     output: str
     layer: str
@@ -82,7 +82,7 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
     gpus = tuple(device.name for device in devices.values())
     answer = LayerFit(str(output), rows.layer, recipe, gpus, errors)
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
-    lines = [head, "", "Errors on rows left out of training:", *error_lines(errors)]
+    lines = [head, "", "Errors on held-out rows:", *error_lines(errors)]
     common.answer(answer, lines)
 
 

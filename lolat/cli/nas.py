@@ -138,7 +138,7 @@ def search(
 
 
 def _opened(model: str, precision: str | None, launch: str | None) -> Model:
-    """The model in a precision and launch; InputError for one that knows samples alone."""
+    """The model in a precision and launch; InputError for one that has only samples."""
     from lolat.cli.predict import opened
     from lolat.nas.fewshot import samples_only
 

@@ -122,7 +122,7 @@ def _sizes(graph: Graph, operation: Operation) -> dict[str, Any] | None:
     """The columns of a dense layer or a convolution; None for an operation that the models do not know.
 
     Also `positions` of a dense layer. The sides of an input that is not square become their geometric mean,
-    which keeps the area but for rounding. The padding is the one that gives the size of the output.
+    which keeps the area, rounded. The padding follows from the size of the output.
     """
     a = operation.attributes
     if operation.kind == "dense":

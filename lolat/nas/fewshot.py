@@ -139,7 +139,7 @@ class FewShotModel(LatencyEstimator):
         return middle / factor, middle * factor
 
     def inside(self, latencies: np.ndarray) -> np.ndarray:
-        """(n,) True for latencies between those of the fastest and the slowest sample, but for SLACK."""
+        """(n,) True for latencies between the fastest and the slowest sample, each moved out by SLACK."""
         measured = [sample.latency_ms for sample in self.section.samples]
         return (latencies >= min(measured) / SLACK) & (latencies <= max(measured) * SLACK)
 

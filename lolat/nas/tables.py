@@ -138,7 +138,7 @@ class CellTable:
 
     @property
     def additions(self) -> int:
-        """Number of additions in a cell: one for each edge into a node, but for the first."""
+        """Number of additions in a cell: each edge into a node after its first."""
         return len(self.edges) - max(to for _, to in self.edges)
 
     def at(self, batch_size: int) -> np.ndarray:

@@ -57,7 +57,7 @@ def models(gpus: Sequence[str] = ("V100",)) -> dict[str, LayerModel]:
 
 
 def row(graph: Graph, name: str = "layer") -> Mapping[str, Any]:
-    """What describes the one row of that name."""
+    """The columns of the one row of that name."""
     rows, _ = network_rows(graph, "V100", 2, "none")
     (found,) = (
         r for of in rows.values() for i, r in of.items() if graph.operations[i].name == name
