@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -20,10 +21,10 @@ EXAMPLES = {
     for section in re.split(r"^##+ ", TEXT, flags=re.M)
     for number, code in enumerate(re.findall(r"^```python\n(.*?)^```$", section, re.M | re.S), 1)
 }
-FRAGMENT = ("spaces", 2)
+RAY, FRAGMENT = ("ray_tune", 1), ("spaces", 2)
 
 
-@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {FRAGMENT}), ids=str)
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - {RAY, FRAGMENT}), ids=str)
 def test_an_example_runs(
     name: tuple[str, int],
     tmp_path: Path,
@@ -37,6 +38,25 @@ def test_an_example_runs(
     numbers = [float(n) for n in re.findall(r"\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
     assert bool(numbers) == ("print(" in EXAMPLES[name]), "a latency"
     assert all(0 <= number < 1e4 for number in numbers)
+
+
+@pytest.mark.slow
+def test_the_tuner_runs_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray, tune = pytest.importorskip("ray"), pytest.importorskip("ray.tune")
+    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
+        monkeypatch.setenv(name, "0")
+    # Instead of ~/ray_results, whose path Ray has fixed when it was imported.
+    for module in ("ray.train.constants", "ray.tune.experiment.experiment"):
+        monkeypatch.setattr(f"{module}.DEFAULT_STORAGE_PATH", str(tmp_path / "results"))
+    one_process = functools.partial(tune.TuneConfig, reuse_actors=True, max_concurrent_trials=1)
+    monkeypatch.setattr(tune, "TuneConfig", one_process)
+    memory = int(100e6)
+    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=memory)
+    try:
+        script(EXAMPLES[RAY], tmp_path, monkeypatch)
+    finally:
+        ray.shutdown()
+    assert (tmp_path / "results").is_dir()
 
 
 def test_the_look_up_table_adds_up_to_whole_networks(
