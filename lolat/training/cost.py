@@ -228,8 +228,16 @@ def cost_on(
         options=options,
         **_numbers(best_of(options if fits else (), limits)),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
-        warnings=half_remarks(graph, memory, updates, mode) + options[0].warnings,
-    )
+        warnings=(
+            *half_remarks(graph, memory, updates, mode), *_augmentation(graph), *options[0].warnings
+        ),
+    )  # fmt: skip
+
+
+def _augmentation(graph: Graph) -> Iterator[str]:
+    """Yield a remark on layers that change the images in training only."""
+    if names := [o.name for o in graph.operations if o.attributes.get("augments")]:
+        yield f"{', '.join(names)}: run in training only, and their time is not counted"
 
 
 def _available(training: Training, memory_gib: float | None) -> int | None:

@@ -163,3 +163,10 @@ def test_a_kernel_that_is_not_trainable_is_not_trained(of: Any) -> None:
         assert len(model.trainable_weights) == number - 1
         with pytest.raises(NetworkError, match=f"1 of its {number} variables are frozen"):
             device.cost(model, 4)
+
+
+def test_augmentation_is_told_for_training() -> None:
+    network = keras.Sequential([layers.Input((8, 8, 3)), layers.RandomFlip(), layers.Conv2D(4, 3)])
+    device = lolat.load("epyc-2t")
+    assert [w for w in device.cost(network, 4).warnings if "random_flip" in w]
+    assert not [w for w in device.predict(network, 4).warnings if "random_flip" in w]

@@ -197,10 +197,7 @@ def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
 def _augmentation(r: KerasReader, call: LayerCall) -> list[int]:
     """Random layers hand on their input at inference; RandomCrop makes it fit."""
     same = [r.shape(i) for i in call.inputs] == call.shapes
-    r.builder.warnings.append(
-        f"{call.layer.name!r} runs in training only, and its time is not counted"
-    )
-    return r.write(call, "identity" if same else "resize", call.inputs)
+    return r.write(call, "identity" if same else "resize", call.inputs, augments=True)
 
 
 # ---- Products.
