@@ -55,7 +55,7 @@ def epochs_mode(document: Mapping[str, Any]) -> Mode:
 
 
 def run_as(model: D, precision: str | None, launch: str | None, host_us: float | None = None) -> D:
-    """The device in a precision and a launch (`_in_mode`), with a host of a given launch overhead, in µs.
+    """The device in a precision and a launch (see `_in_mode`), with a host of a given launch overhead, µs.
 
     InputError if it cannot run so, or has no host.
     """
@@ -66,10 +66,10 @@ def run_as(model: D, precision: str | None, launch: str | None, host_us: float |
 def _with_host(model: D, host_us: float) -> D:
     """The device with a host of this launch overhead, µs; InputError without a host, or in another unit."""
     of = PARAMETERS["host_us"]
-    if not of.least <= host_us <= of.most:
+    if not isinstance(host_us, (int, float)) or not of.least <= host_us <= of.most:
         raise InputError(
-            f"{arg('host_us')} {host_us:g}: expected {of.least:g} to {of.most:g} microseconds, such as 25 "
-            "(0.025 ms)",
+            f"{arg('host_us')} {shortened(repr(host_us))}: expected {of.least:g} to {of.most:g} "
+            "microseconds, such as 25 (0.025 ms)",
             code="host-us",
         )
     predictors = dict(model.document.get("predictors", {}))
