@@ -22,7 +22,6 @@ from lolat.device.question import DEFAULT, Question
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.counts import COLUMNS
 from lolat.graph.edits import bypassed, image_side, is_separable, separated
 from lolat.graph.modes import GRAPH
 from lolat.graph.width import NOTE, Widths, widths
@@ -182,7 +181,7 @@ def _attribution(
 ) -> Attribution:
     """The attribution of (COLUMNS,) counts and (features,) ms."""
     latency = float(terms.sum())
-    numbers = counts[[COLUMNS.index(f) for f in prediction.features]]
+    numbers = prediction.query.model.predictor(prediction.predictor).units(counts)
     lines = tuple(
         Term(f, int(n), float(ms) / int(n) if n else 0.0, float(ms))
         for f, n, ms in zip(prediction.features, numbers, terms, strict=True)

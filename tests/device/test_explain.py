@@ -89,6 +89,20 @@ def test_a_line_is_a_count_times_its_coefficient() -> None:
     assert flops.count == 2 * 56 * 56 * 32 * 9 * 32
 
 
+def test_memory_traffic_of_a_gpu_is_all_that_operations_move() -> None:
+    """A convolution reads its input and its weights, and writes its output, as other operations do."""
+    found = explain(lolat.load("rtx-4090-amp"), NETWORK, Question(2), block="conv1_block1")
+    operation, pixels = found.operations[0], 2 * 56 * 56
+    traffic = next(t for t in operation.terms if t.name == "traffic")
+    assert operation.name == "conv1_block1_1_conv"
+    assert traffic.count == pixels * (32 + 32) + 9 * 32 * 32
+    counts = synthetic.totals(NETWORK, 2)
+    moved = sum(counts[name] for name in ("acts", "inp", "traffic", "weights"))
+    assert found.prediction.counts["acts"] == counts["acts"]
+    whole_network = explain(lolat.load("rtx-4090-amp"), NETWORK, Question(2)).total
+    assert whole_network.by_term["traffic"].count == moved
+
+
 def saving(graph: Graph, instead: Graph, batch_size: int = 1) -> float:
     return (
         MODEL.predict(graph, batch_size).latency_ms - MODEL.predict(instead, batch_size).latency_ms

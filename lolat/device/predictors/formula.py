@@ -115,6 +115,10 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         """(rows,) latencies in ms of (rows, features) counts."""
         return self.many(list(counts.T), np.empty(len(counts)))
 
+    def units(self, counts: np.ndarray) -> np.ndarray:
+        """(features,) units of each term, of (COLUMNS,) counts."""
+        return counts[self.columns]
+
     def shares(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
         """((parts, features) ms of each part by term, ms of the constant), which add up to the latency.
 

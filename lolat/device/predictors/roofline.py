@@ -27,6 +27,7 @@ from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps
 from lolat.device.predictors.shape_residuals import Row, shape_factors
 from lolat.graph import work as c
+from lolat.graph.counts import COLUMNS
 from lolat.graph.modes import FLOAT32, GRAPH, TF32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Workload, work_of
 from lolat.io.documents import Number, Positive
@@ -192,6 +193,12 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return factors
 
     # ---- Whole networks
+
+    def units(self, counts: np.ndarray) -> np.ndarray:
+        """`Formula.units`; the elements of convolutions and the weights are moved as all others are."""
+        units = super().units(counts)
+        units[MOVE] += sum(counts[COLUMNS.index(name)] for name in ("acts", "inp", "weights"))
+        return units
 
     def steps(self, work: Workload) -> Steps:
         """The steps of a network in the order in which they run."""
