@@ -80,20 +80,26 @@ An NVLink bridge joins two cards only (RTX 3090, A6000, the NVL forms): a ring o
 Express between the pairs."""
 
 
-def assumed_link(device: str, devices: int, machine: int = MACHINE) -> Link:
-    """The link of `devices` devices of that name, `machine` of them in each machine.
+AMOUNT = re.compile(r"\d+ ?gb\b|x\d+\b", re.IGNORECASE)
+"""A machine's memory and its number of cards, in the name of its type."""
+
+
+def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: str = "") -> Link:
+    """The link of `devices` devices of that name, `machine` of them in each machine, of type `instance`.
 
     The slowest part limits an exchange over several machines: the network between them, which the devices
-    of a machine share, or the link within. The network is known if a word of the name is an instance type
-    of networks.csv; else it is at most as fast as the link within.
+    of a machine share, or the link within. The network is known if a word of the instance's type is one of
+    networks.csv; else it is at most as fast as the link within. The type may name the card's form too
+    (SXM, PCIe); its GB are the machine's memory.
     """
-    gpu, within = find_gpu(device), None
+    form = AMOUNT.sub("", instance)
+    gpu, within = find_gpu(f"{device} {form}") or find_gpu(device), None
     if gpu is not None and gpu.link in PEAKS:
         share = NVLINK_SHARE if gpu.link.startswith("NVLink") else PCIE_SHARE
         within = Link(8 * PEAKS[gpu.link] * share, name=gpu.link)
     fastest = FASTEST_GBPS if within is None else within.gbps
     if devices > machine:
-        for word in device.casefold().split():
+        for word in instance.casefold().split():
             if known := next((n for n in _networks() if n[0].fullmatch(word)), None):
                 return Link(min(known[1], fastest), name=f"the network of {word}")
         return Link(NETWORK_GBPS, name="the network between machines", fastest_gbps=fastest)

@@ -217,8 +217,9 @@ class Rental:
     def link(self, devices: int, offer: Offer) -> Link:
         """The link of `devices` devices of an offer, assumed by its names and the device's."""
         machine = offer.devices if offer.instance_type else MACHINE
-        names = f"{self.device} {offer.accelerator} {offer.instance_type}"
-        return assumed_link(names, devices, machine)
+        return assumed_link(
+            f"{self.device} {offer.accelerator}", devices, machine, offer.instance_type
+        )
 
 
 def instances_of(rental: Rental | None) -> tuple[int, ...]:

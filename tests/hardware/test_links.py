@@ -55,6 +55,26 @@ def test_a_device_of_unknown_links_has_a_network(device: str) -> None:
     assert assumed_link(device, 2).gbps == 10
 
 
+@pytest.mark.parametrize(
+    ("device", "instance", "link"),
+    [
+        (
+            "h200",
+            "gpu-h200-sxm_8gpu-128vcpu-1600gb",
+            "NVLink 4",
+        ),  # the machine's memory, not the card's
+        ("B200", "gpu-b200-sxm_8gpu-160vcpu-1792gb", "NVLink 5"),
+        ("A100-80GB", "gpu_8x_a100_80gb_sxm4", "NVLink 3"),
+        ("H100", "lambdalabs_H100-sxm5x4", "NVLink 4"),
+        ("H100", "gpu_1x_h100_pcie", "PCIe 5.0 x16"),
+    ],
+)
+def test_the_type_of_an_instance_names_the_form_of_its_cards(
+    device: str, instance: str, link: str
+) -> None:
+    assert assumed_link(device, 2, instance=instance).name == link
+
+
 def test_more_devices_than_a_machine_holds_are_linked_by_a_network() -> None:
     assert assumed_link("RTX 4090", MACHINE).gbps == 126
     unknown = assumed_link("RTX 4090", MACHINE + 1)
@@ -63,21 +83,33 @@ def test_more_devices_than_a_machine_holds_are_linked_by_a_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "gbps", "fast", "slow"),
+    ("device", "instance", "gbps", "fast", "slow"),
     [
-        ("A100-SXM4-40GB p4d.24xlarge", 400, 800, 200),  # as the clouds say, twice as fast or slow
-        ("NVIDIA A100 a2-highgpu-8g", 100, 200, 50),
-        ("A100-80GB-SXM Standard_ND96amsr_A100_v4", 1600, 3200, 800),
-        ("T4 n1-standard-16 + 2 T4", 32, 64, 16),
-        ("H100-SXM p5.48xlarge", 0.8 * 8 * 450, 2 * 2880, 1440),  # within a machine it is no faster
-        ("H100-SXM some-cloud", 10, 2880, 5),  # not known: any, up to the link within a machine
-        ("NVIDIA B200", 10, 0.8 * 8 * 900, 5),
-        ("AMD EPYC", 10, 3200, 5),
+        (
+            "A100-SXM4-40GB",
+            "p4d.24xlarge",
+            400,
+            800,
+            200,
+        ),  # as the clouds say, twice as fast or slow
+        ("NVIDIA A100", "a2-highgpu-8g", 100, 200, 50),
+        ("A100-80GB-SXM", "Standard_ND96amsr_A100_v4", 1600, 3200, 800),
+        ("T4", "n1-standard-16 + 2 T4", 32, 64, 16),
+        (
+            "H100-SXM",
+            "p5.48xlarge",
+            0.8 * 8 * 450,
+            2 * 2880,
+            1440,
+        ),  # within a machine it is no faster
+        ("H100-SXM", "some-cloud", 10, 2880, 5),  # not known: any, up to the link within a machine
+        ("NVIDIA B200", "", 10, 0.8 * 8 * 900, 5),
+        ("AMD EPYC", "", 10, 3200, 5),
     ],
 )
 def test_the_network_between_machines_is_that_of_the_instance(
-    names: str, gbps: float, fast: float, slow: float
+    device: str, instance: str, gbps: float, fast: float, slow: float
 ) -> None:
-    link = assumed_link(names, 16)
+    link = assumed_link(device, 16, instance=instance)
     assert link.gbps == pytest.approx(gbps)
     assert [end.gbps for end in link.ends] == pytest.approx([fast, slow])
