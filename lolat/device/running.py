@@ -16,7 +16,15 @@ from lolat.device.predictors.precision import in_precision, no_precision
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import COMPILED, EAGER, FLOAT16, FLOAT32, LAUNCHES, Mode, own_dtype
+from lolat.graph.modes import (
+    COMPILED,
+    EAGER,
+    FLOAT16,
+    FLOAT32,
+    LAUNCHES,
+    Mode,
+    own_dtype,
+)
 from lolat.hardware.gpus import PRECISION_OF, Gpu, dtype_named, gpu_of, name_of
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
@@ -30,8 +38,8 @@ D = TypeVar("D", bound="Device")
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
 ESTIMATED = "estimated"
 """Key of a document in memory, never in a file: a remark on the part from a data sheet."""
-HALVES = {"float16": "fp16", "bfloat16": "bf16"}
-"""Data type of a network in half precision, as after `module.half()` -> the precision of the device."""
+HALVES = frozenset(["fp16", "bf16"])
+"""Precisions of a network in half precision itself, as after `module.half()`."""
 ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
 """Data types of a network that are more than float32."""
 
@@ -164,13 +172,13 @@ def _asked(model: D, document: dict[str, Any], precision: str | None, launch: st
 
 
 def as_written(model: D, graph: Graph) -> D:
-    """The device in the precision of a network in half precision (HALVES), else as it is.
+    """The device in the network's own precision if that is half or mixed, else as it is.
 
-    InputError if float32 was asked for, the device has no units for it, or the network is in more than
+    InputError if another was asked for, the device has no units for it, or the network is in more than
     float32, in which no GPU was timed.
     """
     dtype = own_dtype(graph) or ""
-    own = HALVES.get(dtype)
+    own = None if dtype == FLOAT32 else PRECISION_OF.get(dtype)
     if Roofline.name in model.predictors and dtype in ABOVE_FLOAT32:
         raise InputError(
             f"the network is in {dtype} itself: {model.name} was not timed in it; expected the network in "
@@ -179,7 +187,7 @@ def as_written(model: D, graph: Graph) -> D:
         )
     if own is None or Roofline.name not in model.predictors:
         return model
-    if {model.asked_precision, own} <= {*HALVES.values()}:
+    if {model.asked_precision, own} <= HALVES or model.asked_precision == own:
         return model  # as many bytes, on the same units
     if model.asked_precision is not None:
         raise InputError(

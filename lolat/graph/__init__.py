@@ -73,7 +73,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
     PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
     as a decoder's keys and values. `training`: why training costs less than training the whole, such as
-    frozen parameters. The fields are the JSON that `lolat read` writes.
+    frozen parameters. `autocast`: its code computes in half precision with parameters in float32, as
+    Keras' mixed policies and `torch.autocast` do. The fields are the JSON that `lolat read` writes.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     channels_first: bool = False
     kept: tuple[int, ...] = ()
     training: tuple[str, ...] = ()
+    autocast: bool = False
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -164,12 +166,13 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 class GraphBuilder:
     """Collects tensors and operations, in running order, into a `Graph`; names are made unique.
 
-    `channels_first`: see `Graph`; a reader of Keras sets it where the layers say so.
+    `channels_first`, `autocast`: see `Graph`; a reader of Keras sets the first where the layers say so.
     """
 
     def __init__(self, name: str, framework: str = "") -> None:
         self.name, self.framework = name, framework
         self.channels_first = framework in ("torch", "onnx")
+        self.autocast = False
         self.tensors: list[Tensor] = []
         self.operations: list[Operation] = []
         self.inputs: list[int] = []
@@ -234,7 +237,7 @@ class GraphBuilder:
         parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
         warnings = tuple(dict.fromkeys(self.warnings))
         more = (self.framework, self.channels_first, tuple(self.kept), tuple(self.training))
-        graph = Graph(self.name, *parts, warnings, *more)
+        graph = Graph(self.name, *parts, warnings, *more, self.autocast)
         return merge_padding(graph)
 
 

@@ -283,8 +283,13 @@ def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
 
 
 def own_dtype(graph: Graph) -> str | None:
-    """The data type of the results of all products; None if there are several, or no products."""
+    """The data type of the results of all products; None if there are several, or no products.
+
+    It is AMP if some are in half precision and the parameters in float32 (`Graph.autocast`).
+    """
     written = product_dtypes(graph)
+    if graph.autocast and not written.isdisjoint((FLOAT16, BFLOAT16)):
+        return AMP
     return written.pop() if len(written) == 1 else None
 
 

@@ -23,10 +23,10 @@ FRAMEWORK_FILES = (KERAS_FILE, ONNX_FILE)
 FILES = (*FRAMEWORK_FILES, GRAPH_FILE)
 """Endings of files; `lolat read` writes the last one."""
 
+EXPECTED_FILES = "a .keras or .onnx file, or what `lolat read` wrote (.json)"
 EXPECTED = (
     "keras:NAME (such as keras:ResNet50), timm:NAME, torchvision:NAME, transformers:CONFIG.json, "
-    "a .keras or .onnx file, what `lolat read` wrote (.json), or package.module:callable (a function that "
-    "returns a Keras or PyTorch network)"
+    f"package.module:callable (a function that returns a Keras or PyTorch network), {EXPECTED_FILES}"
 )
 """All forms, for a message."""
 
@@ -48,6 +48,33 @@ def looks_like_network(name: str) -> bool:
     """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `module:function`."""
     has_colon = ":" in name.removeprefix(os.path.splitdrive(name)[0])
     return has_colon or name.endswith(FRAMEWORK_FILES)
+
+
+OTHER_FILES = {
+    (".h5", ".hdf5"): "load it with Keras and save it as .keras",
+    (
+        ".pt",
+        ".pth",
+        ".pt2",
+        ".bin",
+        ".ckpt",
+        ".safetensors",
+    ): "give package.module:callable, a function that returns the PyTorch module",
+    (".tflite", ".pb"): "export it to ONNX",
+}
+"""Endings of files of networks that no reader takes -> the way to a form that one does."""
+
+
+def not_a_network(spec: str) -> NetworkError:
+    """The error for a NETWORK of no form, or whose file is not there."""
+    shown = shortened(spec)
+    if is_file(spec):
+        words = f"no file {shown!r}; give the path of {EXPECTED_FILES}"
+    elif ways := [way for endings, way in OTHER_FILES.items() if is_file(spec, endings)]:
+        words = f"{shown!r} is of a format that is not read; {ways[0]}"
+    else:
+        words = f"no network {shown!r}: expected {EXPECTED}"
+    return NetworkError(words, code="unknown-network", network=spec)
 
 
 def unknown_network(spec: str, names: Iterable[str], listing: str) -> NetworkError:

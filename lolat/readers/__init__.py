@@ -118,11 +118,7 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
         return Network(graph.name, graph, lambda: graph)
     if is_function(spec):
         return _of_object(_of_function(spec, weights), name, size)
-    raise NetworkError(
-        f"no network {shortened(spec)!r}: expected {forms.EXPECTED}",
-        code="unknown-network",
-        network=spec,
-    )
+    raise forms.not_a_network(spec)
 
 
 def _of_document(path: str, size: Any) -> Graph:

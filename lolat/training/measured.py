@@ -332,7 +332,7 @@ class MeasuredTraining(Training):
         framework = other_framework(self.document["environment"], graph.framework)
         unknown = ", ".join(self._unmeasured_kinds(graph))
         remarks = [f"no block measured in training has the operations {unknown}"] * bool(unknown)
-        if (own := own_dtype(graph)) == "float64":
+        if (own := own_dtype(graph)) not in (None, "float32"):
             remarks.append(f"measured in float32, asked for {own}")
         inside = self._inside(graph, batch_size)
         if inside is not None and inside < MOSTLY_SHARE:

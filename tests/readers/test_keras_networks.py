@@ -289,6 +289,17 @@ def test_the_precision_is_kept() -> None:
     assert total(graph).flops == 5 * 7 * 4 * 18
 
 
+@pytest.mark.parametrize(("policy", "mixed"), [("mixed_bfloat16", True), ("bfloat16", False)])
+def test_a_mixed_policy_has_variables_in_float32(policy: str, mixed: bool) -> None:
+    network = keras.Sequential([keras.Input((8,)), layers.Dense(16, dtype=policy)])
+    graph = lolat.read(network)
+    assert graph.autocast is mixed
+    device = lolat.load("rtx-4090-amp")
+    assert device.predict(network).precision == ("amp" if mixed else "bf16")
+    of_parameter = 4 + 2 if mixed else 2  # with the copy in half that products read
+    assert device.predict(network).memory.weights_bytes == of_parameter * network.count_params()
+
+
 # ---- Input sizes: open ones, other ones, fixed batches, and those that do not fit.
 
 

@@ -266,8 +266,14 @@ class Unread(nn.Module):
 
 class Casting(nn.Linear):
     def forward(self, x: Any) -> Any:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
             return super().forward(x)
+
+
+def _compiled_in_place() -> Any:
+    network = nn.Sequential(nn.Linear(8, 8))
+    network.compile()
+    return network
 
 
 @pytest.mark.parametrize(
@@ -276,7 +282,12 @@ class Casting(nn.Linear):
         (OnTraining, "OnTraining.forward branches on training"),
         (Inherited, "Inherited.forward branches on training"),
         (Unread, f"{4 * 64 * 64:,} of its {5 * 64 * 64:,} parameters are the weights of no operation"),
-        (lambda: Casting(8, 8), "torch.autocast"),
+        pytest.param(
+            lambda: Casting(8, 8), "torch.autocast of CUDA",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it runs there"),
+        ),
+        (lambda: torch.compile(nn.Sequential(nn.Linear(8, 8))), "torch.compile"),
+        (_compiled_in_place, "torch.compile"),
         (lambda: nn.Sequential(nn.Linear(8, 8), Does(lambda _, x: x.half()), nn.Linear(8, 8).half()),
          "float16 and float32"),
     ],
@@ -288,6 +299,13 @@ def test_what_the_reading_leaves_out_is_told(make: Any, said: str) -> None:
     assert sum(said in remark for remark in graph.warnings) == 1
     plain = lolat.read((nn.Sequential(nn.Linear(8, 8), nn.Dropout()), torch.zeros(1, 8)))
     assert not plain.warnings
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_layout_of_its_weights_is_told(layout: Any) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1)).to(memory_format=layout)
+    told = any("channels_last" in w for w in lolat.read(network, (3, 9, 9)).warnings)
+    assert told == (layout == torch.channels_last)
 
 
 @pytest.mark.parametrize("make", [OnTraining, Inherited])

@@ -24,7 +24,7 @@ from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import unread_parameters
 from lolat.graph.kinds import COMPUTE, KERNELS
-from lolat.io.forms import unknown_network
+from lolat.io.forms import not_a_network, unknown_network
 from lolat.readers.keras import layers
 from lolat.readers.ops import Call, Writer, einsum_terms, switched
 from lolat.readers.size import as_sizes, filled
@@ -71,12 +71,18 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
             o for o in reader.builder.operations
             if o.kind in COMPUTE and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
         ]  # fmt: skip
+        reader.builder.autocast = any(map(_is_mixed, model._flatten_layers()))
         reader.builder.training += _otherwise(model, reader.fixed, len(stopped))
         graph = reader.builder.build(found)
         number = sum(prod(v.shape) for v in model.trainable_variables)
         reader.builder.warnings += unread_parameters(graph, number)
         reader.builder.warnings += switched(model._flatten_layers(), "call")
         return reader.builder.build(found)
+
+
+def _is_mixed(layer: Any) -> bool:
+    """True if a layer's policy, such as mixed_float16, computes in half with variables in float32."""
+    return layer.variable_dtype == "float32" and layer.compute_dtype in ("float16", "bfloat16")
 
 
 def _otherwise(model: Any, fixed: set[int], stopped: int) -> Iterator[str]:
@@ -497,9 +503,7 @@ def saved(path: str, weights: bool) -> Any:
     """A network from a `.keras` file; a file with code in it is refused (Keras' safe mode)."""
     shown = shortened(path)
     if not os.path.isfile(path):
-        raise NetworkError(
-            f"no file {shown!r}; give the path of a .keras file", code="unknown-network"
-        )
+        raise not_a_network(path)
     keras = import_keras()
     try:
         with _building(weights):

@@ -60,8 +60,28 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     NetworkError.
     """
     import_torch()
+    how = tuple(_run_as(model))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
-    name = name or type(model).__name__
+    graph = _read(model, name or type(model).__name__, size, example)
+    return replace(graph, warnings=(*graph.warnings, *how))
+
+
+def _run_as(model: Any) -> Iterator[str]:
+    """Remarks on how a module runs that a graph does not say: compiled, or in another layout."""
+    import torch
+
+    if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
+        yield "it is compiled (torch.compile): the launch is the device's, or the one asked for (--launch)"
+    layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
+    for weights in model.parameters():
+        layout = layouts.get(weights.dim())
+        if layout and not weights.is_contiguous() and weights.is_contiguous(memory_format=layout):
+            yield "its weights are in channels_last: the layout is that of the device's measurements"
+            return
+
+
+def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
+    """`read_model`, of the module itself."""
     graph, misread = _traced(model, name, size, example, 0)
     if not misread:
         return replace(graph, warnings=(*graph.warnings, *_first_axis(example)))

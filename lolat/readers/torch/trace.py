@@ -297,6 +297,7 @@ def traced(
         )
     shapes = [t.shape for t in builder.tensors]
     builder.operations[:] = operations.free_turns(builder.operations, shapes)
+    builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     graph = builder.build(outputs)
     if not alone:
         builder.warnings += unread_parameters(graph, sum(p.numel() for p in model.parameters()))
@@ -398,6 +399,12 @@ def _in_training_alone(model: Any, tracer: Tracer) -> list[str]:
     return found
 
 
+NO_AUTOCAST = (
+    "its code uses torch.autocast of CUDA, which is off on this machine: the precision is the device's, or "
+    "the one asked for"
+)
+
+
 @contextlib.contextmanager
 def _watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
@@ -412,9 +419,10 @@ def _watched(tracer: Tracer) -> Iterator[None]:
         return recompute(*args)
 
     def cast(context: Any) -> Any:
-        remark = "its code uses torch.autocast: the precision is the device's, or the one asked for"
-        if context._enabled:
-            tracer.builder.warnings.append(remark)
+        if context._enabled and context.fast_dtype in (torch.float16, torch.bfloat16):
+            tracer.builder.autocast = True
+        elif context.device == "cuda" and not torch.cuda.is_available():
+            tracer.builder.warnings.append(NO_AUTOCAST)
         return autocast(context)
 
     def entered(context: Any) -> None:
