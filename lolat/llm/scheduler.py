@@ -1,0 +1,367 @@
+"""Continuous batching of requests by a server, simulated event by event.
+
+A step decodes one token of each running sequence and computes prompts within a budget of tokens, as vLLM's
+and TensorRT-LLM's schedulers do; a server that does not mix computes prompts in steps of their own, as
+SGLang's does. Requests wait, share steps, are preempted when the cache is full, and leave. Between two
+events the running sequences stay the same, so all steps up to the next event are one closed form.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lolat.arrays import np
+
+UNLIMITED = 1e15  # tokens
+CONTEXTS = 48
+"""Intervals of the table of attention between no context and the longest one."""
+
+
+class Rule(NamedTuple):
+    """The limits of a scheduler.
+
+    `tokens`, `sequences`: the most in a step. `cache`: tokens that fit in the cache. `mixes`: prompts share
+    steps with output tokens. `reserves`: a request starts only if its whole output fits in the cache.
+    `is_ahead`: a step is scheduled while the one before it runs, so that a request misses the next step.
+    `drafts`: tokens that a step drafts for each sequence; `accepted`: the probability that the next one of
+    them is accepted.
+    """
+
+    tokens: int = 8192
+    sequences: int = 1024
+    cache: float = UNLIMITED
+    mixes: bool = True
+    reserves: bool = False
+    is_ahead: bool = False
+    drafts: int = 0
+    accepted: float = 0.0
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Output tokens of a sequence in a step (Leviathan et al. 2023, equation 1)."""
+        if self.accepted >= 1.0:
+            return self.drafts + 1.0
+        return (1.0 - self.accepted ** (self.drafts + 1)) / (1.0 - self.accepted)
+
+
+class StepTable(NamedTuple):
+    """The ms of a step's parts, as lists that are indexed by whole numbers.
+
+    `tokens`: of a step with so many tokens, without attention and head. `head`: of so many output tokens.
+    `decode`: attention of so many sequences, by context in units of `unit` tokens. `prefill`: attention of
+    a prompt of so many tokens, in units of `unit` too.
+    """
+
+    tokens: Sequence[float]
+    head: Sequence[float]
+    decode: Sequence[Sequence[float]]
+    prefill: Sequence[float]
+    unit: float
+
+    def decode_ms(self, sequences: int, drafts: int, context: float) -> float:
+        """Time of a step without prompts; `context`: tokens in the cache of a sequence, on average."""
+        row, at = self.decode[sequences], context / self.unit
+        i = int(at)
+        if i >= CONTEXTS:
+            i = CONTEXTS - 1
+        m = sequences * (1 + drafts)
+        return self.tokens[m] + self.head[m] + row[i] + (at - i) * (row[i + 1] - row[i])
+
+    def mixed_ms(self, sequences: int, drafts: int, context: float, new: int, last: int) -> float:
+        """Time of a step with `new` tokens of prompts, `last` of which end, without their attention."""
+        m = sequences * (1 + drafts)
+        time = self.tokens[m + new] + self.head[max(m + last, 1)]
+        if not sequences:
+            return time
+        row, at = self.decode[sequences], context / self.unit
+        i = min(int(at), CONTEXTS - 1)
+        return time + row[i] + (at - i) * (row[i + 1] - row[i])
+
+    def prompt_ms(self, start: float, new: float) -> float:
+        """Time of attention of `new` tokens of a prompt behind `start` others."""
+        alone = self._prefill(new)
+        return max(self._prefill(start + new) - self._prefill(start), alone) if start else alone
+
+    def _prefill(self, tokens: float) -> float:
+        at = tokens / self.unit
+        i = min(int(at), CONTEXTS - 1)
+        return self.prefill[i] + (at - i) * (self.prefill[i + 1] - self.prefill[i])
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests as (requests,) arrays of tokens; `cached`: those of each prompt that the cache holds.
+
+    Open loop: `arrivals`, ms from the start, ascending. Closed loop: `at_once` requests at any time; each
+    one that ends is followed by the next one `api_ms` later. `ages`: output tokens that the first ones
+    already have, so that a steady load is there from the start; empty: all of them start at once.
+    """
+
+    inputs: np.ndarray
+    outputs: np.ndarray
+    cached: np.ndarray
+    arrivals: np.ndarray | None = None
+    at_once: int = 0
+    api_ms: float = 0.0
+    ages: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+
+class Event(NamedTuple):
+    """Equal steps, one after the other.
+
+    `end_ms`: the end of the last one. `sequences`: those that decode; `context`: tokens in the cache of
+    each, on average. `new`: tokens of prompts, of which `last` end; `prompt_ms`: their attention.
+    """
+
+    end_ms: float
+    steps: int
+    sequences: int
+    context: float
+    new: int
+    last: int
+    prompt_ms: float
+
+
+class Simulated(NamedTuple):
+    """(requests,) ms of arrivals, first tokens, and ends; the events; preemptions."""
+
+    arrival_ms: np.ndarray
+    first_ms: np.ndarray
+    end_ms: np.ndarray
+    events: list[Event]
+    preempted: int
+
+
+def simulate(table: StepTable, rule: Rule, requests: Requests) -> Simulated:
+    """Simulate a server until all requests have left; the same for the same input."""
+    return _Server(table, rule, requests).run()
+
+
+class _Server:
+    """The state of a server: running sequences leave at a count of steps, prompts are computed in turn.
+
+    `decoded`: steps so far in which sequences decoded. A sequence that runs has `started` at a count of
+    them; its context is its tokens then and one for each step since.
+    """
+
+    def __init__(self, table: StepTable, rule: Rule, requests: Requests) -> None:
+        self.table, self.rule, self.requests = table, rule, requests
+        self.inputs, self.cached = requests.inputs.tolist(), requests.cached.tolist()
+        each = rule.tokens_per_step
+        self.per_step = each
+        # The prompt gives the first token, each step some of the others.
+        self.left = np.ceil((requests.outputs - 1.0) / each - 1e-9).astype(int).tolist()
+        number = len(self.inputs)
+        self.arrival, self.first = [0.0] * number, [math.nan] * number
+        self.end = [math.nan] * number
+        self.t, self.seen, self.decoded = 0.0, 0.0, 0
+        self.running: list[tuple[int, int]] = []  # a heap of (step of the end, request)
+        self.order: list[int] = []  # of admission, the latest last
+        self.held: dict[
+            int, tuple[float, int]
+        ] = {}  # (tokens in the cache, `decoded`) when it started
+        self.context = 0.0  # tokens in the cache of all running sequences
+        self.prompts: deque[list[float]] = deque()  # [request, tokens done, tokens in all]
+        self.waiting: deque[int] = deque()
+        self.coming: deque[tuple[float, int]] = deque()
+        self.again: dict[int, float] = {}  # tokens to compute again after a preemption
+        self.reserved = 0.0
+        self.preempted = 0
+        self.events: list[Event] = []
+        self.following = 0
+        self._start()
+
+    def _start(self) -> None:
+        requests = self.requests
+        if requests.arrivals is not None:
+            self.arrival = requests.arrivals.tolist()
+            self.coming.extend(zip(self.arrival, range(len(self.arrival)), strict=True))
+            return
+        self.following = min(requests.at_once, len(self.inputs))
+        for one in range(self.following):
+            if one < len(requests.ages) and self._has_room(one):
+                done = min(int(requests.ages[one] / self.per_step), max(self.left[one] - 1, 0))
+                self.left[one] -= done
+                self.reserved += self._needs(one) * self.rule.reserves
+                self._run(one, self.inputs[one] + 1.0 + done * self.per_step)
+                self.first[one] = 0.0
+            else:
+                self.coming.append((0.0, one))
+
+    # ---- Memory.
+
+    def _needs(self, one: int) -> float:
+        """Tokens of the cache that a request needs to be admitted."""
+        whole = self.inputs[one] + (self.left[one] + 1) * self.per_step
+        return whole if self.rule.reserves else self.again.get(one, self.inputs[one])
+
+    def _used(self) -> float:
+        if self.rule.reserves:
+            return self.reserved
+        return self.context + sum(prompt[2] for prompt in self.prompts)
+
+    def _has_room(self, one: int) -> bool:
+        n = len(self.running) + len(self.prompts)
+        if n >= self.rule.sequences:
+            return False
+        return not n or self._used() + self._needs(one) <= self.rule.cache
+
+    # ---- Requests.
+
+    def _run(self, one: int, tokens: float) -> None:
+        """Let a request whose prompt is computed decode."""
+        if self.left[one] <= 0:
+            self.reserved -= self._needs(one) * self.rule.reserves
+            self._leave(one)
+            return
+        heapq.heappush(self.running, (self.decoded + self.left[one], one))
+        self.held[one] = tokens, self.decoded
+        self.order.append(one)
+        self.context += tokens
+
+    def _leave(self, one: int) -> None:
+        self.end[one] = self.t
+        if self.requests.arrivals is None and self.following < len(self.inputs):
+            at = self.t + self.requests.api_ms
+            self.arrival[self.following] = at
+            self.coming.append((at, self.following))
+            self.following += 1
+
+    def _tokens_of(self, one: int) -> float:
+        tokens, since = self.held[one]
+        return tokens + (self.decoded - since) * self.per_step
+
+    def _remove(self, one: int) -> None:
+        self.context -= self._tokens_of(one)
+        self.reserved -= self._needs(one) * self.rule.reserves
+        del self.held[one]
+        self.order.remove(one)
+
+    def _preempt(self) -> None:
+        """Drop the cache of the latest running request; it is computed again."""
+        one = self.order[-1]
+        (end,) = (end for end, other in self.running if other == one)
+        self.again[one] = self._tokens_of(one)
+        self.left[one] = end - self.decoded
+        self.running.remove((end, one))
+        heapq.heapify(self.running)
+        self._remove(one)
+        self.waiting.appendleft(one)
+        self.preempted += 1
+
+    # ---- Steps.
+
+    def run(self) -> Simulated:
+        """Run until all have left."""
+        while self.running or self.prompts or self.waiting or self.coming:
+            self._admit()
+            if self.prompts:
+                self._prompt_step()
+            elif self.running:
+                self._decode_steps()
+            else:  # idle
+                self.t = self.seen = max(self.coming[0][0], self.t)
+        columns = map(np.array, (self.arrival, self.first, self.end))
+        return Simulated(*columns, self.events, self.preempted)
+
+    def _admit(self) -> None:
+        while self.coming and self.coming[0][0] <= self.seen:
+            self.waiting.append(self.coming.popleft()[1])
+        while self.waiting and self._has_room(self.waiting[0]):
+            if sum(prompt[2] - prompt[1] for prompt in self.prompts) >= self.rule.tokens:
+                return  # more prompts than the next step takes
+            one = self.waiting.popleft()
+            whole = self.again.get(one, float(self.inputs[one]))
+            known = 0.0 if one in self.again else min(self.cached[one], whole - 1.0)
+            self.reserved += self._needs(one) * self.rule.reserves
+            self.prompts.append([one, known, whole])
+
+    def _prompt_step(self) -> None:
+        """One step with as many tokens of prompts as it takes."""
+        rule, table = self.rule, self.table
+        decoding = len(self.running) if rule.mixes else 0
+        if decoding:
+            self._make_room()
+            decoding = len(self.running)
+        budget = max(rule.tokens - decoding * (1 + rule.drafts), 1)
+        new, attention, ended = 0, 0.0, []
+        for prompt in self.prompts:
+            take = min(prompt[2] - prompt[1], budget - new)
+            if take <= 0:
+                break
+            attention += table.prompt_ms(prompt[1], take)
+            prompt[1] += take
+            new += int(take)
+            if prompt[1] >= prompt[2]:
+                ended.append(int(prompt[0]))
+        context = self.context / decoding if decoding else 0.0
+        time = attention + table.mixed_ms(decoding, rule.drafts, context, new, len(ended))
+        self._advance(time, time)
+        self.events.append(Event(self.t, 1, decoding, context, new, len(ended), attention))
+        if decoding:
+            self._decode(1)
+        for one in ended:
+            whole = self.prompts.popleft()[2]
+            if math.isnan(self.first[one]):
+                self.first[one] = self.t
+            self.again.pop(one, None)
+            self._run(one, whole + 1.0)
+
+    def _decode_steps(self) -> None:
+        """All steps until a sequence ends, a request comes that has room, or the cache is full."""
+        self._make_room()
+        n, drafts, table = len(self.running), self.rule.drafts, self.table
+        steps = self.running[0][0] - self.decoded
+        grow = n * self.per_step
+        if not self.rule.reserves and n > 1:
+            steps = min(steps, max(int((self.rule.cache - self.context) / grow), 1))
+        start = self.context / n
+        first = table.decode_ms(n, drafts, start)
+
+        def time(number: int) -> float:
+            last = table.decode_ms(n, drafts, start + (number - 1) * self.per_step)
+            return number * (first + last) / 2.0
+
+        if self.coming and not self.waiting and n < self.rule.sequences:
+            gap, ahead = self.coming[0][0] - self.t, self.rule.is_ahead
+            if gap < time(steps):
+                last = table.decode_ms(n, drafts, start + gap / first * self.per_step)
+                number = max(math.ceil(2.0 * gap / (first + last)), 0)
+                while time(number) < gap:
+                    number += 1
+                while number > 1 and time(number - 1) >= gap:
+                    number -= 1
+                steps = min(steps, max(number + ahead, 1))
+        whole = time(steps)
+        context = start + (steps - 1) * self.per_step / 2.0
+        self._advance(whole, table.decode_ms(n, drafts, start + (steps - 1) * self.per_step))
+        self.events.append(Event(self.t, steps, n, context, 0, 0, 0.0))
+        self._decode(steps)
+
+    def _advance(self, time: float, last: float) -> None:
+        self.t += time
+        self.seen = self.t - last * self.rule.is_ahead
+
+    def _make_room(self) -> None:
+        """Preempt the latest requests until each running sequence can decode."""
+        if self.rule.reserves:
+            return
+        while len(self.running) > 1:
+            need = len(self.running) * self.per_step
+            if self._used() + need <= self.rule.cache:
+                return
+            self._preempt()
+
+    def _decode(self, steps: int) -> None:
+        """Count decoded steps, and let sequences leave that end with the last one."""
+        self.decoded += steps
+        self.context += steps * len(self.running) * self.per_step
+        while self.running and self.running[0][0] <= self.decoded:
+            _, one = heapq.heappop(self.running)
+            self._remove(one)
+            self._leave(one)
