@@ -214,7 +214,7 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Dev
 
 MAX_RATIO = 1.05
 """The largest time over that of the base, by default."""
-SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch")
+SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch", "host_us")
 """Fields that two compared predictions must share."""
 
 
@@ -228,6 +228,7 @@ class Before(msgspec.Struct, frozen=True):
     batch_size: int
     precision: str
     launch: str | None
+    host_us: float | None
     input_shapes: tuple[tuple[int, ...], ...]
     latency_ms: Positive
 

@@ -89,20 +89,19 @@ class Prediction(Result):
 
     `interval_ms` has the stated `coverage`; both are None if the model has too few points. `inside_share`:
     share of the time inside the measured range; `in_domain`: true if that is most; both None if the model
-    has no domain. `precision`, `framework`, `launch` (`lolat.graph.modes`): the execution mode; `host_ms`:
-    the host's time to launch all operations; `host_bound`: true if that is longer than running them; None
-    if not known. `available_bytes`: the device's memory, None if not known; `fits`: true if that suffices.
-    The blocks, the last one "call", the fixed cost of a call, add up to `latency_ms`. `device`: the model
-    as given, among several answers; `price_per_hour`: US$ of one device of the cheapest `instance`. FLOPs
-    are multiply-accumulates.
+    has no domain. `precision`, `framework`, `launch` (`lolat.graph.modes`): the execution mode; `host_us`:
+    the host's time to launch an operation, if it was given; `host_ms`: that to launch all; `host_bound`:
+    true if that is longer than running them; None if not known. `available_bytes`: the device's memory,
+    None if not known; `fits`: true if that suffices. The blocks, the last one "call", the fixed cost of a
+    call, add up to `latency_ms`. `device`: the model as given, among several answers; `price_per_hour`:
+    US$ of one device of the cheapest `instance`. FLOPs are multiply-accumulates.
     """
 
     KEYS = (
         "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
         "interval_ms", "coverage", "in_domain", "inside_share", "precision", "framework", "launch",
-        "host_ms", "host_bound", "memory_bytes", "memory", "available_bytes", "fits", "warnings",
-        "counts", "blocks", "device", "price_per_hour", "instance",
-        "dollars_per_million",
+        "host_us", "host_ms", "host_bound", "memory_bytes", "memory", "available_bytes", "fits",
+        "warnings", "counts", "blocks", "device", "price_per_hour", "instance", "dollars_per_million",
     )  # fmt: skip
 
     network: str
@@ -173,6 +172,11 @@ class Prediction(Result):
     def memory_bytes(self) -> int:
         """Bytes of weights, and of the tensors alive at once."""
         return self.memory.total_bytes
+
+    @property
+    def host_us(self) -> float | None:
+        """The host's time to launch an operation, µs; None if it was not given."""
+        return self.query.model.asked_host_us
 
     @property
     def fits(self) -> bool | None:

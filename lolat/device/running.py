@@ -65,10 +65,11 @@ def epochs_mode(document: Mapping[str, Any]) -> Mode:
 def run_as(model: D, precision: str | None, launch: str | None, host_us: float | None = None) -> D:
     """The device in a precision and a launch (see `_in_mode`), with a host of a given launch overhead, µs.
 
-    InputError if it cannot run so, or has no host.
+    None: as the model was asked before. InputError if it cannot run so, or has no host.
     """
     device = _in_mode(model, precision, launch)
-    return device if host_us is None else _with_host(device, host_us)
+    given = model.asked_host_us if host_us is None else host_us
+    return device if given is None else _with_host(device, given)
 
 
 def _with_host(model: D, host_us: float) -> D:
@@ -91,7 +92,9 @@ def _with_host(model: D, host_us: float) -> D:
     for name, host in hosts.items():
         given = {"start_ms": host_us / 1e3, "source": GIVEN, "factor": FACTOR[GIVEN]}
         predictors[name] = {**predictors[name], "host": {**host, **given}}
-    made = _asked(model, {**model.document, "predictors": predictors}, None, None)
+    # Training was measured with another host.
+    others = {n: v for n, v in model.document.items() if n not in ("epochs", "training")}
+    made = _asked(model, others | {"predictors": predictors}, None, None)
     made.asked_host_us = host_us
     return made
 

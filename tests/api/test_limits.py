@@ -73,6 +73,7 @@ def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
         {"batch_size": 1},
         {"precision": "amp"},
         {"launch": "graph"},
+        {"host_us": 50.0},
     ],
 )
 def test_answers_to_two_questions_are_not_compared(base: Path, other: dict[str, Any]) -> None:

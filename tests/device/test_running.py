@@ -57,6 +57,20 @@ def test_a_shipped_model_that_was_measured_so_answers(
     assert found.predict(layers(), 64).latency_ms == other.predict(layers(), 64).latency_ms
 
 
+def test_a_given_host_stays_where_another_file_answers() -> None:
+    """Four layers at 300 µs each; the one file is left for the network's precision, the other by hand."""
+    own = lolat.load("rtx-pro-6000-amp-compiled")
+    other = lolat.load("rtx-4090-amp").run_as(host_us=300).run_as(launch="compiled")
+    for found in (
+        own.predict(layers("bfloat16"), host_us=300),
+        own.predict(layers(), precision="best", host_us=300),
+        other.predict(layers()),
+    ):
+        assert found.query.model.source not in (own.source, "rtx-4090-amp.json")
+        assert 1.2 < found.latency_ms < 1.3
+        assert found.host_us == 300
+
+
 @pytest.mark.parametrize(
     ("dtype", "precision"), [("float16", "fp16"), ("bfloat16", "bf16"), ("float32", "fp32")]
 )

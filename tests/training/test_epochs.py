@@ -229,3 +229,21 @@ def test_training_measured_in_one_precision_says_nothing_of_another() -> None:
     assert not model.cost(known_device.network(), 8).estimated
     other = model.run_as("amp").cost(known_device.network(), 8)
     assert (other.precision, other.estimated) == ("amp", True)
+
+
+@pytest.mark.parametrize("section", ["epochs", "training"])
+def test_training_measured_with_one_host_says_nothing_of_another(
+    section: str, tmp_path: Path
+) -> None:
+    """As slow a host as 0.9 ms an operation: what is measured is not asked, the formula is."""
+    sections = {
+        "epochs": fit(epochs(), tmp_path).document["epochs"],
+        "training": test_measured.SECTION | {"points": []},
+    }
+    known, network = load("v100-fp32").document, known_device.network()
+    model = Model(known | {section: sections[section]})
+    assert not model.cost(network, 8).estimated
+    found, alone = (m.run_as(host_us=900).cost(network, 8) for m in (model, Model(known)))
+    assert found.estimated
+    assert found.options[0].iteration_ms == alone.options[0].iteration_ms
+    assert found.options[0].iteration_ms > 0.9 * len(network.operations)
