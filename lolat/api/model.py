@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from lolat.device import Device
 from lolat.device import load as load_device
-from lolat.device.question import Question, several
+from lolat.device.question import Question, is_one, several
 from lolat.graph import Graph
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Model(Device):
         found = predict_all([device], networks, sizes, question, best=best)
         if found.errors and not found.answers:
             raise next(iter(found.errors.values()))
-        if networks is network or not isinstance(batch_size, (int, str)):
+        if networks is network or not is_one(batch_size):
             return found
         (answer,) = found.answers
         if isinstance(network, Graph) and prices is None:
@@ -218,8 +218,7 @@ class Model(Device):
         from lolat.training.compare import costs_on
         from lolat.training.cost import cost_on
 
-        is_one = isinstance(batch_size, str) or not isinstance(batch_size, Sequence)
-        ask: Callable[..., Cost | Costs] = cost_on if is_one else costs_on
+        ask: Callable[..., Cost | Costs] = cost_on if is_one(batch_size) else costs_on
         return ask(
             self, network, batch_size, samples, epochs, optimizer, coverage, replicas=replicas,
             link_gbps=link_gbps, validation_samples=validation_samples, memory_gib=memory_gib,

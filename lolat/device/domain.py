@@ -132,7 +132,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
             if self.kinds and self.kinds.isdisjoint((kind := behavior(operation), operation.kind)):
                 kinds[position] = kind
             written = (graph.tensors[t].dtype for t in operation.outputs)
-            other = next((t for t in written if "float" in t and t not in self.dtypes), None)
+            numbers = (t for t in written if "float" in t or "complex" in t)
+            other = next((t for t in numbers if t not in self.dtypes), None)
             if other is not None:
                 dtypes[position] = other
         return kinds, dtypes

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from lolat.arrays import np
 from lolat.errors import AnswerIsNo, InputError, LolatError, ModelFileError, arg
 from lolat.units import by_text
 
@@ -73,18 +74,24 @@ class Question(msgspec.Struct, frozen=True):
 DEFAULT = Question()
 
 
+def is_one(value: Any) -> bool:
+    """True for one value of an argument that takes one or a sequence; an array without axes is one."""
+    return (
+        isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0
+    )
+
+
 def several(value: Any) -> tuple[Any, ...]:
     """The values of an argument that takes one or a sequence."""
-    alone = isinstance(value, str) or not isinstance(value, Iterable)
-    return (value,) if alone else tuple(value)
+    return (value,) if is_one(value) else tuple(value)
 
 
 def as_whole(number: Any, argument: str = "batch_size") -> int:
     """The number of an argument as an int; InputError unless it is a whole number from 1."""
-    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-    if not whole or number < 1:
-        raise InputError(f"{arg(argument)} {number!r}: expected a whole number from 1")
-    return int(number)
+    with suppress(TypeError):
+        if not isinstance(number, bool) and (whole := index(number)) >= 1:
+            return whole
+    raise InputError(f"{arg(argument)} {number!r}: expected a whole number from 1")
 
 
 # ---- One question to several devices

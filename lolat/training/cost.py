@@ -12,7 +12,7 @@ from lolat.device.file import OF_TRAINING, lacks
 from lolat.device.predicting import no_memory
 from lolat.device.prediction import no_room_words
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.question import AUTO, several
+from lolat.device.question import AUTO, as_whole, several
 from lolat.device.running import as_written
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
@@ -182,7 +182,7 @@ def cost_on(
     """Predict the cost of training on `device`; arguments and errors as of `lolat.api.model.Model.cost`."""
     largest, limits = batch_size == AUTO, Limits(max_hours, max_dollars)
     run = TrainingRun(
-        1 if largest else batch_size, samples, epochs, optimizer,  # type: ignore[arg-type]
+        1 if largest else as_whole(batch_size), samples, epochs, optimizer,
         COVERAGE if coverage is None else coverage, validation_samples,
     )  # fmt: skip
     training, given = training_of(device.document, device.source), several(replicas)

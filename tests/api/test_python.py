@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 
@@ -77,6 +78,15 @@ def test_a_network_of_any_framework_is_predicted(model: lolat.Model, network: An
     assert (one.counts["flops"], four.counts["flops"]) == (MACS, 4 * MACS)
     assert one.batch_size == 1
     assert one.latency_ms == model.predict(made, **size).latency_ms
+
+
+@pytest.mark.parametrize("eight", [np.int64(8), np.uint8(8), np.array(8)])
+def test_a_number_of_numpy_is_one_number(model: lolat.Model, eight: Any) -> None:
+    """One answer, the same as for the int; an array with an axis is several."""
+    small = synthetic.network(1)
+    for ask in (model.predict, model.cost):
+        assert json.dumps(ask(small, eight).to_dict()) == json.dumps(ask(small, 8).to_dict())
+        assert ask(small, np.array([8])).rows() == ask(small, [8]).rows()
 
 
 def test_one_and_several_answers_have_the_same_rows(model: lolat.Model) -> None:

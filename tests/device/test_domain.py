@@ -93,6 +93,8 @@ def remarks_on(domain: Domain, graph: Graph) -> list[str]:
 
 def test_kinds_and_types_that_were_not_measured() -> None:
     assert DOMAIN.unmeasured(chain_of(["conv", "relu", "max_pool", "flatten"])) == ({}, {})
+    assert DOMAIN.unmeasured(chain_of(["conv"], "complex64")) == ({}, {0: "complex64"})
+    assert DOMAIN.unmeasured(chain_of(["conv"], "int64")) == ({}, {})
     found = chain_of(["lstm", "gelu", "conv", "gelu"])
     assert DOMAIN.unmeasured(found) == ({0: "lstm", 1: "gelu", 3: "gelu"}, {})
     assert remarks_on(DOMAIN, found) == ["no measured block has gelu, lstm, 75 % of the time"]
