@@ -399,13 +399,17 @@ def _count(graph: Graph) -> GraphCounts:
     scaled[:, _BORDER] = _border(graph, 1) - fixed[:, _BORDER]
     counts = GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
     if share := quantized_share(graph, counts):
-        why = Remark(
-            "quantized",
-            f"{percent(share)} of its multiply-accumulates, which no device was timed with; counted and "
-            "timed as in float",
-        )
-        counts = replace(counts, warnings=(*counts.warnings, why))
+        counts = replace(counts, warnings=(*counts.warnings, quantized_remark(share)))
     return counts
+
+
+def quantized_remark(share: float) -> str:
+    """The remark on a share of multiply-accumulates that is quantized."""
+    return Remark(
+        "quantized",
+        f"{percent(share)} of its multiply-accumulates, which no device was timed with; counted and "
+        "timed as in float",
+    )
 
 
 def quantized_share(graph: Graph, counts: GraphCounts) -> float:

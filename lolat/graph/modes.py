@@ -293,6 +293,14 @@ def own_dtype(graph: Graph) -> str | None:
     return written.pop() if len(written) == 1 else None
 
 
+def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
+    """A remark if the network itself computes in another data type than was measured, float32 aside."""
+    own = own_dtype(graph)
+    if own in (None, FLOAT32, measured) or {own, measured} == {FLOAT16, BFLOAT16}:
+        return []
+    return [f"measured in {measured}, asked for {own}"]
+
+
 def product_dtypes(graph: Graph) -> set[str]:
     """The data types of the results of products."""
     products = (o for o in graph.operations if o.kind in MULTIPLYING)

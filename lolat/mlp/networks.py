@@ -17,7 +17,8 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import trained_whole
-from lolat.graph.counts import COLUMNS, count
+from lolat.graph.counts import COLUMNS, count, quantized_remark, quantized_share
+from lolat.graph.modes import other_dtype
 from lolat.mlp.layer_model import LayerModel
 from lolat.mlp.table import ACTIVATIONS, LAYER_COLUMNS, LayerTable
 
@@ -63,7 +64,12 @@ def network_time(
     """
     graph = graph if optimizer == "none" else trained_whole(graph)
     rows, others = network_rows(graph, gpu, batch_size, optimizer)
-    warnings = [*graph.warnings]
+    quantized = quantized_share(graph, count(graph))
+    warnings = [
+        *other_dtype(graph),
+        *[quantized_remark(quantized)] * bool(quantized),
+        *graph.warnings,
+    ]
     times: list[tuple[int, str, float]] = []
     for layer, of_layer in rows.items():
         if layer not in models:

@@ -17,7 +17,7 @@ from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters, trained_whole
 from lolat.graph.counts import behaviors, count
-from lolat.graph.modes import MODE_COLUMNS, Mode
+from lolat.graph.modes import MODE_COLUMNS, Mode, other_dtype
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
 from lolat.io.tables import COPIES, Table, read_table
@@ -96,11 +96,13 @@ class EpochTraining(Training):
             remarks.append(f"{no_row} used {optimizer.name}, only {optimizers}")
         if unknown := self._unknown(graph):
             remarks.append(f"{no_row} has the operations {', '.join(unknown)}")
+        remarks += other_dtype(graph, (self.mode or Mode()).dtype)
         return *remarks, *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; sizes outside the table are not noticed."""
-        return False if self._unknown(graph) else None
+        is_other = self._unknown(graph) or other_dtype(graph, (self.mode or Mode()).dtype)
+        return False if is_other else None
 
     def _unknown(self, graph: Graph) -> list[str]:
         """Return the kinds of operation that no timed network has."""

@@ -22,7 +22,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors, count
-from lolat.graph.modes import own_dtype
+from lolat.graph.modes import other_dtype
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.parameters import Optimizer
 from lolat.training.iteration import PASS_TERMS, pass_rows, started, variables
@@ -332,8 +332,7 @@ class MeasuredTraining(Training):
         framework = other_framework(self.document["environment"], graph.framework)
         unknown = ", ".join(self._unmeasured_kinds(graph))
         remarks = [f"no block measured in training has the operations {unknown}"] * bool(unknown)
-        if (own := own_dtype(graph)) not in (None, "float32"):
-            remarks.append(f"measured in float32, asked for {own}")
+        remarks += other_dtype(graph)
         inside = self._inside(graph, batch_size)
         if inside is not None and inside < MOSTLY_SHARE:
             remarks.append(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
@@ -198,3 +199,14 @@ def test_vgg16_is_the_published_list_of_layers() -> None:
     assert dense["activation"] == ["relu", "relu", "none"]
     assert dense["batch_size"] == [2, 2, 2]
     assert network_rows(graph, "V100", 1, "none")[1] == {"max_pool": 5, "softmax": 1}
+
+
+def test_a_network_in_another_precision_or_quantized_is_told() -> None:
+    """The models are of float32 alone."""
+    graph = small()
+    half = tuple(structs.replace(t, dtype="float16") for t in graph.tensors)
+    found = network_time(structs.replace(graph, tensors=half), models(), "V100", 8)
+    assert found.warnings[0] == "measured in float32, asked for float16"
+    bits = [structs.replace(o, attributes={**o.attributes, "bits": 8}) for o in graph.operations]
+    found = network_time(structs.replace(graph, operations=tuple(bits)), models(), "V100", 8)
+    assert found.warnings[0].startswith("quantized: 100 % of its multiply-accumulates")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -247,3 +248,26 @@ def test_training_measured_with_one_host_says_nothing_of_another(
     assert found.estimated
     assert found.options[0].iteration_ms == alone.options[0].iteration_ms
     assert found.options[0].iteration_ms > 0.9 * len(network.operations)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "timed", "said"),
+    [
+        ("bfloat16", "float32", "measured in float32, asked for bfloat16"),
+        ("float64", "amp", "measured in amp, asked for float64"),
+        ("float16", "bfloat16", ""),  # as many bytes, on the same units
+        ("float32", "amp", ""),  # the file's precision, as the head says
+    ],
+)
+def test_a_network_in_another_precision_than_the_epochs_is_told(
+    model: EpochTraining, dtype: str, timed: str, said: str
+) -> None:
+    document = {**model.document, "epochs": {**model.document["epochs"], "mode": {"dtype": timed}}}
+    graph = synthetic.network(2, 8, 8)
+    own = msgspec.structs.replace(
+        graph, tensors=tuple(msgspec.structs.replace(t, dtype=dtype) for t in graph.tensors)
+    )
+    found = EpochTraining(document, "file")
+    remarks = [w for w in found.warnings(own, 8, OPTIMIZERS["sgd"]) if w.startswith("measured in")]
+    assert remarks == [said] * bool(said)
+    assert (found.in_domain(own, 8) is False) == bool(said)
