@@ -156,6 +156,11 @@ def predict(
         raise InputError(f"a network needs {arg('gpu')}; a table must be named *.csv or *.csv.gz")
     common.refuse_given("a table", "output")
     by_layer: dict[str, LayerModel] = {model.layer: model for model in loaded}
+    if len(by_layer) < len(loaded):
+        kinds = ", ".join(model.layer for model in loaded)
+        raise InputError(
+            f"{len(loaded)} layer models, of {kinds}; expected one of each kind of layer"
+        )
     network = network_time(read(layers, input_size), by_layer, gpu, batch_size, optimizer)
     common.warn(network.warnings)
     common.answer(network, network_lines(network))

@@ -91,6 +91,8 @@ def test_a_network(
         in lolat.done(*ask, "--gpu", "V100").out
     )
     assert "--gpu" in lolat.refused(*ask)
+    both = lolat.refused("mlp", "predict", model, *ask[2:], "--gpu", "V100")
+    assert "3 layer models, of dense, dense, convolution; expected one of each kind" in both
 
 
 # ---- fit.
