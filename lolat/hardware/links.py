@@ -15,11 +15,14 @@ import math
 import re
 from dataclasses import dataclass, replace
 from functools import cache
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 from lolat.errors import InputError, arg
 from lolat.hardware.gpus import find_gpu
 from lolat.io.tables import read_table
+from lolat.parameters import PARAMETERS
 
 NETWORK_GBPS = 10.0
 """Assumed bandwidth between machines and between unknown devices: a cloud's Ethernet."""
@@ -32,6 +35,15 @@ Within a machine the same link reached 0.77 and 0.82 of its peak, on PCI Express
 reports above."""
 FASTEST_GBPS = 3200.0
 """Fastest network of a machine if unknown: eight cards of 400 Gbit/s, as in clusters of H100."""
+
+
+def check_amount(name: str, value: Any) -> None:
+    """InputError unless the value of a parameter is a finite number in its range."""
+    of = PARAMETERS[name]
+    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or value < of.least or (of.is_open and value == of.least):
+        least = f"{'above' if of.is_open else 'from'} {of.least:g}"
+        raise InputError(f"{arg(name)} {value}: expected a number {least}")
 
 
 @dataclass(frozen=True)
@@ -49,8 +61,7 @@ class Link:
     fastest_gbps: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.gbps < math.inf:
-            raise InputError(f"{arg('link_gbps')} {self.gbps:g}: expected more than 0, such as 10")
+        check_amount("link_gbps", self.gbps)
 
     @property
     def ends(self) -> tuple[Link, Link]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from lolat.errors import InputError, arg
 from lolat.hardware.gpus import CPU, Gpu, accelerator_key, find_gpu, gpu_of, is_same_gpu, name_of
-from lolat.hardware.links import MACHINE, Link, assumed_link
+from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount
 from lolat.io.tables import Row, read_table
 from lolat.units import dollars, plain
 
@@ -238,7 +238,9 @@ def hardware_of(document: Mapping[str, Any]) -> str:
 
 
 def check_price(price_per_hour: float | None, prices: str | Prices | None) -> None:
-    """InputError if both a price and a price list are given."""
+    """InputError if both a price and a price list are given, and for a price that is no number from 0."""
+    if price_per_hour is not None:
+        check_amount("price_per_hour", price_per_hour)
     if price_per_hour is not None and prices is not None:
         raise InputError(f"{arg('prices')} beside {arg('price_per_hour')}: expected one of them")
 

@@ -71,7 +71,7 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
     order = sorted(shown, key=lambda m: (m.origin == SHIPPED, m.answers_for[-1:], m.name))
     yield from Table(columns, order).lines()
     if layers := [plain(m.name) for m in models if "layers" in m.answers_for]:
-        yield f"Single layers of 2018, for `lolat mlp`: {', '.join(layers)}"
+        yield f"Single layers of 2018, for `lolat predict`: {', '.join(layers)}"
 
 
 def learned(device: Device, path: str, name: str) -> Iterator[str]:

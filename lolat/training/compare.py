@@ -71,7 +71,8 @@ class Costs(Result):
         best = {"cheapest": self.cheapest, "fastest": self.fastest}
         several = self.batches > 1
         parts = [f"{name} {choice_words(c, several)}" for name, c in best.items() if c is not None]
-        return f"{plain(self.network)} on {plural(len(self.answers), 'device')}: {'; '.join(parts)}"
+        devices = plural(len({c.device for c in self.answers}), "device")
+        return f"{plain(self.network)} on {devices}: {'; '.join(parts)}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each device and number of devices, as `Cost.rows` does."""

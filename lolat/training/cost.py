@@ -18,7 +18,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting, trained_whole
 from lolat.hardware.gpus import PRECISION_OF, Gpu, available_bytes, find_gpu, gpu_of
-from lolat.hardware.links import MACHINE, Link, assumed_link
+from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount
 from lolat.hardware.prices import (
     Offer,
     Prices,
@@ -185,15 +185,15 @@ def cost_on(
         1 if largest else as_whole(batch_size), samples, epochs, optimizer,
         COVERAGE if coverage is None else coverage, validation_samples,
     )  # fmt: skip
-    training, given = training_of(device.document, device.source), several(replicas)
-    check_limits(samples, price_per_hour, prices, **asdict(limits))
+    training = training_of(device.document, device.source)
+    check_limits(samples, price_per_hour, prices, memory_gib, **asdict(limits))
     available = _available(training, memory_gib)
     if largest and available is None:
         raise no_memory(device.label)
     link = None if link_gbps is None else Link(link_gbps)
     listed = price_list(prices) if price_per_hour is None else None
     asked = (training.document, price_per_hour, listed, memory_gib)
-    numbers = given = tuple(dict.fromkeys(given))
+    numbers = given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(replicas)))
     if largest and not numbers:
         numbers = run.most_devices(instances_of(rental_of(*asked)))
     run.check_batch(max(numbers, default=1))
@@ -251,12 +251,18 @@ def check_limits(
     samples: int | None = None,
     price_per_hour: float | None = None,
     prices: str | Prices | None = None,
+    memory_gib: float | None = None,
     **limits: Any,
 ) -> None:
-    """Raise InputError for two prices, and for a limit of time or money without samples."""
+    """Raise InputError for two prices, impossible numbers, and a limit of time or money without samples."""
     check_price(price_per_hour, prices)
+    if memory_gib is not None:
+        check_amount("memory_gib", memory_gib)
     for name in ("max_hours", "max_dollars"):
-        if limits.get(name) is not None and samples is None:
+        if limits.get(name) is None:
+            continue
+        check_amount(name, limits[name])
+        if samples is None:
             raise InputError(f"{arg(name)} without {arg('samples')}: expected both, or none")
 
 

@@ -43,17 +43,19 @@ class TrainingRun:
     validation: int | None = None
 
     def __post_init__(self) -> None:
-        as_whole(self.batch_size)
-        as_whole(self.epochs, "epochs")
-        if self.samples is not None:
-            as_whole(self.samples, "samples")
-        elif self.validation is not None:
+        numbers = {"batch_size": self.batch_size, "epochs": self.epochs}
+        numbers |= {} if self.samples is None else {"samples": self.samples}
+        for name, number in numbers.items():
+            object.__setattr__(self, name, as_whole(number, name))
+        if self.validation is not None:
+            as_whole(self.validation, "validation_samples")
+        if self.samples is None and self.validation is not None:
             raise InputError(
                 f"{arg('validation_samples')} without {arg('samples')}: expected both, or none"
             )
         self.check_batch(1)
         check_coverage(self.coverage)
-        optimizer_named(self.optimizer)
+        optimizer_named(str(self.optimizer))
         object.__setattr__(self, "optimizer", self.optimizer.strip().lower())
 
     def samples_each(self, devices: int) -> int | None:

@@ -57,7 +57,7 @@ def test_models_are_listed_with_their_device(lolat: Command, folders: tuple[Path
     assert "cannot be read" in lines[0]
     assert "error" in heads
     assert "fp32, TensorFlow" in lines[1]
-    assert lines[3] == "Single layers of 2018, for `lolat mlp`: layers"
+    assert lines[3] == "Single layers of 2018, for `lolat predict`: layers"
     by_name = {m["name"]: m for m in lolat.json("models")["models"]}
     assert by_name["a-longer-name"]["device"] == "a \x1brack"
     sizes = [p["batch_size"] for p in synthetic.document()["points"]]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -375,3 +377,30 @@ def test_the_price_list_is_printed(lolat: Command, prices: str) -> None:
 def test_validation_without_samples_is_no_question() -> None:
     with pytest.raises(InputError, match=r"validation_samples.* without .*samples"):
         TrainingRun(8, validation=100)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"price_per_hour": -1}, "price_per_hour -1: expected a number from 0"),
+        ({"price_per_hour": math.nan}, "price_per_hour nan"),
+        ({"max_hours": -1}, "max_hours -1: expected a number above 0"),
+        ({"max_dollars": "x"}, "max_dollars x"),
+        ({"memory_gib": math.nan}, "memory_gib nan"),
+        ({"link_gbps": "a"}, "link_gbps a"),
+        ({"validation_samples": -5}, "validation_samples -5: expected a whole number from 1"),
+        ({"validation_samples": 2.5}, "validation_samples 2.5"),
+        ({"optimizer": None}, "optimizer 'None': expected one of sgd"),
+    ],
+)
+def test_python_checks_as_the_command_does(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        package.load("v100-fp32").cost(network(), 8, samples=100, **asked)
+
+
+def test_numbers_and_arrays_of_numpy_are_taken() -> None:
+    model, net = package.load("v100-fp32"), network()
+    plain = model.cost(net, [1, 8], 100, replicas=[1, 2]).to_dict()
+    arrays = model.cost(net, np.array([1, 8]), np.int64(100), replicas=np.array([1, 2]))
+    assert json.loads(json.dumps(arrays.to_dict())) == json.loads(json.dumps(plain))
+    assert "on 1 device:" in str(arrays)  # two batch sizes are no two devices

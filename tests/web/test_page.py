@@ -308,7 +308,7 @@ def test_every_model_of_lolat_models_is_offered_but_those_of_single_layers(
 ) -> None:
     monkeypatch.setattr(places, "bundled_folder", lambda: places.repository_root() / "models")
     listed = CliRunner().invoke(commands, ["models"], catch_exceptions=False).stdout
-    rows, _, layers = listed.partition("Single layers of 2018, for `lolat mlp`: ")
+    rows, _, layers = listed.partition("Single layers of 2018, for `lolat predict`: ")
     with site([]) as page:
         offered = {
             key
