@@ -26,6 +26,7 @@ from lolat.fitting.reading import (
     points_of_networks,
     refined_document,
 )
+from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
 from lolat.io.paths import AnyPath, find_model, list_models
 from lolat.io.progress import Warn, nobody
@@ -100,13 +101,21 @@ def fit(
     answers = () if paths or asked.facts is None else _answered_by(asked.facts, asked.warn)
     of_sheet = not paths and (facts is None or LANGUAGE in answers)
     of_language = bool({KERNELS, SERVED} & kinds) or answers == (LANGUAGE,)
+    if name is not None and " (" in name:
+        raise InputError(
+            f"{arg('name')} {shortened(name)!r}: expected a name without brackets, such as H100 SXM5, in "
+            "tables too",
+            code="name",
+        )
     if framework is not None and (MODELS in kinds or not (of_sheet or of_language)):
         raise InputError(
             f"{arg('framework')} is for a data sheet and tables of language models; leave it out",
         )
-    if of_language or tensor_parallel is not None:
-        return _written(_language_models(asked), output)
-    document = _document(asked)
+    of_language |= tensor_parallel is not None
+    document = _language_models(asked) if of_language else _document(asked)
+    _say_other_cards(asked, document)
+    if of_language:
+        return _written(document, output)
     if of_sheet:
         document |= _section_of_sheet(asked)
     if output is not None and MODELS not in kinds:
@@ -187,6 +196,20 @@ def _written(document: dict[str, Any], output: AnyPath | None) -> Model:
     document = merged(output, document)
     write(output, document)
     return Model(document, os.fspath(output))
+
+
+def _say_other_cards(asked: Asked, document: Mapping[str, Any]) -> None:
+    """Warn of tables whose names have other GPUs than that of the model, or of each other."""
+    cards: dict[str, str] = {}
+    if own := card_of(name_of(document)):
+        cards[own] = "the model"
+    for path, content in asked.contents:
+        is_told = content == MODELS or (is_table(path) and "device" in read_table(path).names)
+        if not is_told and (card := card_of(Path(path).stem)):
+            cards.setdefault(card, Path(path).name)
+    if len(cards) > 1:
+        found = ", ".join(f"{card} ({where})" for card, where in cards.items())
+        asked.warn(f"by their names these are of several GPUs, whose times make no device: {found}")
 
 
 def _say_replaced(output: AnyPath, document: Mapping[str, Any], warn: Warn) -> None:
@@ -325,7 +348,6 @@ def _section_of_sheet(asked: Asked) -> dict[str, Any]:
 
     {} if the sheet has too few columns.
     """
-    from lolat.hardware.gpus import find_gpu
     from lolat.hardware.links import PEAKS
     from lolat.llm.fit import read_sheet
     from lolat.llm.gpu import sheet_of
@@ -348,6 +370,13 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     """
     file = find_model(asked.paths(MODELS)[0])
     document = read(file)
+    own, card = card_of(name_of(document)), card_of(asked.name or "")
+    if own and card and own != card:
+        raise InputError(
+            f"{arg('name')} {asked.name}: {plain(str(file))} is a model of another device, {own}; leave "
+            "it out, or fit the tables of that GPU alone",
+            code="other-device",
+        )
     points = [Point.from_dict(p) for p in document.get("points", ())]
     paths = asked.paths(NETWORKS)
     if paths and not points and document.get("default") == Roofline.name:

@@ -25,6 +25,7 @@ from lolat.fitting.refined import refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT16, FLOAT32, Mode
+from lolat.hardware.gpus import find_gpu
 from lolat.hardware.specs import Specs
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unread
@@ -95,7 +96,8 @@ def device_document(
     """Fit a model file to tables of operations and networks, or make it from a data sheet alone."""
     source: dict[str, Any] = {"device": "unknown", "framework": "torch"}
     if not contents and sheet is not None:
-        return specs_document(stem, f"{device} (data sheet)", sheet, source)
+        of = f" of {sheet.gpu.name}" if sheet.gpu and sheet.gpu == find_gpu(device or "") else ""
+        return specs_document(stem, f"{device} (data sheet{of})", sheet, source)
     devices = () if device is None else (device,)
     operations = [r for p, c in contents if c == OPERATIONS for r in read_operations(p, devices)]
     if device is None:

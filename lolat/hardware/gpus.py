@@ -25,9 +25,9 @@ GIB = 2**30
 UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
 """Memory of a GPU that CUDA and the libraries keep, and the share that an allocator cannot hand out."""
 OTHER_CARD = re.compile(
-    r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+)\b"
+    r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+|[2-8]x|x[2-8])\b"
 )
-"""Words of a driver for another card of the same number, a slice, or a share of one."""
+"""Words of a driver for another card of the same number, a slice, or a share of one; several cards."""
 OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro"])
 """Words that make a device another card than an accelerator of the same number without them."""
 MAKERS = frozenset(["nvidia", "tesla", "geforce"])
@@ -143,6 +143,12 @@ def find_gpu(device: str) -> Gpu | None:
     """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""
     name = " ".join(_words(device.partition(" (")[0]))
     return next((gpu for pattern, gpu in _sheets() if _is_of(name, pattern, gpu)), None)
+
+
+def card_of(name: str) -> str | None:
+    """The card in the name of a device or a table, without form and memory: "A100"; None if unknown."""
+    gpu = find_gpu(name)
+    return None if gpu is None else FORM_WORD.sub("", MEMORY_WORD.sub("", gpu.name))
 
 
 def _words(name: str) -> list[str]:

@@ -11,6 +11,7 @@ from statistics import median
 
 import pytest
 
+from lolat.api.fitting import fit
 from lolat.api.model import load
 from lolat.device.file import read
 from lolat.graph import GraphBuilder
@@ -330,6 +331,14 @@ def test_a_gpu_from_the_data_sheet_that_comes_along(lolat: Command, tmp_path: Pa
     assert found.in_domain is not True
     assert found.available_bytes is not None
     assert 40e9 < found.available_bytes < 48e9
-    for more in ((), ("--output", tmp_path / "none.json")):
-        assert lolat("fit", "--name", "no such gpu", *more).code == 2
+    for name in ("no such gpu", "H100 (SXM5)", "2x A100"):
+        assert lolat("fit", "--name", name, "--output", tmp_path / "none.json").code == 2
     assert not (tmp_path / "none.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "sheet"),
+    [("H100", "H100 PCIe"), ("H100 SXM5", "H100 SXM"), ("V100", "V100 PCIe 16 GB")],
+)
+def test_the_data_sheet_that_is_taken_is_told(name: str, sheet: str) -> None:
+    assert fit(name=name).device == f"{name} (data sheet of {sheet})"

@@ -154,6 +154,45 @@ def test_two_times_of_the_same_thing_that_are_far_apart(
         assert " takes 9.8 ms and 99.9 ms, 10.2 times apart; remove the wrong time" in line
 
 
+# ---- Tables of several GPUs.
+
+
+def test_gpus_in_the_names_of_tables_are_told(lolat: Command, tmp_path: Path) -> None:
+    """Two cards, or one that is not the model's; a form of the same card, a column device: nothing."""
+    said = []
+    for names, name in (
+        (["rtx3090.csv", "rtx4090.csv"], "desk"),
+        (["rtx3090.csv"], "RTX 4090"),
+        (["a100-sxm.csv", "times-a100.csv"], "A100 PCIe"),
+        (["times.csv"], "RTX 4090"),
+    ):
+        paths = [tmp_path / f"operations-{file}" for file in names]
+        for path in paths:
+            path.write_text("\n".join(["op,batch,m,n,k,latency_ms", *LINEAR_ROWS]))
+        found = lolat.done(
+            "fit", *paths, "--name", name, "--output", tmp_path / f"{len(said)}.json"
+        )
+        said.append([line for line in found.err.splitlines() if "several GPUs" in line])
+    assert [len(lines) for lines in said] == [1, 1, 0, 0]
+    assert "RTX 3090 (operations-rtx3090.csv), RTX 4090 (operations-rtx4090.csv)" in said[0][0]
+    assert "RTX 4090 (the model), RTX 3090 (operations-rtx3090.csv)" in said[1][0]
+    path.write_text("\n".join(["op,batch,m,n,k,latency_ms,device", "linear,1,9,9,9,1,RTX 4090"]))
+    path = path.rename(tmp_path / "rtx3090.csv")
+    found = lolat("fit", path, "--name", "RTX 4090", "--output", tmp_path / "m.json")
+    assert "several GPUs" not in found.err
+
+
+def test_a_model_of_one_gpu_is_not_called_another(lolat: Command, tmp_path: Path) -> None:
+    path, out = tmp_path / "times.csv", tmp_path / "m.json"
+    path.write_text("network,batch_size,precision,latency_ms\nkeras:ResNet50,8,amp,9\n")
+    line = lolat.refused("fit", "rtx-4090-amp", path, "--name", "RTX 3080", "--output", out)
+    assert "rtx-4090-amp.json is a model of another device, RTX 4090" in line
+    for same in ("GeForce RTX 4090", "my own"):
+        out = tmp_path / f"{same}.json"
+        lolat.done("fit", "rtx-4090-amp", path, "--name", same, "--output", out)
+        assert load(out).device == same
+
+
 # ---- Rows of the same block.
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lolat.errors import InputError
-from lolat.hardware.gpus import PRECISION_OF, available_bytes, dtype_named, find_gpu, gpu_of
+from lolat.hardware.gpus import (
+    PRECISION_OF,
+    available_bytes,
+    card_of,
+    dtype_named,
+    find_gpu,
+    gpu_of,
+)
 from lolat.llm.gpu import sheet_of
 
 NAMES = {
@@ -45,6 +52,15 @@ def test_a_gpu_is_found_by_its_name(name: str) -> None:
     assert (gpu.name, gpu.memory_gib) == NAMES[name]
 
 
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [("infer-amp-nchw-pt240-cu124-rtx3090.csv", "RTX 3090"), ("a100-sxm4-80gb", "A100"),
+     ("NVIDIA H100 PCIe", "H100"), ("train-fp32-v100_16gb", "V100"), ("infer-fp32-nhwc-cpu", None)],
+)  # fmt: skip
+def test_the_card_in_a_name(name: str, card: str | None) -> None:
+    assert card_of(name) == card
+
+
 OTHERS = [
     "AMD EPYC, 2 threads", "Intel Core i7-12700H", "box", "80gb", "", "NVIDIA GeForce RTX 3080 Ti",
     "NVIDIA GeForce RTX 3080 12GB", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
@@ -54,6 +70,7 @@ OTHERS = [
     "NVIDIA A10-24Q",
     "Tesla V100S-PCIE-32GB", "Tesla P100-PCIE-12GB", "NVIDIA RTX A4000 Laptop GPU", "NVIDIA RTX A5500",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA L20",
+    "2x A100", "H100 x8",
 ]  # fmt: skip
 
 
