@@ -228,9 +228,9 @@ class Before(msgspec.Struct, frozen=True):
     batch_size: int
     precision: str
     launch: str | None
-    host_us: float | None
     input_shapes: tuple[tuple[int, ...], ...]
     latency_ms: Positive
+    host_us: float | None = None
 
 
 def read_before(path: str) -> Before:

@@ -131,7 +131,7 @@ def rank(
     of_space = find_space(space, shown)
     function = None if value is None else find_function(value, "value")
     check_file(output, "output", make_folder=True)
-    rows = None if among is None else of_space.parse_table(read_table(str(among), ("arch",)))
+    rows = None if among is None else _read(of_space, among, batch_size, shown)
     count = of_space.grid.countable() if rows is None else len(rows)
     decode: Callable[[Any], np.ndarray] = of_space.decode if rows is None else rows.__getitem__
     latencies = estimator(of_space, loaded, batch_size, predictor, shown)
@@ -161,6 +161,18 @@ def rank(
             warnings=first.warnings,
         )  # fmt: skip
     return result
+
+
+def _read(space: Space, among: AnyPath, batch_size: int, progress: Progress) -> np.ndarray:
+    """Return (n, positions) integers of a table's networks; InputError for another batch size in it."""
+    table = read_table(str(among), ("arch",))
+    if "batch_size" in table.names:
+        asked = f"{batch_size}, the {arg('batch_size')} of the latencies"
+        for row in table:
+            row.whole("batch_size", batch_size, batch_size, asked, default=batch_size)
+    rows = space.parse_table(table)
+    table.say_unread(progress.note)
+    return rows
 
 
 def _parts(

@@ -157,6 +157,7 @@ class Objective:
                 raise row.refused(
                     f"{row['arch']} has another score further up; expected one for each network"
                 )
+        table.say_unread(self.progress.note)
         return networks
 
     def announce(self, total: int) -> None:

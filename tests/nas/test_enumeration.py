@@ -14,6 +14,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.errors import InputError
+from lolat.io.progress import Progress
 from lolat.nas import enumeration, estimators, rank, spaces
 from lolat.nas.enumeration import Ranking
 from tests import synthetic
@@ -112,10 +113,14 @@ def test_a_value_is_a_number_for_each_and_a_nan_is_never_the_best(run: Run) -> N
 
 
 def test_networks_of_a_table(run: Run, tmp_path: Path) -> None:
+    notes: list[str] = []
     texts = [*some_cells(40, seed=9), *some_cells(3, seed=9)]
     among = tmp_path / "archs.csv"
     among.write_text("\n".join(["index,arch", *(f"1,{a}" for a in texts)]))
-    result, table = run(among=among)
+    said = Progress()
+    said.note = notes.append  # type: ignore[method-assign]
+    result, table = run(among=among, progress=said)
+    assert notes == [f"{among}: columns that are not read: index"]
     assert [row["arch"] for row in table] == texts
     times = [MODEL.predict(SPACE.network(row)).latency_ms for row in SPACE.parse(texts)]
     np.testing.assert_allclose([float(row["latency_ms"]) for row in table], times, rtol=1e-6)
@@ -123,6 +128,12 @@ def test_networks_of_a_table(run: Run, tmp_path: Path) -> None:
     among.write_text("arch\nnone of this\n")
     with pytest.raises(InputError, match="line 2"):
         run(among=among)
+    among.write_text(f"arch,batch_size\n{texts[0]},\n{texts[1]},8\n")
+    with pytest.raises(InputError, match=r"line 3: batch_size is '8'; expected 1, the batch_size"):
+        run(among=among)
+    times = [MODEL.predict(SPACE.network(row), 8).latency_ms for row in SPACE.parse(texts[1:2])]
+    among.write_text(f"arch,batch_size\n{texts[1]},8\n")
+    assert run(among=among, batch_size=8)[0].best[0].latency_ms == pytest.approx(times[0])
 
 
 def test_more_rows_than_a_table_should_have_are_refused(

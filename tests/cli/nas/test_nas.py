@@ -95,7 +95,9 @@ def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any) -> None:
     archs, result = some_cells(30, seed=9), tmp_path / "latencies.csv"
     among = write_samples(tmp_path / "archs.csv", archs)
     ask = ("nas", "score", CELLS, output, "--among", among, "--output", result)
-    assert lolat.json(*ask)["predictor"] == "samples"
+    found = lolat.done(*ask, "--json")
+    assert json.loads(found.out)["predictor"] == "samples"
+    assert found.err == f"lolat: {among}: columns that are not read: latency_ms\n"
     for row, arch in zip(rows(result), archs, strict=True):
         assert row["arch"] == arch
         assert float(row["low_ms"]) < device(arch) < float(row["high_ms"])
