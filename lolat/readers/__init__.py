@@ -57,25 +57,29 @@ def read(network: Any, input_size: Any = None) -> Graph:
     if isinstance(network, (str, os.PathLike)):
         spec = os.fspath(network)
         return Cache().read(spec, size, lambda: read_now(spec, size))
-    return _of_types(_of_object(network, "", size).graph())
+    return _remarked(_of_object(network, "", size).graph())
 
 
-def _of_types(graph: Graph) -> Graph:
-    """The graph, with a remark if its products are of several data types."""
+def _remarked(graph: Graph, spec: str = "") -> Graph:
+    """The graph, with remarks on products of several data types, and on TF32 in the user's code."""
+    remarks = [*graph.warnings]
+    if graph.framework == "torch" and (not spec or is_function(spec)):
+        from lolat.readers import torch
+
+        remarks += torch.tf32_remarks()
     dtypes = sorted(dtype for dtype in product_dtypes(graph) if "float" in dtype)
-    if len(dtypes) < 2:
-        return graph
-    remark = (
-        f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the answer; "
-        "give the network in one of them"
-    )
-    return replace(graph, warnings=(*graph.warnings, remark))
+    if len(dtypes) > 1:
+        remarks.append(
+            f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the "
+            "answer; give the network in one of them"
+        )
+    return replace(graph, warnings=tuple(remarks))
 
 
 def read_now(spec: str, size: Any) -> Graph:
     """The network that a string names; NetworkError for whatever a framework or a function raises."""
     try:
-        return _of_types(open_network(spec, size).graph())
+        return _remarked(open_network(spec, size).graph(), spec)
     except MissingPackageError as error:
         raise nearest(spec, error) from error
     except LolatError:

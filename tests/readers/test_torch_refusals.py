@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -299,6 +300,20 @@ def test_what_the_reading_leaves_out_is_told(make: Any, said: str) -> None:
     assert sum(said in remark for remark in graph.warnings) == 1
     plain = lolat.read((nn.Sequential(nn.Linear(8, 8), nn.Dropout()), torch.zeros(1, 8)))
     assert not plain.warnings
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_tf32_that_the_code_sets_is_told(monkeypatch: pytest.MonkeyPatch, newer: bool) -> None:
+    """PyTorch's default is TF32 in convolutions alone; its older and newer interface."""
+    network = nn.Sequential(nn.Linear(8, 8))
+    assert lolat.read(network).warnings == ()
+    if newer:  # PyTorch's own setting could not be taken back
+        mixed = Mock(side_effect=RuntimeError("mix of the legacy and new APIs"))
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", mixed)
+    else:
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    (remark,) = lolat.read(network).warnings
+    assert "TF32" in remark
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

@@ -80,6 +80,22 @@ def _run_as(model: Any) -> Iterator[str]:
             return
 
 
+def tf32_remarks() -> Iterator[str]:
+    """A remark if the user's code has changed PyTorch's default: TF32 in convolutions alone."""
+    import torch
+
+    try:
+        is_usual = torch.get_float32_matmul_precision() == "highest"
+        is_usual &= torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # changed by the newer of two interfaces
+        is_usual = False
+    if not is_usual:
+        yield (
+            "the code changes where PyTorch computes in TF32: the precision is the device's, or the one "
+            "asked for (--precision)"
+        )
+
+
 def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
     """`read_model`, of the module itself."""
     graph, misread = _traced(model, name, size, example, 0)
