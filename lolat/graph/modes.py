@@ -97,6 +97,8 @@ class Mode:
                     why = f"{column} is {text[:40]!r}; expected one of {', '.join(choices)}"
                     raise InputError(f"{where}: {why}", why=why)
                 changes[name] = choices[text]
+        if "training" not in changes and row.get("optimizer", "none") not in ("", "none"):
+            changes["training"] = True  # the optimizer's update is part of a training step
         return replace(self, **changes)
 
     def __str__(self) -> str:

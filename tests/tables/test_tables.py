@@ -103,6 +103,14 @@ def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_row_with_an_optimizer_is_a_training_step(tmp_path: Path) -> None:
+    path = table(
+        tmp_path,
+        "network,optimizer,pass,latency_ms\na,adam,,3\na,none,,3\na,,,3\na,adam,inference,3\n",
+    )
+    assert [row.mode.training for row in read_networks(path).rows] == [True, False, False, False]
+
+
 def test_names_as_the_published_tables_have_them(
     tmp_path: Path, asked: list[tuple[str, Any]]
 ) -> None:
