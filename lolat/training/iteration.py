@@ -38,6 +38,13 @@ NARROW = 3  # kernels up to this size are fast
 _COLUMN = {term: column for column, term in enumerate(PASS_TERMS)}
 
 
+def drops(graph: Graph, operation: Operation) -> bool:
+    """Return True if an operation is a dropout with an effect; one of PyTorch without a rate has none."""
+    return operation.kind == "dropout" and (
+        graph.framework != "torch" or "rate" in operation.attributes
+    )
+
+
 def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
     """(operations, PASS_TERMS) float64 counts of a pass at `batch_size`.
 
@@ -46,7 +53,7 @@ def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
     rows = np.zeros((len(graph.operations), len(PASS_TERMS)))
     rows[:, : len(PLAIN)] = count(graph).at(batch_size)[:, : len(PLAIN)]
     for row, operation in zip(rows, graph.operations, strict=True):
-        if operation.kind == "dropout":
+        if drops(graph, operation):
             read = graph.tensors[operation.inputs[0]].elements(batch_size)
             row[[_COLUMN["ops"], _COLUMN["serial"]]] += 1.0
             row[_COLUMN["traffic"]] += DROPOUT_ELEMENTS * read
@@ -117,9 +124,10 @@ def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
     saved: set[int] = set()
     sizes, inside = element_bytes(graph, mode), 0.0
     for operation in graph.operations:
-        if operation.kind in VIEWS and operation.kind != "dropout" and operation.inputs:
+        if operation.kind in VIEWS and operation.inputs and not drops(graph, operation):
             root = viewed.get(operation.inputs[0], operation.inputs[0])
             viewed.update((t, root) for t in operation.outputs)
+            continue
         saves = kind_of(operation.kind).saves
         if saves in (INPUT, BOTH):
             saved.update(viewed.get(t, t) for t in operation.inputs)

@@ -79,3 +79,21 @@ def test_a_table_of_embeddings_is_updated_beside_measured_steps() -> None:
     device, moved = lolat.load("rtx-3090-amp"), 4 * 10**9
     (row,) = device.cost(lolat.read(network, (20,)), 8, optimizer="sgd").options[:1]
     assert row.parts_ms["update"] > 2 * moved / 936e9 * 1e3
+
+
+def test_a_dropout_of_rate_zero_saves_nothing() -> None:
+    """PyTorch hands on its input."""
+    layers = [torch.nn.Linear(64, 32), torch.nn.Dropout(0.0), torch.nn.Linear(32, 8)]
+    x, saved = torch.rand(4, 64), dict[int, int]()
+
+    def keep(tensor: Any) -> Any:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    network = torch.nn.Sequential(*layers)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        kept = network(x)
+    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    expected = sum(size for at, size in saved.items() if at not in weights)
+    assert saved_bytes(lolat.read(network, (64,)), 4) == expected
+    assert kept.shape == (4, 8)
