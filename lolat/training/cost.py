@@ -31,7 +31,7 @@ from lolat.hardware.prices import (
     price_list,
     rental_of,
 )
-from lolat.io.results import Result, plain_data
+from lolat.io.results import Remark, Result, plain_data
 from lolat.parameters import COVERAGE, optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
@@ -229,15 +229,22 @@ def cost_on(
         **_numbers(best_of(options if fits else (), limits)),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
         warnings=(
-            *half_remarks(graph, memory, updates, mode), *_augmentation(graph), *options[0].warnings
+            *half_remarks(graph, memory, updates, mode), *_training_only(graph), *options[0].warnings
         ),
     )  # fmt: skip
 
 
-def _augmentation(graph: Graph) -> Iterator[str]:
-    """Yield a remark on layers that change the images in training only."""
+def _training_only(graph: Graph) -> Iterator[str]:
+    """Yield remarks on what is in training only, which is not counted."""
     if names := [o.name for o in graph.operations if o.attributes.get("augments")]:
         yield f"{', '.join(names)}: run in training only, and their time is not counted"
+    kinds = {o.kind for o in graph.operations}
+    if graph.framework == "onnx" and kinds.isdisjoint(("batch_norm", "dropout")):
+        yield Remark(
+            "an ONNX file without batch normalization and dropout",
+            "exports for inference lack them, and training takes more time and memory with them; "
+            "expected the network itself, or an export with training=TrainingMode.TRAINING",
+        )
 
 
 def _available(training: Training, memory_gib: float | None) -> int | None:

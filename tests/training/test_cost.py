@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import lolat as package
 from lolat.errors import InputError
@@ -404,3 +405,16 @@ def test_numbers_and_arrays_of_numpy_are_taken() -> None:
     arrays = model.cost(net, np.array([1, 8]), np.int64(100), replicas=np.array([1, 2]))
     assert json.loads(json.dumps(arrays.to_dict())) == json.loads(json.dumps(plain))
     assert "on 1 device:" in str(arrays)  # two batch sizes are no two devices
+
+
+def test_an_onnx_file_without_what_training_has_says_so() -> None:
+    """Exports for inference have no batch normalization, nor dropout."""
+    model, net = package.load("v100-fp32"), structs.replace(network(), framework="onnx")
+    bare = [o for o in net.operations if o.kind != "batch_norm"]
+    assert len(bare) < len(net.operations)
+    as_exported = tuple(
+        structs.replace(o, kind="relu") if o not in bare else o for o in net.operations
+    )
+    for graph, told in ((net, False), (structs.replace(net, operations=as_exported), True)):
+        remarks = [w for w in model.cost(graph, 8).warnings if w.startswith("an ONNX file without")]
+        assert bool(remarks) == told
