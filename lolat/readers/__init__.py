@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import product_dtypes
 from lolat.io import forms
@@ -184,6 +184,12 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
     is_pair = isinstance(model, tuple) and len(model) == 2
     model, example = model if is_pair else (model, None)
     packages = _packages(model)
+    if is_pair and {"keras", "onnx"} & packages:
+        raise NetworkError(
+            f"{name or 'the object given'} is a pair of a network and its inputs, which is for PyTorch; "
+            f"expected the network alone, and another size of its inputs as {arg('input_size')}",
+            code="network",
+        )
     if "keras" in packages and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers import keras
 

@@ -8,6 +8,7 @@ import pytest
 
 from lolat.graph.counts import count
 from lolat.readers.keras import read_model
+from tests.readers.counting import refused
 from tests.readers.keras_networks import (
     check,
     counted,
@@ -346,3 +347,56 @@ def test_a_training_step_of_the_users_is_no_usual_one() -> None:
     x = keras.Input((16,))
     graph = read_model(Own(x, keras.layers.Dense(4)(x)))
     assert graph.training == ("it has a train_step of its own, which is not read",)
+
+
+class Monte(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.norm, self.dense = (
+            layers.Dropout(0.5), layers.BatchNormalization(), layers.Dense(4)
+        )  # fmt: skip
+
+    def call(self, x: Any) -> Any:
+        return self.dense(self.norm(self.drop(x, training=True), training=True))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_layers_that_act_as_in_training_are_told(own: bool) -> None:
+    x, net = keras.Input((16,)), Monte()
+    graph = read_model(net if own else keras.Model(x, net.call(x)), "", (16,))
+    assert sum("2 layers called with training=True" in remark for remark in graph.warnings) == 1
+    assert kinds(graph) == ["batch_norm", "dense"]
+
+
+@pytest.mark.parametrize("how", ["jit_compile", "run_eagerly"])
+def test_how_it_is_compiled_is_told(how: str) -> None:
+    net = keras.Sequential([keras.Input((16,)), layers.Dense(4)])
+    net.compile()
+    assert not read_model(net).warnings
+    net.compile(**{how: True})
+    assert [f"({how}=True)" in remark for remark in read_model(net).warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "elements"),
+    [
+        (layers.Dense(8), (16,), 16 * 8),
+        (layers.EinsumDense("abc,cde->abde", (None, 4, 8), bias_axes="e"), (3, 16), 16 * 4 * 8),
+        (layers.Conv2D(8, 3), (5, 5, 4), 9 * 4 * 8),
+        (layers.MultiHeadAttention(2, 4), (5, 8), 8 * 8),
+    ],
+)
+def test_an_adapter_that_is_not_merged(layer: Any, shape: tuple[int, ...], elements: int) -> None:
+    """Two thin matrices of rank 3 are multiplied and added to each kernel, whatever the batch."""
+    x = keras.Input(shape)
+    net = keras.Model(x, layer(x, x) if isinstance(layer, layers.MultiHeadAttention) else layer(x))
+    before = total(read_model(net), 2)
+    getattr(layer, "_query_dense", layer).enable_lora(3)
+    after = total(read_model(net), 2)
+    assert after.flops - before.flops == 3 * elements
+    assert (after.ops, after.weights) == (before.ops + 3, before.weights)
+
+
+def test_a_pair_of_a_network_and_its_inputs_is_refused() -> None:
+    net = keras.Sequential([keras.Input((16,)), layers.Dense(4)])
+    refused((net, [[0.0] * 16]), "a pair of a network and its inputs, which is for PyTorch")

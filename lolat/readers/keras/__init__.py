@@ -26,9 +26,10 @@ from lolat.graph.analysis import unread_parameters
 from lolat.graph.kinds import COMPUTE, KERNELS
 from lolat.io.forms import not_a_network, unknown_network
 from lolat.readers.keras import layers
+from lolat.readers.keras.remarks import is_mixed, otherwise, run_as
 from lolat.readers.ops import Call, Writer, einsum_terms, switched
 from lolat.readers.size import as_sizes, filled
-from lolat.units import one_line, plural, shapes_text, shortened
+from lolat.units import one_line, shapes_text, shortened
 
 
 def import_keras() -> Any:
@@ -71,41 +72,13 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
             o for o in reader.builder.operations
             if o.kind in COMPUTE and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
         ]  # fmt: skip
-        reader.builder.autocast = any(map(_is_mixed, model._flatten_layers()))
-        reader.builder.training += _otherwise(model, reader.fixed, len(stopped))
+        reader.builder.autocast = any(map(is_mixed, model._flatten_layers()))
+        reader.builder.training += otherwise(model, reader.fixed, len(stopped))
         graph = reader.builder.build(found)
         number = sum(prod(v.shape) for v in model.trainable_variables)
         reader.builder.warnings += unread_parameters(graph, number)
-        reader.builder.warnings += switched(model._flatten_layers(), "call")
+        reader.builder.warnings += [*switched(model._flatten_layers(), "call"), *run_as(model)]
         return reader.builder.build(found)
-
-
-def _is_mixed(layer: Any) -> bool:
-    """True if a layer's policy, such as mixed_float16, computes in half with variables in float32."""
-    return layer.variable_dtype == "float32" and layer.compute_dtype in ("float16", "bfloat16")
-
-
-def _otherwise(model: Any, fixed: set[int], stopped: int) -> Iterator[str]:
-    """Reasons why training a network costs less than training all of it.
-
-    They are frozen variables, variables that are not trainable (ids in `fixed`), operations without a
-    gradient, and activations that are computed again.
-    """
-    layers_of = list(model._flatten_layers())
-    variables = [(layer, v) for layer in layers_of for v in layer._trainable_variables]
-    made_so = len(fixed.difference(id(v) for _, v in variables))
-    if frozen := made_so + sum(not (layer.trainable and v.trainable) for layer, v in variables):
-        lora = any(getattr(layer, "lora_enabled", False) for layer in layers_of)
-        how = "enable_lora" if lora else "trainable=False"
-        yield f"{frozen} of its {made_so + len(variables)} variables are frozen ({how})"
-    if stopped:
-        yield f"no gradient goes to {plural(stopped, 'operation')} (stop_gradient)"
-    for method in ("train_step", "compute_loss"):
-        owner = getattr(type(model), method, None)
-        if owner is not None and not owner.__module__.startswith("keras."):
-            yield f"it has a {method} of its own, which is not read"
-    if any(getattr(layer, "_remat_mode", None) for layer in layers_of):
-        yield "activations are computed again (keras.RematScope)"
 
 
 # ---- The call of the whole network.
@@ -292,6 +265,9 @@ class KerasReader:
                 self.writer.tie(start, id(node.operation), _bits(node.operation))
                 if any(o.kind in KERNELS for o in self.builder.operations[start:]):
                     self.fixed.update(self.fixed_kernels(node))
+                for part in getattr(node.operation, "_flatten_layers", tuple)():
+                    if getattr(part, "lora_enabled", False):
+                        self.add_adapter(part, path)
             if type(node.operation).__name__ == "StopGradient":
                 self.writer.held.update(written)
             self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
@@ -343,6 +319,14 @@ class KerasReader:
             if not any(v.trainable for v in of):
                 found.update(map(id, of))
         return found
+
+    def add_adapter(self, layer: Any, path: str) -> None:
+        """Write the sum of a kernel and the product of two thin ones, made in each call (enable_lora)."""
+        thin = "kernel" if hasattr(layer, "lora_kernel_a") else "embeddings"
+        shapes = [tuple(getattr(layer, f"lora_{thin}_{end}").shape) for end in "ab"]
+        made, whole = [*map(self.writer.constant, shapes)], (*shapes[0][:-1], shapes[1][-1])
+        for op, more in (("matmul", []), ("scale", []), ("add", [self.writer.constant(whole)])):
+            made = self.writer.write(Call(op, [*more, *made], [whole], f"{layer.name}_lora", path))
 
     def view(
         self, call: LayerCall, source: int, shape: tuple[int, ...], name: str, path: str

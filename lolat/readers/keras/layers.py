@@ -212,8 +212,11 @@ def _dense(r: KerasReader, call: LayerCall) -> list[int]:
     sizes: dict[str, Any] = {
         "in_features": in_features,
         "out_features": out_features,
-        "bias": layer.bias is not None,
+        "bias": False,
     }
+    if layer.bias is not None:
+        biases = prod(layer.bias.shape)  # an EinsumDense may have fewer than outputs
+        sizes["bias"] = True if biases == out_features else biases / out_features
     return _activated(r, call, r.write(call, "dense", inputs, **sizes))
 
 
