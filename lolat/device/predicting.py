@@ -177,8 +177,9 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     else:
         shares = terms.sum(axis=1) / (latency or 1.0)
         extrapolation = _extrapolation(model, analysis, size, formula, shares)
-    if quantized := quantized_share(graph, analysis.counts):
-        extrapolation = with_quantized(extrapolation, quantized)
+    hides = any("hides" in o.attributes for o in graph.operations)
+    if untimed := 1.0 if hides else quantized_share(graph, analysis.counts):
+        extrapolation = with_untimed(extrapolation, untimed)
     mode = mode_of(document)
     inside = extrapolation.inside_share if is_measured(document) else 0.0
     ops = int(counts[:, _OPS].sum())
@@ -222,8 +223,8 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     )
 
 
-def with_quantized(extrapolation: Extrapolation, share: float) -> Extrapolation:
-    """The extrapolation of a network with a quantized `share`, which no measurement has."""
+def with_untimed(extrapolation: Extrapolation, share: float) -> Extrapolation:
+    """The extrapolation of a network with a `share`, quantized or not counted, that no measurement has."""
     rest = 1.0 - share
     return replace(
         extrapolation,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError
 from lolat.graph import Graph, Operation
@@ -49,7 +50,9 @@ def unread_parameters(graph: Graph, number: int) -> list[str]:
 
 
 def trained_whole(graph: Graph) -> Graph:
-    """Return the graph; NetworkError if a part is frozen or quantized, or activations are recomputed."""
+    """Return the graph as it is trained; NetworkError if a part is frozen or quantized, or activations are
+    recomputed. A normalization by the batch at inference too is a batch norm like any other.
+    """
     if quantized := sum("bits" in o.attributes for o in graph.operations):
         raise NetworkError(
             f"{shortened(graph.name)}: {quantized} of its operations are quantized, which nobody trains; "
@@ -62,7 +65,12 @@ def trained_whole(graph: Graph) -> Graph:
             "whole and keeps its activations, as that is what is counted; give it so for an upper limit",
             code="partly-trained",
         )
-    return graph
+    if not any("of_batch" in o.attributes for o in graph.operations):
+        return graph
+    as_all = (
+        replace(o, kind="batch_norm") if "of_batch" in o.attributes else o for o in graph.operations
+    )
+    return replace(graph, operations=tuple(as_all))
 
 
 def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:

@@ -237,10 +237,13 @@ def _convolution(w: Sizes) -> Count:
 
 
 def _dense(w: Sizes) -> Count:
-    """`in_features` products for each output element; kernels of all experts are read once a pass."""
+    """`in_features` products for each output element; kernels of all experts are read once a pass.
+
+    `bias`: yes, no, or the share of outputs that have one of their own.
+    """
     a = w.attributes
-    macs, weights = w.outs[0] * a["in_features"], a["out_features"] * (a["in_features"] + a["bias"])
-    weights *= a.get("experts", 1)
+    macs, kernel = w.outs[0] * a["in_features"], a["in_features"] * a["out_features"]
+    weights = (kernel + round(a["bias"] * a["out_features"])) * a.get("experts", 1)
     name = (
         "flat_macs" if w.single <= a["out_features"] else "dense_macs"
     )  # at one position, at several
@@ -320,6 +323,7 @@ FORMULAS: dict[str, Formula] = {
     "dense": _dense,
     "matmul": _matmul,
     "attention": _attention,
+    "dropout": lambda w: _traffic(w) if w.attributes.get("always") else Count(),
     # add the gates (12), three sigmoids (6), tanh (2), f*c (3), i*g (3), add (3), tanh (2), o*tanh (3)
     "lstm": _recurrent(step_traffic=34, biases=1),
     # add z and r (6), two sigmoids (4), r*h (3), add (3), tanh (2), 1-z (2), z*h (3), (1-z)*g (3), add (3)
@@ -475,8 +479,9 @@ def _unknown(graph: Graph) -> tuple[str, ...]:
     """One remark per kind of operation that has no formula."""
     unknown = [o for o in graph.operations if o.kind not in FORMULAS]
     first = {o.kind: o.full_name for o in reversed(unknown)}
+    hiding = {o.kind for o in unknown if "hides" in o.attributes}
     return tuple(
         f"no formula for operation {kind} ({number} x, first {first[kind]!r}): counted as memory "
-        "traffic of its inputs and outputs"
+        "traffic of its inputs and outputs" + ", without its products" * (kind in hiding)
         for kind, number in Counter(o.kind for o in unknown).items()
     )

@@ -97,7 +97,9 @@ _TABLE = {
     # a constant; of its input it needs the shape alone
     Kind("fill", work="moves"): "fill",
     # another view of the same data: nothing moves
-    Kind("view", "", ""): "reshape flatten squeeze expand_dims identity dropout",
+    Kind("view", "", ""): "reshape flatten squeeze expand_dims identity",
+    # nothing, unless its attribute `always` says that it drops elements at inference too
+    Kind("view", "pair_elements", "pair_ops"): "dropout",
 }
 INPUT, OUTPUT, BOTH, NOTHING = "input", "output", "both", "nothing"
 _SAVES = {

@@ -143,7 +143,8 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
             steps.attention(operation)
             continue
         if operation.kind in VIEWS:
-            if mode.training and operation.attributes.get("rate"):
+            a = operation.attributes
+            if a.get("rate") and (mode.training or a.get("always")):
                 steps.dropout(operation)
             elif not mode.fused and operation.kind not in ("dropout", "identity"):
                 steps.view()
@@ -205,7 +206,7 @@ class _Steps:
         self.add(MOVES, NO_PRODUCT, 0, (0.0, 0.0))
 
     def dropout(self, operation: Operation) -> None:
-        """A dropout in training."""
+        """A dropout that drops elements."""
         tensor = operation.inputs[0]
         self.moves(ELEMENTS, [(tensor, DROPPED * self.lowering.sizes[tensor])], [])
 

@@ -160,8 +160,15 @@ class Writer:
         return self.append(call, kind, inputs, **call.parameters)
 
     def unknown(self, call: Call) -> list[int]:
-        """Append an operation under its own name; it is counted as traffic and reported by that name."""
-        return self.append(call, call.op, call.inputs)
+        """Append an operation under its own name; it is counted as traffic and reported by that name.
+
+        One with weights `hides` products, or so its parameter of that name says.
+        """
+        weights = [i for i in call.inputs if i in self.constants and len(self.shape(i)) > 1]
+        hides = call.parameters.get("hides") or any(
+            "float" in self.builder.tensors[i].dtype for i in weights
+        )
+        return self.append(call, call.op, call.inputs, **({"hides": True} if hides else {}))
 
     def append(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
         """Append one operation, which writes all outputs of the call."""
@@ -273,14 +280,31 @@ def product(writer: Writer, call: Call) -> list[int]:
 def einsum(writer: Writer, call: Call) -> list[int]:
     """A product over the labels that the second operand has and the result has not.
 
-    Parameter: `equation`. Of one operand a transposition or a reduction; of three or more it is unknown.
+    Parameter: `equation`. Of one operand a transposition or a reduction; of more than two one product after
+    another from the left, each over the labels that nothing else has.
     """
     inputs, (labels, result) = list(call.inputs), einsum_terms(call.parameters["equation"])
     if len(inputs) == 1:
         whole = len(set(labels[0])) == len(result)
         return writer.append(call, "transpose" if whole else "reduce", inputs)
-    if len(inputs) != 2:
-        return writer.unknown(call)
+    if len(inputs) > 2:
+        sizes = {
+            label: n
+            for terms, i in zip(labels, inputs, strict=True)
+            for label, n in zip(terms[::-1], writer.shape(i)[::-1], strict=False)
+        }
+        if any(len(terms) != len(writer.shape(i)) for terms, i in zip(labels, inputs, strict=True)):
+            return writer.unknown(call)  # with "..."
+        rest = "".join((*labels[2:], result))
+        kept = "".join(c for c in dict.fromkeys(labels[0] + labels[1]) if c in rest)
+        first = replace(
+            call, inputs=inputs[:2], shapes=[tuple(sizes[c] for c in kept)],
+            parameters={"equation": f"{labels[0]},{labels[1]}->{kept}"},
+        )  # fmt: skip
+        equation = f"{','.join((kept, *labels[2:]))}->{result}"
+        others = [*einsum(writer, first), *inputs[2:]]
+        parameters = {**call.parameters, "equation": equation}
+        return einsum(writer, replace(call, inputs=others, parameters=parameters))
     if inputs[0] in writer.constants and inputs[1] not in writer.constants:
         inputs.reverse()
         labels.reverse()
@@ -364,8 +388,12 @@ def einsum_features(labels: str, result: str, shape: Sequence[int]) -> tuple[int
     return summed, prod(n for label, n in sizes if label in result)
 
 
+ALWAYS_DROPS = (
+    "its dropouts drop elements at inference too: counted as memory traffic; a CPU may take longer for the "
+    "random numbers than for the network"
+)
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "peft", "keras", "tensorflow")
-_ON_TRAINING = re.compile(
+ON_TRAINING = re.compile(
     r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
 )
 
@@ -377,7 +405,7 @@ def switched(modules: Iterable[Any], method: str) -> list[str]:
         if kind.__module__.partition(".")[0] in _LIBRARIES:
             continue
         with contextlib.suppress(OSError, TypeError):  # of a class without a file
-            if _ON_TRAINING.search(inspect.getsource(getattr(kind, method))):
+            if ON_TRAINING.search(inspect.getsource(getattr(kind, method))):
                 found.append(
                     f"{kind.__name__}.{method} branches on training: it is read as for inference, also for "
                     "a cost of training"

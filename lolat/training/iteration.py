@@ -55,8 +55,8 @@ def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
     for row, operation in zip(rows, graph.operations, strict=True):
         if drops(graph, operation):
             read = graph.tensors[operation.inputs[0]].elements(batch_size)
-            row[[_COLUMN["ops"], _COLUMN["serial"]]] += 1.0
-            row[_COLUMN["traffic"]] += DROPOUT_ELEMENTS * read
+            row[[_COLUMN["ops"], _COLUMN["serial"]]] = 1.0
+            row[_COLUMN["traffic"]] = DROPOUT_ELEMENTS * read
         elif operation.kind in NORMALIZATIONS and operation.inputs:
             row[_COLUMN["norm_traffic"]] = row[_COLUMN["traffic"]]
             if len(graph.tensors[operation.inputs[0]].shape) == 2:

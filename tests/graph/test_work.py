@@ -297,11 +297,15 @@ def test_the_gradients_of_a_convolution() -> None:
     assert list(step.bytes[4:]) == [step.bytes[1], step.bytes[1], step.bytes[0]]
 
 
-def test_dropout_takes_time_in_training_alone() -> None:
-    graph = one("dropout", [(1, 100)], [(1, 100)], rate=0.1)
-    assert named(work_of(graph, 3)) == []
-    found = named(work_of(graph, 3, Mode(training=True)))
+def test_dropout_takes_time_in_training_alone_unless_it_always_drops() -> None:
+    plain, always = (
+        one("dropout", [(1, 100)], [(1, 100)], rate=0.1, **more) for more in ({}, {"always": True})
+    )
+    assert named(work_of(plain, 3)) == []
+    found = named(work_of(plain, 3, Mode(training=True)))
     assert found[0] == (c.ELEMENTS, 2.25 * 4 * 300)
+    assert named(work_of(always, 3)) == found[:1]
+    assert named(work_of(always, 3, Mode(training=True))) == found
 
 
 def test_what_runs_together_is_read_twice_on_the_way_back_where_a_norm_is_in_it() -> None:

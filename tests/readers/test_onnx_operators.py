@@ -46,6 +46,19 @@ def test_padding(tmp_path: Path, pads: list[int], strides: list[int], padding: A
     assert operation.attributes["padding"] == padding
 
 
+def test_what_drops_or_computes_statistics_at_inference(tmp_path: Path) -> None:
+    """3 x 8 x 8 elements, read and written."""
+    ratio, on = np.array(0.3, np.float32), np.array([True])
+    drops = graph_of(tmp_path, model([node("Dropout", "x r t", "y")], r=ratio, t=on[0]))
+    assert count(drops).total()[3:6] == (2 * 192, 0, 1)
+    assert any("drop elements at inference" in said for said in drops.warnings)
+    off = graph_of(tmp_path, model([node("Dropout", "x r t", "y")], r=ratio, t=~on[0]))
+    assert count(off).total().ops == 0
+    of = dict.fromkeys("sbmv", (3,))
+    nodes = [node("BatchNormalization", "x s b m v", "y mean var", training_mode=1)]
+    assert kinds(graph_of(tmp_path, model(nodes, **of))) == ["instance_norm"]
+
+
 def test_a_gemm_of_activations_is_a_product_and_an_addition(tmp_path: Path) -> None:
     made = model([node("Gemm", "x x x", "y", transB=1)], x=(1, 1))
     assert kinds(graph_of(tmp_path, made)) == ["matmul", "add"]

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parametrizations, prune
 
+import lolat
+from lolat.graph.analysis import trained_whole
 from lolat.graph.counts import count
 from lolat.readers import read
 from tests.readers.counting import check, six
@@ -186,7 +190,7 @@ def test_where_the_channels_are_moved_nothing_is() -> None:
 @pytest.mark.parametrize(
     ("part", "size", "named", "traffic"),
     [
-        (lambda m, x: torch.einsum("bij,bij,bij->bij", x, x, x), (2, 2), "aten.einsum", 4 * 4),
+        (lambda m, x: torch.einsum("...j,...j,...j->...j", x, x, x), (2, 2), "aten.einsum", 4 * 4),
         (lambda m, x: m.projected(x)[0], (5, 3), "aten.lstm", 5 * (3 + 2)),
         (lambda m, x: torch.cdist(x, x), (5, 3), "no formula for operation aten.", 15 + 15 + 25),
     ],
@@ -198,6 +202,86 @@ def test_what_has_no_rule_is_reported_and_counts(
     assert len(counts.warnings) == 1
     assert named in counts.warnings[0]
     assert counts.total().traffic >= traffic
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LSTM(3, 4, proj_size=2),
+        lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 4))),
+    ],
+)
+def test_what_hides_products_is_outside_the_measured_range(make: Any) -> None:
+    graph = read((make(), torch.zeros(1, 3)))
+    answer = lolat.load("epyc-2t-torch").predict(graph)
+    assert not answer.in_domain
+    assert any("without its products" in said for said in answer.warnings)
+
+
+def test_a_dropout_that_the_code_turns_on_is_counted() -> None:
+    """30 elements in and out, behind a product of 30."""
+    on, off = (
+        does(lambda m, x, on=on: torch.nn.functional.dropout(x * 2, 0.3, on), (5, 6))
+        for on in (True, False)
+    )
+    assert count(on).total()[3:6] == (4 * 30, 0, 2)
+    assert count(off).total()[3:6] == (2 * 30, 0, 1)
+    told = [any("drop elements at inference" in said for said in g.warnings) for g in (on, off)]
+    assert told == [True, False]
+
+
+def test_a_batch_norm_of_the_batch_is_trained_as_any_other() -> None:
+    own, kept = (
+        graph_of(nn.BatchNorm2d(4, track_running_stats=k), (4, 6, 6)) for k in (False, True)
+    )
+    assert [kinds(g) for g in (own, kept)] == [["instance_norm"], ["batch_norm"]]
+    assert kinds(trained_whole(own)) == ["batch_norm"]
+
+
+def test_attention_without_fused_kernels_is_single_operations() -> None:
+    """Two heads of 3 on 5 steps: two products of 2 x 5 x 5 x 3."""
+
+    def forward(m: Any, x: Any, **more: Any) -> Any:
+        x = x.view(-1, 2, 5, 3)
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, **more)
+
+    with sdpa_kernel(SDPBackend.MATH):
+        single = does(forward, (10, 3))
+    fused = does(forward, (10, 3))
+    assert [kinds(g) for g in (single, fused)] == [
+        ["matmul", "scale", "softmax", "matmul"],
+        ["attention"],
+    ]
+    assert total(single).flops == total(fused).flops == 2 * 2 * 5 * 5 * 3
+    dropping = does(lambda m, x: forward(m, x, dropout_p=0.1), (10, 3))
+    assert any("dropout_p" in said for said in dropping.warnings)
+
+
+def _pruned(layer: nn.Module) -> nn.Module:
+    return prune.random_unstructured(layer, "weight", 0.5)
+
+
+class Standardized(nn.Conv2d):
+    def forward(self, x: Any) -> Any:
+        return self._conv_forward(x, self.weight - self.weight.mean((1, 2, 3), True), self.bias)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        parametrizations.weight_norm(nn.Conv2d(3, 4, 3)),
+        parametrizations.spectral_norm(nn.Conv2d(3, 4, 3)),
+        _pruned(nn.Conv2d(3, 4, 3)),
+        Standardized(3, 4, 3),
+    ],
+)
+def test_weights_that_are_computed_anew_are_told(layer: nn.Module) -> None:
+    graph = graph_of(nn.Sequential(layer, nn.Conv2d(4, 4, 3)), (3, 8, 8))
+    assert sum("weights of 1 operation anew" in said for said in graph.warnings) == 1
+    half = does(
+        lambda m, x: m.fc(x) @ m.fc.weight.float().t().contiguous(), (6,), fc=nn.Linear(6, 6)
+    )
+    assert half.warnings == ()
 
 
 def test_tables_that_depend_on_parameters_alone_are_constants() -> None:

@@ -265,6 +265,21 @@ class Unread(nn.Module):
         return self.layers[0](x) @ (self.u @ self.v)
 
 
+class Decoder(nn.Module):
+    """A layer whose second attention has nothing to look at, and that may be computed again in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self.cross = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.gradient_checkpointing = False
+
+    def forward(self, x: Any, other: Any = None) -> Any:
+        if self.gradient_checkpointing and self.training:
+            raise NotImplementedError
+        x = nn.functional.dropout(self.own(x), 0.1 if self.training else 0.0)
+        return x if other is None else x + self.cross(other)
+
+
 class Casting(nn.Linear):
     def forward(self, x: Any) -> Any:
         with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -283,6 +298,7 @@ def _compiled_in_place() -> Any:
         (OnTraining, "OnTraining.forward branches on training"),
         (Inherited, "Inherited.forward branches on training"),
         (Unread, f"{4 * 64 * 64:,} of its {5 * 64 * 64:,} parameters are the weights of no operation"),
+        (Decoder, "4,160 of its 8,320 parameters are the weights of no operation"),
         pytest.param(
             lambda: Casting(8, 8), "torch.autocast of CUDA",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it runs there"),

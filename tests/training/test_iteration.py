@@ -67,8 +67,11 @@ def test_a_norm_reads_and_writes_for_its_statistics_and_is_flat_without_position
 
 def test_a_dropout_reads_and_writes_its_result_and_its_mask() -> None:
     graph = synthetic.one("dropout", [(1, 40)], [(1, 40)])
+    always = synthetic.one("dropout", [(1, 40)], [(1, 40)], always=True)
     assert count(graph).total(5).ops == 0
+    assert count(always).total(5)[3:6] == (2 * 5 * 40, 0, 1)
     found = terms(graph, 5)
+    assert found.items() <= terms(always, 5).items()
     assert (found["ops"], found["serial"], found["traffic"]) == (1, 1, 3 * 5 * 40)
     assert terms(synthetic.one("flatten", [(1, 4, 4)], [(1, 16)])).get("ops") is None
 

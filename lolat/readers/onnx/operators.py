@@ -16,9 +16,9 @@ import numpy as np
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers.onnx.patterns import Patterns, clip_limits
+from lolat.readers.onnx.patterns import Patterns, clip_limits, number
 from lolat.readers.onnx.quantized import BITS, MULTIPLYING
-from lolat.readers.ops import Call, Writer
+from lolat.readers.ops import ALWAYS_DROPS, Call, Writer
 from lolat.units import shortened
 
 Rule = Callable[["OnnxReader", Any], list[int]]
@@ -334,6 +334,22 @@ def _gather(r: OnnxReader, node: Any) -> list[int]:
     return r.call(node, node.inputs)
 
 
+def _dropout(r: OnnxReader, node: Any) -> list[int]:
+    """Nothing, unless its third input turns it on."""
+    rate = 0.5 if _input(node, 1) is None else number(node, 1)
+    if not (rate and number(node, 2)):
+        return r.call(node, node.inputs[:1])
+    r.builder.warnings.append(ALWAYS_DROPS)
+    return r.call(node, node.inputs[:1], rate=rate, always=True)
+
+
+def _batch_norm(r: OnnxReader, node: Any) -> list[int]:
+    """One that computes the statistics of the batch runs as an instance norm does."""
+    if _attribute(node, "training_mode", 0):
+        return r.call(node, op="instance_norm", of_batch=True)
+    return r.call(node)
+
+
 def _reduce(r: OnnxReader, node: Any) -> list[int]:
     """A reduction; the mean or the largest of each channel is global pooling."""
     source, axes = node.inputs[0], r.numbers(node, "axes", 1)
@@ -371,7 +387,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     "Attention": _attention,
+    "BatchNormalization": _batch_norm,
     "Clip": _clip,
+    "Dropout": _dropout,
     "Einsum": _einsum,
     "Gather": _gather,
     "Pad": _pad,

@@ -10,12 +10,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from msgspec import structs
-
-from lolat.graph import GraphBuilder
-from lolat.graph import Operation as Step
-from lolat.graph.kinds import CONVOLUTIONS, GATES, NORMALIZATIONS, POOLINGS, VIEWS
-from lolat.readers.ops import KIND_OF, Call, Writer, normalized
+from lolat.graph.kinds import GATES
+from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, normalized
+from lolat.readers.torch.layout import Layout, transposed
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,9 @@ def write(operation: Operation) -> list[int]:
     if rule is not None:
         return rule(operation)
     name = operation.op if "." in operation.op else f"aten.{operation.op}"
-    return operation.write(NAMES.get(operation.op, name))
+    packed = any(type(v).__name__ == "ScriptObject" for v in flat(operation.arguments))
+    hides: dict[str, Any] = {"hides": True} if packed else {}
+    return operation.write(NAMES.get(operation.op, name), **hides)
 
 
 def flat(value: Any) -> Sequence[Any]:
@@ -165,15 +164,22 @@ def _einsum(o: Operation) -> list[int]:
 
 
 def _attention(o: Operation) -> list[int]:
-    """On (batch, heads, steps, size) one operation; of other ranks PyTorch runs several.
-
-    A mask of yes and no is no operand, as in Keras.
+    """On (batch, heads, steps, size) one operation; of other ranks PyTorch runs several, as it does where
+    the code turns fused kernels off (`sdpa_kernel`). A mask of yes and no is no operand, as in Keras.
     """
+    from torch.backends import cuda
+
+    fused = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled()
+    if o.get("dropout_p"):
+        o.writer.builder.warnings.append(
+            "its attention drops weights at inference too (dropout_p): not counted; on a CPU PyTorch runs "
+            "single operations then, which take several times as long"
+        )
     query, key, value = (i for n in ("query", "key", "value") if (i := o.operand(n)) is not None)
     mask = o.operand("attn_mask")
     added = [mask] if mask is not None and "float" in o.writer.builder.tensors[mask].dtype else []
     q, k = o.writer.shape(query), o.writer.shape(key)
-    if len(q) == 4:
+    if len(q) == 4 and fused:
         return o.write("attention", [query, key, value, *added])
     scores = replace(o, shapes=[(*q[:-1], k[-2])])
     weights = scores.write("matmul", [query, key], contracted=q[-1])
@@ -212,8 +218,7 @@ def _recurrent(o: Operation) -> list[int]:
     biased, layers = bool(o.get("has_biases")), int(o.get("num_layers", 0))
     ways = 2 if o.get("bidirectional") else 1
     if "batch_first" not in o.arguments or len(params) != layers * ways * (4 if biased else 2):
-        inputs = o.operands[:1]  # packed sequences, projected states
-        return o.writer.unknown(o.call(f"aten.{o.op}", inputs, o.shapes))
+        return o.writer.unknown(o.call(f"aten.{o.op}", o.operands, o.shapes))  # packed, projected
     x, writer, weights = o.operands[0], o.writer, iter(params[:: 4 if biased else 2])
     initial = _states(o)
     shape = writer.shape(x)
@@ -333,10 +338,21 @@ def _extreme(o: Operation) -> list[int]:
 
 
 def _dropout(o: Operation) -> list[int]:
-    """Nothing at inference; it keeps the rate at which it drops elements in training."""
+    """Nothing at inference, unless the code says otherwise; it keeps its rate."""
     rate = o.get("p")
-    known = {"rate": float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else {}
-    return o.write("dropout", None, **known)
+    if not (isinstance(rate, int | float) and 0 < rate < 1):
+        return o.write("dropout")
+    if not o.get("train", True):
+        return o.write("dropout", rate=float(rate))
+    o.writer.builder.warnings.append(ALWAYS_DROPS)
+    return o.write("dropout", rate=float(rate), always=True)
+
+
+def _batch_norm(o: Operation) -> list[int]:
+    """One that computes the statistics of the batch at inference too runs as an instance norm does."""
+    if o.get("training"):
+        return o.write("instance_norm", of_batch=True)
+    return o.write("batch_norm")
 
 
 def _mean(o: Operation) -> list[int]:
@@ -362,100 +378,6 @@ def _reshaped(o: Operation) -> list[int]:
     if o.writer.shape(source[0]) != o.shapes[0]:
         return o.write("reshape", source)
     return source if o.op not in ("clone", "detach") else o.write("identity", source)
-
-
-# ---- Transpositions. One counts as a copy, whether PyTorch copies there or in what reads it. One that only
-# turns an image into tokens or back, as around a layer norm, is a view.
-
-_IMAGE = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
-_TOKENS = {"dense", "layer_norm", "rms_norm", "embedding", *GATES}
-_MIXED = {"matmul", "unfold", "reduce", "gather"}
-
-
-class Layout:
-    """Knows the channel axis of tensors: 1 for an image, -1 for tokens."""
-
-    def __init__(self, builder: GraphBuilder) -> None:
-        self.builder = builder
-        self._axes: dict[int, int] = {}
-        self._followed = 0  # operations
-
-    def channels(self, tensor: int) -> int | None:
-        """The channel axis of a tensor; None if it is not known."""
-        for operation in self.builder.operations[self._followed :]:
-            axis = self._written(operation)
-            if axis is not None:
-                self._axes.update(dict.fromkeys(operation.outputs, axis))
-        self._followed = len(self.builder.operations)
-        return self._axes.get(tensor)
-
-    def _written(self, operation: Step) -> int | None:
-        """The channel axis of the output of an operation; None if it is not known."""
-        kind, tensors = operation.kind, self.builder.tensors
-        shape = tensors[operation.outputs[0]].shape
-        known = [i for i in operation.inputs if i in self._axes]
-        first = self._axes.get(operation.inputs[0]) if operation.inputs else None
-        if kind in _IMAGE and not (known and kind in NORMALIZATIONS):
-            return 1 if len(shape) > 2 else None
-        if kind in _TOKENS or kind in _MIXED:
-            return -1 if kind in _TOKENS else None
-        if "permutation" in operation.attributes:
-            order, last = operation.attributes["permutation"], len(shape) - 1
-            return None if first is None else {1: 1, last: -1}.get(order.index(first % len(shape)))
-        if kind == "transpose":
-            return None
-        if kind == "reshape":
-            before = tensors[operation.inputs[0]].shape
-            stays = first is not None and len(shape) > 1 and before[first] == shape[first]
-            return first if stays else None
-        return next((self._axes[i] for i in known if len(tensors[i].shape) == len(shape)), None)
-
-
-def _transposed(o: Operation) -> list[int]:
-    """A transposition; a view if it turns an image into tokens or back, or moves axes of one element."""
-    source = o.operands[0]
-    shape = o.writer.shape(source)
-    order = _permutation(o, len(shape))
-    last, channels = len(order) - 1, o.layout.channels(source)
-    to_last, to_first = (0, *range(2, last + 1), 1), (0, last, *range(1, last))
-    turned = last > 1 and (
-        (channels == 1 and order == to_last)
-        or (channels == -1 and order == to_first and last > 2)
-        or (last > 2 and source in o.writer.builder.inputs and order in (to_last, to_first))
-    )
-    moving = [a for a in order if shape[a] > 1]
-    is_view = turned or moving == sorted(moving)
-    back = {"to_image": True} if not is_view and channels == -1 and order == to_first else {}
-    return o.write("reshape" if is_view else "transpose", [source], permutation=order, **back)
-
-
-def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
-    """Which axis of the input each axis of the output is."""
-    if o.op == "permute":
-        return tuple(int(axis) % rank for axis in o.get("dims"))
-    order, (first, second) = list(range(rank)), (o.get("dim0", 0), o.get("dim1", rank - 1))
-    order[first], order[second] = order[second], order[first]
-    return tuple(order)
-
-
-def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) -> list[Step]:
-    """The operations; a transposition from (N, T, C) to (N, C, T) is a view if an image is made of it, or a
-    convolution reads it as a signal. `shapes`: of all tensors.
-    """
-    images: set[int] = set()  # tensors of which an image is made
-    turned = []
-    for operation in reversed(operations):
-        is_image = operation.kind in CONVOLUTIONS | {"batch_norm"}
-        seen_anew = operation.kind in VIEWS and "permutation" not in operation.attributes
-        is_image |= seen_anew and not images.isdisjoint(operation.outputs)
-        if is_image or any(len(shapes[i]) > 3 for i in operation.outputs):
-            images.update(operation.inputs)
-        if operation.attributes.get("to_image"):
-            kind = "transpose" if images.isdisjoint(operation.outputs) else "reshape"
-            attributes = {"permutation": operation.attributes["permutation"]}
-            operation = structs.replace(operation, kind=kind, attributes=attributes)
-        turned.append(operation)
-    return turned[::-1]
 
 
 # ---- The tables.
@@ -484,12 +406,12 @@ _RULES: dict[Rule, str] = {
     _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
     _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),
     _adaptive_pool: _names("{u}adaptive_{how}_pool{d}", u=" _", how="max avg", d=_D),
-    _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
+    _batch_norm: "batch_norm", _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
     _dropout: "dropout feature_dropout alpha_dropout native_dropout feature_alpha_dropout",
     _cast: "to _to_copy",
     _reshaped: "view _unsafe_view reshape flatten squeeze unsqueeze contiguous alias detach clone "
     "lift_fresh lift_fresh_copy",
-    _transposed: "permute transpose t",
+    transposed: "permute transpose t",
 }  # fmt: skip
 RULES = {name: rule for rule, names in _RULES.items() for name in names.split()}
 """ATen operation -> its rule."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import logging
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -33,7 +31,9 @@ from lolat.graph.analysis import unread_parameters
 from lolat.graph.kinds import KERNELS
 from lolat.readers.ops import Writer, switched
 from lolat.readers.torch import operations
-from lolat.readers.torch.operations import Layout, Operation
+from lolat.readers.torch.layout import Layout, free_turns
+from lolat.readers.torch.operations import Operation
+from lolat.readers.torch.trained import in_training_alone, otherwise
 from lolat.units import plural
 
 _HOLDERS = (
@@ -60,6 +60,8 @@ class Tracer(TorchDispatchMode):
         self.called: set[Any] = set()  # modules
         self.trainable: set[int] = set()  # constants that are parameters, or computed from one
         self.still: set[int] = set()  # frozen parameters
+        self.computed: set[int] = set()  # constants computed from others, which are not counted
+        self.anew = 0  # operations whose weights are such constants
         self.fixed: list[list[int]] = []  # results of operations without such weights
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
         self.recomputed: list[str] = []  # by which calls activations are
@@ -105,7 +107,7 @@ class Tracer(TorchDispatchMode):
         kwargs = kwargs or {}
         schema = func._schema
         if schema.name == "aten::detach_":  # refused for new meta tensors
-            self.write("detach", {"self": args[0]}, args[:1])
+            self.write("detach", {"self": args[0]}, args[:1], True)
             return args[0]
         if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # the operations that it consists of
@@ -122,14 +124,15 @@ class Tracer(TorchDispatchMode):
             named[a.name] for a in schema.arguments if a.alias_info and a.alias_info.is_write
         ]
         bases = [t for t in args if isinstance(t, torch.Tensor)]
-        self.write(base_name(schema), named, results)
+        is_view = any(r.alias_info is not None for r in schema.returns)
+        self.write(base_name(schema), named, results, is_view)
         if changed and isinstance(changed[0], torch.Tensor):
             self.overwrite(changed[0], self.known[id(results[0])])
-        elif bases and any(r.alias_info is not None for r in schema.returns):
+        elif bases and is_view:
             self.views.update((id(t), bases[0]) for t in results if t is not bases[0])
         return result
 
-    def write(self, op: str, named: dict[str, Any], results: Sequence[Any]) -> None:
+    def write(self, op: str, named: dict[str, Any], results: Sequence[Any], is_view: bool) -> None:
         """Write an operation; one that reads constants alone is folded into one, unless it is a product."""
         sources = [i for v in operations.flat(named) if (i := self.index(v)) is not None]
         for_batch = operations.for_batch(op, named, bool(sources))
@@ -152,6 +155,7 @@ class Tracer(TorchDispatchMode):
                 learns = ((key[-1], is_learned) for key, is_learned in owned)
                 self.learned += [(owner, written, yes and self.gradients) for owner, yes in learns]
             weights = self.weights(sources, start)
+            self.anew += not self.computed.isdisjoint(weights)
             if grows and not self.still.issuperset(weights) and self.trainable.isdisjoint(weights):
                 self.fixed.append(written)
             for tensor, index in zip(results, written, strict=False):
@@ -164,6 +168,9 @@ class Tracer(TorchDispatchMode):
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
             if not self.trainable.isdisjoint(sources):
                 self.trainable.add(written[-1])
+            made_of = [] if op.startswith("new_") else sources
+            if (made_of and not is_view) or self.computed.intersection(made_of):
+                self.computed.add(written[-1])
         if op == "detach" or not self.gradients:
             self.writer.held.update(index for index in written if index >= before)
         for tensor, index in zip(results, written, strict=True):
@@ -285,9 +292,15 @@ def traced(
             f"network {name!r} returns no tensor that depends on its inputs; its forward must return what "
             "it computed"
         )
-    alone = _in_training_alone(model, tracer)
-    builder.training += _otherwise(model, tracer, outputs, alone)
+    alone = in_training_alone(model, tracer)
+    builder.training += otherwise(model, tracer, outputs, alone)
     builder.warnings += switched(model.modules(), "forward")
+    if tracer.anew:
+        builder.warnings.append(
+            f"PyTorch computes the weights of {plural(tracer.anew, 'operation')} anew in each call "
+            "(weight_norm, a mask of pruning and the like), which is not counted; merged before "
+            "(remove_parametrizations, prune.remove) they cost nothing"
+        )
     multiplying = sum(o.kind in KERNELS for o in builder.operations)
     outputs = tracer.writer.prune(outputs)
     if unused := multiplying - sum(o.kind in KERNELS for o in builder.operations):
@@ -296,7 +309,7 @@ def traced(
             "runs all the same: skipped"
         )
     shapes = [t.shape for t in builder.tensors]
-    builder.operations[:] = operations.free_turns(builder.operations, shapes)
+    builder.operations[:] = free_turns(builder.operations, shapes)
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     graph = builder.build(outputs)
     if not alone:
@@ -343,60 +356,6 @@ def _called(
         outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
         builder.kept += [i for t in _held(leaves) if (i := tracer.known.get(id(t))) is not None]
     return tracer, outputs
-
-
-_SWITCH = re.compile(
-    r"(grad|use|activation)\w*checkpoint|checkpointing|^with_cp$|^memory_efficient$"
-)
-"""Attributes that transformers, timm, torchvision and others have for computing activations again."""
-
-
-def _otherwise(
-    model: Any, tracer: Tracer, outputs: Sequence[int], alone: Sequence[str]
-) -> Iterator[str]:
-    """Reasons why training costs other than all of the module; `alone`: layers that run only then."""
-    frozen, number, fixed = tracer.frozen(outputs)
-    if frozen:
-        yield f"{frozen} of its {number} parameters are frozen (requires_grad, detach, torch.no_grad)"
-    if fixed:
-        what = "are not parameters (register_buffer), or computed from frozen ones"
-        yield f"the weights of {plural(fixed, 'operation')} {what}"
-    if alone:
-        yield f"{', '.join(alone)} run in training alone (self.training)"
-    modules_of = {type(m).__module__ for m in model.modules()}
-    if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
-        yield f"{plural(len(sparse), 'table')} of embeddings has sparse gradients (sparse=True)"
-    if any(name.startswith("peft.") for name in modules_of):
-        yield "it has adapters of peft"
-    if any(re.search(r"\bquantized\b|^torchao\.|^bitsandbytes\.", name) for name in modules_of):
-        yield "it is quantized"
-    of_all = (pair for module in model.modules() for pair in vars(module).items())
-    switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
-    if how := dict.fromkeys(switches + tracer.recomputed):
-        yield f"activations are computed again ({', '.join(how)})"
-
-
-def _is_torch(kind: type) -> bool:
-    return kind.__module__.startswith("torch.")
-
-
-def _in_training_alone(model: Any, tracer: Tracer) -> list[str]:
-    """Layers with parameters that no operation read, below a module whose code asks for `self.training`."""
-    read, found = {owner for owner, *_ in tracer.learned}, []
-    for path, module in model.named_modules():
-        rest = [
-            f"{path}.{name}".lstrip(".")
-            for name, child in module.named_children()
-            if child not in tracer.called
-            and any(type(m).__module__.startswith("torch.nn.") for m in child.modules())
-            and (own := [*child.parameters()])
-            and read.isdisjoint(map(id, own))
-        ]
-        with contextlib.suppress(OSError, TypeError):  # of a class without a file
-            kinds = [k for k in type(module).__mro__ if k is not object and not _is_torch(k)]
-            if rest and any(".training" in inspect.getsource(kind) for kind in kinds):
-                found += rest
-    return found
 
 
 NO_AUTOCAST = (

@@ -1,0 +1,109 @@
+"""The channel axis of PyTorch's tensors, and its transpositions.
+
+A transposition counts as a copy, whether PyTorch copies there or in what reads it. One that only turns an
+image into tokens or back, as around a layer norm, is a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from lolat.graph import GraphBuilder
+from lolat.graph import Operation as Step
+from lolat.graph.kinds import CONVOLUTIONS, GATES, NORMALIZATIONS, POOLINGS, VIEWS
+
+if TYPE_CHECKING:
+    from lolat.readers.torch.operations import Operation
+
+_IMAGE = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
+_TOKENS = {"dense", "layer_norm", "rms_norm", "embedding", *GATES}
+_MIXED = {"matmul", "unfold", "reduce", "gather"}
+
+
+class Layout:
+    """Knows the channel axis of tensors: 1 for an image, -1 for tokens."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
+        self._axes: dict[int, int] = {}
+        self._followed = 0  # operations
+
+    def channels(self, tensor: int) -> int | None:
+        """The channel axis of a tensor; None if it is not known."""
+        for operation in self.builder.operations[self._followed :]:
+            axis = self._written(operation)
+            if axis is not None:
+                self._axes.update(dict.fromkeys(operation.outputs, axis))
+        self._followed = len(self.builder.operations)
+        return self._axes.get(tensor)
+
+    def _written(self, operation: Step) -> int | None:
+        """The channel axis of the output of an operation; None if it is not known."""
+        kind, tensors = operation.kind, self.builder.tensors
+        shape = tensors[operation.outputs[0]].shape
+        known = [i for i in operation.inputs if i in self._axes]
+        first = self._axes.get(operation.inputs[0]) if operation.inputs else None
+        if kind in _IMAGE and not (known and kind in NORMALIZATIONS):
+            return 1 if len(shape) > 2 else None
+        if kind in _TOKENS or kind in _MIXED:
+            return -1 if kind in _TOKENS else None
+        if "permutation" in operation.attributes:
+            order, last = operation.attributes["permutation"], len(shape) - 1
+            return None if first is None else {1: 1, last: -1}.get(order.index(first % len(shape)))
+        if kind == "transpose":
+            return None
+        if kind == "reshape":
+            before = tensors[operation.inputs[0]].shape
+            stays = first is not None and len(shape) > 1 and before[first] == shape[first]
+            return first if stays else None
+        return next((self._axes[i] for i in known if len(tensors[i].shape) == len(shape)), None)
+
+
+def transposed(o: Operation) -> list[int]:
+    """A transposition; a view if it turns an image into tokens or back, or moves axes of one element."""
+    source = o.operands[0]
+    shape = o.writer.shape(source)
+    order = _permutation(o, len(shape))
+    last, channels = len(order) - 1, o.layout.channels(source)
+    to_last, to_first = (0, *range(2, last + 1), 1), (0, last, *range(1, last))
+    turned = last > 1 and (
+        (channels == 1 and order == to_last)
+        or (channels == -1 and order == to_first and last > 2)
+        or (last > 2 and source in o.writer.builder.inputs and order in (to_last, to_first))
+    )
+    moving = [a for a in order if shape[a] > 1]
+    is_view = turned or moving == sorted(moving)
+    back = {"to_image": True} if not is_view and channels == -1 and order == to_first else {}
+    return o.write("reshape" if is_view else "transpose", [source], permutation=order, **back)
+
+
+def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
+    """Which axis of the input each axis of the output is."""
+    if o.op == "permute":
+        return tuple(int(axis) % rank for axis in o.get("dims"))
+    order, (first, second) = list(range(rank)), (o.get("dim0", 0), o.get("dim1", rank - 1))
+    order[first], order[second] = order[second], order[first]
+    return tuple(order)
+
+
+def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) -> list[Step]:
+    """The operations; a transposition from (N, T, C) to (N, C, T) is a view if an image is made of it, or a
+    convolution reads it as a signal. `shapes`: of all tensors.
+    """
+    images: set[int] = set()  # tensors of which an image is made
+    turned = []
+    for operation in reversed(operations):
+        is_image = operation.kind in CONVOLUTIONS | {"batch_norm"}
+        seen_anew = operation.kind in VIEWS and "permutation" not in operation.attributes
+        is_image |= seen_anew and not images.isdisjoint(operation.outputs)
+        if is_image or any(len(shapes[i]) > 3 for i in operation.outputs):
+            images.update(operation.inputs)
+        if operation.attributes.get("to_image"):
+            kind = "transpose" if images.isdisjoint(operation.outputs) else "reshape"
+            attributes = {"permutation": operation.attributes["permutation"]}
+            operation = structs.replace(operation, kind=kind, attributes=attributes)
+        turned.append(operation)
+    return turned[::-1]

@@ -1,0 +1,74 @@
+"""Reasons why training a PyTorch network costs other than training all of what was traced."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lolat.readers.ops import ON_TRAINING
+from lolat.units import plural
+
+if TYPE_CHECKING:
+    from lolat.readers.torch.trace import Tracer
+
+_SWITCH = re.compile(
+    r"(grad|use|activation)\w*checkpoint|checkpointing|^with_cp$|^memory_efficient$"
+)
+"""Attributes that transformers, timm, torchvision and others have for computing activations again."""
+
+
+def otherwise(
+    model: Any, tracer: Tracer, outputs: Sequence[int], alone: Sequence[str]
+) -> Iterator[str]:
+    """Reasons why training costs other than all of the module; `alone`: layers that run only then."""
+    frozen, number, fixed = tracer.frozen(outputs)
+    if frozen:
+        yield f"{frozen} of its {number} parameters are frozen (requires_grad, detach, torch.no_grad)"
+    if fixed:
+        what = "are not parameters (register_buffer), or computed from frozen ones"
+        yield f"the weights of {plural(fixed, 'operation')} {what}"
+    if alone:
+        yield f"{', '.join(alone)} run in training alone (self.training)"
+    modules_of = {type(m).__module__ for m in model.modules()}
+    if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
+        yield f"{plural(len(sparse), 'table')} of embeddings has sparse gradients (sparse=True)"
+    if any(name.startswith("peft.") for name in modules_of):
+        yield "it has adapters of peft"
+    if any(re.search(r"\bquantized\b|^torchao\.|^bitsandbytes\.", name) for name in modules_of):
+        yield "it is quantized"
+    of_all = (pair for module in model.modules() for pair in vars(module).items())
+    switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
+    if how := dict.fromkeys(switches + tracer.recomputed):
+        yield f"activations are computed again ({', '.join(how)})"
+
+
+def _is_torch(kind: type) -> bool:
+    return kind.__module__.startswith("torch.")
+
+
+def _asks_for_training(kind: type) -> bool:
+    """True if the code of a class branches on `self.training`, not only for a dropout or a checkpoint."""
+    lines = inspect.getsource(kind).splitlines()
+    return any(ON_TRAINING.search(n) and not re.search("checkpoint|drop", n) for n in lines)
+
+
+def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
+    """Layers with parameters that no operation read, below a module whose code asks for `self.training`."""
+    read, found = {owner for owner, *_ in tracer.learned}, []
+    for path, module in model.named_modules():
+        rest = [
+            f"{path}.{name}".lstrip(".")
+            for name, child in module.named_children()
+            if child not in tracer.called
+            and any(type(m).__module__.startswith("torch.nn.") for m in child.modules())
+            and (own := [*child.parameters()])
+            and read.isdisjoint(map(id, own))
+        ]
+        with contextlib.suppress(OSError, TypeError):  # of a class without a file
+            kinds = [k for k in type(module).__mro__ if k is not object and not _is_torch(k)]
+            if rest and any(map(_asks_for_training, kinds)):
+                found += rest
+    return found
