@@ -286,6 +286,13 @@ class Casting(nn.Linear):
             return super().forward(x)
 
 
+def _dropping() -> Any:
+    """As one asks for several answers of one network (Monte Carlo dropout)."""
+    network = nn.Sequential(nn.Linear(8, 8), nn.Dropout()).eval()
+    network[1].train()
+    return network
+
+
 def _compiled_in_place() -> Any:
     network = nn.Sequential(nn.Linear(8, 8))
     network.compile()
@@ -298,6 +305,7 @@ def _compiled_in_place() -> Any:
         (OnTraining, "OnTraining.forward branches on training"),
         (Inherited, "Inherited.forward branches on training"),
         (Unread, f"{4 * 64 * 64:,} of its {5 * 64 * 64:,} parameters are the weights of no operation"),
+        (_dropping, "1 module in training mode inside one in evaluation mode, such as Dropout"),
         (Decoder, "4,160 of its 8,320 parameters are the weights of no operation"),
         pytest.param(
             lambda: Casting(8, 8), "torch.autocast of CUDA",
@@ -314,8 +322,9 @@ def test_what_the_reading_leaves_out_is_told(make: Any, said: str) -> None:
     width = next(network.parameters()).shape[-1]
     graph = lolat.read((network, torch.zeros(1, width)))
     assert sum(said in remark for remark in graph.warnings) == 1
-    plain = lolat.read((nn.Sequential(nn.Linear(8, 8), nn.Dropout()), torch.zeros(1, 8)))
-    assert not plain.warnings
+    plain = nn.Sequential(nn.Linear(8, 8), nn.Dropout())
+    for mode in (True, False):
+        assert not lolat.read((plain.train(mode), torch.zeros(1, 8))).warnings
 
 
 @pytest.mark.parametrize("newer", [False, True])

@@ -22,7 +22,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.kinds import KERNELS
 from lolat.readers.size import Shape, filled
-from lolat.units import one_line, shortened, user_line
+from lolat.units import one_line, plural, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
@@ -67,11 +67,19 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
 
 
 def _run_as(model: Any) -> Iterator[str]:
-    """Remarks on how a module runs that a graph does not say: compiled, or in another layout."""
+    """Remarks on how a module runs that a graph does not say: compiled, in part as in training, in another
+    layout.
+    """
     import torch
 
     if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
         yield "it is compiled (torch.compile): the launch is the device's, or the one asked for (--launch)"
+    acting = [type(module).__name__ for module in model.modules() if module.training]
+    if acting and not model.training:
+        yield (
+            f"{plural(len(acting), 'module')} in training mode inside one in evaluation mode, such as "
+            f"{acting[0]}: read as in evaluation mode, without what it drops or measures"
+        )
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
     for weights in model.parameters():
         layout = layouts.get(weights.dim())

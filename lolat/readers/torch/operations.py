@@ -349,10 +349,10 @@ def _dropout(o: Operation) -> list[int]:
 
 
 def _batch_norm(o: Operation) -> list[int]:
-    """One that computes the statistics of the batch at inference too runs as an instance norm does."""
+    """Computes the statistics of the batch at inference too, as an instance norm does, or has them."""
     if o.get("training"):
         return o.write("instance_norm", of_batch=True)
-    return o.write("batch_norm")
+    return o.write("instance_norm" if o.get("use_input_stats") else "batch_norm")
 
 
 def _mean(o: Operation) -> list[int]:
@@ -406,7 +406,7 @@ _RULES: dict[Rule, str] = {
     _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
     _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),
     _adaptive_pool: _names("{u}adaptive_{how}_pool{d}", u=" _", how="max avg", d=_D),
-    _batch_norm: "batch_norm", _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
+    _batch_norm: "batch_norm instance_norm", _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
     _dropout: "dropout feature_dropout alpha_dropout native_dropout feature_alpha_dropout",
     _cast: "to _to_copy",
     _reshaped: "view _unsafe_view reshape flatten squeeze unsqueeze contiguous alias detach clone "
