@@ -88,6 +88,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     kept: tuple[int, ...] = ()
     training: tuple[str, ...] = ()
     autocast: bool = False
+    training_only: tuple[str, ...] = ()  # acts so and is not counted, such as stochastic depth
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -179,6 +180,7 @@ class GraphBuilder:
         self.kept: list[int] = []
         self.warnings: list[str] = []
         self.training: list[str] = []  # see `Graph`
+        self.training_only: list[str] = []
         self.dtype: str | None = None  # of the next operation's results, if a reader knows it
         self._names: dict[tuple[str, str], int] = {}
 
@@ -237,7 +239,8 @@ class GraphBuilder:
         parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
         warnings = tuple(dict.fromkeys(self.warnings))
         more = (self.framework, self.channels_first, tuple(self.kept), tuple(self.training))
-        graph = Graph(self.name, *parts, warnings, *more, self.autocast)
+        only = tuple(dict.fromkeys(self.training_only))
+        graph = Graph(self.name, *parts, warnings, *more, self.autocast, only)
         return merge_padding(graph)
 
 

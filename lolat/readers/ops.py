@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -392,6 +393,23 @@ ALWAYS_DROPS = (
     "its dropouts drop elements at inference too: counted as memory traffic; a CPU may take longer for the "
     "random numbers than for the network"
 )
+_DROPS = re.compile(r"\.\w*drop|(StochasticDepth|PatchDropout)\w*\.p")
+
+
+def drop_rates(layer: Any) -> list[float]:
+    """Rates in the attributes of a layer at which it drops something in training: `drop_prob` and so on."""
+    return [
+        value for name, value in vars(layer).items()
+        if isinstance(value, float) and 0.0 < value <= 1.0
+        and _DROPS.search(f"{type(layer).__name__}.{name}")
+    ]  # fmt: skip
+
+
+def several_of(layers: Iterable[Any]) -> list[str]:
+    """The classes of some layers, with the number of each: "12 DropPath"."""
+    return [f"{n} {name}" for name, n in Counter(type(one).__name__ for one in layers).items()]
+
+
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "peft", "keras", "tensorflow")
 ON_TRAINING = re.compile(
     r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"

@@ -236,8 +236,8 @@ def cost_on(
 
 def _training_only(graph: Graph) -> Iterator[str]:
     """Yield remarks on what is in training only, which is not counted."""
-    if names := [o.name for o in graph.operations if o.attributes.get("augments")]:
-        yield f"{', '.join(names)}: run in training only, and their time is not counted"
+    if graph.training_only:
+        yield f"in training only, and not counted: {', '.join(graph.training_only)}"
     kinds = {o.kind for o in graph.operations}
     if graph.framework == "onnx" and kinds.isdisjoint(("batch_norm", "dropout")):
         yield Remark(

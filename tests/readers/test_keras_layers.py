@@ -400,3 +400,14 @@ def test_an_adapter_that_is_not_merged(layer: Any, shape: tuple[int, ...], eleme
 def test_a_pair_of_a_network_and_its_inputs_is_refused() -> None:
     net = keras.Sequential([keras.Input((16,)), layers.Dense(4)])
     refused((net, [[0.0] * 16]), "a pair of a network and its inputs, which is for PyTorch")
+
+
+def test_what_acts_in_training_only_is_told() -> None:
+    tokens = keras.Input((6, 8))
+    x = layers.MultiHeadAttention(2, 4, dropout=0.1)(tokens, tokens)
+    x = layers.LSTM(4, return_sequences=True, recurrent_dropout=0.2)(x)
+    x = layers.BatchNormalization(synchronized=True)(layers.Dropout(0.1)(x))
+    assert read_model(keras.Model(tokens, x)).training_only == (
+        "drops of 1 MultiHeadAttention", "drops of 1 LSTMCell",
+        "exchanges between devices of 1 BatchNormalization",
+    )  # fmt: skip

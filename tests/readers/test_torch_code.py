@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -446,3 +447,75 @@ def test_parts_that_run_in_training_alone_are_not_left_out_in_silence(always: bo
     if told:
         with pytest.raises(NetworkError, match="aux run in training alone"):
             lolat.load("v100-fp32").cost(graph, 8)
+
+
+# ---- in training only --------------------------------------------------------------------------------
+
+
+class DropPath(nn.Module):
+    """As timm has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop_prob = 0.1
+
+    def forward(self, x: Any) -> Any:
+        return x * torch.rand(len(x)) if self.training else x
+
+
+class EagerAttention(nn.Module):
+    """As transformers has it: evaluation passes a rate of 0."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(rate)
+
+    def forward(self, x: Any) -> Any:
+        weights = (x @ x.transpose(1, 2)).softmax(-1)
+        p = self.dropout.p if self.training else 0.0
+        return F.dropout(weights, p=p, training=self.training) @ x
+
+
+def _attends(m: Any, x: Any) -> Any:
+    return m.attention(x, x, x, need_weights=m.with_weights)[0]
+
+
+@pytest.mark.parametrize(
+    ("layer", "size", "told"),
+    [
+        (nn.Sequential(DropPath(), DropPath(), nn.Linear(8, 8)), (4, 8), "drops of 2 DropPath"),
+        (nn.LSTM(8, 8, 2, batch_first=True, dropout=0.2), (4, 8), "drops of 1 LSTM"),
+        (nn.Sequential(conv(), nn.SyncBatchNorm(8)), (3, 6, 6),
+         "exchanges between devices of 1 SyncBatchNorm"),
+        (nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1)), (4, 8), ""),  # in the graph, with its rate
+    ],
+)  # fmt: skip
+def test_what_acts_in_training_only_is_told(
+    layer: nn.Module, size: tuple[int, ...], told: str
+) -> None:
+    assert graph_of(layer, size).training_only == ((told,) if told else ())
+
+
+@pytest.mark.parametrize(("rate", "by_hand"), [(0.1, True), (0.0, True), (0.1, False)])
+def test_dropped_weights_of_an_attention_are_told_unless_it_is_fused(
+    rate: float, by_hand: bool
+) -> None:
+    attention = nn.MultiheadAttention(8, 2, dropout=rate, batch_first=True)
+    graph = does(_attends, (4, 8), attention=attention, with_weights=by_hand)
+    assert graph.training_only == ("drops of 1 MultiheadAttention",) * (rate > 0 and by_hand)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.0])
+def test_a_dropout_that_evaluation_turns_off_keeps_its_rate(rate: float) -> None:
+    graph = graph_of(EagerAttention(rate), (4, 8))
+    (dropout,) = [o for o in graph.operations if o.kind == "dropout"]
+    assert dropout.attributes == ({"rate": rate} if rate else {})
+    assert not graph.training_only
+
+
+def test_layers_left_out_at_random_are_told() -> None:
+    network = nn.Sequential(nn.Linear(8, 8))
+    network.config = SimpleNamespace(layerdrop=0.1, decoder_layerdrop=0.0)
+    assert graph_of(network, (8,)).training_only == ("layerdrop=0.1",)
+    network.config = {"of": "the user's"}
+    assert not graph_of(network, (8,)).training_only

@@ -26,7 +26,7 @@ from lolat.graph.analysis import unread_parameters
 from lolat.graph.kinds import COMPUTE, KERNELS
 from lolat.io.forms import not_a_network, unknown_network
 from lolat.readers.keras import layers
-from lolat.readers.keras.remarks import is_mixed, otherwise, run_as
+from lolat.readers.keras.remarks import in_training_only, is_mixed, otherwise, run_as
 from lolat.readers.ops import Call, Writer, einsum_terms, switched
 from lolat.readers.size import as_sizes, filled
 from lolat.units import one_line, shapes_text, shortened
@@ -74,6 +74,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         ]  # fmt: skip
         reader.builder.autocast = any(map(is_mixed, model._flatten_layers()))
         reader.builder.training += otherwise(model, reader.fixed, len(stopped))
+        reader.builder.training_only += in_training_only(model)
         graph = reader.builder.build(found)
         number = sum(prod(v.shape) for v in model.trainable_variables)
         reader.builder.warnings += unread_parameters(graph, number)

@@ -197,7 +197,8 @@ def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
 def _augmentation(r: KerasReader, call: LayerCall) -> list[int]:
     """Random layers hand on their input at inference; RandomCrop makes it fit."""
     same = [r.shape(i) for i in call.inputs] == call.shapes
-    return r.write(call, "identity" if same else "resize", call.inputs, augments=True)
+    r.builder.training_only.append(call.layer.name)
+    return r.write(call, "identity" if same else "resize", call.inputs)
 
 
 # ---- Products.

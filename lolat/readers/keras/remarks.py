@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from inspect import signature
 from typing import Any
 
+from lolat.readers.ops import drop_rates, several_of
 from lolat.units import plural, shortened
 
 
@@ -54,3 +55,12 @@ def otherwise(model: Any, fixed: set[int], stopped: int) -> Iterator[str]:
             yield f"it has a {method} of its own, which is not read"
     if any(getattr(layer, "_remat_mode", None) for layer in layers_of):
         yield "activations are computed again (keras.RematScope)"
+
+
+def in_training_only(model: Any) -> Iterator[str]:
+    """Layers that drop something in training which is no dropout of the graph, and exchanges."""
+    layers_of = list(model._flatten_layers())
+    dropping = several_of(layer for layer in layers_of if drop_rates(layer))
+    yield from (f"drops of {name}" for name in dropping)
+    if names := several_of(m for m in layers_of if getattr(m, "synchronized", False) is True):
+        yield f"exchanges between devices of {', '.join(names)}"

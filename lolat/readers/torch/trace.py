@@ -33,7 +33,7 @@ from lolat.readers.ops import Writer, switched
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.operations import Operation
-from lolat.readers.torch.trained import in_training_alone, otherwise
+from lolat.readers.torch.trained import in_training_alone, in_training_only, otherwise
 from lolat.units import plural
 
 _HOLDERS = (
@@ -294,6 +294,7 @@ def traced(
         )
     alone = in_training_alone(model, tracer)
     builder.training += otherwise(model, tracer, outputs, alone)
+    builder.training_only += in_training_only(model, tracer)
     builder.warnings += switched(model.modules(), "forward")
     if tracer.anew:
         builder.warnings.append(

@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lolat.readers.ops import ON_TRAINING
+from msgspec.structs import replace
+
+from lolat.readers.ops import ON_TRAINING, drop_rates, several_of
 from lolat.units import plural
 
 if TYPE_CHECKING:
@@ -72,3 +74,40 @@ def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
             if rest and any(map(_asks_for_training, kinds)):
                 found += rest
     return found
+
+
+def _is_dropout(module: Any) -> bool:
+    return type(module).__module__ == "torch.nn.modules.dropout"
+
+
+def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
+    """Yield what a module does in training alone and is not counted.
+
+    A dropout whose rate the code turns to 0 at inference, as of the weights of an attention, gets its rate
+    in the graph. Those in a fused attention cost nothing.
+    """
+    operations, dropping = tracer.builder.operations, []
+    for path, module in model.named_modules():
+        if module not in tracer.called or _is_dropout(module):
+            continue
+        passed_over = (m for m in module.children() if m not in tracer.called)
+        rates = drop_rates(module) + [m.p for m in passed_over if _is_dropout(m) and m.p]
+        below = [
+            i for i, o in enumerate(operations) if not path or f"{o.path}.".startswith(f"{path}.")
+        ]
+        if not rates or any(operations[i].kind == "attention" for i in below):
+            continue
+        drops = [i for i in below if operations[i].kind == "dropout"]
+        known = [i for i in drops if "rate" in operations[i].attributes]
+        for i in (plain := [i for i in drops if i not in known and operations[i].path == path]):
+            operations[i] = replace(operations[i], attributes={"rate": float(rates[0])})
+        if not (known or plain):
+            dropping.append(module)
+    yield from (f"drops of {name}" for name in several_of(dropping))
+    if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
+        yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
+    for module in model.modules():
+        config = getattr(module, "config", None)  # of transformers; of others it may be anything
+        for name, rate in getattr(config, "__dict__", vars(module)).items():
+            if name.endswith("layerdrop") and isinstance(rate, float) and rate:
+                yield f"{name}={rate:g}"
