@@ -17,10 +17,11 @@ from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.device.file import made, write
 from lolat.device.intervals import normal_quantile
 from lolat.llm import calibration, fit
-from lolat.llm.gpu import FrameworkOverheads, ServingSection, operation_ms, specs_of
+from lolat.llm.gpu import GPU, FrameworkOverheads, ServingSection, operation_ms, specs_of
+from lolat.llm.load import Server
 from lolat.llm.names import find_decoder
-from lolat.llm.served import read_served
-from lolat.llm.serving import serve
+from lolat.llm.served import ServedRow, read_served
+from lolat.llm.serving import deployment_of
 from lolat.parameters import COVERAGE
 
 GPUS = {
@@ -29,7 +30,8 @@ GPUS = {
     ("h100-sxm", "trtllm"): "h100-trtllm", ("h100-sxm", "vllm"): "h100-vllm", ("l40s", "vllm"): "l40s-vllm",
 }  # fmt: skip
 """Tables, and the shipped models made of them."""
-FILES = "kernels-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv"
+FILES = "kernels-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv, open-loop.csv"
+SERVED = ("serving.csv", "open-loop.csv")
 
 
 @cache
@@ -101,9 +103,11 @@ def by_type(lines: Sequence[Sequence[str]]) -> Table:
 
 
 def served(data: Path, section: ServingSection, device: str) -> calibration.Timed:
-    """The served rows of a GPU and framework that did not wait for memory."""
+    """The served rows of a GPU and framework that did not wait for memory, simulated as in a fit."""
     rows = read_served(data / "serving.csv", device, section.framework)
-    return calibration.timed_steps(section, rows, find_decoder)
+    timed = calibration.timed_steps(section, rows, find_decoder)
+    overheads = calibration.fit_overheads(timed, section.overheads, one_server=False)
+    return calibration.timed_steps(section, rows, find_decoder, overheads)
 
 
 class Off(NamedTuple):
@@ -121,10 +125,10 @@ def errors(
     timed: calibration.Timed, overheads: FrameworkOverheads, spread: tuple[float, float]
 ) -> Off:
     """Errors of the predictions for served rows."""
-    found = serve(overheads, timed.steps, timed.load)
-    off = found.tpot_ms / timed.tpot_ms - 1.0
-    few = (timed.load.concurrency <= 8) & (timed.ttft_ms > 0)
-    first = np.where(few, found.ttft_ms / np.where(few, timed.ttft_ms, 1.0) - 1.0, np.nan)
+    tpot, ttft = timed.found(overheads)
+    off = tpot / timed.tpot_ms - 1.0
+    few = (timed.concurrency <= 8) & (timed.ttft_ms > 0)
+    first = np.where(few, ttft / np.where(few, timed.ttft_ms, 1.0) - 1.0, np.nan)
     width = np.full(len(off), np.exp(spread[0]) - np.exp(-spread[0]))
     return Off(off, first, np.abs(np.log(1.0 + off)) < spread[0], width)
 
@@ -201,6 +205,67 @@ def served_models(data: Path) -> Tables:
     return {"llm-served": (columns, lines)}
 
 
+ARRIVING = {
+    "itl_mean_ms": "between tokens", "ttft_mean_ms": "first token", "ttft_p90_ms": "first token, P90",
+    "ttft_p99_ms": "first token, P99", "e2e_mean_ms": "whole request", "e2e_p90_ms": "whole request, P90",
+    "e2e_p99_ms": "whole request, P99",
+}  # fmt: skip
+OTHERS = {
+    "BLIS, published": (7.4, 17, 14, 36, 6.7, 6.5, 9.1),
+    "aiconfigurator 0.12, published (31 rows)": (11.5, 740, None, None, 7.9, None, None),
+}
+"""Errors in % that the inference-sim project publishes for all 68 rows, of which these are a half."""
+
+
+@benchmark("llm-arrivals", "llm", "language-models", FILES)
+def arrivals(data: Path) -> Tables:
+    """Requests at a rate on vLLM: overheads of all served rows of the GPU, and without the model's own."""
+    lines = []
+    pooled: dict[str, list[np.ndarray]] = {}
+    for device in ("h100-sxm", "a100-sxm", "l40s"):
+        one = section(data, device, "vllm")
+        rows = read_served(data / "open-loop.csv", device, "vllm")
+        every = read_served(data / "serving.csv", device, "vllm") + rows
+        for model in sorted({row.model for row in rows}):
+            for title, fitted in (
+                ("bundled", every),
+                ("left out", [row for row in every if row.model != model]),
+            ):
+                known = _fitted(one, fitted) if fitted else one
+                own = [_off(known, row) for row in rows if row.model == model]
+                pooled.setdefault(title, []).extend(own)
+                lines.append([f"{device}, {model}, {title}", str(len(own)), *_medians(np.array(own))])
+    for title, offs in pooled.items():
+        lines.append([f"all, {title}", str(len(offs)), *_medians(np.array(offs))])
+    for title, figures_of in OTHERS.items():
+        cells = ["" if figure is None else f"{figure:g} %" for figure in figures_of]
+        lines.append([title, "68", *cells])
+    return {"llm-arrivals": (("requests at a rate", "rows", *ARRIVING.values()), lines)}
+
+
+def _fitted(one: ServingSection, rows: Sequence[ServedRow]) -> ServingSection:
+    overheads = one.overheads
+    for _ in range(calibration.PASSES):
+        timed = calibration.timed_steps(one, rows, find_decoder, overheads)
+        overheads = calibration.fit_overheads(timed, one.overheads, one_server=False)
+    return msgspec.structs.replace(one, overheads=overheads)
+
+
+def _off(known: ServingSection, row: ServedRow) -> list[float]:
+    """Relative errors of the times of a row, in the order of ARRIVING."""
+    deployment = deployment_of(known, find_decoder(row.model), *row.deployment)
+    server = Server(GPU(known), deployment, row.load.longest, row.limits)
+    times = server.times(row.load, known.overheads)
+    found = [times.mean_tpot_ms]
+    for ms in (times.ttft_ms, times.e2e_ms):
+        found += [float(ms.mean()), *np.percentile(ms, (90, 99)).tolist()]
+    return [ms / float(row.row[name]) - 1.0 for ms, name in zip(found, ARRIVING, strict=True)]
+
+
+def _medians(offs: np.ndarray) -> list[str]:
+    return [percent(float(off)) for off in np.median(np.abs(offs), axis=0)]
+
+
 TICKS = (2, 5, 10, 20, 50, 100, 200)
 
 
@@ -217,11 +282,9 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
     for panel, (device, framework) in zip(panels, keys, strict=True):
         one = section(data, device, framework)
         timed = served(data, one, device)
-        found = serve(
-            calibration.fit_overheads(timed, one.overheads, False), timed.steps, timed.load
-        )
+        found, _ = timed.found(calibration.fit_overheads(timed, one.overheads, False))
         for group, which in groups(timed):
-            measured, predicted = timed.tpot_ms[which], found.tpot_ms[which]
+            measured, predicted = timed.tpot_ms[which], found[which]
             panel.loglog(measured, predicted, ".", ms=4, label=group, rasterized=True)
         ends = np.array([2.0, 200.0])
         panel.plot(ends, ends, "k-", lw=0.7)
@@ -269,10 +332,10 @@ def models(data: Path, folder: str = "models") -> Tables:
     lines = []
     for (device, framework), name in GPUS.items():
         one = fit.complete(sections[name], {n: s for n, s in sections.items() if n != name})
-        rows = read_served(data / "serving.csv", device, framework)
+        rows = [row for name in SERVED for row in read_served(data / name, device, framework)]
         one = calibration.served_by(one, rows, find_decoder, False)[0] if rows else one
         one = msgspec.structs.replace(one, own=(), before=None)  # of a user are rows beside these
-        source = f"kernels-{device}-{framework}.csv.gz{', serving.csv' * bool(rows)}"
+        source = ", ".join([f"kernels-{device}-{framework}.csv.gz", *(SERVED if rows else ())])
         document = made(
             name, f"{device} ({framework}, from {source})", {"device": "unknown", "source": source}
         )

@@ -82,17 +82,18 @@ class Parameter:
         return "--" + self.name.replace("_", "-")
 
     def check(self, values: Sequence[Any]) -> None:
-        """InputError unless each value is a whole number in the range."""
+        """InputError unless each value is a number in the range, a whole one if the kind is int."""
+        kinds, least = (int, float) if self.kind is float else (int,), self.least
         for value in values:
-            is_whole = isinstance(value, int) and not isinstance(value, bool)
-            if not is_whole or not self.least <= value <= self.most:
+            is_number = isinstance(value, kinds) and not isinstance(value, bool)
+            if not is_number or not least <= value <= self.most or (self.is_open and value == least):
                 break
         else:
             if values:
                 return
+        what = "numbers above" if self.is_open else "whole numbers from"
         raise InputError(
-            f"{arg(self.name)} {', '.join(map(str, values))}: expected whole numbers from "
-            f"{self.least:,} to {self.most:,}",
+            f"{arg(self.name)} {', '.join(map(str, values))}: expected {what} {least:,} to {self.most:,}",
             given=[*values],
             most=self.most,
         )
@@ -151,8 +152,25 @@ _EVERY = (
     # A language model.
     Parameter("input_tokens", "Tokens of a prompt.", most=MOST_TOKENS),
     Parameter("output_tokens", "Tokens of an answer.", most=MOST_TOKENS),
-    Parameter("concurrency", "Requests that are there all the time.", most=MOST_CONCURRENCY,
-              metavar="N[,N]", example="1,8,32"),
+    Parameter("concurrency", "Requests that are there all the time; 1, 8, 32, 128 if neither these nor "
+              "--request-rate are given.", most=MOST_CONCURRENCY, metavar="N[,N]", example="1,8,32"),
+    Parameter("request_rate", "Requests that arrive a second.", float, 0, 1e6, is_open=True,
+              metavar="R[,R]", example="1,3,10"),
+    Parameter("arrivals", "Their arrivals: poisson (at random), even, or a table with the columns "
+              "arrival_s,input_tokens,output_tokens, at its rate if --request-rate is not given.", str,
+              metavar="KIND|TABLE"),
+    Parameter("percentile", "The percentile of the times that the limits hold for: 50, 90 or 99; the means "
+              "if not given.", most=99),
+    Parameter("cached_tokens", "Tokens of each prompt that are found in the prefix cache.", least=0,
+              most=MOST_TOKENS),
+    Parameter("draft_tokens", "Tokens that each step drafts (speculative decoding); drafting takes no "
+              "time.", least=0, most=64),
+    Parameter("accepted", "The probability that a drafted token is accepted.", float, 0, 1,
+              metavar="SHARE"),
+    Parameter("max_num_seqs", "The most requests in a step; the framework's usual number if not given.",
+              most=MOST_CONCURRENCY),
+    Parameter("max_num_batched_tokens", "The most tokens in a step; the framework's usual number if not "
+              "given.", most=MOST_TOKENS),
     Parameter("tensor_parallel", "GPUs that share the model. If not given, all of 1, 2, 4, 8 that hold it.",
               most=MOST_GPUS, metavar="N[,N]", example="1,8,32"),
     Parameter("expert_parallel", "Groups of these GPUs that share the experts whole.", most=MOST_GPUS),

@@ -243,18 +243,19 @@ def compare_served(model: Model, path: str, left_out: LeftOut) -> list[Compared]
     from lolat.llm.gpu import GPU
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
-    from lolat.llm.serving import deployment_of, serve
+    from lolat.llm.serving import deployment_of
 
     section, found = model.language_models, []
     device = name_of(model.document)
     for some in by_deployment(read_served(path, device, section.framework)):
         try:
             timed = timed_of(section, some, find_decoder)
-            served = serve(section.overheads, timed.steps, timed.load)
+            tpot, first = timed.found(section.overheads)
             deployment = deployment_of(section, find_decoder(some[0].model), *some[0].deployment)
-            low, high, _ = interval(GPU(section), deployment, timed.load, timed.steps.decode)
-            tpot = served.tpot_ms
-            times = (column.tolist() for column in (tpot, tpot * low, tpot * high, served.ttft_ms))
+            lengths = np.array([(row.input_tokens, row.output_tokens) for row in some])
+            sizes = np.column_stack([np.minimum(timed.concurrency, timed.capacity), lengths])
+            low, high, _ = interval(GPU(section), deployment, sizes, timed.step_parts)
+            times = (column.tolist() for column in (tpot, tpot * low, tpot * high, first))
             for row, ms, *ends, ttft in zip(some, *times, strict=True):
                 one = TimedRow(f"{row.model} {row.dtype}".strip(), row.tpot_ms, row.row)
                 more = {"predicted_ttft_ms": ttft}

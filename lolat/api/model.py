@@ -233,12 +233,20 @@ class Model(Device):
         config: Any,
         input_tokens: int = 1024,
         output_tokens: int = 512,
-        concurrency: int | Sequence[int] = (1, 8, 32, 128),
+        concurrency: int | Sequence[int] = (),
         tensor_parallel: int | Sequence[int] = (),
         *,
+        request_rate: float | Sequence[float] = (),
+        arrivals: str = "poisson",
+        cached_tokens: int = 0,
         expert_parallel: int = 1,
         dtype: str = "",
         kv_dtype: str = "",
+        draft_tokens: int = 0,
+        accepted: float | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        percentile: int | None = None,
         max_tpot_ms: float | None = None,
         max_ttft_ms: float | None = None,
         gpus: int | None = None,
@@ -248,24 +256,23 @@ class Model(Device):
         """Times of a served language model on such GPUs, and the cost of a million tokens.
 
         `config`: the path of a published config.json or its folder, its contents, or a known name
-        ("qwen3-32b"). `input_tokens`, `output_tokens`: of a request. `concurrency`: requests that are there
-        all the time. `tensor_parallel`: GPUs over which it is split; (): all of 1, 2, 4, 8 that hold it.
-        `expert_parallel`: groups of them, each with whole experts. `dtype`: of weights ("bfloat16", "fp8",
-        "fp8_block", "nvfp4", "int4_wo"); "": as published. `kv_dtype`: of the cache ("bfloat16", "fp8");
-        "": as published, else the framework's usual one. `max_tpot_ms`, `max_ttft_ms`, `gpus`: limits; the
-        `best` row keeps them and has the cheapest tokens. `price_per_hour`: US$ of one GPU; else as `cost`.
+        ("qwen3-32b"). `concurrency` or `request_rate`, `max_tpot_ms` and the like: see ServingQuestion;
+        `arrivals` may be a table `arrival_s,input_tokens,output_tokens`, which gives the rate if there is
+        none. `tensor_parallel`: the GPUs that split it; (): all of 1, 2, 4, 8 that hold it.
 
-        Returns a `ServingAnswer`, a row for each concurrency and tensor parallel. Raises InputError for an
-        impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a model without
-        language models.
+        Raises InputError for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError
+        for a model without language models.
         """
         from lolat.hardware.prices import check_price, no_price, price_list, rental_of
-        from lolat.llm.answer import ServingQuestion, answer
+        from lolat.llm.answering import answer
         from lolat.llm.names import find_decoder
+        from lolat.llm.question import ServingQuestion, asked_arrivals
 
+        coming, rates = asked_arrivals(arrivals, several(request_rate))
         asked = ServingQuestion(
             input_tokens, output_tokens, several(concurrency), several(tensor_parallel), expert_parallel,
-            dtype.lower(), kv_dtype.lower(), max_tpot_ms, max_ttft_ms, gpus,
+            dtype.lower(), kv_dtype.lower(), max_tpot_ms, max_ttft_ms, gpus, rates, coming, percentile,
+            cached_tokens, draft_tokens, accepted, max_num_seqs, max_num_batched_tokens,
         )  # fmt: skip
         # The last answers stay: a loop that asks again has them in microseconds.
         decoder = find_decoder(config)

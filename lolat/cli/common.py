@@ -225,6 +225,8 @@ def parameter(name: str, more: str = "", **changed: Any) -> Any:
     about: dict[str, Any] = {"help": of.help}
     if of.choices:
         about["type"] = click.Choice(of.choices, case_sensitive=name != "optimizer")
+    elif of.kind is str:
+        about["type"] = str
     elif of.kind is float:
         most = None if math.isinf(of.most) else of.most
         about["type"] = click.FloatRange(

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from lolat.cli import common
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 
-if TYPE_CHECKING:
-    pass
-
 
 @common.command(
     "lolat llm h100-vllm qwen3-32b --dtype fp8 --input-tokens 2000 --output-tokens 500 --concurrency 50",
     "lolat llm b200-vllm config.json --concurrency 1,8,32,128 --tensor-parallel 1,2,4",
     "lolat llm h100-vllm llama-3.1-70b --dtype fp8 --concurrency 64 --max-tpot-ms 20 --gpus 8",
+    "lolat llm h100-vllm llama-3.1-70b --dtype fp8 --request-rate 3 --input-tokens 1800 --output-tokens "
+    "350 --max-ttft-ms 1000 --max-tpot-ms 33 --percentile 90",
     "lolat llm a100-vllm,h100-vllm,b200-vllm qwen3-32b --concurrency 64 --max-tpot-ms 30",
     answers={"llm": "lolat.llm.answer:ServingAnswer", "llms": "lolat.llm.compare:ComparedModels"},
 )
@@ -25,7 +23,10 @@ if TYPE_CHECKING:
 @click.argument("config", metavar="CONFIG")
 @common.parameter("input_tokens", default=1024, show_default=True)
 @common.parameter("output_tokens", default=512, show_default=True)
-@common.parameter("concurrency", default="1,8,32,128", show_default=True)
+@common.parameter("concurrency", default=())
+@common.parameter("request_rate", default=())
+@common.parameter("arrivals", default="poisson", show_default=True)
+@common.parameter("cached_tokens", default=0)
 @common.parameter("tensor_parallel", default=())
 @common.parameter("expert_parallel", default=1, show_default=True)
 @common.option("--dtype", default="", metavar="TYPE",
@@ -33,8 +34,13 @@ if TYPE_CHECKING:
 @common.option("--kv-dtype", default="", metavar="TYPE",
                help=f"Of the cache: {', '.join(CACHE_BYTES)}; else as published, or the framework's "
                "usual one.")  # fmt: skip
+@common.parameter("draft_tokens", default=0)
+@common.parameter("accepted")
+@common.parameter("max_num_seqs")
+@common.parameter("max_num_batched_tokens")
 @common.parameter("max_tpot_ms")
 @common.parameter("max_ttft_ms")
+@common.parameter("percentile")
 @common.parameter("gpus")
 @common.parameter("price_per_hour")
 @common.prices_option
@@ -45,8 +51,9 @@ def llm(model: str, config: str, **question: object) -> None:
     CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a
     known name such as qwen3-32b or Qwen/Qwen3-32B-AWQ. With limits (--max-tpot-ms, --max-ttft-ms, --gpus)
     the best row keeps them and has the cheapest output tokens, or where no price is known the most a second
-    from each GPU; exit code 3 where none does. Several MODELs with commas: the best row of each, for as
-    many concurrent requests.
+    from each GPU; exit code 3 where none does. The load is a number of requests at all times, or
+    --request-rate; then the GPUs are the fewest that keep the limits. Several MODELs with commas, or all:
+    the best row of each, under the same load.
     """
     from lolat.api.choosing import serving_model
     from lolat.llm.compare import compare

@@ -15,26 +15,29 @@ from lolat.errors import InputError
 from lolat.llm.decoder import Decoder
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, UNSEEN, FrameworkFit, ServingSection, short
+from lolat.llm.load import Server, of_requests
 from lolat.llm.served import SERVED, ServedRow
-from lolat.llm.serving import Load, ServingSteps, deployment_of, requests_that_fit, serve, steps_of
+from lolat.llm.serving import deployment_of, each_ms
 from lolat.parameters import COVERAGE
 from lolat.units import percent, plural
 
 WIDTHS = FrameworkOverheads(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
-    step_ms=0.3, parallel_ms=0.3, small=0.5, burst_share=0.3, api_ms=20.0, chunked_share=0.4, level=0.2,
+    step_ms=0.3, parallel_ms=0.3, small=0.5, api_ms=20.0, level=0.2,
 )  # fmt: skip
 """The change of an overhead that costs the fit as much as a row that is off by OFF_TPOT. For `level` it is
 a change of the logarithm, if there are many more than FEW rows."""
 FEW = 2
 MOST_OVERHEADS = FrameworkOverheads(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
-    step_ms=5.0, parallel_ms=5.0, small=6.0, burst_share=1.0, api_ms=40.0, chunked_share=1.0, level=2.5,
+    step_ms=5.0, parallel_ms=5.0, small=6.0, api_ms=40.0, level=2.5,
 )  # fmt: skip
 """Upper bounds. Some served rows have an `api_ms` of hundreds, as their server was not warm."""
 LEVEL = len(msgspec.structs.fields(FrameworkOverheads)) - 1
 """The index of `level` among them."""
-OFF_TPOT, OFF_TTFT = 0.05, 0.1
+OFF_TPOT, OFF_TTFT = 0.05, 0.2
+PASSES = 2
+"""The schedule is simulated with the overheads of the fit before, and these are fitted again."""
 A_GROUP = 40
 """Rows of one language model and data type that count in full; more of them together count no more."""
 SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
@@ -51,19 +54,35 @@ DecoderOf = Callable[[str], Decoder]
 
 @dataclass(frozen=True)
 class Timed:
-    """Served rows with their steps, as (rows,) arrays; `group`: language model and data type."""
+    """Served rows with the parts of their times, as (rows,) arrays; `group`: language model and data type.
 
-    steps: ServingSteps
-    load: Load
+    `tpot_parts`, `ttft_parts`: (rows, PARTS + STARTS) of the times per output token, and to the first one.
+    `step_parts`: those of a step without prompts. `capacity`: the requests whose caches fit.
+    """
+
+    tpot_parts: np.ndarray
+    ttft_parts: np.ndarray
+    step_parts: np.ndarray
+    concurrency: np.ndarray
+    capacity: np.ndarray
     tpot_ms: np.ndarray
     ttft_ms: np.ndarray
     group: np.ndarray
 
     def take(self, which: np.ndarray) -> Timed:
         """Some of the rows."""
-        steps = ServingSteps(*(column[which] for column in self.steps))
-        load = Load(*(column[which] for column in self.load))
-        return Timed(steps, load, self.tpot_ms[which], self.ttft_ms[which], self.group[which])
+        return Timed(*(column[which] for column in vars(self).values()))
+
+    def found(self, overheads: FrameworkOverheads) -> tuple[np.ndarray, np.ndarray]:
+        """(rows,) ms per output token, and to the first one, with these overheads."""
+        each = each_ms(overheads)
+        return self.tpot_parts @ each, overheads.api_ms + self.ttft_parts @ each
+
+
+def joined(several: Sequence[Timed]) -> Timed:
+    """Put the rows of several tables together."""
+    columns = (vars(one).values() for one in several)
+    return Timed(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
@@ -74,39 +93,49 @@ def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
     return [*kinds.values()]
 
 
-def timed_of(section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
-    """Compute the steps of served rows of one deployment; `decoder_of`: the decoder of a name."""
-    deployment = deployment_of(section, decoder_of(rows[0].model), *rows[0].deployment)
-    columns = [(r.input_tokens, r.output_tokens, r.concurrency, r.tpot_ms, r.ttft_ms) for r in rows]
-    inputs, outputs, concurrency, tpot, ttft = np.array(columns, float).T
-    capacity = requests_that_fit(section, deployment, inputs + outputs / 2.0)
-    load = Load(inputs, outputs, concurrency, capacity)
-    group = np.full(len(rows), f"{rows[0].model} {rows[0].dtype}".strip())
-    return Timed(steps_of(GPU(section), deployment, load), load, tpot, ttft, group)
+def timed_of(
+    section: ServingSection,
+    rows: Sequence[ServedRow],
+    decoder_of: DecoderOf,
+    overheads: FrameworkOverheads | None = None,
+) -> Timed:
+    """Simulate served rows of one deployment; `decoder_of`: the decoder of a name.
 
-
-def timed_steps(section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> Timed:
-    """Compute the steps of the served rows that did not wait for memory; InputError if all did.
-
-    `decoder_of`: the decoder of a name.
+    `overheads`: those of the schedule, if not the section's.
     """
-    found = []
+    deployment = deployment_of(section, decoder_of(rows[0].model), *rows[0].deployment)
+    gpu, servers, found = GPU(section), dict[Any, Server](), list[Any]()
+    for row in rows:
+        key = row.load.longest, row.limits
+        if key not in servers:
+            servers[key] = Server(gpu, deployment, row.load.longest, row.limits)
+        server = servers[key]
+        parts = of_requests(server, row.load, overheads or section.overheads)
+        room = server.rule.cache // row.load.longest
+        found.append((*parts, row.concurrency, room, row.tpot_ms, row.ttft_ms))
+    group = np.full(len(rows), f"{rows[0].model} {rows[0].dtype}".strip())
+    columns = zip(Timed.__annotations__, map(np.array, zip(*found, strict=True)), strict=False)
+    return Timed(**dict(columns), group=group)
+
+
+def timed_steps(
+    section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf,
+    overheads: FrameworkOverheads | None = None,
+) -> Timed:  # fmt: skip
+    """Simulate the served rows that did not wait for memory; InputError if all did."""
+    overheads, found = overheads or section.overheads, list[Timed]()
     for some in by_deployment(rows):
-        one = timed_of(section, some, decoder_of)
-        load = one.load
-        by_prompts = serve(section.overheads, one.steps, load).ttft_ms
-        is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * load.output_tokens
-        is_waiting &= one.ttft_ms > LONGER * by_prompts
-        found.append(one.take(~is_waiting & (load.concurrency <= load.capacity)))
+        one = timed_of(section, some, decoder_of, overheads)
+        outputs = np.array([row.output_tokens for row in some])
+        is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * outputs
+        is_waiting &= one.ttft_ms > LONGER * one.found(overheads)[1]
+        found.append(one.take(~is_waiting & (one.concurrency <= one.capacity)))
     if not sum(len(one.group) for one in found):
         raise InputError(
             f"no served row is of use: in each the first token takes most of the time; {SERVED}",
             code="served",
         )
-    steps = ServingSteps(*map(np.concatenate, zip(*(one.steps for one in found), strict=True)))
-    load = Load(*map(np.concatenate, zip(*(one.load for one in found), strict=True)))
-    columns = ([getattr(one, name) for one in found] for name in ("tpot_ms", "ttft_ms", "group"))
-    return Timed(steps, load, *map(np.concatenate, columns))
+    return joined(found)
 
 
 def fit_overheads(
@@ -128,9 +157,9 @@ def fit_overheads(
     ttft = np.log(np.where(known, timed.ttft_ms, 1.0))
 
     def errors(unknowns: np.ndarray) -> np.ndarray:
-        found = serve(FrameworkOverheads(*unknowns, *fixed), timed.steps, timed.load)
-        first = np.where(known, np.log(found.ttft_ms) - ttft, 0.0)
-        off = [(np.log(found.tpot_ms) - tpot) * weight / OFF_TPOT, first * weight / OFF_TTFT]
+        per_token, to_first = timed.found(FrameworkOverheads(*unknowns, *fixed))
+        first = np.where(known, np.log(to_first) - ttft, 0.0)
+        off = [(np.log(per_token) - tpot) * weight / OFF_TPOT, first * weight / OFF_TTFT]
         moved = (unknowns - begin) / width
         if len(moved) > LEVEL:
             few = math.sqrt(1.0 + FEW / len(tpot))
@@ -147,7 +176,7 @@ def fit_overheads(
 
 def _shares_level(timed: Timed, start: FrameworkOverheads) -> bool:
     """Return True if rows differ from `start` by more than from each other."""
-    off = np.log(timed.tpot_ms / serve(start, timed.steps, timed.load).tpot_ms)
+    off = np.log(timed.tpot_ms / timed.found(start)[0])
     middle = np.median(off)
     differ = 1.4826 * float(np.median(np.abs(off - middle)))
     return bool(abs(middle) > max(2.0 * differ, OFF_TPOT))
@@ -160,7 +189,7 @@ def left_out(timed: Timed, start: FrameworkOverheads, one_server: bool = True) -
     """
     names, parts = np.unique(timed.group, return_inverse=True)
     if len(names) <= 2:
-        loads, places = np.unique(timed.load.concurrency, return_inverse=True)
+        loads, places = np.unique(timed.concurrency, return_inverse=True)
         parts = places * min(FOLDS, len(loads)) // len(loads)
         if len(loads) == 1:
             parts = np.arange(len(parts)) % FOLDS
@@ -168,9 +197,9 @@ def left_out(timed: Timed, start: FrameworkOverheads, one_server: bool = True) -
     for out in (parts == part for part in np.unique(parts)):
         some = timed.take(out)
         overheads = start if out.all() else fit_overheads(timed.take(~out), start, one_server)
-        found = serve(overheads, some.steps, some.load)
-        off[0, out] = np.log(found.tpot_ms / some.tpot_ms)
-        off[1, out] = np.log(found.ttft_ms / np.where(some.ttft_ms > 0, some.ttft_ms, np.nan))
+        tpot, ttft = some.found(overheads)
+        off[0, out] = np.log(tpot / some.tpot_ms)
+        off[1, out] = np.log(ttft / np.where(some.ttft_ms > 0, some.ttft_ms, np.nan))
     return off
 
 
@@ -221,9 +250,10 @@ def served_by(
     paths = {row.model: Path(row.model) for row in rows}
     full = {model: str(path.resolve()) for model, path in paths.items() if path.exists()}
     placed = (replace(row, model=full.get(row.model, row.model)) for row in rows)
-    every = [*dict.fromkeys([*(ServedRow(*own) for own in section.own), *placed])]
-    timed = timed_steps(section, every, decoder_of)
-    was = serve(before.overheads, timed.steps, timed.load).tpot_ms / timed.tpot_ms
+    own = (ServedRow(**msgspec.structs.asdict(one)) for one in section.own)
+    every = [*dict.fromkeys([*own, *placed])]
+    timed = timed_steps(section, every, decoder_of, before.overheads)
+    was = timed.found(before.overheads)[0] / timed.tpot_ms
     middle = float(np.median(np.abs(np.log(was))))
     if middle > MOST_OFF:
         raise InputError(
@@ -231,6 +261,9 @@ def served_by(
             "ms, of this GPU and framework, with the tensor_parallel and the dtype that were served",
             code="served-unlike",
         )
+    for _ in range(PASSES - 1):
+        now_ms = fit_overheads(timed, before.overheads, one_server)
+        timed = timed_steps(section, every, decoder_of, now_ms)
     off = left_out(timed, before.overheads, one_server)
     number, now = len(timed.group), np.exp(off[0])
     medians = (percent(float(np.median(np.abs(ratio - 1.0)))) for ratio in (was, now))
@@ -240,11 +273,12 @@ def served_by(
     )
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
+    usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
     made = msgspec.structs.replace(
         section, served=before.served + number, own=tuple(row.own for row in every), before=before,
         overheads=fit_overheads(timed, before.overheads, one_server),
         kinds=tuple(sorted({*before.kinds, *(decoder_of(model).kind for model in used)})),
-        spread=spread_of(off, before.spread if before.served else SPREADS["served"]),
+        spread=spread_of(off, before.spread if before.served else usual),
     )  # fmt: skip
     return made, words

@@ -9,7 +9,7 @@ from typing import Any
 from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo, arg
 from lolat.io.results import Result
-from lolat.llm.answer import USUAL_LOADS, ServingAnswer, ServingConfig
+from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.names import find_decoder
 from lolat.units import by_text, plural
 
@@ -61,6 +61,16 @@ def _least(values: Mapping[str, float | None]) -> str | None:
     return min(known, key=known.__getitem__, default=None)
 
 
+def _is_good(row: ServingConfig) -> bool:
+    return row.fits and not row.saturated and row.within is not False
+
+
+def _words(load: float, name: str) -> str:
+    if name == "request_rate":
+        return f"{load:g} requests/s"
+    return plural(int(load), "concurrent request")
+
+
 def compare(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, **question: Any
 ) -> ComparedModels:
@@ -70,6 +80,7 @@ def compare(
     of requests that most devices can serve, the largest of such numbers. AnswerIsNo if no device holds the
     language model within the limits; InputError if no device can answer.
     """
+    name_of_load = "request_rate" if question.get("request_rate") else "concurrency"
     decoder, skipped, noes = find_decoder(config), dict[str, str](), list[AnswerIsNo]()
 
     def ask(of_device: Callable[..., ServingAnswer]) -> ServingAnswer:
@@ -84,28 +95,28 @@ def compare(
 
     found = ask_each(devices, ask, skipped)
     loads = {
-        name: {row.concurrency for row in answer.served if row.fits and row.within is not False}
+        name: {getattr(row, name_of_load) for row in answer.served if _is_good(row)}
         for name, answer in found.items()
     }
     remarks = list[str]()
     if loads:
-        every = set[int]().union(*loads.values())
+        every = set[float]().union(*loads.values())
         most = max(every, key=lambda n: (sum(n in some for some in loads.values()), n))
-        if len(every) > 1 and "concurrency" in question and question["concurrency"] != USUAL_LOADS:
+        if len(every) > 1 and question.get(name_of_load):
             remarks = [
-                f"the devices are compared under {plural(most, 'concurrent request')}, the most of those "
-                f"asked for that most devices hold; for fewer give one {arg('concurrency')}"
+                f"the devices are compared under {_words(most, name_of_load)}, the most of those asked for "
+                f"that most devices hold; for fewer give one {arg(name_of_load)}"
             ]
-        question |= {"concurrency": most}
+        question |= {name_of_load: most}
     for name, some in loads.items():
         if most not in some:
-            held = plural(max(some), "concurrent request")
+            held = _words(max(some), name_of_load)
             skipped[name] = f"at most {held}, not {most:,} as on the others"
             del found[name]
     for name in found:
         answer = devices[name](decoder, **question)
         if row := answer.compared:  # the warnings are those of this row alone
-            alone = {"concurrency": row.concurrency, "tensor_parallel": row.tensor_parallel}
+            alone = {"tensor_parallel": row.tensor_parallel}
             found[name] = devices[name](decoder, **question | alone)
     made = ComparedModels(found, skipped, tuple(remarks))
     if not found:

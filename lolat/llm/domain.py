@@ -9,7 +9,7 @@ from typing import Any
 
 from lolat.arrays import np
 from lolat.llm.gpu import GPU, UNSEEN
-from lolat.llm.serving import PARTS, Deployment, Load, each_ms, operations_of
+from lolat.llm.serving import PARTS, Deployment, each_ms, operations_of
 
 MOST_SERVED = {"requests at once": 512, "tokens of a prompt": 8192, "tokens of an answer": 8192}
 """The largest loads among the served rows that bundled devices are fitted to."""
@@ -32,33 +32,33 @@ def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
     return bool(kinds) and deployment.decoder.kind not in kinds
 
 
-def beyond(load: Load) -> dict[str, np.ndarray]:
-    """Return the doublings beyond MOST_SERVED, 0 if within: (rows,) by the names of MOST_SERVED."""
-    values = (load.served, load.input_tokens, load.output_tokens)
-    pairs = zip(MOST_SERVED.items(), values, strict=True)
+def beyond(sizes: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the doublings beyond MOST_SERVED by its names, (rows,) of each; `sizes`: (rows, 3) of them."""
+    pairs = zip(MOST_SERVED.items(), sizes.T, strict=True)
     return {what: np.log2(np.maximum(value / most, 1.0)) for (what, most), value in pairs}
 
 
 def interval(
-    gpu: GPU, deployment: Deployment, load: Load, steps: np.ndarray, first: bool = False
+    gpu: GPU, deployment: Deployment, sizes: np.ndarray, parts: np.ndarray, first: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (rows,) factors of a time's lower and upper end, and whether each row is in the domain.
 
-    The time is that per output token, or to the `first` one; `steps`: (rows, PARTS + STARTS) of it.
+    The time is that per output token, or to the `first` one; `parts`: (rows, PARTS + STARTS) of it.
+    `sizes`: (rows, 3) requests at once, tokens of a prompt, tokens of an answer.
     """
     section = gpu.section
-    ms = steps * each_ms(section.overheads)
+    ms = parts * each_ms(section.overheads)
     shares = dict(zip(PARTS, (ms / ms.sum(1, keepdims=True)).T, strict=False))
     least = UNSEEN[first] if is_unseen(gpu, deployment) else 0.0
     off: Any = max(section.spread[first], least)
     names = OPERATIONS | ({"attention": "prefill_attention"} if first else {})
     like = {name for (name, _), one in operations_of(gpu, deployment).items() if one.like}
-    untimed = sum((shares[part] for part, name in names.items() if name in like), 0.0 * load.served)
+    untimed = sum((shares[part] for part, name in names.items() if name in like), 0.0 * sizes[:, 0])
     if any(one.rows for dtypes in section.operations.values() for one in dtypes.values()):
         off = np.hypot(off, UNTIMED * untimed)
     else:
         off = max(off, UNTIMED)
-    doublings = np.sum([*beyond(load).values()], axis=0)
+    doublings = np.sum([*beyond(sizes).values()], axis=0)
     off = np.hypot(off, DOUBLING * doublings)
     crosses_nodes, slower = deployment.tensor_parallel > section.sheet.gpus_per_node, 1.0
     if crosses_nodes:

@@ -22,10 +22,8 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
     `block_ms`, `fp4_ms`: a kernel that quantizes the input of a product. `experts_ms`: the small kernels
     of a layer with experts. `exchange_ms`: the wait for the slowest GPU in an all-reduce. `step_ms`:
     scheduling and sampling; `parallel_ms`: what several GPUs add to it. `small`: the number of times that
-    the bytes of small operations are moved. `burst_share`: the fraction of requests that arrive at once.
-    `api_ms`: from the client to the scheduler, and back. `chunked_share`: the fraction of prompts that
-    share their step with output tokens of other requests. `level`: the factor between the sum of all this
-    and the time of a step.
+    the bytes of small operations are moved. `api_ms`: from the client to the scheduler, and back.
+    `level`: the factor between the sum of all this and the time of a step.
     """
 
     kernel_ms: NotNegative
@@ -37,22 +35,8 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
     step_ms: NotNegative
     parallel_ms: NotNegative
     small: NotNegative
-    burst_share: NotNegative = msgspec.field(name="together")
     api_ms: NotNegative = msgspec.field(name="front_ms")
-    chunked_share: NotNegative = msgspec.field(name="mixed")
     level: Positive = 1.0
-
-
-BURST, STEADY_SHARE = 0.5, 0.13
-"""Above BURST, the served rows were measured with requests that all start at once. STEADY_SHARE is the
-`burst_share` under a steady load, that of vLLM and TensorRT-LLM."""
-
-
-def steady(overheads: FrameworkOverheads) -> FrameworkOverheads:
-    """Return overheads for a steady load, also if requests started at once in the measurements."""
-    if overheads.burst_share <= BURST:
-        return overheads
-    return msgspec.structs.replace(overheads, burst_share=STEADY_SHARE)
 
 
 class Limits(NamedTuple):
@@ -70,8 +54,10 @@ class Framework(NamedTuple):
     memory that it uses. `cache_share`: the fraction of the memory beside the weights that caches get.
     `own_gib`, `token_gib`: GiB that it reserves for itself, and for each token of a step. `limits`: by
     memory, the largest cards first; `fp8_limits`: cards without FP8 have the last of them. `fp8_cache`:
-    quantized weights go with an FP8 cache on any GPU, else only on GPUs with FP4. `overheads`: those
-    assumed for a GPU without served rows.
+    quantized weights go with an FP8 cache on any GPU, else only on GPUs with FP4. `mixes`, `reserves`,
+    `is_ahead`: as in Rule. `rounds`, `range_ratio`: where published rows do not state them, the number of
+    requests for each concurrent one, of which the first ones start at once, and their lengths.
+    `overheads`: those assumed for a GPU without served rows.
     """
 
     title: str
@@ -83,6 +69,11 @@ class Framework(NamedTuple):
     limits: tuple[Limits, ...]
     fp8_limits: bool
     fp8_cache: bool
+    mixes: bool
+    reserves: bool
+    is_ahead: bool
+    rounds: int
+    range_ratio: float
     overheads: FrameworkOverheads
 
     def limits_on(self, sheet: Sheet) -> Limits:
@@ -107,19 +98,20 @@ FRAMEWORKS = {
     "vllm": Framework(
         "vLLM", "--max-num-seqs", memory_share=0.92, cache_share=1.0, own_gib=2.0, token_gib=0.0,
         limits=(Limits(70, 1024, 8192), Limits(0, 256, 2048)), fp8_limits=True, fp8_cache=False,
+        mixes=True, reserves=False, is_ahead=True, rounds=10, range_ratio=0.8,
         overheads=FrameworkOverheads(
             kernel_ms=2.7e-3, fp8_ms=2.2e-3, block_ms=0.0226, fp4_ms=6.5e-3, experts_ms=0.0223,
-            exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, burst_share=0.12, api_ms=27.0,
-            chunked_share=0.17,
+            exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, api_ms=27.0,
         ),
     ),
     # KvCacheConfig.free_gpu_memory_fraction, max_batch_size, max_num_tokens.
     "trtllm": Framework(
         "TensorRT-LLM", "--max_batch_size", memory_share=1.0, cache_share=0.9, own_gib=2.0, token_gib=0.0,
         limits=(Limits(0, 2048, 8192),), fp8_limits=False, fp8_cache=True,
+        mixes=True, reserves=True, is_ahead=True, rounds=10, range_ratio=0.8,
         overheads=FrameworkOverheads(
             kernel_ms=1.6e-3, fp8_ms=3e-3, block_ms=0.0104, fp4_ms=0.0, experts_ms=8e-3, exchange_ms=3.2e-3,
-            step_ms=0.31, parallel_ms=0.21, small=2.66, burst_share=0.14, api_ms=30.0, chunked_share=0.7,
+            step_ms=0.31, parallel_ms=0.21, small=2.66, api_ms=30.0,
         ),
     ),
     # ServerArgs: mem_fraction_static is what is left of 0.5 GiB, 1.5 MiB a token and 0.5 GiB of graphs.
@@ -128,9 +120,10 @@ FRAMEWORKS = {
         token_gib=1.5 / 1024,
         limits=(Limits(160, 2048, 16384), Limits(60, 2048, 8192), Limits(35, 2048, 4096),
                 Limits(0, 2048, 2048)), fp8_limits=False, fp8_cache=False,
+        mixes=False, reserves=False, is_ahead=True, rounds=1, range_ratio=1.0,
         overheads=FrameworkOverheads(
             kernel_ms=2.5e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=2e-3, experts_ms=5e-3, exchange_ms=3.1e-3,
-            step_ms=0.2, parallel_ms=0.2, small=2.77, burst_share=0.97, api_ms=30.0, chunked_share=0.41,
+            step_ms=0.2, parallel_ms=0.2, small=2.77, api_ms=30.0,
         ),
     ),
 }  # fmt: skip

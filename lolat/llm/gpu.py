@@ -81,7 +81,26 @@ class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     kinds: tuple[str, ...] = ()
 
 
-OwnRow = tuple[str, Positive, Positive, Positive, Positive, NotNegative, int, int, str, str]
+class OwnRow(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """A served row that a user gave, as a device file keeps it; the fields are those of ServedRow."""
+
+    model: str
+    input_tokens: Positive
+    output_tokens: Positive
+    concurrency: NotNegative
+    tpot_ms: Positive
+    ttft_ms: NotNegative
+    tensor_parallel: int
+    expert_parallel: int
+    dtype: str
+    kv_dtype: str
+    request_rate: NotNegative = 0.0
+    cached_tokens: NotNegative = 0.0
+    distinct_prompts: int = 0
+    requests: int = 0
+    range_ratio: Positive = 1.0
+    max_num_batched_tokens: int = 0
+    max_num_seqs: int = 0
 
 
 class ServingSection(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES, WEIGHT_BYTES
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen
-from lolat.llm.frameworks import FrameworkOverheads, steady
 from lolat.llm.gpu import GPU, IN_GENERAL
-from lolat.llm.serving import (
-    GIB,
-    Deployment,
-    Load,
-    Served,
-    deployment_of,
-    operations_of,
-    requests_that_fit,
-    serve,
-    steps_of,
-)
+from lolat.llm.load import REQUESTS, Load
+from lolat.llm.serving import GIB, Deployment, deployment_of, operations_of, requests_that_fit
 from lolat.units import milliseconds, percent, plural
 
 if TYPE_CHECKING:
-    from lolat.llm.answer import ServingConfig, ServingQuestion
+    from lolat.llm.answer import ServingConfig
+    from lolat.llm.question import ServingQuestion
+    from lolat.llm.sizing import Sizing
 
 SAME = 1.25
 """Further requests cost little while a token takes at most SAME times as long as with one request."""
+MOST_FREE = 1024
+"""Concurrent requests up to which this is looked for."""
 FASTER = 0.9
 """Another data type, or load, is remarked on if a token takes less than FASTER times as long with it."""
 SHARES = {"gemm": ("weights", "products"), "decode_attention": ("attention",), "moe": ("experts",),
@@ -40,40 +35,44 @@ CALLED = {"gemm": "products", "moe": "experts"}
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen row of an answer, with its GPU, deployment and question."""
+    """The chosen row of an answer, with its deployment."""
 
-    gpu: GPU
-    deployment: Deployment
+    sizing: Sizing
     row: ServingConfig
-    asked: ServingQuestion
 
-    def seen(
-        self, concurrency: Any = None, overheads: FrameworkOverheads | None = None,
-        deployment: Deployment | None = None, prompts: float = 1.0,
-    ) -> Served:  # fmt: skip
-        """Return the times of one replica under `concurrency` (rows,) requests.
+    @property
+    def gpu(self) -> GPU:
+        """The GPU."""
+        return self.sizing.gpu
 
-        None stands for the requests, the overheads and the deployment of the row; `prompts`: prompts that
-        share a step.
-        """
-        section, row = self.gpu.section, self.row
-        requests = _each(row) if concurrency is None else concurrency
-        size, deployment = np.ones(len(requests)), deployment or self.deployment
-        tokens = np.array([row.input_tokens + row.output_tokens])
-        fit = requests_that_fit(section, deployment, tokens) * size
-        load = Load(size * row.input_tokens, size * row.output_tokens, requests, fit)
-        steps = steps_of(self.gpu, deployment, load, prompts)
-        return serve(overheads or section.overheads, steps, load)
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment."""
+        return self.sizing.deployment
+
+    @property
+    def asked(self) -> ServingQuestion:
+        """The question."""
+        return self.sizing.asked
 
     def free_concurrency(self) -> int | None:
-        """Return the most requests at which a token takes at most SAME times as long as with one."""
-        if self.row.tpot_ms is None:
+        """Return the most requests at which a token takes at most SAME times as long as with one.
+
+        A token waits for its step, and for its share of the prompts of the others.
+        """
+        row = self.row
+        if row.tpot_ms is None or row.prefill_ms is None:
             return None
-        requests = np.round(2.0 ** np.arange(0, 11, 0.25))
-        most = max(self.row.largest_concurrency / self.row.replicas, 1.0)
-        requests = np.unique(requests[requests <= most])
-        ms = self.seen(requests).tpot_ms
-        return max(int(np.interp(SAME * ms[0], np.maximum.accumulate(ms), requests)), 1)
+        server, overheads = self.sizing.server, self.gpu.section.overheads
+        most = max(min(self.sizing.fit, server.rule.sequences, MOST_FREE), 1)
+        table = server.parts.table(overheads, most)
+        context = row.input_tokens + row.output_tokens / 2.0
+        share = row.prefill_ms / row.output_tokens
+        ms = [
+            table.decode_ms(n, server.rule.drafts, context) + (n - 1) * share
+            for n in range(1, most + 1)
+        ]
+        return max(bisect.bisect_right(ms, SAME * ms[0]), 1)
 
     def remarks(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
         """Yield remarks on all `rows` and on the chosen one, first on weights that do not fit."""
@@ -118,60 +117,40 @@ class Chosen:
                 f"no served {kind} of this GPU and framework is known: its times follow from its "
                 "operations, and the interval is wider"
             )
-        yield from self._burst()
+        yield from self._saturated(rows)
         yield from self._scheduled(rows)
         yield from self._outside(rows)
 
-    def _burst(self) -> Iterator[str]:
-        """Remark on a framework that was measured with requests that all start at once."""
-        measured, row = self.gpu.section.overheads, self.row
-        overheads = steady(measured)
-        if overheads is measured or row.ttft_ms is None or not row.fits:
-            return
-        burst, even = self.seen(overheads=measured), self.seen(overheads=overheads)
-        if row.ttft_ms < FASTER * burst.ttft_ms[0]:  # a single request waits for none
+    def _saturated(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
+        """Remark on loads that arrive faster than they are served."""
+        if many := [row for row in rows if row.saturated]:
+            most = max(row.largest_rate or 0.0 for row in many)
             yield (
-                "this framework was measured with requests that all start at once: then the first token "
-                f"takes about {milliseconds(burst.ttft_ms[0])}; here the load is steady, as for other "
-                f"frameworks, with up to {milliseconds(even.tpot_ms[0])} for each further token "
-                f"({row.load_words})"
+                f"{plural(len(many), 'row')} saturated: requests arrive faster than they are served, "
+                f"at most {most:.3g} a second, so that more and more wait; the times are those of the "
+                f"first {REQUESTS:,} requests"
             )
 
     def _scheduled(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
-        """Remark on more requests than the framework runs, and on prompts that it computes together."""
-        server = self.gpu.section.server
-        limits, timed = server.limits_on(self.gpu.section.sheet), [r for r in rows if r.tpot_ms]
-        at_once = (min(_each(r)[0], r.largest_concurrency / r.replicas) for r in timed)
+        """Remark on more requests than the framework runs."""
+        server, limits = self.gpu.section.server, self.asked.limits(self.gpu.section)
+        timed = [r for r in rows if r.tpot_ms and r.request_rate is None]
+        at_once = (min(_each(r), r.largest_concurrency / r.replicas) for r in timed)
         if many := [number for number in at_once if number > limits.sequences]:
             yield (
                 f"{plural(len(many), 'row')}: {server.title} runs at most {limits.sequences:,} requests at "
                 f"once on this card, and the others wait, unless {server.option} allows these numbers"
             )
-        packed: list[tuple[float, ServingConfig]] = []
-        for row in timed:
-            prompts = float(min(_each(row)[0], limits.tokens // row.input_tokens))
-            if prompts > 1:
-                one = replace(self.deployment, tensor_parallel=row.tensor_parallel)
-                seen = replace(self, deployment=one, row=row).seen(prompts=prompts)
-                packed.append((float(seen.tpot_ms[0]), row))
-        packed = [(ms, row) for ms, row in packed if ms < FASTER * (row.tpot_ms or 0.0)]
-        if packed:
-            ms, row = min(packed, key=lambda one: one[0] / (one[1].tpot_ms or 1.0))
-            yield (
-                f"{plural(len(packed), 'row')}: prompts are taken one after the other, but a server "
-                f"computes short ones together: a token takes from {milliseconds(ms)} on instead of "
-                f"{milliseconds(row.tpot_ms or 0.0)} ({row.load_words})"
-            )
 
     def _outside(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
         """Remark on loads beyond all that were served, and on GPUs in several machines."""
         columns = [
-            (r.input_tokens, r.output_tokens, _each(r)[0], r.largest_concurrency / r.replicas)
+            (min(_each(r), r.largest_concurrency / r.replicas), r.input_tokens, r.output_tokens)
             for r in rows
             if r.tpot_ms is not None
         ]
         if columns:
-            found = beyond(Load(*np.array(columns).T))
+            found = beyond(np.array(columns))
             if what := [f"{MOST_SERVED[n]:,} {n}" for n, more in found.items() if more.any()]:
                 number = int(np.any([*found.values()], axis=0).sum())
                 yield (
@@ -213,15 +192,21 @@ class Chosen:
                 for (name, _), operation in operations_of(self.gpu, one).items()
                 if name in CALLED
             )
-            fits = _each(row) <= requests_that_fit(self.gpu.section, other, tokens)
+            fits = _each(row) <= requests_that_fit(self.gpu.section, other, tokens)[0]
             if fits and is_timed and (alike or other.dtype == here.decoder.dtype):
-                found[other.dtype] = float(self.seen(deployment=other).tpot_ms[0])
+                sizing = replace(self.sizing, deployment=other)
+                (load,) = (one for one in self.asked.loads() if self._is_of_row(one))
+                found[other.dtype] = sizing.row(load, row.replicas).tpot_ms or math.inf
         best, ms = min(found, key=found.__getitem__, default=""), row.tpot_ms or 0.0
         if best and found[best] < FASTER * ms:
             yield (
                 f"{here.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes "
                 f"{milliseconds(found[best])} a token, {here.dtype} {milliseconds(ms)} ({row.load_words})"
             )
+
+    def _is_of_row(self, load: Load) -> bool:
+        asked = self.row.concurrency if self.row.request_rate is None else self.row.request_rate
+        return (load.request_rate or load.concurrency) == asked
 
     def _room(self) -> str:
         """Return a remark on how many GPUs hold the weights, in this data type and in smaller ones."""
@@ -266,6 +251,6 @@ class Chosen:
             yield f"not timed on this GPU, but assumed {source}: {', '.join(names)}"
 
 
-def _each(row: ServingConfig) -> np.ndarray:
-    """(1,) requests that one replica of a row serves."""
-    return np.array([math.ceil(row.concurrency / row.replicas)], float)
+def _each(row: ServingConfig) -> int:
+    """Requests that one replica of a row serves."""
+    return math.ceil(row.concurrency / row.replicas)

@@ -114,15 +114,16 @@ class Requests:
 class Event(NamedTuple):
     """Equal steps, one after the other.
 
-    `end_ms`: the end of the last one. `sequences`: those that decode; `context`: tokens in the cache of
+    `start_ms`, `end_ms`: of all of them. `sequences`: those that decode; `context`: tokens in the cache of
     each, on average. `new`: tokens of prompts, of which `last` end; `prompt_ms`: their attention.
     """
 
+    start_ms: float
     end_ms: float
     steps: int
-    sequences: int
+    sequences: float
     context: float
-    new: int
+    new: float
     last: int
     prompt_ms: float
 
@@ -266,8 +267,8 @@ class _Server:
                 self._decode_steps()
             else:  # idle
                 self.t = self.seen = max(self.coming[0][0], self.t)
-        columns = map(np.array, (self.arrival, self.first, self.end))
-        return Simulated(*columns, self.events, self.preempted)
+        arrival, first, end = map(np.array, (self.arrival, self.first, self.end))
+        return Simulated(arrival, first, end, self.events, self.preempted)
 
     def _admit(self) -> None:
         while self.coming and self.coming[0][0] <= self.seen:
@@ -301,8 +302,8 @@ class _Server:
                 ended.append(int(prompt[0]))
         context = self.context / decoding if decoding else 0.0
         time = attention + table.mixed_ms(decoding, rule.drafts, context, new, len(ended))
-        self._advance(time, time)
-        self.events.append(Event(self.t, 1, decoding, context, new, len(ended), attention))
+        start = self._advance(time, time)
+        self.events.append(Event(start, self.t, 1, decoding, context, new, len(ended), attention))
         if decoding:
             self._decode(1)
         for one in ended:
@@ -339,13 +340,17 @@ class _Server:
                 steps = min(steps, max(number + ahead, 1))
         whole = time(steps)
         context = start + (steps - 1) * self.per_step / 2.0
-        self._advance(whole, table.decode_ms(n, drafts, start + (steps - 1) * self.per_step))
-        self.events.append(Event(self.t, steps, n, context, 0, 0, 0.0))
+        last = table.decode_ms(n, drafts, start + (steps - 1) * self.per_step)
+        begin = self._advance(whole, last)
+        self.events.append(Event(begin, self.t, steps, n, context, 0, 0, 0.0))
         self._decode(steps)
 
-    def _advance(self, time: float, last: float) -> None:
+    def _advance(self, time: float, last: float) -> float:
+        """Let `time` pass, in which the last step takes `last`; return its start."""
+        start = self.t
         self.t += time
         self.seen = self.t - last * self.rule.is_ahead
+        return start
 
     def _make_room(self) -> None:
         """Preempt the latest requests until each running sequence can decode."""

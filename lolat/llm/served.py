@@ -3,43 +3,57 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from lolat.errors import InputError, arg
-from lolat.io.tables import is_table, read_table
+from lolat.io.tables import ABOVE_ZERO, is_table, read_table
+from lolat.llm.frameworks import FRAMEWORKS, Limits
+from lolat.llm.frameworks import USUAL as USUAL_FRAMEWORK
 from lolat.llm.gpu import OwnRow
+from lolat.llm.load import Load
 from lolat.units import one_line
 
 SERVED = (
-    "expected a table with the columns model, input_tokens, output_tokens, concurrency, tensor_parallel, "
-    "tpot_ms, and where known ttft_ms, dtype, kv_dtype, expert_parallel; or the JSON of `vllm bench serve "
-    "--save-result` or of SGLang's bench_serving"
+    "expected a table with the columns model, input_tokens, output_tokens, tensor_parallel, tpot_ms, and "
+    "concurrency or requests_per_s, and where known ttft_ms, dtype, kv_dtype, expert_parallel, "
+    "cached_tokens, requests, range_ratio; or the JSON of `vllm bench serve --save-result` or of SGLang's "
+    "bench_serving"
 )
-SERVED_COLUMNS = (
-    "model",
+SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "tensor_parallel")
+LOADS = ("concurrency", "requests_per_s")
+OTHER_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
+"""Columns of the same means in tables of requests at a rate."""
+NUMBERS = (
     "input_tokens",
     "output_tokens",
-    "concurrency",
     "tensor_parallel",
     "tpot_ms",
+    "ttft_ms",
+    "expert_parallel",
 )
-NUMBERS = (*SERVED_COLUMNS[1:], "ttft_ms", "expert_parallel")
 MOST = 1e12
 USUAL = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size", "pp", "dp", "replicas", "num_replicas")  # fmt: skip
 """Columns of other ways to split a language model or its load, which are not predicted: all must be 1."""
-MOST_FAILED, ROUNDS = 0.01, 3
-"""The largest fraction of failed requests, and the fewest requests for each concurrent one: the first ones
-start at once, so fewer are no steady load."""
+MOST_FAILED = 0.01
+"""The largest fraction of failed requests: more of them, and fewer run at once than it says."""
 
 
 @dataclass(frozen=True)
 class ServedRow:
-    """A served configuration with its times; `ttft_ms`: 0 if unknown; `row`: its row in a table."""
+    """A served configuration with its times; `ttft_ms`: 0 if unknown; `row`: its row in a table.
+
+    `request_rate`: requests a second, else `concurrency` at any time. `requests`: those that were timed; 0
+    if a steady load was there from the start. `range_ratio`: lengths are between this fraction of the
+    tokens and all of them. `max_num_batched_tokens`, `max_num_seqs`: limits of a step; 0: the framework's.
+    """
 
     model: str
     input_tokens: float
@@ -51,20 +65,41 @@ class ServedRow:
     expert_parallel: int = 1
     dtype: str = ""
     kv_dtype: str = ""
+    request_rate: float = 0.0
+    cached_tokens: float = 0.0
+    distinct_prompts: int = 0
+    requests: int = 0
+    range_ratio: float = 1.0
+    max_num_batched_tokens: int = 0
+    max_num_seqs: int = 0
     row: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def own(self) -> OwnRow:
         """All fields but `row`, as a device file keeps them."""
-        return (
-            self.model, float(self.input_tokens), float(self.output_tokens), float(self.concurrency),
-            float(self.tpot_ms), float(self.ttft_ms), *self.deployment,
-        )  # fmt: skip
+        fields = [getattr(self, name) for name in OwnRow.__struct_fields__]
+        return msgspec.convert(fields, OwnRow)
 
     @property
     def deployment(self) -> tuple[int, int, str, str]:
         """The split and the data types, as `deployment_of` takes them."""
         return self.tensor_parallel, self.expert_parallel, self.dtype, self.kv_dtype
+
+    @property
+    def load(self) -> Load:
+        """The load under which it was timed."""
+        return Load(
+            self.input_tokens, self.output_tokens, self.concurrency * (not self.request_rate),
+            self.request_rate, cached_tokens=self.cached_tokens, distinct_prompts=self.distinct_prompts,
+            range_ratio=self.range_ratio, requests=self.requests,
+        )  # fmt: skip
+
+    @property
+    def limits(self) -> Limits | None:
+        """The limits of a step, None if they are the framework's."""
+        if not (self.max_num_batched_tokens and self.max_num_seqs):
+            return None
+        return Limits(0, self.max_num_seqs, self.max_num_batched_tokens)
 
 
 def read_served(
@@ -81,23 +116,38 @@ def read_served(
 
 
 def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterator[ServedRow]:
+    framework = FRAMEWORKS.get(of["framework"], FRAMEWORKS[USUAL_FRAMEWORK])
     columns = [name for name in SERVED_COLUMNS if name != "tensor_parallel" or parallel is None]
     for row in read_table(path, columns, expected=SERVED):
         others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
         batch = row.number("batch_size", 1.0, default=MOST)
-        usual = batch if row.get("batch_size") else None
+        rate = row.number("requests_per_s", ABOVE_ZERO, default=0.0)
+        usual = 0.0 if rate else batch if row.get("batch_size") else None
         concurrency = row.number("concurrency", 1.0, default=usual)
         attention = row.number("attention_data_parallel", default=1.0)
         if others or concurrency > batch or attention > 1.0:
             continue
         for column in ALONE:
             row.number(column, 1.0, 1.0, "1: others are not predicted", default=1.0)
+        tpot, ttft = (
+            name if row.get(name) else OTHER_NAMES[name] for name in ("tpot_ms", "ttft_ms")
+        )
+        inputs = row.whole("input_tokens")
+        cached = row.whole("cached_tokens", 0, default=0)
+        if cached > inputs:
+            raise row.wrong("cached_tokens", f"at most the {inputs:,} tokens of the prompt")
+        number = int(rate * row.number("duration_s", ABOVE_ZERO, default=0.0))
+        number = number or int(framework.rounds * concurrency)
         yield ServedRow(
-            row["model"], row.whole("input_tokens"), row.whole("output_tokens", 2), concurrency,
-            row.milliseconds("tpot_ms"), row.milliseconds("ttft_ms") if row.get("ttft_ms") else 0.0,
+            row["model"], inputs, row.whole("output_tokens", 2), concurrency,
+            row.milliseconds(tpot if row.get(tpot) else "tpot_ms"),
+            row.milliseconds(ttft) if row.get(ttft) else 0.0,
             row.whole("tensor_parallel", default=parallel),
             max(row.whole("expert_parallel", 0, default=1), 1),
-            row.get("dtype", ""), row.get("kv_dtype", ""), row,
+            row.get("dtype", ""), row.get("kv_dtype", ""), rate, cached,
+            row.whole("distinct_prompts", 0, default=0), row.whole("requests", 0, default=number),
+            row.number("range_ratio", ABOVE_ZERO, 1.0, default=1.0 if rate else framework.range_ratio),
+            row.whole("max_num_batched_tokens", 0, default=0), row.whole("max_num_seqs", 0, default=0), row,
         )  # fmt: skip
 
 
@@ -122,13 +172,17 @@ def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
     keys = ("expert_parallel", "expert_parallel_size", "ep_size")
     experts = [int(place[key]) for place in (found, info) for key in keys if key in place]
     parallel += [] if given is None else [given]
-    concurrency = float(found.get("max_concurrency") or 0.0)
-    _check(found, info, parallel, concurrency)
+    rate = float(found.get("request_rate") or math.inf)
+    rate = 0.0 if math.isinf(rate) else rate
+    # Without either, all requests start at once.
+    concurrency = float(found.get("max_concurrency") or (0.0 if rate else done))
+    _check(found, info, parallel, rate and concurrency)
     row = ServedRow(
         str(found.get("model") or found.get("model_id") or info["model_path"]),
         found["total_input_tokens"] / done, found["total_output_tokens"] / done, concurrency,
         float(found["mean_tpot_ms"]), float(found["mean_ttft_ms"]), parallel[0],
         [*experts, 1][0], str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
+        rate, float(found.get("cached_tokens") or 0.0), requests=done,
     )  # fmt: skip
     for name in NUMBERS:
         if not 0 < (number := getattr(row, name)) <= MOST:
@@ -137,9 +191,12 @@ def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
 
 
 def _check(
-    found: Mapping[str, Any], info: Mapping[str, Any], parallel: list[int], concurrency: float
+    found: Mapping[str, Any], info: Mapping[str, Any], parallel: list[int], at_most: float
 ) -> None:
-    """Refuse a benchmark that failed, had no steady load, or whose server is not predicted."""
+    """Refuse a benchmark that failed, or whose server or load is not predicted.
+
+    `at_most`: the most concurrent requests of a benchmark at a rate, 0 if they were not limited.
+    """
     done, failed = found["completed"], found.get("failed") or 0
     split = [name for name in ALONE for place in (found, info) if int(place.get(name) or 1) > 1]
     drafts = found.get("spec_decode_num_drafts") or info.get("speculative_algorithm")
@@ -154,18 +211,13 @@ def _check(
          "fewer ran at once than it says; expected a benchmark that ended well", "served"),
         (not parallel, f"the number of GPUs is not in it; expected {arg('tensor_parallel')} N, or a run "
          "with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
-        (str(found.get("request_rate", "inf")) not in ("inf", "Infinity"), "its requests came at a rate; "
-         "expected a steady load: a run with --max-concurrency N and no --request-rate", "request-rate"),
+        (at_most, f"its requests came at a rate, but {at_most:g} at most at once; expected one of "
+         "--request-rate and --max-concurrency", "request-rate"),
         (drafts, "its server decodes speculatively; expected a server that does not", "served"),
         (split, f"{', '.join(split)} is above 1; expected a model that is split by tensor_parallel alone, "
          "and one server", "served"),
         (dtypes and not typed, f"its server has {' and '.join(dtypes)}; expected the keys dtype and "
          "kv_dtype too, as `lolat llm` calls them", "dtype"),
-        (not concurrency, "all its requests start at once; expected a steady load: a run with "
-         "--max-concurrency N", "concurrency"),
-        (done < ROUNDS * concurrency, f"{done} requests, {concurrency:g} at once: too many of them start "
-         f"at once for a steady load; expected {ROUNDS * concurrency:g} requests or more (--num-prompts)",
-         "concurrency"),
     ):  # fmt: skip
         if wrong:
             raise InputError(expected, code=code)

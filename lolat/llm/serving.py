@@ -1,30 +1,23 @@
-"""Time to the first token and time per output token of a decoder under a steady load.
+"""The steps of a decoder on GPUs: products, attention, experts, all-reduces, and the framework's overheads.
 
-A step runs all its tokens through all layers: one token of each sequence that is being decoded, and all
-tokens of the prompts that begin. Tensor parallelism splits every matrix over the GPUs, and two all-reduces
-a layer put the parts together (Megatron-LM, Shoeybi et al. 2019).
-
-The load is a closed loop: when a request ends, the next one starts. A request costs its prompt once and
-one step for each output token. All requests that are being decoded share a step, so
-
-    cycle = concurrency * prompt + output_tokens * step = ttft + (output_tokens - 1) * tpot
-
-The first token waits for the API, the running step, its own prompt, and the prompts of other requests. If
-requests arrive at random, that wait is that of an M/D/1 queue; if they arrive together, it is half of all
-prompts. Output tokens get the rest of the cycle.
+A step runs all its tokens through all layers: one token of each sequence that is being decoded, and the
+tokens of prompts. Tensor parallelism splits every matrix over the GPUs, and two all-reduces a layer put the
+parts together (Megatron-LM, Shoeybi et al. 2019).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder
-from lolat.llm.frameworks import FrameworkOverheads
+from lolat.llm.frameworks import FrameworkOverheads, Limits
 from lolat.llm.gpu import GPU, ServingSection, TimedOperation, dtypes_of, lacks
+from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
 
 GIB = 2.0**30
 PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
@@ -141,54 +134,89 @@ class Deployment:
 # ---- A step.
 
 
-class ServingSteps(NamedTuple):
-    """(rows, PARTS + STARTS) ms of parts and numbers of events: of a decode step, of a step with a prompt
-    (`mixed`), and of a prompt alone.
+class StepParts(NamedTuple):
+    """The parts of a deployment's steps at some sizes; other sizes are interpolated.
 
-    `chunks`: (rows,) steps that a prompt takes, less than one if prompts share a step; `mixed` and `prompt`
-    are sums over them.
+    `at`: tokens of a step, ascending. `tokens`: (at, PARTS + STARTS) ms and numbers of events, without head
+    and attention. `head`: (at,) ms of so many output tokens. `decode`: (sequences, CONTEXTS + 1) ms of
+    attention, by context in units of `unit` tokens; `prefill`: (CONTEXTS + 1,) ms of a prompt.
     """
 
+    at: np.ndarray
+    tokens: np.ndarray
+    head: np.ndarray
+    sequences: np.ndarray
     decode: np.ndarray
-    mixed: np.ndarray
-    prompt: np.ndarray
-    chunks: np.ndarray
+    prefill: np.ndarray
+    unit: float
+
+    def table(self, overheads: FrameworkOverheads, most: int) -> StepTable:
+        """Make the table of a scheduler with at most `most` sequences."""
+        each = each_ms(overheads)
+        m = np.arange(int(self.at[-1]) + 1)
+        tokens = np.interp(m, self.at, self.tokens @ each)
+        head, attention = each[PARTS.index("head")], each[PARTS.index("attention")]
+        low, share = _between(np.arange(most + 1), self.sequences)
+        rows = self.decode[low] + share[:, None] * (self.decode[low + 1] - self.decode[low])
+        return StepTable(
+            tokens.tolist(), np.interp(m, self.at, head * self.head).tolist(),
+            (attention * rows).tolist(), (attention * self.prefill).tolist(), self.unit,
+        )  # fmt: skip
+
+    def of(self, events: np.ndarray, rule: Rule, attention: float = 1.0) -> np.ndarray:
+        """(events, PARTS + STARTS) of all steps of `events`, whose columns are those of Event.
+
+        `attention`: the factor by which the attention of prompts was multiplied in them.
+        """
+        _, _, steps, sequences, context, new, last, prompt_ms = events.T
+        decoding = sequences * (1 + rule.drafts)
+        low, share = _between(decoding + new, self.at)
+        found = self.tokens[low] + share[:, None] * (self.tokens[low + 1] - self.tokens[low])
+        outputs = np.where(new > 0, np.maximum(decoding + last, 1.0), decoding)
+        found[:, PARTS.index("head")] = np.interp(outputs, self.at, self.head)
+        row, share = _between(sequences, self.sequences)
+        unit, part = _between(context / self.unit, np.arange(CONTEXTS + 1.0))
+        first, second = (
+            self.decode[row + i, unit] * (1.0 - part) + self.decode[row + i, unit + 1] * part
+            for i in (0, 1)
+        )
+        decode = np.where(sequences > 0, first + share * (second - first), 0.0)
+        found[:, PARTS.index("attention")] = decode + prompt_ms / attention
+        return found * steps[:, None]
 
 
-def steps_of(gpu: GPU, deployment: Deployment, load: Load, prompts: Any = 1.0) -> ServingSteps:
-    """Compute the steps of a load; a sequence has half of its output in the cache, on average.
-
-    `prompts`: the number of whole prompts that share a step.
-    """
-    served, rows, prompt = load.served, len(load.concurrency), load.input_tokens
-    limit = gpu.section.server.limits_on(gpu.section.sheet).tokens
-    chunks = np.maximum(np.ceil(prompt / limit), 1.0) / prompts
-    each = prompt / chunks
-    # Tokens of the three steps, and those of them that the head sees.
-    tokens = np.concatenate([served, served + each, each])
-    last = np.concatenate([served, served + 1.0 / chunks, 1.0 / chunks])
-    parts = dict.fromkeys(PARTS, np.zeros(3 * rows)) | _products(gpu, deployment, tokens, last)
-    decode, first = _attention(gpu, deployment, load)
-    first = first / chunks
-    parts["attention"] = np.concatenate([decode, decode + first, first])
-    parts["moved"] = tokens * deployment.moved_bytes / gpu.specs.bandwidth
-    ms = np.column_stack([parts[name] for name in PARTS])
-    starts = np.broadcast_to(deployment.starts, (3 * rows, len(STARTS)))
-    table = np.concatenate([ms, starts], axis=1)
-    table[rows:] *= np.concatenate([chunks, chunks])[:, None]
-    decode_step, mixed, prompts_alone = np.split(table, 3)
-    return ServingSteps(decode_step, mixed, prompts_alone, chunks)
+def _between(values: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the index of the interval of a grid that holds each value, and its place in it."""
+    low = np.clip(np.searchsorted(grid, values, "right") - 1, 0, len(grid) - 2)
+    return low, np.maximum((values - grid[low]) / (grid[low + 1] - grid[low]), 0.0)
 
 
-def _products(
-    gpu: GPU, deployment: Deployment, tokens: np.ndarray, last: np.ndarray
-) -> dict[str, np.ndarray]:
-    """(rows,) ms of products, head, experts and all-reduces, by part; equal steps are computed once.
+def _sizes(most: float) -> np.ndarray:
+    """Numbers of tokens at which a step is computed: products go up in tiles, so few are not enough."""
+    ranges = ((1, 64, 1), (64, 256, 8), (256, 1024, 32), (1024, 4096, 128), (4096, 1 << 20, 512))
+    every = np.concatenate([np.arange(*one) for one in ranges])
+    return np.append(every[every < most], most).astype(float)
 
-    `tokens`: (rows,) tokens of a step; `last`: those of them that the head reads.
-    """
+
+def step_parts(
+    gpu: GPU, deployment: Deployment, tokens: int, sequences: int, longest: float
+) -> StepParts:
+    """Compute the parts of steps with up to so many tokens, and sequences of up to `longest` tokens."""
+    at = _sizes(max(tokens, 2))
+    made = dict.fromkeys(PARTS, np.zeros(len(at))) | _products(gpu, deployment, at)
+    head = made.pop("head")
+    made |= {"head": np.zeros(len(at)), "moved": at * deployment.moved_bytes / gpu.specs.bandwidth}
+    starts = np.broadcast_to(deployment.starts, (len(at), len(STARTS)))
+    ms = np.column_stack([*(made[name] for name in PARTS), starts])
+    numbers = np.unique(np.round(2.0 ** np.arange(0.0, math.log2(max(sequences, 2)) + 0.5, 0.5)))
+    unit = longest / CONTEXTS
+    decode, prefill = _attention(gpu, deployment, numbers, unit * np.arange(CONTEXTS + 1))
+    return StepParts(at, ms, head, numbers, decode, prefill, unit)
+
+
+def _products(gpu: GPU, deployment: Deployment, m: np.ndarray) -> dict[str, np.ndarray]:
+    """(m,) ms of products, experts and all-reduces of `m` tokens, and of a head that sees all of them."""
     d, parts = deployment.decoder, deployment.tensor_parallel
-    m, back = np.unique(tokens, return_inverse=True)
     made: dict[str, np.ndarray] = {"products": np.zeros(len(m))}
     for dtype in {product.dtype for product in deployment.products}:
         rows = [p for p in deployment.products if p.dtype == dtype]
@@ -201,24 +229,32 @@ def _products(
         )  # fmt: skip
     if parts > 1:
         made["all_reduce"] = 2 * d.layers * gpu.ms("all_reduce", "bfloat16", parts, m * d.hidden)
-    made = {name: ms[back] for name, ms in made.items()}
-    seen, back = np.unique(np.maximum(last, 1.0), return_inverse=True)
-    return made | {"head": gpu.ms("gemm", "bfloat16", seen, d.vocab / parts, d.hidden)[back]}
+    return made | {"head": gpu.ms("gemm", "bfloat16", m, d.vocab / parts, d.hidden)}
 
 
-def _attention(gpu: GPU, deployment: Deployment, load: Load) -> tuple[np.ndarray, np.ndarray]:
-    """(rows,) ms of attention each: of a decode step, and of one prompt."""
+def _attention(
+    gpu: GPU, deployment: Deployment, sequences: np.ndarray, contexts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(sequences, contexts) ms of a step's attention; (contexts,) ms of that of a prompt alone."""
     d, parts, dtype = deployment.decoder, deployment.tensor_parallel, deployment.kv_dtype
     sizes = d.heads / parts, max(d.kv_heads / parts, 1.0), float(d.head_dim)
-    cached = load.input_tokens + load.output_tokens / 2.0
-    lengths, back = np.unique(load.input_tokens, return_inverse=True)
-    decode = prompt = np.zeros(len(cached))
+    lengths = np.maximum(contexts, 1.0)
+    decode, prompt = np.zeros((len(sequences), len(contexts))), np.zeros(len(contexts))
     for window in {layer.window for layer in d.kinds}:
         times = sum(layer.number for layer in d.kinds if layer.window == window)
         args = (*sizes, float(window))
-        decode = decode + times * gpu.ms("decode_attention", dtype, load.served, cached, *args)
-        prompt = prompt + times * gpu.ms("prefill_attention", dtype, 1.0, lengths, *args)[back]
+        decode = decode + times * gpu.ms(
+            "decode_attention", dtype, sequences[:, None], lengths, *args
+        )
+        prompt = prompt + times * gpu.ms("prefill_attention", dtype, 1.0, lengths, *args)
     return decode, prompt
+
+
+def each_ms(o: FrameworkOverheads) -> np.ndarray:
+    """(PARTS + STARTS,) factors that turn the parts of steps into ms."""
+    starts = (o.kernel_ms, o.fp8_ms, o.block_ms, o.fp4_ms, o.experts_ms, o.exchange_ms, o.step_ms,
+              o.parallel_ms)  # fmt: skip
+    return o.level * np.array([1.0, 1.0, 1.0, 1.0, 1.0, o.small, *starts])
 
 
 def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], TimedOperation]:
@@ -228,65 +264,6 @@ def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], Tim
     used |= {("moe", deployment.expert_dtype)} if deployment.decoder.experts else set()
     used |= {("all_reduce", "bfloat16")} if deployment.tensor_parallel > 1 else set()
     return {(name, dtype): gpu.operation(name, dtype) for name, dtype in sorted(used)}
-
-
-# ---- Times of requests.
-
-
-class Load(NamedTuple):
-    """(rows,) arrays: tokens of a request, concurrent requests, and the requests whose caches fit."""
-
-    input_tokens: np.ndarray
-    output_tokens: np.ndarray
-    concurrency: np.ndarray
-    capacity: np.ndarray
-
-    @property
-    def served(self) -> np.ndarray:
-        """(rows,) requests that run at once."""
-        return np.minimum(self.concurrency, np.maximum(self.capacity, 1.0))
-
-
-class Served(NamedTuple):
-    """(rows,) ms: to the first token, per output token, of a prompt, of a decode step, of a cycle.
-
-    A cycle lasts from the start of a request to the start of the next one.
-    """
-
-    ttft_ms: np.ndarray
-    tpot_ms: np.ndarray
-    prompt_ms: np.ndarray
-    step_ms: np.ndarray
-    cycle_ms: np.ndarray
-
-
-def each_ms(o: FrameworkOverheads) -> np.ndarray:
-    """(PARTS + STARTS,) factors that turn a row of `ServingSteps` into ms."""
-    starts = (o.kernel_ms, o.fp8_ms, o.block_ms, o.fp4_ms, o.experts_ms, o.exchange_ms, o.step_ms,
-              o.parallel_ms)  # fmt: skip
-    return o.level * np.array([1.0, 1.0, 1.0, 1.0, 1.0, o.small, *starts])
-
-
-def serve(overheads: FrameworkOverheads, steps: ServingSteps, load: Load) -> Served:
-    """Compute the times of requests from their steps, by the formula at the top of this file."""
-    each, served = each_ms(overheads), load.served
-    step, mixed, alone = steps.decode @ each, steps.mixed @ each, steps.prompt @ each
-    chunked = overheads.chunked_share
-    prompt = chunked * (mixed - steps.chunks * step) + (1.0 - chunked) * alone
-    own = chunked * mixed + (1.0 - chunked) * alone
-    busy = served * prompt + load.output_tokens * step
-    share = served * prompt / busy
-    others = (served - 1.0) / 2.0
-    queue = np.minimum(share / (2.0 * (1.0 - share)), others)
-    burst = overheads.burst_share
-    waits = ((1.0 - burst) * queue + burst * others) * prompt
-    first = own + np.minimum(others, 0.5) * step + waits  # a single request meets no running step
-    after = np.maximum(load.output_tokens - 1.0, 1.0)
-    tpot = np.maximum((busy - first) / after, step)
-    # Requests whose cache does not fit wait for those that end.
-    cycle = busy * load.concurrency / served
-    waiting = np.where(load.concurrency > served, cycle - after * tpot, first)
-    return Served(overheads.api_ms + waiting, tpot, own, step, cycle + overheads.api_ms)
 
 
 # ---- Data types and memory.
@@ -341,3 +318,18 @@ def requests_that_fit(
     room = GIB * server.room_gib(section.sheet) - deployment.weight_bytes
     each = np.array([deployment.cache_bytes(float(number)) for number in tokens])
     return np.floor(np.maximum(server.cache_share * room, 0.0) / each)
+
+
+def rule_of(
+    section: ServingSection, deployment: Deployment, longest: float, limits: Limits | None = None,
+    drafts: int = 0, accepted: float = 0.0,
+) -> Rule:  # fmt: skip
+    """Return the framework's rule for requests of `longest` tokens; `limits`: those of a step, if given."""
+    server, limits = section.server, limits or section.server.limits_on(section.sheet)
+    room = GIB * server.room_gib(section.sheet) - deployment.weight_bytes
+    each = deployment.cache_bytes(longest) / longest
+    cache = max(server.cache_share * room, 0.0) / each
+    return Rule(
+        limits.tokens, limits.sequences, cache, server.mixes, server.reserves, server.is_ahead, drafts,
+        accepted,
+    )  # fmt: skip

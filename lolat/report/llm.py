@@ -17,6 +17,7 @@ CALLED = {
 }  # fmt: skip
 DOLLARS = "Prices are for a million output tokens and their prompts"
 LEAST_SHARE = 0.02
+HOURS = 730.0  # of a month
 LEAST_FREE = 4  # concurrent requests; the advice names no fewer
 
 
@@ -38,7 +39,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
     framework = f" · {answer.framework}" if answer.framework else ""
     before = [
         f"{_model_words(answer)} · {_types(answer.chosen)} · {_tokens(answer)}",
-        f"{plain(answer.device)}{framework} · {STEADY}",
+        f"{plain(answer.device)}{framework} · {_load_words(answer.chosen)}",
     ]
     best = None if answer.best is None else answer.served[answer.best]
 
@@ -47,6 +48,8 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
             return "its weights do not fit"
         if row is best:
             return "best"
+        if row.saturated:
+            return "saturated"
         return "waits for memory" if not row.fits else "beyond the limits" * (row.within is False)
 
     table = Table([*_columns(answer), Column("", remark, is_text=True)], answer.served)
@@ -54,6 +57,11 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
 
 
 STEADY = "steady load: so many requests at all times"
+ARRIVING = "requests that arrive at a rate, and wait where the GPUs are busy"
+
+
+def _load_words(row: ServingConfig) -> str:
+    return STEADY if row.request_rate is None else ARRIVING
 
 
 def _model_words(answer: ServingAnswer) -> str:
@@ -72,7 +80,7 @@ def _tokens(answer: ServingAnswer) -> str:
 def compared_lines(found: ComparedModels) -> Iterator[str]:
     """The question, a row a model, the cheapest and the fastest, and who cannot answer."""
     first, *_ = found.of.values()
-    yield f"{_model_words(first)} · {_tokens(first)} · {STEADY}"
+    yield f"{_model_words(first)} · {_tokens(first)} · {_load_words(first.chosen)}"
     yield ""
     yield from compared_table(found).lines()
     yield ""
@@ -133,28 +141,42 @@ def _columns(answer: ServingAnswer) -> list[Column]:
     A configuration whose weights do not fit has no times.
     """
 
-    def kept(ms: float | None, ends: tuple[float, float] | None, limit: float | None) -> str | None:
-        return None if limit is None or ms is None else within_limit(ms, ends, limit)
+    first, token, at = answer.max_ttft_ms, answer.max_tpot_ms, answer.percentile
+    arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
 
-    first, token = answer.max_ttft_ms, answer.max_tpot_ms
+    def judged(row: ServingConfig, index: int) -> float | None:
+        return None if row.tpot_ms is None else row.judged(at)[index]
+
+    def kept(row: ServingConfig, index: int, limit: float | None) -> str | None:
+        ms = judged(row, index)
+        if limit is None or ms is None or row.saturated:
+            return None
+        mean, ends = ((row.tpot_ms, row.tpot_interval_ms), (row.ttft_ms, row.ttft_interval_ms))[index]
+        return within_limit(ms, scaled(ends, ms / (mean or 1.0)), limit)
+
     return [
-        Column("requests", lambda r: r.concurrency, "{:,}".format),
+        Column("requests/s", lambda r: r.request_rate, "{:g}".format),
+        Column("at once" if arrives else "requests", lambda r: (r.tpot_ms and r.concurrency) or None
+               if arrives else r.concurrency, lambda n: f"{n:,.{arrives:d}f}"),
         Column("GPUs", lambda r: f"{r.replicas} x {r.tensor_parallel}" if r.replicas > 1 else r.gpus),
-        Column("first token", lambda r: r.ttft_ms, milliseconds),
-        Column("per token", lambda r: r.tpot_ms, milliseconds),
-        Column(f"{percent(answer.coverage)} between", lambda r: r.tpot_interval_ms,
+        Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
+        Column(f"per token{of}", lambda r: judged(r, 0), milliseconds),
+        Column(f"{percent(answer.coverage)} between", lambda r: scaled(
+            r.tpot_interval_ms, (judged(r, 0) or 0.0) / (r.tpot_ms or 1.0)),
                lambda ends: between(*ends), page="below"),
+        Column("whole request" if arrives else "", lambda r: r.e2e_ms if arrives else None, milliseconds,
+               page="spare"),
         Column("tokens/s a request", lambda r: r.tokens_per_s_user, digits),
         Column("a GPU", lambda r: r.tokens_per_s_gpu, digits),
         Column("in all", lambda r: r.tokens_per_s, digits),
         Column("$/M tokens", lambda r: r.dollars_per_million, dollars),
         Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="hidden"),
         Column("memory a GPU", lambda r: r.memory_gib, "{:.1f} GiB".format, page="spare"),
-        Column("largest load", lambda r: r.tpot_ms and r.largest_concurrency, "{:,}".format),
-        Column("" if first is None else f"first <= {first:g} ms",
-               lambda r: kept(r.ttft_ms, r.ttft_interval_ms, first)),
-        Column("" if token is None else f"token <= {token:g} ms",
-               lambda r: kept(r.tpot_ms, r.tpot_interval_ms, token)),
+        Column("most requests/s" if arrives else "largest load",
+               lambda r: r.largest_rate if arrives else r.tpot_ms and r.largest_concurrency,
+               digits if arrives else "{:,}".format),
+        Column("" if first is None else f"first{of} <= {first:g} ms", lambda r: kept(r, 1, first)),
+        Column("" if token is None else f"token{of} <= {token:g} ms", lambda r: kept(r, 0, token)),
     ]  # fmt: skip
 
 
@@ -176,7 +198,18 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
             else "most tokens a second from each GPU"
         )
         yield f"The best row has the {how} within the limits."
+        if answer.headroom_rate is not None:
+            yield (
+                f"It keeps them up to {answer.headroom_rate:.3g} requests/s"
+                f"{_month(answer.chosen.dollars_per_hour)}."
+            )
     yield _price_words(answer.device, answer.prices, answer.served)
+
+
+def _month(dollars_per_hour: float | None) -> str:
+    if dollars_per_hour is None:
+        return ""
+    return f", and costs {dollars(dollars_per_hour)} an hour, {dollars(HOURS * dollars_per_hour)} a month"
 
 
 def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:

@@ -80,7 +80,7 @@ Network = tuple[str, int | None, Mode]
 
 def content_of(columns: Collection[str]) -> str:
     """The content of a table with these columns: OPERATIONS, NETWORKS, BLOCKS, KERNELS or SERVED."""
-    if "tpot_ms" in columns:
+    if {"tpot_ms", "itl_mean_ms"} & {*columns}:
         return SERVED
     if "op" in columns:
         return KERNELS if "dtype" in columns else OPERATIONS

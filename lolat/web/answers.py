@@ -108,7 +108,7 @@ def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSiz
 
 CURVE = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
 """Concurrent requests of the curve."""
-NO_LIMITS = dict.fromkeys(("max_tpot_ms", "max_ttft_ms", "gpus"))
+NO_LIMITS = dict.fromkeys(("max_tpot_ms", "max_ttft_ms", "gpus", "percentile"))
 
 
 def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
@@ -153,14 +153,14 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer)
 
     It marks the rows of the answer. None if the weights fit on none.
     """
-    free = asked | NO_LIMITS
+    free = asked | NO_LIMITS | {"request_rate": ()}
     usual = device.model.llm(decoder, **free | {"concurrency": 1, "tensor_parallel": ()})
     parallel = {row.tensor_parallel for row in (*usual.served, *answer.served)}
     every = sorted({*CURVE, *asked["concurrency"]})
     found = device.model.llm(
         decoder, **free | {"concurrency": every, "tensor_parallel": sorted(parallel)}
     )
-    lines: dict[int, list[tuple[float, float, int]]] = {}
+    lines: dict[int, list[tuple[float, float, float]]] = {}
     for row in found.served:
         if row.fits and row.tpot_ms and row.tokens_per_s_gpu:
             points = lines.setdefault(row.tensor_parallel, [])

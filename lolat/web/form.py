@@ -14,7 +14,8 @@ from lolat.errors import InputError, LolatError
 from lolat.io.forms import BY_NAME, FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
-from lolat.parameters import COVERAGE, PARAMETERS
+from lolat.llm.question import PERCENTILES
+from lolat.parameters import COVERAGE, MOST_CONCURRENCY, PARAMETERS
 from lolat.readers.cache import bundled_networks
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import Device
@@ -247,8 +248,11 @@ TABS = {
         field("memory_gib", "Memory of a device, GiB", "", "empty: as the device's file says"),
     )),
     "llm": Tab("Language models", (
-        field("concurrency", "Concurrent requests", "32", "at all times; several with commas", 8,
-              steps=_steps(1, 1024)),
+        field("concurrency", "Concurrent requests", "32",
+              "at all times; several with commas; a rate takes their place", 8, steps=_steps(1, 1024),
+              parse=Numbers(1, MOST_CONCURRENCY, True, 8, True)),
+        field("request_rate", "Requests a second", "",
+              "that arrive at random; with a limit, on as few GPUs as keep it", 8),
         field("input_tokens", "Tokens of a prompt", "1024", steps=_steps(16, 131_072)),
         field("output_tokens", "Tokens of an answer", "512", steps=_steps(16, 32_768)),
         field("tensor_parallel", "GPUs that share the model", "",
@@ -260,6 +264,8 @@ TABS = {
               "with a limit, the configuration with the cheapest tokens within it is chosen",
               steps=("", *_steps(4, 128))),
         field("max_ttft_ms", "Limit to the first token, ms", steps=("", *_steps(64, 8192))),
+        Field("percentile", "The limits hold for", parse=lambda text: int(text) if text else None,
+              choices={"": "the means", **{str(p): f"{p} % of requests" for p in PERCENTILES}}),
         field("gpus", "GPUs in all, at most", "", "empty: as many as one machine has"),
         field("price_per_hour", "Price of a GPU, US$ an hour", "", "empty: from the price list"),
     ), OF_LANGUAGE_MODEL),
@@ -301,7 +307,9 @@ class Form:
         self.kept += [(n, self.typed[n]) for n in names if n in self.typed and n not in self.fields]
 
     def text(self, name: str) -> str:
-        """The text of a field, as typed or as it is at first."""
+        """The text of a field, as typed or as at first; a rate takes the place of the concurrency."""
+        if name == "concurrency" and self.typed.get("request_rate", "").strip():
+            return ""
         return self.typed.get(name, self.fields[name].default).strip()
 
     def question(self) -> dict[str, Any] | None:

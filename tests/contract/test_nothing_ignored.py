@@ -30,13 +30,16 @@ from tests.contract import world
 LEAVES = dict(leaves(commands))
 VALUES = {
     "--accelerator": "V100",
+    "--accepted": "0.5",
     "--accuracy": "new.csv",
     "--against": "base-small.json --max-ratio 1.0001",
     "--among": "archs.csv",
+    "--arrivals": "even",
     "--backend": "torch",
     "--batch-size": "8",
     "--best": "2",
     "--block": "conv2_block1",
+    "--cached-tokens": "512",
     "--candidates": "7",
     "--channels-last": "",
     "--compile": "",
@@ -44,6 +47,7 @@ VALUES = {
     "--coverage": "0.5",
     "--csv": "new.csv",
     "--depth": "0",
+    "--draft-tokens": "3",
     "--dtype": "fp8",
     "--epochs": "3",
     "--expert-parallel": "2",
@@ -66,6 +70,8 @@ VALUES = {
     "--max-dollars": "1e-9",
     "--max-hours": "1e-9",
     "--max-ms": "1e-9",
+    "--max-num-batched-tokens": "64",
+    "--max-num-seqs": "1",
     "--max-ratio": "1.0001",
     "--max-tpot-ms": "1e-9",
     "--max-ttft-ms": "1e-9",
@@ -78,6 +84,7 @@ VALUES = {
     "--optimizer": "adam",
     "--output": "new.json",
     "--output-tokens": "99",
+    "--percentile": "90",
     "--port": "8001",
     "--precision": "fp16",
     "--predictions": "new.csv",
@@ -86,6 +93,7 @@ VALUES = {
     "--prices": "prices.csv",
     "--recipe": "paper",
     "--replicas": "4",
+    "--request-rate": "2",
     "--restart": "",
     "--samples": "5000",
     "--seed": "3",
@@ -182,6 +190,9 @@ def calls() -> Iterator[Call]:
         yield Call(words)
     for model in ("gpu.json", "sheet.json"):
         yield Call(f"llm {model} config.json")
+        yield Call(f"llm {model} config.json --request-rate 3")
+        yield Call(f"llm {model} config.json --draft-tokens 2 --accepted 0.7")
+    yield Call("llm gpu.json config.json --request-rate 3 --max-ttft-ms 22")
     yield Call("llm gpu.json,other_gpu.json config.json --concurrency 4 --tensor-parallel 1")
     yield Call("evaluate desk.json net.json slow.json --batch-size 2")
     for words in JUDGED:

@@ -224,8 +224,8 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
     assert found.out.count("waits for memory") == 1
     few, many = MODEL.llm("eight.json", concurrency=(fits, 4 * fits), tensor_parallel=1).served
     assert (few.fits, many.fits) == (True, False)
-    assert many.tokens_per_s == pytest.approx(few.tokens_per_s, rel=0.02)
-    assert many.tpot_ms == pytest.approx(few.tpot_ms)
+    # Requests whose cache was dropped are computed again.
+    assert 0.6 * few.tokens_per_s < many.tokens_per_s < 1.05 * few.tokens_per_s
     assert many.ttft_ms > 2 * few.ttft_ms
 
 
@@ -237,7 +237,10 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
     [
         *[(LARGE, {name.replace("-", "_"): value}, name) for name, values in {
             "input-tokens": (0, MOST_TOKENS + 1), "output-tokens": (2.5, 1), "expert-parallel": (2, 0),
-            "price-per-hour": (math.nan, math.inf, -1.0), "concurrency": ((), 8.0, (1, -1)),
+            "price-per-hour": (math.nan, math.inf, -1.0), "concurrency": (8.0, (1, -1)),
+            "request-rate": (0.0, -1.0, "3"), "percentile": (95, 0), "cached-tokens": (2000, -1),
+            "max-num-seqs": (0,), "max-num-batched-tokens": (2.5,), "draft-tokens": (3, 65),
+            "arrivals": ("even", "nowhere.csv"),
             "tensor-parallel": ((1, 2.0), 3), "gpus": (5000, 0), "max-tpot-ms": (0,),
             "max-ttft-ms": (math.nan,), "dtype": ("nvfp4", "fp9"), "kv-dtype": ("fp4",),
         }.items() for value in values],

@@ -12,25 +12,30 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.llm.calibration import Timed, fit_overheads, served_by, timed_steps
-from lolat.llm.gpu import GPU, ServingSection
+from lolat.llm.gpu import ServingSection
 from lolat.llm.served import ServedRow
-from lolat.llm.serving import Deployment, Load, serve, steps_of
 from tests.llm.known_gpu import EIGHT, OVERHEADS, section
 
 
+def as_known(rows: list[ServedRow], noise: Any = 0.0, factors: Any = 1.0) -> list[ServedRow]:
+    """The rows with the times of a framework of known overheads, on a GPU of known operations."""
+    random, made = np.random.default_rng(9), []
+    for row, factor in zip(rows, np.broadcast_to(factors, len(rows)), strict=True):
+        (tpot,), (ttft,) = steps([row]).found(OVERHEADS)
+        off = factor * np.exp(noise * random.standard_normal())
+        times = {"tpot_ms": float(tpot * off), "ttft_ms": float(ttft * factor)}
+        made.append(dataclasses.replace(row, **times))
+    return made
+
+
 def served(noise: float = 0.0) -> list[ServedRow]:
-    """Rows of a framework with known overheads, on a GPU with known operations."""
-    random, rows = np.random.default_rng(9), []
-    for parallel, dtype in ((1, "bfloat16"), (1, "fp8"), (4, "bfloat16"), (2, "fp8")):
-        deployment = Deployment(EIGHT, parallel, 1, dtype, dtype, "bfloat16")
-        requests = np.array([1.0, 2, 4, 8, 16, 32, 64, 128])
-        ins, outs = (np.resize(v, 8).astype(float) for v in ((200, 1000, 4000), (100, 400)))
-        load = Load(ins, outs, requests, np.full(8, 1e9))
-        found = serve(OVERHEADS, steps_of(GPU(section()), deployment, load), load)
-        tpot = found.tpot_ms * np.exp(noise * random.standard_normal(8))
-        columns = zip(ins, outs, requests, tpot, found.ttft_ms, strict=True)
-        rows += [ServedRow("eight", *column, parallel, 1, dtype) for column in columns]
-    return rows
+    """Rows of four deployments with up to 128 requests."""
+    rows = [
+        ServedRow("eight", (200, 1000, 4000)[i % 3], (100, 400)[i % 2], 2**i, 1.0, 0.0, parallel, 1, dtype)
+        for parallel, dtype in ((1, "bfloat16"), (1, "fp8"), (4, "bfloat16"), (2, "fp8"))
+        for i in range(8)
+    ]
+    return as_known(rows, noise)
 
 
 def steps(rows: list[ServedRow], known: ServingSection | None = None) -> Timed:
@@ -43,12 +48,12 @@ def fitted(known: ServingSection, rows: list[ServedRow]) -> tuple[ServingSection
 
 @pytest.mark.parametrize("noise", [0.0, 0.03])
 def test_the_overheads_of_served_rows_are_found(noise: float) -> None:
-    others = {"kernel_ms": 3e-3, "step_ms": 0.2, "small": 2.5, "api_ms": 35.0, "burst_share": 0.4}
+    others = {"kernel_ms": 3e-3, "step_ms": 0.2, "small": 2.5, "api_ms": 35.0}
     start = msgspec.structs.replace(OVERHEADS, **others)
     rows = steps(served(noise))
     right = steps(served())
     before, after = (
-        np.abs(np.log(serve(w, rows.steps, rows.load).tpot_ms / right.tpot_ms))
+        np.abs(np.log(rows.found(w)[0] / right.tpot_ms))
         for w in (start, fit_overheads(rows, start))
     )
     assert after.max() < 0.5 * before.max()
@@ -58,20 +63,13 @@ def test_the_overheads_of_served_rows_are_found(noise: float) -> None:
 
 def few(loads: tuple[int, ...], factors: Any, noise: float = 0.02) -> list[ServedRow]:
     """Rows of one server whose times are `factors` times what the known overheads say."""
-    requests, random = np.array(loads, float), np.random.default_rng(4)
-    size = np.ones(len(requests))
-    load = Load(1000.0 * size, 300.0 * size, requests, 1e9 * size)
-    deployment = Deployment(EIGHT, 1, 1, "bfloat16", "bfloat16", "bfloat16")
-    found = serve(OVERHEADS, steps_of(GPU(section()), deployment, load), load)
-    tpot = found.tpot_ms * factors * np.exp(noise * random.standard_normal(len(requests)))
-    columns = zip(requests, tpot, found.ttft_ms * factors, strict=True)
-    return [ServedRow("eight", 1000.0, 300.0, *map(float, c), dtype="bfloat16") for c in columns]
+    rows = [ServedRow("eight", 1000, 300, n, 1.0, dtype="bfloat16") for n in loads]
+    return as_known(rows, noise, factors)
 
 
 def tpot_at(known: ServingSection, requests: int) -> float:
     """The time per output token of so many requests, as `known` predicts it."""
-    timed = steps(few((requests,), 1.0, 0.0), known)
-    return float(serve(known.overheads, timed.steps, timed.load).tpot_ms[0])
+    return float(steps(few((requests,), 1.0, 0.0), known).found(known.overheads)[0][0])
 
 
 def left_out_percent(words: str) -> float:
@@ -118,14 +116,12 @@ def test_a_row_alone_moves_the_level_by_a_part() -> None:
 def test_rows_that_wait_for_memory_tell_nothing() -> None:
     good = ServedRow("eight", 1000, 100, 8, 10.0, 300.0)
     too_many = ServedRow("eight", 1000, 100, 10**7, 10.0, 1.0)
-    # Where requests come together, prompts of 4,000 tokens take as long without any lack of memory.
-    burst = section(overheads=msgspec.structs.replace(OVERHEADS, burst_share=0.97))
+    # If all of them start at once, prompts of 4,000 tokens take as long without any lack of memory.
     long = ServedRow("eight", 4000, 64, 64, 40.0, 40.0 * 64)
-    for known, kept in ((burst, [8, 64]), (section(), [8])):
-        found = steps([good, long], known).load
-        assert sorted(found.concurrency.tolist()) == kept
+    for row, kept in ((dataclasses.replace(long, requests=64), [8, 64]), (long, [8])):
+        assert sorted(steps([good, row]).concurrency.tolist()) == kept
     waits = ServedRow("eight", 1000, 100, 8, 10.0, 600.0)
-    assert steps([good, too_many, waits, good]).load.concurrency.tolist() == [8, 8]
+    assert steps([good, too_many, waits, good]).concurrency.tolist() == [8, 8]
     with pytest.raises(InputError) as caught:
         steps([too_many, waits])
     assert caught.value.code == "served"

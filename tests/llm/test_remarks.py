@@ -13,7 +13,7 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
 from lolat.llm.serving import GIB
-from tests.llm.known_gpu import LARGE, MIXTURE, OVERHEADS, SHEET, document, operation, section
+from tests.llm.known_gpu import LARGE, MIXTURE, SHEET, document, operation, section
 
 
 def of(**changes: Any) -> Model:
@@ -58,42 +58,6 @@ def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider()
         low, high = answer.chosen.tpot_interval_ms
         assert high / low == pytest.approx(math.exp(2 * off))
     assert not said(of(kinds=("dense", "experts")).llm(MIXTURE, concurrency=8), "no served")
-
-
-def test_the_first_token_is_of_a_steady_load_however_rows_were_measured() -> None:
-    """A framework that was measured in bursts keeps the limits that another one keeps, and says it."""
-    asked = {"concurrency": 32, "tensor_parallel": 1}
-    burst, even = (
-        of(overheads=msgspec.structs.replace(OVERHEADS, burst_share=share))
-        for share in (0.97, 0.13)
-    )
-    row, other = (model.llm(LARGE, **asked).chosen for model in (burst, even))
-    assert row.ttft_ms == other.ttft_ms
-    told = said(burst.llm(LARGE, **asked), "all start at once")
-    first, token = (float(ms) for ms in re.findall(r"([\d.]+) ms", told))
-    # By hand: requests that come together wait for half of the prompts of the others.
-    assert first > OVERHEADS.api_ms + 0.9 * 31 / 2 * row.prefill_ms
-    assert first > 2 * row.ttft_ms
-    assert token == pytest.approx(other.tpot_ms, rel=0.01)
-    assert token > row.tpot_ms
-    assert not said(even.llm(LARGE, **asked), "start at once")
-    assert burst.llm(LARGE, **asked, max_ttft_ms=1.05 * row.ttft_ms, gpus=1).chosen.within
-
-
-def test_short_prompts_that_a_server_computes_together_are_told() -> None:
-    """64 prompts of 100 tokens in one step: as one of 6,400, but for attention, once for 50 tokens."""
-    short = {"input_tokens": 100, "output_tokens": 50, "tensor_parallel": 1}
-    answer = of().llm(LARGE, concurrency=(1, 64), **short)
-    told = said(answer, "computes short ones together")
-    least, before = (float(ms) for ms in re.findall(r"([\d.]+) ms", told))
-    row = answer.served[1]
-    whole = of().llm(LARGE, 6400, 50, 1, 1).chosen.prefill_ms
-    assert before == pytest.approx(row.tpot_ms, rel=0.01)
-    assert least == pytest.approx(row.decode_ms + whole / 50, rel=0.1)
-    assert told.startswith("1 row: ")
-    for asked in ({"concurrency": 1}, {"concurrency": 64, "output_tokens": 4000},
-                  {"concurrency": 64, "input_tokens": 4200}):  # fmt: skip
-        assert not said(of().llm(LARGE, **short | asked), "computes short ones together")
 
 
 @pytest.mark.parametrize(
@@ -141,11 +105,6 @@ def test_the_share_of_an_operation_is_not_told_where_a_part_was_timed() -> None:
     known = of(operations=operations)
     remark = said(known.llm(LARGE, concurrency=8, tensor_parallel=1, dtype="fp8"), "not timed")
     assert remark == "not timed on this GPU, but assumed as on l40s-vllm: products in fp8"
-
-
-def test_a_single_request_waits_for_none() -> None:
-    at_once = of(overheads=msgspec.structs.replace(OVERHEADS, burst_share=0.97))
-    assert not said(at_once.llm(LARGE, concurrency=1), "start at once")
 
 
 def test_a_data_type_that_changes_nothing_is_told() -> None:

@@ -19,13 +19,13 @@ from tests.llm.served_rows import SERVED, SGLANG, VLLM
 def test_the_result_of_vllm(write: Write) -> None:
     for text in (json.dumps(VLLM), json.dumps(VLLM, indent=4)):
         (row,) = read_served(write("vllm.json", text))
-        assert row == ServedRow("Qwen/Qwen3-32B", 2000, 500, 50, 34.25, 700.5, 2)
+        assert row == ServedRow("Qwen/Qwen3-32B", 2000, 500, 50, 34.25, 700.5, 2, requests=200)
 
 
 def test_the_results_of_sglang(write: Write) -> None:
     text = "".join(json.dumps(one) + "\n" for one in (SGLANG, SGLANG | {"max_concurrency": 21}))
     first, second = read_served(write("sglang.jsonl", text))
-    assert first == ServedRow("qwen3-32b", 1024, 256, 16, 26.5, 210.0, 4)
+    assert first == ServedRow("qwen3-32b", 1024, 256, 16, 26.5, 210.0, 4, requests=64)
     assert second.concurrency == 21
     info = SGLANG["server_info"] | {"ep_size": 4}
     (row,) = read_served(write("experts.jsonl", json.dumps(SGLANG | {"server_info": info})))
@@ -34,9 +34,38 @@ def test_the_results_of_sglang(write: Write) -> None:
 
 def test_a_table_of_served_models(write: Write) -> None:
     rows = "a,,1000,100,8,2,12.5,300,fp8\nb,other,1,1,1,1,1,1,\nb,,1e3,99,4,1,9,,\n"
+    # As InferenceMAX measures: all start at once, ten for each concurrent one, lengths from 0.8 to 1.
+    of_a, of_b = {"requests": 80, "range_ratio": 0.8}, {"requests": 40, "range_ratio": 0.8}
     assert read_served(write("s.csv", SERVED + rows), "mine") == [
-        ServedRow("a", 1000, 100, 8, 12.5, 300.0, 2, dtype="fp8"), ServedRow("b", 1000, 99, 4, 9.0),
-    ]  # fmt: skip
+        ServedRow("a", 1000, 100, 8, 12.5, 300.0, 2, dtype="fp8", **of_a),
+        ServedRow("b", 1000, 99, 4, 9.0, **of_b),
+    ]
+    more = SERVED.replace("\n", ",requests,range_ratio\n") + "a,,1000,100,8,2,12.5,300,fp8,0,1\n"
+    [steady] = read_served(write("t.csv", more))
+    assert (steady.requests, steady.range_ratio) == (0, 1.0)
+
+
+def test_a_table_of_requests_at_a_rate(write: Write) -> None:
+    head = (
+        "model,requests_per_s,input_tokens,cached_tokens,distinct_prompts,duration_s,output_tokens,"
+        "tensor_parallel,ttft_mean_ms,itl_mean_ms,max_num_batched_tokens,max_num_seqs\n"
+    )
+    [row] = read_served(write("r.csv", head + "a,2.5,600,592,40,100,200,2,45,14,2048,128\n"))
+    assert row == ServedRow(
+        "a", 600, 200, 0, 14.0, 45.0, 2, request_rate=2.5, cached_tokens=592, distinct_prompts=40,
+        requests=250, max_num_batched_tokens=2048, max_num_seqs=128,
+    )  # fmt: skip
+    assert (row.load.request_rate, row.load.concurrency, row.limits) == (2.5, 0, (0, 128, 2048))
+    with pytest.raises(InputError, match="cached_tokens is '700'; expected at most the 600"):
+        read_served(write("w.csv", head + "a,2.5,600,700,40,100,200,2,45,14,2048,128\n"))
+
+
+def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
+    text = json.dumps(VLLM | {"max_concurrency": None, "request_rate": 4.0})
+    [row] = read_served(write("rate.json", text))
+    assert (row.request_rate, row.concurrency, row.requests) == (4.0, 0, 200)
+    [row] = read_served(write("all.json", json.dumps(VLLM | {"max_concurrency": None})))
+    assert (row.request_rate, row.concurrency, row.requests) == (0, 200, 200)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +77,7 @@ def test_a_table_of_served_models(write: Write) -> None:
         ({"mean_tpot_ms": None}, "float"),
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
         ({"total_output_tokens": 0}, "above 0"), ({"tensor_parallel": "0"}, "above 0"),
-        ({"max_concurrency": None}, "--max-concurrency"), ({"request_rate": 4.0}, "steady load"),
-        # No more than are there at once is one burst, and less than three times as many nearly one.
-        ({"max_concurrency": 200}, "steady load; expected 600"), ({"max_concurrency": 67}, "201 requests"),
-        ({"max_concurrency": None, "concurrency": 15.7}, "start at once"),
+        ({"request_rate": 4.0}, "at a rate, but 50 at most at once"),
         # Tokens of drafts, stages and replicas are not those of one server as it is predicted.
         ({"spec_decode_num_drafts": 900, "spec_decode_acceptance_length": 2.4}, "speculatively"),
         ({"accept_length": 2.1}, "speculatively"), ({"pipeline_parallel_size": "2"}, "is above 1"),
@@ -105,7 +131,7 @@ def test_the_number_of_gpus_is_an_option(write: Write, tmp_path: Path) -> None:
     model = tmp_path / "gpu.json"
     model.write_text(json.dumps(known_gpu.document()))
     made = lolat.fit([model, none], tensor_parallel=4)
-    assert [row[6] for row in made.language_models.own] == [4]
+    assert [row.tensor_parallel for row in made.language_models.own] == [4]
     for tables, number in (([model], 4), ([model, none], 0)):
         with pytest.raises(InputError) as caught:
             lolat.fit(tables, tensor_parallel=number)

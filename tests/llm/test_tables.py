@@ -21,11 +21,11 @@ decode_attention,bfloat16,fp8,0.5,,,,64,8192,32,8,128,0,,
 all_reduce,bfloat16,,0.01,,,,,,,,,,4,4096
 """
 SERVED = """\
-model,device,framework,input_tokens,output_tokens,concurrency,tensor_parallel,ttft_ms,tpot_ms
-config.json,made-up,vllm,1000,500,8,1,60,9
-config.json,made-up,vllm,1000,500,32,2,80,8
-config.json,other,vllm,1000,500,8,1,60,9
-nobody-knows-it,made-up,vllm,1000,500,8,1,60,9
+model,device,framework,input_tokens,output_tokens,concurrency,tensor_parallel,ttft_ms,tpot_ms,requests,range_ratio
+config.json,made-up,vllm,1000,500,8,1,60,9,0,1
+config.json,made-up,vllm,1000,500,32,2,80,8,0,1
+config.json,other,vllm,1000,500,8,1,60,9,0,1
+nobody-knows-it,made-up,vllm,1000,500,8,1,60,9,0,1
 """
 
 

@@ -156,6 +156,8 @@ def typed_command(view: str, device: str, texts: dict[str, str]) -> list[str]:
     words = [COMMAND[view], device, network]
     for field in others:
         text = texts.get(field.name, field.default)
+        if field.name == "concurrency" and texts.get("request_rate", "").strip():
+            continue  # a rate takes its place
         if text:
             text = re.sub(r"[,\s]+", ",", re.sub(r"\.0\b", "", text))
             words += ["--" + field.name.replace("_", "-"), text]
@@ -243,9 +245,12 @@ def check_training(card: str, answer: Any, *_: Any) -> None:
 
 def check_llm(card: str, answer: Any, *_: Any) -> None:
     for shown, row in zip(cells(card), answer["rows"], strict=True):
-        assert shown[0] == f"{row['concurrency']:,}"
-        times = [row[name] for name in ("ttft_ms", "tpot_ms") if row[name] is not None]
-        for cell, ms in zip(shown[2:4], times, strict=False):
+        rate, at = row["request_rate"], answer["percentile"]
+        assert shown[0] == (f"{row['concurrency']:,}" if rate is None else f"{rate:g}")
+        names = ("ttft_ms", "tpot_ms") if at is None else (f"ttft_p{at}_ms", f"tpot_p{at}_ms")
+        times = [row[name] for name in names if row[name] is not None]
+        first = 2 if rate is None else 3
+        for cell, ms in zip(shown[first : first + 2], times, strict=False):
             assert f"{cell} ".startswith(f"{milliseconds(ms)} ")
 
 

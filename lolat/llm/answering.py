@@ -1,0 +1,122 @@
+"""Answers what a served language model costs: times and dollars by load and GPUs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lolat.arrays import np
+from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
+from lolat.llm.decoder import Decoder
+from lolat.llm.gpu import GPU, ServingSection
+from lolat.llm.question import ServingQuestion
+from lolat.llm.remarks import Chosen
+from lolat.llm.serving import GIB, Deployment, deployment_of, requests_that_fit
+from lolat.llm.sizing import Sizing
+from lolat.parameters import COVERAGE, MOST_GPUS
+from lolat.units import milliseconds
+
+if TYPE_CHECKING:
+    from lolat.hardware.prices import Rental
+
+
+def answer(
+    section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion,
+    rental: Rental | None = None, remark: str = "",
+) -> ServingAnswer:  # fmt: skip
+    """Answer a question about a decoder on a GPU; `remark`: a warning if nothing is rented.
+
+    InputError for an impossible question; AnswerIsNo if no row keeps the limits.
+    """
+    asked.check(decoder)
+    if rental is not None and not all(0 <= offer.price < math.inf for offer in rental.offers):
+        price = rental.offers[0].price
+        raise InputError(f"{arg('price_per_hour')} {price}: expected US$ from 0, such as 2.50")
+    gpu, deployments = GPU(section), deployments_of(section, decoder, asked)
+    sizings = {one.tensor_parallel: Sizing(gpu, device, one, asked, rental) for one in deployments}
+    rows = [row for one in sizings.values() for row in one.rows()]
+    rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.tensor_parallel))
+    if asked.has_limits:
+        rows = _replicated([replace(row, within=asked.within(row)) for row in rows])
+    best = best_of([row for row in rows if row.within])
+    row = best or next((row for row in rows if row.fits and not row.saturated), rows[0])
+    sizing = sizings[row.tensor_parallel]
+    deployment, chosen = sizing.deployment, Chosen(sizing, row)
+    made = ServingAnswer(
+        decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
+        asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), rows.index(best) if best else None,
+        chosen.free_concurrency(), deployment.weight_bytes / GIB, deployment.read_bytes / GIB,
+        rental.prices if rental else None,
+        (*chosen.remarks(rows), *([remark] if remark and not rental else ())), row, asked.percentile,
+        sizing.headroom(best) if best and asked.request_rate else None,
+    )  # fmt: skip
+    if asked.has_limits and best is None:
+        raise _no(made, asked)
+    return made
+
+
+def deployments_of(
+    section: ServingSection, decoder: Decoder, asked: ServingQuestion
+) -> list[Deployment]:
+    """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
+
+    If none holds the weights: the deployment on the most GPUs that divide the decoder.
+    """
+    found, refused = list[Deployment](), None
+    most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
+    more = asked.expert_parallel, asked.dtype, asked.kv_dtype
+    for parallel in asked.tensor_parallel or (1 << n for n in range(most.bit_length())):
+        try:
+            found.append(deployment_of(section, decoder, parallel, *more))
+        except InputError as error:
+            if asked.tensor_parallel or error.code not in ("tensor-parallel", "expert-parallel"):
+                raise
+            refused = error
+    if not found and refused is not None:
+        raise refused
+    if asked.tensor_parallel:
+        return found
+    return [d for d in found if requests_that_fit(section, d, np.ones(1))[0]] or found[-1:]
+
+
+def _replicated(rows: Sequence[ServingConfig]) -> list[ServingConfig]:
+    """Keep one number of replicas of each load: the best within the limits, else the most."""
+    found = []
+    for _, some in itertools.groupby(rows, key=_load):
+        several = [*some]
+        found.append(best_of([row for row in several if row.within]) or several[-1])
+    return found
+
+
+def _load(row: ServingConfig) -> tuple[float, int]:
+    load = row.concurrency if row.request_rate is None else row.request_rate
+    return load, row.tensor_parallel
+
+
+def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
+    near = min(
+        made.served, key=lambda row: (not row.fits, row.saturated or False, _off(row, asked))
+    )
+    room = "" if near.fits else f", with room for {near.largest_concurrency:,} at once"
+    room = f", which serves {near.largest_rate:.3g} requests/s" if near.saturated else room
+    room = f"; {made.warnings[0]}" if near.tpot_ms is None else room
+    limits = {"per output token": asked.max_tpot_ms, "to the first": asked.max_ttft_ms}
+    at = "" if asked.percentile is None else f" at P{asked.percentile}"
+    kept = " and ".join(f"{milliseconds(ms)} {what}{at}" for what, ms in limits.items() if ms)
+    kept = kept or (f"{asked.request_rate[0]:g} requests/s" if asked.request_rate else "")
+    most = asked.gpus or max(MOST_GPUS * bool(asked.request_rate), *(r.gpus for r in made.served))
+    return AnswerIsNo(
+        f"no configuration of up to {most:,} GPUs keeps "
+        f"{kept or 'all requests in memory'}; nearest is {near.words()}{room}",
+        made.to_dict(),
+    )
+
+
+def _off(row: ServingConfig, asked: ServingQuestion) -> float:
+    """Return the factor by which a row misses the limits."""
+    pairs = zip(row.judged(asked.percentile), (asked.max_tpot_ms, asked.max_ttft_ms), strict=True)
+    return max([ms / limit for ms, limit in pairs if limit] or [row.tpot_ms or math.inf])

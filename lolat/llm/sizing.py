@@ -1,0 +1,208 @@
+"""The rows of one deployment: its times and costs by load and number of replicas."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lolat.arrays import np
+from lolat.llm.answer import BREAKDOWN, ServingConfig
+from lolat.llm.domain import interval
+from lolat.llm.gpu import GPU
+from lolat.llm.load import Load, Server, Times, Trace
+from lolat.llm.question import PERCENTILES, ServingQuestion
+from lolat.llm.serving import GIB, PARTS, Deployment, each_ms, requests_that_fit
+
+if TYPE_CHECKING:
+    from lolat.hardware.prices import Rental
+
+STEPS = 8
+"""Halvings of the range in which the largest rate within limits lies: to about one percent."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """A deployment on a GPU, with a question about it; `rental`: the machines and their prices."""
+
+    gpu: GPU
+    device: str
+    deployment: Deployment
+    asked: ServingQuestion
+    rental: Rental | None
+
+    @cached_property
+    def server(self) -> Server:
+        """One replica."""
+        asked, section = self.asked, self.gpu.section
+        longest = max(load.longest for load in asked.loads())
+        return Server(
+            self.gpu, self.deployment, longest, asked.limits(section), asked.draft_tokens,
+            asked.accepted or 0.0,
+        )  # fmt: skip
+
+    @cached_property
+    def fit(self) -> int:
+        """Requests whose caches fit on one replica; 0 if the weights do not fit."""
+        longest = np.array([self.server.longest])
+        return int(requests_that_fit(self.gpu.section, self.deployment, longest)[0])
+
+    @cached_property
+    def largest_rate(self) -> float:
+        """Requests a second that one replica serves."""
+        return self.server.largest_rate(self.asked.loads()[0], self.gpu.section.overheads)
+
+    def rows(self) -> list[ServingConfig]:
+        """Return a row for each load, with limits on each number of replicas that may be the best."""
+        most = max(self.asked.most_gpus(self.gpu.section) // self.deployment.tensor_parallel, 1)
+        found = []
+        for load in self.asked.loads():
+            if load.request_rate:
+                found.append(self._least_replicas(load, most))
+            else:
+                several = range(1, most + 1) if self.asked.has_limits else (1,)
+                found += [self.row(load, n) for n in several if n <= load.concurrency]
+        return found
+
+    def _least_replicas(self, load: Load, most: int) -> ServingConfig:
+        """Return the row with the fewest replicas that keep the limits, at most `most` of them."""
+        if not self.fit:
+            return self.row(load, 1)
+        least = min(max(math.ceil(load.request_rate / self.largest_rate), 1), most)
+        row = self.row(load, least)
+        if not self.asked.has_limits or self.asked.within(row):
+            return row
+        low, high = least, least
+        while not self.asked.within(row):  # twice as many, until they keep the limits
+            if high == most:
+                return row
+            low, high = high, min(2 * high, most)
+            row = self.row(load, high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            one = self.row(load, middle)
+            low, high, row = (low, middle, one) if self.asked.within(one) else (middle, high, row)
+        return row
+
+    def headroom(self, row: ServingConfig) -> float:
+        """Return the most requests a second at which the GPUs of a row keep the limits."""
+        low = row.request_rate or 0.0
+        high = max(self.largest_rate * row.replicas, low)
+        (load,) = (one for one in self.asked.loads() if one.request_rate == row.request_rate)
+        for _ in range(STEPS):
+            middle = (low + high) / 2.0
+            one = self.row(replace(load, request_rate=middle), row.replicas)
+            low, high = (middle, high) if self.asked.within(one) else (low, middle)
+        return low
+
+    def row(self, load: Load, replicas: int) -> ServingConfig:
+        """Return the row of a load that `replicas` share."""
+        deployment, parallel = self.deployment, self.deployment.tensor_parallel
+        gpus, rate = parallel * replicas, load.request_rate or None
+        each = math.ceil(load.concurrency / replicas)
+        largest = self.fit * replicas
+        held = each * deployment.cache_bytes(load.longest)
+        fits = bool(self.fit) if rate else load.concurrency <= largest
+        tokens = round(load.input_tokens), round(load.output_tokens)
+        row = ServingConfig(
+            deployment.decoder.name, self.device, _called(deployment), deployment.kv_dtype, *tokens,
+            int(load.concurrency), parallel, replicas, gpus, fits,
+            (deployment.weight_bytes + held) / GIB, largest, request_rate=rate,
+        )  # fmt: skip
+        if not self.fit:
+            return row
+        one = replace(load, request_rate=load.request_rate / replicas, concurrency=float(each))
+        if isinstance(load.arrivals, Trace):
+            one = replace(one, arrivals=load.arrivals.every(replicas))
+        times = self.server.times(one, self.gpu.section.overheads)
+        return replace(row, **self._timed(row, one, times))
+
+    def _timed(self, row: ServingConfig, load: Load, times: Times) -> dict[str, Any]:
+        """Return the fields of a row that follow from the times of one replica."""
+        section, rate = self.gpu.section, row.request_rate
+        tpot, ttft = times.mean_tpot_ms, float(times.ttft_ms.mean())
+        cached = min(load.cached_tokens, load.input_tokens - 1.0)
+        prompt = self.server.prompt_parts(load.input_tokens - cached, cached)
+        step = times.step * each_ms(section.overheads)
+        at_once = min(times.concurrency, self.server.rule.sequences, self.fit)
+        sizes = np.array([[at_once, load.input_tokens, load.output_tokens]])
+        low, high, inside = interval(self.gpu, self.deployment, sizes, times.step[None])
+        first_low, first_high, first_inside = interval(
+            self.gpu, self.deployment, sizes, prompt[None], first=True
+        )
+        done = times.requests_per_s * row.replicas
+        if rate is None and load.concurrency * row.replicas != row.concurrency:
+            done *= row.concurrency / (
+                load.concurrency * row.replicas
+            )  # the last replica has fewer
+        is_saturated = rate is not None and rate > self.largest_rate * row.replicas
+        done = self.largest_rate * row.replicas if is_saturated else done
+        speed = done * float(times.output_tokens.mean())
+        dollars, machines = _rented(self.rental, row.replicas, row.tensor_parallel)
+        several = {"ttft": times.ttft_ms, "tpot": times.tpot_ms, "e2e": times.e2e_ms}
+        percentiles = {
+            f"{time}_p{at}_ms": float(np.percentile(ms, at))
+            for time, ms in several.items()
+            for at in PERCENTILES
+        }
+        concurrency = row.concurrency if rate is None else times.concurrency * row.replicas
+        held = self.deployment.cache_bytes(load.longest) * min(concurrency / row.replicas, self.fit)
+        memory = (self.deployment.weight_bytes + held) / GIB if rate else row.memory_gib
+        return percentiles | {
+            "concurrency": concurrency, "ttft_ms": ttft, "tpot_ms": tpot, "memory_gib": memory,
+            "tpot_interval_ms": (tpot * float(low[0]), tpot * float(high[0])),
+            "ttft_interval_ms": (ttft * float(first_low[0]), ttft * float(first_high[0])),
+            "prefill_ms": float(prompt @ each_ms(section.overheads)), "decode_ms": float(step.sum()),
+            "tokens_per_s": speed, "tokens_per_s_user": 1e3 / tpot, "tokens_per_s_gpu": speed / row.gpus,
+            "dollars_per_million": None if dollars is None else dollars / 3600.0 / speed * 1e6,
+            "dollars_per_hour": dollars, "rented": machines,
+            "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, tpot), strict=True)),
+            "in_domain": bool(inside[0] and first_inside[0]),
+            "requests_per_s": done, "utilization": times.utilization,
+            "largest_rate": self.largest_rate * row.replicas if rate else None,
+            "saturated": is_saturated if rate else None, "e2e_ms": float(times.e2e_ms.mean()),
+        }  # fmt: skip
+
+    def _breakdown(self, step: np.ndarray, tpot: float) -> list[float]:
+        """(BREAKDOWN,) ms of an output token by part; `step`: (PARTS + STARTS,) ms of a step."""
+        products, head, attention, experts, reduced, moved = step[: len(PARTS)].tolist()
+        kernels, fp8, blocks, fp4, layers, exchanges, steps, parallel = step[len(PARTS) :].tolist()
+        per_token = self.server.rule.tokens_per_step
+        dense = products + head
+        weights = min(self.deployment.dense_bytes / self.gpu.specs.bandwidth, dense)
+        parts = [weights, dense - weights, attention, experts, reduced + exchanges, moved,
+                 kernels + fp8 + blocks + fp4 + layers, steps + parallel]  # fmt: skip
+        shrink = min(1.0 / per_token, tpot / sum(parts))
+        parts = [part * shrink for part in parts]
+        return [*parts, max(tpot - sum(parts), 0.0)]
+
+
+def _called(deployment: Deployment) -> str:
+    """Return the data type of the weights; experts in another one follow behind a +."""
+    differs = deployment.decoder.experts and deployment.expert_dtype != deployment.dtype
+    return f"{deployment.dtype}+{deployment.expert_dtype}" if differs else deployment.dtype
+
+
+def _rented(
+    rental: Rental | None, replicas: int, parallel: int
+) -> tuple[float, str] | tuple[None, None]:
+    """Return US$ an hour and the name of the cheapest machines that hold each replica whole.
+
+    None for both without such machines. A price that the user gives counts for one GPU in any machine.
+    """
+    if rental is None:
+        return None, None
+    if not rental.offers[0].instance_type:
+        return rental.offers[0].price * replicas * parallel, rental.prices
+    choices = []
+    for offer in rental.offers:
+        if groups := offer.devices // parallel:
+            number = -(-replicas // groups)
+            other = rental.rented(1, offer).memory_gib  # than that of this GPU
+            with_more = f" ({other:g} GiB a GPU)" if other else ""
+            choices.append((number * offer.price, number, offer.instance_type + with_more))
+    if not choices:
+        return None, None
+    price, number, name = min(choices)
+    return price, f"{number} x {name}" if number > 1 else name
