@@ -28,7 +28,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import FEATURES
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
-from lolat.hardware.gpus import find_gpu, name_of
+from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, is_table, read_table, say_unread, to_csv
 from lolat.parameters import COVERAGE, optimizer_named
@@ -399,7 +399,7 @@ def evaluate_table(
         networks.say_assumed(remarks.append)
         left_out = networks.left_out
         compared = compare_table(model, networks, predictor, training, on_progress)
-    remarks += _of_others(model, compared)
+    remarks += _of_others(model, compared, table)
     if content != NETWORKS:
         say_unread((row.row for row in compared if isinstance(row.row, Row)), remarks.append)
     once = {(row.timed.name, *row.row.values()): row for row in compared}
@@ -421,10 +421,15 @@ def evaluate_table(
     return TableEvaluation(kind, compared, left_out, columns, tuple(remarks), **of_kind)
 
 
-def _of_others(model: Model, compared: Sequence[Compared]) -> list[str]:
-    """A remark if the rows are of another device than the model, by their column `device`."""
+def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
+    """A remark if the rows are of another device than the model, by their column `device`, or else by the
+    name of the table.
+    """
     own = name_of(model.document)
     found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
+    card = None if found else card_of(Path(table).stem)
+    if card and card != card_of(own):
+        return [f"by its name the table is of {card}, the predictions are of {own}"]
     others = [name for name in found if name not in (own, model.name) and _differ(name, own)]
     return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
 

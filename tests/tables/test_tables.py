@@ -342,3 +342,8 @@ def test_rows_of_another_device_and_copies_are_told_by_evaluate(tmp_path: Path) 
     path.write_text("op,rows,width,device,latency_ms\nadd,9,9,T4,1\nadd,9,9,V100,1\n")
     with pytest.raises(InputError, match="rows of T4, V100"):
         load("v100-fp32").evaluate_table(path)
+    path = tmp_path / "operations-t4.csv"
+    path.write_text("op,rows,width,latency_ms\nadd,9,9,1\n")
+    (remark,) = load("v100-fp32").evaluate_table(path).warnings
+    assert remark.startswith("by its name the table is of T4, the predictions are of v100")
+    assert not load("t4-fp32").evaluate_table(path).warnings
