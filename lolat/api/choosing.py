@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from lolat.api.model import Model, load
 from lolat.device.file import answers_for
@@ -126,6 +127,16 @@ def serving_model(name: str) -> Model:
         raise unknown
     assert model is not None
     return model
+
+
+def serving_models(text: str) -> dict[str, Model]:
+    """The models of language models that a text names: a file, names with commas, or ALL."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if text == ALL:
+        names = [name for name, _, _ in list_models() if "llm" in load(name).document]
+    elif Path(text).exists() or not names:
+        names = [text]
+    return {name: serving_model(name) for name in names}
 
 
 def _begins(model: str, name: str) -> bool:

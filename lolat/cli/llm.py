@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from lolat.cli import common
@@ -55,12 +53,11 @@ def llm(model: str, config: str, **question: object) -> None:
     --request-rate; then the GPUs are the fewest that keep the limits. Several MODELs with commas, or all:
     the best row of each, under the same load.
     """
-    from lolat.api.choosing import serving_model
+    from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare
     from lolat.report.llm import compared_lines, llm_lines
 
-    names = [model] if Path(model).exists() else [n.strip() for n in model.split(",") if n.strip()]
-    models = {name: serving_model(name) for name in names or [model]}
+    models = serving_models(model)
     if len(models) > 1:
         click.get_current_context().meta[common.KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, **question)

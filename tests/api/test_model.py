@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lolat.api import choosing
 from lolat.api.model import Model, load
 from lolat.errors import InputError, ModelFileError
 from lolat.graph import Graph, GraphBuilder
@@ -416,3 +417,11 @@ def test_the_last_answer_about_a_graph_is_given_again_only_to_the_same_question(
         assert answer is model.predict(networks[i], size)
         assert (answer.latency_ms, answer.query.graph is networks[i]) == (right.latency_ms, True)
         assert model.predict(networks[i], size, coverage=0.5).interval_ms != answer.interval_ms
+
+
+def test_models_that_serve_are_chosen_by_names_and_all() -> None:
+    assert [*choosing.serving_models("h100-vllm, b200-vllm")] == ["h100-vllm", "b200-vllm"]
+    every = choosing.serving_models("all")
+    assert {"h100-vllm", "b200-trtllm", "l4"} <= {*every}
+    assert "rtx-4090-amp" not in every
+    assert all("llm" in model.document for model in every.values())

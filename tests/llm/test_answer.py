@@ -391,3 +391,57 @@ def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     text = "\n".join(llm_lines(found))
     assert "2 x 4 GPUs in 2 x four" in text
     assert "$24.00" in text
+
+
+# ---- Requests at a rate
+
+
+def test_the_fewest_replicas_that_keep_the_limits() -> None:
+    """One replica less does not keep them; the rate of the headroom does, and a tenth more does not."""
+    ask = {"request_rate": 20.0, "max_ttft_ms": 400.0, "max_tpot_ms": 25.0, "tensor_parallel": 1}
+    for percentile in (None, 90):
+        answer = MODEL.llm(LARGE, 1000, 200, percentile=percentile, **ask)
+        assert answer.best is not None
+        best, more = answer.served[answer.best], ask | {"gpus": 64}
+        assert best.replicas > 1
+        with pytest.raises(AnswerIsNo):
+            MODEL.llm(LARGE, 1000, 200, percentile=percentile, **ask | {"gpus": best.gpus - 1})
+        assert answer.headroom_rate is not None
+        for factor, kept in ((1.0, True), (1.1, False)):
+            rate = {"request_rate": answer.headroom_rate * factor}
+            again = MODEL.llm(LARGE, 1000, 200, percentile=percentile, **more | rate)
+            assert (again.chosen.replicas <= best.replicas) == kept
+        if percentile:
+            assert best.ttft_p90_ms is not None
+            assert best.ttft_p90_ms <= 400.0
+    assert answer.served[0].tokens_per_s == pytest.approx(20.0 * 200)
+
+
+def test_a_load_that_saturates_is_told() -> None:
+    """Above the largest rate the tokens a second stay those of the largest rate."""
+    one = {"tensor_parallel": 1, "gpus": 1}
+    most = MODEL.llm(LARGE, 1000, 200, request_rate=1.0, **one).chosen.largest_rate
+    assert most is not None
+    free = {"tensor_parallel": 1, "max_num_seqs": 8}
+    [row] = MODEL.llm(LARGE, 1000, 200, request_rate=0.5, **free).served
+    assert row.largest_rate is not None
+    assert row.largest_rate < most  # fewer at once
+    with pytest.raises(AnswerIsNo) as caught:
+        MODEL.llm(LARGE, 1000, 200, request_rate=2.0 * most, **one)
+    [told] = caught.value.answer["rows"]
+    assert (told["saturated"], told["within"], told["fits"]) == (True, False, True)
+    assert told["tokens_per_s"] == pytest.approx(200 * told["largest_rate"])
+    assert any("saturated" in remark for remark in caught.value.answer["warnings"])
+
+
+def test_prefixes_and_drafts() -> None:
+    """Cached tokens shorten the first token; drafts that are all accepted give more tokens a step."""
+    ask = {"concurrency": 4, "tensor_parallel": 1}
+    usual, cached, drafts = (
+        MODEL.llm(LARGE, 4000, 200, **ask, **more).chosen
+        for more in ({}, {"cached_tokens": 3900}, {"draft_tokens": 3, "accepted": 1.0})
+    )
+    assert cached.prefill_ms < 0.2 * usual.prefill_ms
+    assert cached.ttft_ms < usual.ttft_ms
+    assert usual.decode_ms <= drafts.decode_ms < 1.3 * usual.decode_ms
+    assert drafts.tpot_ms < 0.5 * usual.tpot_ms
