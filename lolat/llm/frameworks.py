@@ -1,10 +1,11 @@
 """Serving frameworks, each a row of data: memory, limits, cache, overheads.
 
-A new one is a row here and its name in `lolat.parameters.SERVING`.
+A new one is a row of frameworks.toml and its name in `lolat.parameters.SERVING`.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -47,15 +48,15 @@ class Limits(NamedTuple):
     tokens: int
 
 
-class Framework(NamedTuple):
+class Framework(msgspec.Struct, frozen=True):
     """A framework's defaults.
 
     `title`: its name; `option`: its option that limits sequences. `memory_share`: the fraction of a GPU's
     memory that it uses. `cache_share`: the fraction of the memory beside the weights that caches get.
     `own_gib`, `token_gib`: GiB that it reserves for itself, and for each token of a step. `limits`: by
     memory, the largest cards first; `fp8_limits`: cards without FP8 have the last of them. `fp8_cache`:
-    quantized weights go with an FP8 cache on any GPU, else only on GPUs with FP4. `mixes`, `reserves`,
-    `is_ahead`: as in Rule. `rounds`, `range_ratio`: where published rows do not state them, the number of
+    quantized weights go with an FP8 cache on any GPU, else only on GPUs with FP4. `mixes`, `reserves`:
+    as in Rule. `rounds`, `range_ratio`: where published rows do not state them, the number of
     requests for each concurrent one, of which the first ones start at once, and their lengths.
     `overheads`: those assumed for a GPU without served rows.
     """
@@ -71,7 +72,6 @@ class Framework(NamedTuple):
     fp8_cache: bool
     mixes: bool
     reserves: bool
-    is_ahead: bool
     rounds: int
     range_ratio: float
     overheads: FrameworkOverheads
@@ -93,42 +93,8 @@ class Framework(NamedTuple):
         return "fp8" if quantized and eight else "bfloat16"
 
 
-FRAMEWORKS = {
-    # gpu_memory_utilization and EngineArgs.get_batch_defaults of a server: cards of 70 GiB but the A100.
-    "vllm": Framework(
-        "vLLM", "--max-num-seqs", memory_share=0.92, cache_share=1.0, own_gib=2.0, token_gib=0.0,
-        limits=(Limits(70, 1024, 8192), Limits(0, 256, 2048)), fp8_limits=True, fp8_cache=False,
-        mixes=True, reserves=False, is_ahead=True, rounds=10, range_ratio=0.8,
-        overheads=FrameworkOverheads(
-            kernel_ms=2.7e-3, fp8_ms=2.2e-3, block_ms=0.0226, fp4_ms=6.5e-3, experts_ms=0.0223,
-            exchange_ms=5.5e-3, step_ms=0.0, parallel_ms=0.0, small=2.85, api_ms=27.0,
-        ),
-    ),
-    # KvCacheConfig.free_gpu_memory_fraction, max_batch_size, max_num_tokens.
-    "trtllm": Framework(
-        "TensorRT-LLM", "--max_batch_size", memory_share=1.0, cache_share=0.9, own_gib=2.0, token_gib=0.0,
-        limits=(Limits(0, 2048, 8192),), fp8_limits=False, fp8_cache=True,
-        mixes=True, reserves=True, is_ahead=True, rounds=10, range_ratio=0.8,
-        overheads=FrameworkOverheads(
-            kernel_ms=1.6e-3, fp8_ms=3e-3, block_ms=0.0104, fp4_ms=0.0, experts_ms=8e-3, exchange_ms=3.2e-3,
-            step_ms=0.31, parallel_ms=0.21, small=2.66, api_ms=30.0,
-        ),
-    ),
-    # ServerArgs: mem_fraction_static is what is left of 0.5 GiB, 1.5 MiB a token and 0.5 GiB of graphs.
-    "sglang": Framework(
-        "SGLang", "--max-running-requests", memory_share=1.0, cache_share=1.0, own_gib=1.0,
-        token_gib=1.5 / 1024,
-        limits=(Limits(160, 2048, 16384), Limits(60, 2048, 8192), Limits(35, 2048, 4096),
-                Limits(0, 2048, 2048)), fp8_limits=False, fp8_cache=False,
-        mixes=False, reserves=False, is_ahead=True, rounds=1, range_ratio=1.0,
-        overheads=FrameworkOverheads(
-            kernel_ms=2.5e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=2e-3, experts_ms=5e-3, exchange_ms=3.1e-3,
-            step_ms=0.2, parallel_ms=0.2, small=2.77, api_ms=30.0,
-        ),
-    ),
-}  # fmt: skip
-"""The overheads of a framework are fitted to all of its served rows (docs/results); vLLM's rows have seven
-combinations of model and data type on two GPUs. The overheads of one GPU shrink toward them."""
+_ROWS = Path(__file__).with_suffix(".toml").read_text("utf-8")
+FRAMEWORKS = msgspec.toml.decode(_ROWS, type=dict[str, Framework])
 USUAL = "vllm"
 
 

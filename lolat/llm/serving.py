@@ -330,6 +330,6 @@ def rule_of(
     each = deployment.cache_bytes(longest) / longest
     cache = max(server.cache_share * room, 0.0) / each
     return Rule(
-        limits.tokens, limits.sequences, cache, server.mixes, server.reserves, server.is_ahead, drafts,
-        accepted,
+        limits.tokens, limits.sequences, cache, server.mixes, server.reserves, is_ahead=True,
+        drafts=drafts, accepted=accepted,
     )  # fmt: skip
