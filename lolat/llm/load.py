@@ -13,7 +13,7 @@ from lolat.errors import InputError
 from lolat.io.tables import read_table
 from lolat.llm.frameworks import FrameworkOverheads, Limits
 from lolat.llm.gpu import GPU
-from lolat.llm.scheduler import Event, Requests, Simulated, simulate
+from lolat.llm.scheduler import Event, Requests, Simulated, StepTable, simulate
 from lolat.llm.serving import PARTS, Deployment, StepParts, each_ms, rule_of, step_parts
 
 REQUESTS = 1000
@@ -174,6 +174,7 @@ class Server:
         self.gpu, self.deployment = gpu, deployment
         self.rule = rule_of(gpu.section, deployment, longest, limits, drafts, accepted)
         self.longest = longest
+        self._tables: dict[tuple[FrameworkOverheads, int], StepTable] = {}
 
     @cached_property
     def parts(self) -> StepParts:
@@ -197,8 +198,10 @@ class Server:
         at_once = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE))
         requests = load.drawn(at_once, overheads.api_ms)
         number = len(requests.inputs) if load.request_rate else at_once
-        table = self.parts.table(overheads, min(self.rule.sequences, number))
-        return requests, simulate(table, self.rule, requests)
+        key = overheads, min(self.rule.sequences, number)
+        if key not in self._tables:
+            self._tables[key] = self.parts.table(*key)
+        return requests, simulate(self._tables[key], self.rule, requests)
 
     def times(self, load: Load, overheads: FrameworkOverheads) -> Times:
         """Return the times of a load's requests; those that meet a server that fills up are left out."""

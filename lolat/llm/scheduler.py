@@ -163,11 +163,11 @@ class _Server:
         self.t, self.seen, self.decoded = 0.0, 0.0, 0
         self.running: list[tuple[int, int]] = []  # a heap of (step of the end, request)
         self.order: list[int] = []  # of admission, the latest last
-        self.held: dict[
-            int, tuple[float, int]
-        ] = {}  # (tokens in the cache, `decoded`) when it started
+        # Of a running request: (tokens in the cache, `decoded`) when it started.
+        self.held: dict[int, tuple[float, int]] = {}
         self.context = 0.0  # tokens in the cache of all running sequences
         self.prompts: deque[list[float]] = deque()  # [request, tokens done, tokens in all]
+        self.in_prompts, self.to_compute = 0.0, 0.0  # tokens of these in all, and those not done
         self.waiting: deque[int] = deque()
         self.coming: deque[tuple[float, int]] = deque()
         self.again: dict[int, float] = {}  # tokens to compute again after a preemption
@@ -204,7 +204,7 @@ class _Server:
     def _used(self) -> float:
         if self.rule.reserves:
             return self.reserved
-        return self.context + sum(prompt[2] for prompt in self.prompts)
+        return self.context + self.in_prompts
 
     def _has_room(self, one: int) -> bool:
         n = len(self.running) + len(self.prompts)
@@ -274,13 +274,15 @@ class _Server:
         while self.coming and self.coming[0][0] <= self.seen:
             self.waiting.append(self.coming.popleft()[1])
         while self.waiting and self._has_room(self.waiting[0]):
-            if sum(prompt[2] - prompt[1] for prompt in self.prompts) >= self.rule.tokens:
+            if self.to_compute >= self.rule.tokens:
                 return  # more prompts than the next step takes
             one = self.waiting.popleft()
             whole = self.again.get(one, float(self.inputs[one]))
             known = 0.0 if one in self.again else min(self.cached[one], whole - 1.0)
             self.reserved += self._needs(one) * self.rule.reserves
             self.prompts.append([one, known, whole])
+            self.in_prompts += whole
+            self.to_compute += whole - known
 
     def _prompt_step(self) -> None:
         """One step with as many tokens of prompts as it takes."""
@@ -290,24 +292,26 @@ class _Server:
             self._make_room()
             decoding = len(self.running)
         budget = max(rule.tokens - decoding * (1 + rule.drafts), 1)
-        new, attention, ended = 0, 0.0, []
+        new, attention, ended = 0.0, 0.0, []
         for prompt in self.prompts:
             take = min(prompt[2] - prompt[1], budget - new)
             if take <= 0:
                 break
             attention += table.prompt_ms(prompt[1], take)
             prompt[1] += take
-            new += int(take)
+            new += take
             if prompt[1] >= prompt[2]:
                 ended.append(int(prompt[0]))
+        self.to_compute -= new
         context = self.context / decoding if decoding else 0.0
-        time = attention + table.mixed_ms(decoding, rule.drafts, context, new, len(ended))
+        time = attention + table.mixed_ms(decoding, rule.drafts, context, int(new), len(ended))
         start = self._advance(time, time)
         self.events.append(Event(start, self.t, 1, decoding, context, new, len(ended), attention))
         if decoding:
             self._decode(1)
         for one in ended:
             whole = self.prompts.popleft()[2]
+            self.in_prompts -= whole
             if math.isnan(self.first[one]):
                 self.first[one] = self.t
             self.again.pop(one, None)
