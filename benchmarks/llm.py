@@ -234,7 +234,9 @@ def arrivals(data: Path) -> Tables:
                 known = _fitted(one, fitted) if fitted else one
                 own = [_off(known, row) for row in rows if row.model == model]
                 pooled.setdefault(title, []).extend(own)
-                lines.append([f"{device}, {model}, {title}", str(len(own)), *_medians(np.array(own))])
+                lines.append(
+                    [f"{device}, {model}, {title}", str(len(own)), *_medians(np.array(own))]
+                )
     for title, offs in pooled.items():
         lines.append([f"all, {title}", str(len(offs)), *_medians(np.array(offs))])
     for title, figures_of in OTHERS.items():

@@ -86,7 +86,11 @@ class Parameter:
         kinds, least = (int, float) if self.kind is float else (int,), self.least
         for value in values:
             is_number = isinstance(value, kinds) and not isinstance(value, bool)
-            if not is_number or not least <= value <= self.most or (self.is_open and value == least):
+            if (
+                not is_number
+                or not least <= value <= self.most
+                or (self.is_open and value == least)
+            ):
                 break
         else:
             if values:

@@ -151,7 +151,9 @@ def _columns(answer: ServingAnswer) -> list[Column]:
         ms = judged(row, index)
         if limit is None or ms is None or row.saturated:
             return None
-        mean, ends = ((row.tpot_ms, row.tpot_interval_ms), (row.ttft_ms, row.ttft_interval_ms))[index]
+        mean, ends = ((row.tpot_ms, row.tpot_interval_ms), (row.ttft_ms, row.ttft_interval_ms))[
+            index
+        ]
         return within_limit(ms, scaled(ends, ms / (mean or 1.0)), limit)
 
     return [

@@ -31,7 +31,9 @@ def as_known(rows: list[ServedRow], noise: Any = 0.0, factors: Any = 1.0) -> lis
 def served(noise: float = 0.0) -> list[ServedRow]:
     """Rows of four deployments with up to 128 requests."""
     rows = [
-        ServedRow("eight", (200, 1000, 4000)[i % 3], (100, 400)[i % 2], 2**i, 1.0, 0.0, parallel, 1, dtype)
+        ServedRow(
+            "eight", (200, 1000, 4000)[i % 3], (100, 400)[i % 2], 2**i, 1.0, 0.0, parallel, 1, dtype
+        )
         for parallel, dtype in ((1, "bfloat16"), (1, "fp8"), (4, "bfloat16"), (2, "fp8"))
         for i in range(8)
     ]
