@@ -206,7 +206,7 @@ def as_known(backend: str, graph: Graph) -> Graph:
 
 
 def known_blocks(backend: str, blocks: Sequence[Predefined]) -> list[Predefined]:
-    """The blocks with the operations that a backend's measurements have."""
+    """The blocks as a backend's networks have them: their grouped convolutions, folded batch norms."""
     return [replace(b, make=lambda b=b: as_known(backend, b.make())) for b in blocks]  # type: ignore[misc]
 
 

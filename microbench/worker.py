@@ -67,7 +67,7 @@ class Worker:
         return self.backend.prepare_network(job["network"], size, job["batch_size"])
 
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A `timing.Visit` of a job, after a network or in a loop; no garbage is collected meanwhile."""
+        """Time a job once more, after a network or in a loop, without garbage collection."""
         call, before = self.calls[request["key"]], request["before"]
         network = self.calls[before] if before else None
         touch = getattr(call, "touch", lambda: None)

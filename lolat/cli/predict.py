@@ -93,7 +93,8 @@ def check_room(prediction: OfDevice) -> None:
 @common.option("--against", metavar="FILE", help="What `predict --json` wrote of the base branch: exit "
                "code 3 where it takes longer than --max-ratio allows.")  # fmt: skip
 @common.option("--max-ratio", type=click.FloatRange(0, min_open=True), metavar="RATIO",
-               help="With --against: so many times as long it may take; 1.05 if not given.")  # fmt: skip
+               help="With --against: the largest ratio of the new time to the old; 1.05 if not given."
+               )  # fmt: skip
 @common.csv_option(more="An answer a row.")
 @common.prices_option
 def predict(

@@ -49,7 +49,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
     most_samples: Positive | None = None
 
     def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
-        """The words for each figure of a step that is below the measured minimum by more than SLACK."""
+        """The words for each figure of a forward pass below the measured minimum by more than SLACK."""
         rows = (
             (batch_size, self.batch_size, "samples"),
             (latency_ms, self.latency_ms, "ms"),

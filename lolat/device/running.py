@@ -100,7 +100,7 @@ def _with_host(model: D, host_us: float) -> D:
 
 
 def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
-    """The device in a precision (`lolat.hardware.gpus.PRECISIONS`) and a launch; None: as measured.
+    """The device run in a precision (`hardware.gpus.PRECISIONS`) and a launch mode; None: as measured.
 
     It is a bundled model of the same GPU measured in that mode, if there is one, else the device with a
     formula changed by the GPU's data sheet. InputError if neither is possible.

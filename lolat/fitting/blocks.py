@@ -126,8 +126,8 @@ def _extended_entry(points: Sequence[Point], known: Sequence[str], numbers: int)
 def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int) -> dict[str, Any]:
     """A predictor's entry: coefficients, errors, residuals.
 
-    There are no residuals, and predictions have no interval, if the points without a block are too few
-    (`numbers`: least of a fit).
+    There are no residuals, and predictions have no interval, if too few points remain without one block
+    (`numbers`: the fewest that can be fitted).
     """
     left_out = _left_out_ms(points, refit, numbers)
     measured, whole = times(points), np.array([p.whole for p in points])

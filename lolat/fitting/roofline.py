@@ -50,8 +50,8 @@ OF_BANDWIDTH = (0.8, 0.3)
 """Share of a data sheet's bandwidth that operations reach, and its standard deviation as a logarithm."""
 LAUNCH_MS, STEP_MS = 0.03, 0.004
 """Usual launch of an operation: timed alone, within a factor of e, the host's time and the device's; and in
-a network, whose host is ahead. Networks on RTX 4090 have 0.002 to 0.006 ms; few or large networks do not
-tell it."""
+a network, whose host is ahead. Networks on RTX 4090 have 0.002 to 0.006 ms; a table of few
+networks, or of large ones alone, does not determine it."""
 DEPTHWISE_RATE, WITHOUT_UNITS = 0.1, 2.0
 """Rate of depthwise convolutions over the device's, and its factor in float32. They use no units for
 matrices, whose half-precision rate is twice the float32 rate of the rest on RTX 3090 and 4090 (data
@@ -153,7 +153,7 @@ class _Problem:
         self.volume = volumes(steps, specs.multiprocessors, mode, specs.tile or TILE)
         self.volume = self.volume / of.faster(steps, mode.dtype, specs.tf32)
         self.slower = of.slower(steps)
-        # The launch of a product timed alone is added; others launch while they move.
+        # A product timed alone waits for its launch; others launch while data moves.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0
         usual = [
@@ -186,7 +186,7 @@ class _Problem:
         self.relative[np.arange(SHARP + 1, len(centers)), of_device] = -1.0
         self.start = np.minimum(np.linalg.solve(self.relative, self.centers), self.most - ROOM)
         self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY else PRIOR
-        # Users ask about networks, and a few weigh nothing beside thousands of operations.
+        # Users ask about networks, and thousands of operations must not drown out a few of them.
         networks = int(times.whole.sum())
         weight = max(1.0, NETWORKS_WEIGHT * (len(times.whole) - networks) / max(networks, 1))
         self.used = np.flatnonzero(self._totals(self.centers)[0] > 0.0)

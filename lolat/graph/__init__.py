@@ -69,7 +69,7 @@ class Operation(msgspec.Struct, frozen=True):
 class Graph(msgspec.Struct, frozen=True, dict=True):
     """A directed acyclic graph of operations, in an order in which they can run.
 
-    `inputs` and `outputs` are tensor indices. `warnings` are a reader's remarks for people. `framework`:
+    `inputs` and `outputs` are tensor indices. `warnings` are what its reader tells the user. `framework`:
     keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
     PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
     as a decoder's keys and values. `training`: why training costs less than training the whole, such as

@@ -34,8 +34,8 @@ def parameters(graph: Graph) -> int:
 
 
 READ_SHARE, FEW_PARAMETERS = 0.98, 1000
-"""The least share of a network's parameters that operations have without a remark, and parameters that may
-lack anyway. timm's networks with learned positions have 0.988 or more."""
+"""There is no remark if operations have at least this share of a network's parameters, or all but so many.
+timm's networks with learned positions have 0.988 or more."""
 
 
 def unread_parameters(graph: Graph, number: int) -> list[str]:

@@ -73,7 +73,7 @@ class Child:
         """Start a process that calls `start`, `package.module:function`, with `arguments`; see `ready`.
 
         `name`: its name in messages. `environment`: further variables. `shows_errors`: its stderr (and
-        stdout) go to ours; otherwise the last line is for messages.
+        stdout) go to ours; otherwise the last line is quoted in error messages.
         """
         self.name = name
         self._errors: IO[bytes] | None = None

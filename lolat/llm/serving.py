@@ -138,8 +138,9 @@ class StepParts(NamedTuple):
     """The parts of a deployment's steps at some sizes; other sizes are interpolated.
 
     `at`: tokens of a step, ascending. `tokens`: (at, PARTS + STARTS) ms and numbers of events, without head
-    and attention. `head`: (at,) ms of so many output tokens. `decode`: (sequences, CONTEXTS + 1) ms of
-    attention, by context in units of `unit` tokens; `prefill`: (CONTEXTS + 1,) ms of a prompt.
+    and attention. `head`: (at,) ms of the head for so many output tokens. `decode`: (sequences,
+    CONTEXTS + 1) ms of attention, by context in units of `unit` tokens; `prefill`: (CONTEXTS + 1,) ms of a
+    prompt's attention.
     """
 
     at: np.ndarray

@@ -118,7 +118,7 @@ def ranges(table: LayerTable) -> dict[str, list[Any]]:
 
 
 def _compared(table: LayerTable, column: str) -> np.ndarray:
-    """(n,) a column, of GPUs their `key`."""
+    """Return (n,) values of a column; a GPU is written as its `key`."""
     return mapped(table["gpu"], key, str) if column == "gpu" else table[column]
 
 

@@ -140,7 +140,7 @@ def of_tables(name: str, tables: Sequence[CountTable]) -> list[Pieces]:
 
 
 def _pieces(name: str, assumption: str, counts: CountsBy, fixed: np.ndarray) -> Pieces:
-    """Make the pieces of the space `name` from the counts by choice and the fixed part."""
+    """Make the `Pieces` of the space `name`: one for each key of `counts`, and the fixed part."""
     counts = {key: some for key, some in counts.items() if some.any()}
     terms = [some.reshape(-1, len(COST_TERMS)) for some in counts.values()]
     shapes = [(positions, some.shape[:-1]) for positions, some in counts.items()]

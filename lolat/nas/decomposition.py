@@ -169,7 +169,8 @@ class ChangeTable:
 class Decomposer:
     """Finds the positions that interact, and `tables` that add up to a candidate's counts.
 
-    `picks`: the choices of each position that are compared, all if not given. Rows index the picks.
+    `picks`: the choices of each position that are compared, all if not given. A candidate's
+    integers are indices of `picks` here.
     """
 
     def __init__(

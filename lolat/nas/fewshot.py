@@ -120,7 +120,7 @@ class FewShotModel(LatencyEstimator):
     def interval(self, candidates: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
         """Return (n,) lower and upper ends in ms, which hold a reading with probability `coverage`.
 
-        The logarithm's variance has three parts: between explanations, of the costs, and of a reading.
+        The logarithm's variance has three parts: fits disagree, costs are uncertain, times are noisy.
         """
         from scipy.stats import t
 

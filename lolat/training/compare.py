@@ -134,7 +134,7 @@ def costs_on(
     device: Device, network: Any, batch_sizes: Sequence[int | str], *args: Any, **asked: Any
 ) -> Costs:
     """Predict the cost of training on `device` with each batch size; the network is read once."""
-    if not len(batch_sizes):  # of an array too
+    if not len(batch_sizes):  # an array has no truth value
         raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
     graph = read_trained(network, asked.pop("input_size", None))
     return joined([cost_on(device, graph, size, *args, **asked) for size in batch_sizes], {})

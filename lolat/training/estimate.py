@@ -139,7 +139,7 @@ class ForwardTraining(Training):
 
 
 def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (operations,) work in elements, and (operations,) fractions of all elements in norms."""
+    """Return (operations,) work in elements, and (operations,) the share of it that normalizations have."""
     terms = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).T, strict=True))
     elements = terms["acts"] + terms["inp"] + terms["traffic"]
     work = terms["flops"] / MACS_PER_ELEMENT + elements

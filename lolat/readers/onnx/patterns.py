@@ -103,7 +103,7 @@ class Patterns:
         weights = [at for at, value in enumerate(node.inputs[:2]) if value not in self.live]
         if not weights:
             return False
-        features = 1  # axes of the result that are the weights' alone
+        features = 1  # last axes of the result that come from the weights alone
         if node.op_type == "Einsum":
             labels, result = einsum_terms(node.attributes["equation"].value)
             others = labels[1 - weights[0]]

@@ -42,7 +42,7 @@ OF_FLOW = (520, 960)
 
 
 def named(spec: str, size: tuple[int, ...], weights: bool) -> tuple[Any, str]:
-    """Network, or a pair of it and its inputs, and name of `timm:`, `torchvision:` or `transformers:`.
+    """Return (network, or a pair of it and its inputs; name) of `timm:`, `torchvision:`, `transformers:`.
 
     Raises MissingPackageError where the package is not there, NetworkError where it has no such network.
     """

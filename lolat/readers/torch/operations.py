@@ -349,7 +349,7 @@ def _dropout(o: Operation) -> list[int]:
 
 
 def _batch_norm(o: Operation) -> list[int]:
-    """Computes the statistics of the batch at inference too, as an instance norm does, or has them."""
+    """A batch norm; with the batch's own statistics at inference it counts as an instance norm."""
     if o.get("training"):
         return o.write("instance_norm", of_batch=True)
     return o.write("instance_norm" if o.get("use_input_stats") else "batch_norm")
