@@ -29,11 +29,15 @@ LONGEST_TRACE = 7 * 86400.0
 
 @dataclass(frozen=True)
 class Trace:
-    """Recorded requests: seconds of arrivals, tokens of prompts and answers, as equally long tuples."""
+    """Recorded requests: seconds of arrivals, tokens of prompts and answers, as equally long tuples.
+
+    `unread`: the names of the table's other columns.
+    """
 
     arrival_s: tuple[float, ...]
     input_tokens: tuple[int, ...]
     output_tokens: tuple[int, ...]
+    unread: tuple[str, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -73,8 +77,9 @@ def read_trace(path: str | Path) -> Trace:
             f"{path}: the last request arrives after {arrivals[-1]:,.0f} s; expected seconds, and at most "
             f"{LONGEST_TRACE:,.0f} of them (a week)", code="trace",
         )  # fmt: skip
-    columns = ([row.whole(name) for row in rows] for name in TRACE[1:])
-    return Trace(tuple(arrivals), *map(tuple, columns))
+    inputs, outputs = (tuple(row.whole(name) for row in rows) for name in TRACE[1:])
+    unread = tuple(name for name in rows[0] if name not in TRACE)
+    return Trace(tuple(arrivals), inputs, outputs, unread)
 
 
 @dataclass(frozen=True)

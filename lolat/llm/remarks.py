@@ -13,7 +13,7 @@ from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES, WEIGHT_BYTES
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen
 from lolat.llm.gpu import GPU, IN_GENERAL
-from lolat.llm.load import REQUESTS, Load
+from lolat.llm.load import REQUESTS, Load, Trace
 from lolat.llm.serving import GIB, Deployment, deployment_of, operations_of, requests_that_fit
 from lolat.units import milliseconds, percent, plural
 
@@ -117,6 +117,8 @@ class Chosen:
                 f"no served {kind} of this GPU and framework is known: its times follow from its "
                 "operations, and the interval is wider"
             )
+        if isinstance(asked.arrivals, Trace) and asked.arrivals.unread:
+            yield f"columns of the arrivals that are not read: {', '.join(asked.arrivals.unread)}"
         yield from self._saturated(rows)
         yield from self._scheduled(rows)
         yield from self._outside(rows)

@@ -238,8 +238,8 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
         *[(LARGE, {name.replace("-", "_"): value}, name) for name, values in {
             "input-tokens": (0, MOST_TOKENS + 1), "output-tokens": (2.5, 1), "expert-parallel": (2, 0),
             "price-per-hour": (math.nan, math.inf, -1.0), "concurrency": (8.0, (1, -1)),
-            "request-rate": (0.0, -1.0, "3"), "percentile": (95, 0), "cached-tokens": (2000, -1),
-            "max-num-seqs": (0,), "max-num-batched-tokens": (2.5,), "draft-tokens": (3, 65),
+            "request-rate": (0.0, -1.0, "3"), "percentile": (95, 0, 99.0), "cached-tokens": (2000, -1, 0.5),
+            "max-num-seqs": (0,), "max-num-batched-tokens": (2.5,), "draft-tokens": (3, 65, 2.5),
             "arrivals": ("even", "nowhere.csv"),
             "tensor-parallel": ((1, 2.0), 3), "gpus": (5000, 0), "max-tpot-ms": (0,),
             "max-ttft-ms": (math.nan,), "dtype": ("nvfp4", "fp9"), "kv-dtype": ("fp4",),

@@ -222,9 +222,11 @@ def test_requests_at_a_rate() -> None:
 def test_arrivals(tmp_path: Path) -> None:
     """Evenly, at random, as recorded; the same each time; the mean rate is the one asked for."""
     table = tmp_path / "trace.csv"
-    table.write_text("arrival_s,input_tokens,output_tokens\n5,100,20\n6,300,10\n9,50,2\n")
+    table.write_text(
+        "arrival_s,user,input_tokens,output_tokens\n5,a,100,20\n6,b,300,10\n9,a,50,2\n"
+    )
     trace = read_trace(table)
-    assert (trace.rate, trace.mean_tokens) == (0.5, (150.0, 32 / 3))
+    assert (trace.rate, trace.mean_tokens, trace.unread) == (0.5, (150.0, 32 / 3), ("user",))
     recorded = Load(150.0, 11.0, request_rate=1.0, arrivals=trace).drawn(1, 0.0)
     assert recorded.arrivals is not None
     assert recorded.arrivals.tolist() == [0.0, 500.0, 2000.0]
