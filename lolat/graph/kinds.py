@@ -1,7 +1,8 @@
 """The kinds of operations, with a row for kinds that are alike: counts, class of work, bytes.
 
-A new kind is a name in this table and in `_SAVES` below it, a formula in `lolat.graph.counts` if it
-multiplies, and its names in the frameworks in `lolat.readers.ops`.
+A new kind is a name in this table and in `_SAVES` below it, and its names in the frameworks in
+`lolat.readers.ops`. One that multiplies has a formula in `lolat.graph.counts`, and in `lolat.graph.work`
+the sizes of its product.
 """
 
 from __future__ import annotations
