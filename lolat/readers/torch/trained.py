@@ -84,9 +84,9 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
     """Yield what a module does in training alone and is not counted.
 
     A dropout whose rate the code turns to 0 at inference, as of the weights of an attention, gets its rate
-    in the graph. Those in a fused attention cost nothing.
+    in the graph. Those in a fused attention cost nothing on a GPU.
     """
-    operations, dropping = tracer.builder.operations, []
+    operations, dropping, fused = tracer.builder.operations, [], []
     for path, module in model.named_modules():
         if module not in tracer.called or _is_dropout(module):
             continue
@@ -95,7 +95,10 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
         below = [
             i for i, o in enumerate(operations) if not path or f"{o.path}.".startswith(f"{path}.")
         ]
-        if not rates or any(operations[i].kind == "attention" for i in below):
+        attentions = [operations[i].path for i in below if operations[i].kind == "attention"]
+        if rates and path in attentions:
+            fused.append(module)
+        if not rates or attentions:
             continue
         drops = [i for i in below if operations[i].kind == "dropout"]
         known = [i for i in drops if "rate" in operations[i].attributes]
@@ -104,6 +107,8 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
         if not (known or plain):
             dropping.append(module)
     yield from (f"drops of {name}" for name in several_of(dropping))
+    for name in several_of(fused):
+        yield f"drops of {name} on a CPU (PyTorch runs single operations then, with the matrix of weights)"
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
     for module in model.modules():
