@@ -281,7 +281,7 @@ def test_time_distributed_runs_on_every_step() -> None:
     inner = functional(lambda x: layers.Flatten()(layers.Conv2D(4, 3)(x)), (7, 9, 2))
     graph = graph_of(lambda x: layers.Dense(3)(layers.TimeDistributed(inner)(x)), (6, 7, 9, 2))
     assert graph.shapes(graph.outputs) == [(1, 6, 3)]
-    assert total(graph).flops == 6 * 5 * 7 * 4 * 18 + 6 * 140 * 3
+    assert count(graph).total(1).flops == 6 * 5 * 7 * 4 * 18 + 6 * 140 * 3
 
 
 def test_masks_do_not_count_as_operands() -> None:
@@ -297,7 +297,7 @@ def test_masks_do_not_count_as_operands() -> None:
     assert [graph.shapes(o.inputs) for o in dense[-1:]] == [[(1, 3)]]
     pool = next(o for o in graph.operations if o.kind == "global_average_pool")
     assert graph.shapes(pool.inputs) == [(1, 9, 3)]
-    assert total(graph).flops == (
+    assert count(graph).total(1).flops == (
         2 * 9 * 16 * (8 + 4) + multi_head(9, 9, 8, 2, 4, 4)[0] + 9 * 8 * 3 + 3 * 2
     )
 
@@ -411,3 +411,35 @@ def test_what_acts_in_training_only_is_told() -> None:
         "drops of 1 MultiHeadAttention", "drops of 1 LSTMCell",
         "exchanges between devices of 1 BatchNormalization",
     )  # fmt: skip
+
+
+def test_regularizers_constraints_and_settings_of_the_optimizer_are_told() -> None:
+    given = {"kernel_regularizer": "l2", "activity_regularizer": "l2"}
+    net = keras.Sequential(
+        [keras.Input((8,)), layers.Dense(8, **given), layers.Dense(8, kernel_regularizer="l2")]
+    )
+    net.add(layers.SpectralNormalization(layers.Dense(8, bias_constraint="unit_norm")))
+    adam = keras.optimizers.Adam(gradient_accumulation_steps=8, use_ema=True, global_clipnorm=1.5)
+    net.compile(keras.optimizers.LossScaleOptimizer(adam))
+    of = "of the compiled optimizer"
+    assert read_model(net).training_only == (
+        "regularizers of 2 Dense", "constraints of 1 Dense", "power iterations of 1 SpectralNormalization",
+        f"gradient_accumulation_steps=8 {of}", f"use_ema=1 {of}", f"global_clipnorm=1.5 {of}",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        (layers.LSTM(4, recurrent_dropout=0.2), "1 LSTMCell multiplies gate by gate"),
+        (layers.RNN(layers.GRUCell(4, implementation=1)), "1 GRUCell multiplies gate by gate"),
+        (
+            layers.TimeDistributed(layers.Dense(4)),
+            "1 TimeDistributed runs its layer on one time step",
+        ),
+    ],
+)
+def test_a_layer_that_runs_otherwise_than_it_is_counted_is_told(layer: Any, told: str) -> None:
+    (warning,) = graph_of(layer, (6, 8)).warnings
+    assert warning.startswith(told)
+    assert not graph_of(layers.LSTM(4), (6, 8)).warnings

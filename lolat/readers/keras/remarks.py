@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
 
 from lolat.readers.ops import drop_rates, several_of
 from lolat.units import plural, shortened
 
+AS_RUN = {
+    "implementation": "multiplies gate by gate (implementation=1, which recurrent_dropout sets): counted "
+    "as one product; a CPU may take twice as long",
+    "TimeDistributed": "runs its layer on one time step after another: counted as one call on a larger "
+    "batch; it may take several times as long",
+}
+"""Class or attribute of a layer that runs otherwise than it is counted -> how."""
+OPTIMIZER = ("gradient_accumulation_steps", "use_ema", "clipnorm", "clipvalue", "global_clipnorm")
+"""Settings of a compiled optimizer that change the time of an update."""
+IN_TRAINING: dict[str, Callable[[Any], Any]] = {
+    "drops": drop_rates,
+    "regularizers": lambda m: m.activity_regularizer or _variables_have(m, "regularizer"),
+    "constraints": lambda m: _variables_have(m, "constraint"),
+    "power iterations": lambda m: hasattr(m, "power_iterations"),
+    "exchanges between devices": lambda m: getattr(m, "synchronized", False) is True,
+}
+"""Work of a layer in training alone, which is not counted -> whether a layer does it."""
+
+
+def _variables_have(layer: Any, name: str) -> bool:
+    return any(getattr(v, name, None) for v in layer._trainable_variables)
+
 
 def run_as(model: Any) -> Iterator[str]:
-    """Remarks on a model that is compiled in another way, and on layers that act as in training."""
+    """Remarks on a model that is compiled in another way, and on layers that run otherwise than counted."""
+    layers_of = list(model._flatten_layers())
     compiled = getattr(getattr(model, "_compile_config", None), "config", {})
     if hows := [how for how in ("jit_compile", "run_eagerly") if compiled.get(how) is True]:
         how = f"it is compiled ({hows[0]}=True)"
         yield f"{how}: the launch is the device's, or the one asked for (--launch)"
     acting = [
         layer.name
-        for layer in model._flatten_layers()
+        for layer in layers_of
         if any(node.arguments.kwargs.get("training") is True for node in layer._inbound_nodes)
         and signature(layer.call).parameters["training"].default is not True  # as of augmentations
     ]
@@ -27,6 +50,9 @@ def run_as(model: Any) -> Iterator[str]:
             f"{plural(len(acting), 'layer')} called with training=True, such as {shortened(acting[0])!r}: "
             "read as at inference, without what it drops, adds or measures in training"
         )
+    for sign, how in AS_RUN.items():
+        found = [m for m in layers_of if sign == type(m).__name__ or getattr(m, sign, 2) == 1]
+        yield from (f"{name} {how}" for name in several_of(found))
 
 
 def is_mixed(layer: Any) -> bool:
@@ -58,9 +84,12 @@ def otherwise(model: Any, fixed: set[int], stopped: int) -> Iterator[str]:
 
 
 def in_training_only(model: Any) -> Iterator[str]:
-    """Layers that drop something in training which is no dropout of the graph, and exchanges."""
+    """Yield what layers do in training alone, and settings of the optimizer: none of it is counted."""
     layers_of = list(model._flatten_layers())
-    dropping = several_of(layer for layer in layers_of if drop_rates(layer))
-    yield from (f"drops of {name}" for name in dropping)
-    if names := several_of(m for m in layers_of if getattr(m, "synchronized", False) is True):
-        yield f"exchanges between devices of {', '.join(names)}"
+    for what, does in IN_TRAINING.items():
+        yield from (f"{what} of {name}" for name in several_of(filter(does, layers_of)))
+    optimizer = getattr(model, "optimizer", None)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss that is scaled
+    for name in OPTIMIZER:
+        if value := getattr(optimizer, name, None):
+            yield f"{name}={value:g} of the compiled optimizer"
