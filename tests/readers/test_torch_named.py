@@ -201,6 +201,22 @@ class TestTransformers:
         assert any("longer than the 64 positions" in text for text in said)
         assert not any("longer" in text for text in read(config(tmp_path, LLAMA), 64).warnings)
 
+    def test_a_tower_that_text_does_not_run_is_told(self, tmp_path: Path) -> None:
+        """Of LLaVA the vision tower and its projector, which only a picture goes through."""
+        tower = BERT | {"model_type": "clip_vision_model", "image_size": 32, "patch_size": 8}
+        of = {"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"]}
+        graph = read(config(tmp_path, of | {"text_config": LLAMA, "vision_config": tower}))
+        assert any("vision_config describes is not run" in text for text in graph.warnings)
+        assert any("parameters are the weights of no operation" in text for text in graph.warnings)
+        assert graph.training == ()
+        assert not any("not run" in text for text in read(config(tmp_path, LLAMA)).warnings)
+
+    def test_a_class_that_transformers_lacks_is_refused(self, tmp_path: Path) -> None:
+        file = config(tmp_path, BERT | {"architectures": ["JinaBertForMaskedLM"]})
+        with pytest.raises(NetworkError, match=r"name JinaBertForMaskedLM.*\?AutoModelForMaskedLM"):
+            read(file)
+        assert read(file + "?AutoModelForMaskedLM").operations
+
     def test_a_head_a_size_or_a_file_that_there_is_not(self, tmp_path: Path) -> None:
         with pytest.raises(NetworkError):
             read(config(tmp_path, BERT), (3, 64))

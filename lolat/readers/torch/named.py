@@ -156,9 +156,14 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
             settings._attn_implementation, settings.use_cache = TAKEN_APART, False
         if size and hasattr(settings, "image_size"):
             settings.image_size = size[-1] if len({*size[-2:]}) == 1 else list(size[-2:])
-        named = getattr(transformers, next(iter(settings.architectures or ()), ""), None)
-        if named is not None and not form:
-            return named._from_config(settings)
+        named = "" if form else next(iter(settings.architectures or ()), "")
+        if named and not hasattr(transformers, named):
+            raise NetworkError(
+                f"its architectures name {shortened(named)}, which transformers lacks (code of auto_map is "
+                "not run); for transformers' own of that model_type name a head: ?AutoModelForMaskedLM"
+            )
+        if named:
+            return getattr(transformers, named)._from_config(settings)
         names = transformers.models.auto.modeling_auto
         kind = settings.model_type
         # An encoder, where a network can be both, looks at a text from both sides.
@@ -211,6 +216,9 @@ def noted(graph: Graph, model: Any) -> Graph:
     if {"attention", "softmax"} & {o.kind for o in graph.operations}:
         words += f", attention {settings._attn_implementation}"
     remarks.append(words + ", keys and values kept (use_cache)" * keeps)
+    towers = [key for key in ("vision_config", "audio_config") if getattr(settings, key, None)]
+    if towers and model.main_input_name == "input_ids":
+        remarks.append(f"read on text alone: what its {' and '.join(towers)} describes is not run")
     most = getattr(settings, "max_position_embeddings", None)
     if most and any(len(s) == 2 and s[1] > most for s in shapes):
         remarks.append(f"longer than the {most} positions that its configuration gives it")

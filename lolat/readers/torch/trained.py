@@ -54,7 +54,8 @@ def _is_torch(kind: type) -> bool:
 def _asks_for_training(kind: type) -> bool:
     """True if the code of a class branches on `self.training`, not only for a dropout or a checkpoint."""
     lines = inspect.getsource(kind).splitlines()
-    return any(ON_TRAINING.search(n) and not re.search("checkpoint|drop", n) for n in lines)
+    found = (ON_TRAINING.search(line) for line in lines if not re.search("checkpoint|drop", line))
+    return any(one and ".training" in one.group() for one in found)  # else it is prose
 
 
 def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
