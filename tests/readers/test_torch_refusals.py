@@ -348,6 +348,37 @@ def test_the_layout_of_its_weights_is_told(layout: Any) -> None:
     assert told == (layout == torch.channels_last)
 
 
+def test_the_layout_of_its_inputs_is_told() -> None:
+    images = torch.zeros(4, 3, 9, 9).contiguous(memory_format=torch.channels_last)
+    said = lolat.read((nn.Sequential(nn.Conv2d(3, 8, 3)), images)).warnings
+    assert sum("its inputs are in channels_last" in w for w in said) == 1
+
+
+@pytest.mark.parametrize("form", ["to_sparse", "to_sparse_csr"])
+def test_sparse_weights_are_refused(form: str) -> None:
+    network = nn.Sequential(nn.Linear(8, 8))
+    weights = getattr(torch.eye(8), form)()
+    network[0].weight = nn.Parameter(weights, requires_grad=False)
+    with pytest.raises(NetworkError, match=r"0\.weight is sparse .*expected dense"):
+        lolat.read((network, torch.zeros(1, 8)))
+
+
+@pytest.mark.parametrize(("steps", "causal"), [(512, True), (2048, True), (2048, False)])
+def test_causal_attention_is_told_where_it_takes_less_time(steps: int, causal: bool) -> None:
+    """On a CPU of two threads: as long as a full one of 512 steps, 0.64 of one of 2,048."""
+    attention = nn.functional.scaled_dot_product_attention
+    network = Does(lambda _, x: attention(x, x, x, is_causal=causal))
+    said = lolat.read((network, torch.zeros(1, 2, steps, 64))).warnings
+    assert any("causal attention of 2,048 steps" in w for w in said) == (causal and steps > 512)
+
+
+@pytest.mark.parametrize("kind", [nn.GRUCell, nn.LSTMCell, nn.RNNCell])
+def test_cells_that_a_gpu_fuses_are_told(kind: Any) -> None:
+    """ATen's RNN.cpp: two products and `_thnn_fused_gru_cell` or `_thnn_fused_lstm_cell`."""
+    said = lolat.read((kind(8, 8), torch.zeros(1, 8))).warnings
+    assert sum("a GPU runs three for each step" in w for w in said) == (kind is not nn.RNNCell)
+
+
 @pytest.mark.parametrize("make", [OnTraining, Inherited])
 def test_a_head_that_runs_in_training_alone_is_not_trained(make: Any) -> None:
     with pytest.raises(NetworkError, match="head run in training alone"):

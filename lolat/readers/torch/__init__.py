@@ -60,18 +60,26 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     NetworkError.
     """
     import_torch()
-    how = tuple(_run_as(model))
+    how = tuple(_run_as(model, example))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     graph = _read(model, name or type(model).__name__, size, example)
     return replace(graph, warnings=(*graph.warnings, *how))
 
 
-def _run_as(model: Any) -> Iterator[str]:
+def _run_as(model: Any, example: Any) -> Iterator[str]:
     """Remarks on how a module runs that a graph does not say: compiled, in part as in training, in another
-    layout.
+    layout. Raises NetworkError if weights are sparse.
     """
     import torch
+    from torch.utils import _pytree as pytree
 
+    for path, weights in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if "sparse" in f"{weights.layout} {type(weights).__name__}".lower():
+            raise NetworkError(
+                f"{path} is sparse ({str(weights.layout).removeprefix('torch.')}), and sparse products are "
+                "not predicted; expected dense weights (to_dense())",
+                code="sparse",
+            )
     if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
         yield "it is compiled (torch.compile): the launch is the device's, or the one asked for (--launch)"
     acting = [type(module).__name__ for module in model.modules() if module.training]
@@ -81,11 +89,13 @@ def _run_as(model: Any) -> Iterator[str]:
             f"{acting[0]}: read as in evaluation mode, without what it drops or measures"
         )
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
-    for weights in model.parameters():
-        layout = layouts.get(weights.dim())
-        if layout and not weights.is_contiguous() and weights.is_contiguous(memory_format=layout):
-            yield "its weights are in channels_last: the layout is that of the device's measurements"
-            return
+    given = [t for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor)]
+    for what, tensors in {"weights": model.parameters(), "inputs": given}.items():
+        for one in tensors:
+            layout = layouts.get(one.dim())
+            if layout and not one.is_contiguous() and one.is_contiguous(memory_format=layout):
+                yield f"its {what} are in channels_last: the layout is that of the device's measurements"
+                return
 
 
 def tf32_remarks() -> Iterator[str]:

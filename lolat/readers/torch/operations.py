@@ -163,6 +163,10 @@ def _einsum(o: Operation) -> list[int]:
     return o.write("aten.einsum", equation=str(o.get("equation")))
 
 
+_WHOLE = 1024
+"""Steps up to which a causal attention takes about as long as a full one."""
+
+
 def _attention(o: Operation) -> list[int]:
     """On (batch, heads, steps, size) one operation; of other ranks PyTorch runs several, as it does where
     the code turns fused kernels off (`sdpa_kernel`). A mask of yes and no is no operand, as in Keras.
@@ -179,6 +183,11 @@ def _attention(o: Operation) -> list[int]:
     mask = o.operand("attn_mask")
     added = [mask] if mask is not None and "float" in o.writer.builder.tensors[mask].dtype else []
     q, k = o.writer.shape(query), o.writer.shape(key)
+    if o.get("is_causal") and q[-2] > _WHOLE:
+        o.writer.builder.warnings.append(
+            f"its causal attention of {q[-2]:,} steps counts as a full one: fused kernels skip the later "
+            "steps, and the attention alone takes down to half the time"
+        )
     if len(q) == 4 and fused:
         return o.write("attention", [query, key, value, *added])
     scores = replace(o, shapes=[(*q[:-1], k[-2])])

@@ -109,6 +109,11 @@ class Tracer(TorchDispatchMode):
         if schema.name == "aten::detach_":  # refused for new meta tensors
             self.write("detach", {"self": args[0]}, args[:1], True)
             return args[0]
+        if schema.name in ("aten::gru_cell", "aten::lstm_cell"):
+            self.builder.warnings.append(
+                "the steps of its GRUCell or LSTMCell count as the single operations that a CPU runs; a "
+                "GPU runs three for each step, so that an answer for GPUs is up to six times too slow"
+            )
         if func.namespace == "aten" and not operations.is_known(base_name(schema)):
             with self:  # the operations that it consists of
                 result = func.decompose(*args, **kwargs)
