@@ -282,6 +282,8 @@ def test_time_distributed_runs_on_every_step() -> None:
     graph = graph_of(lambda x: layers.Dense(3)(layers.TimeDistributed(inner)(x)), (6, 7, 9, 2))
     assert graph.shapes(graph.outputs) == [(1, 6, 3)]
     assert count(graph).total(1).flops == 6 * 5 * 7 * 4 * 18 + 6 * 140 * 3
+    graph = graph_of(layers.TimeDistributed(layers.Conv2D(4, 3, activation="relu")), (6, 7, 9, 2))
+    assert six(count(graph).total(1)) == (840, 756, 15120, 1680, 76, 2)  # on each of 6 steps
 
 
 def test_masks_do_not_count_as_operands() -> None:
