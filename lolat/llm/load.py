@@ -13,7 +13,14 @@ from lolat.errors import InputError
 from lolat.io.tables import read_table
 from lolat.llm.frameworks import FrameworkOverheads, Limits
 from lolat.llm.gpu import GPU
-from lolat.llm.scheduler import Event, Requests, Simulated, StepTable, simulate
+from lolat.llm.scheduler import (
+    Event,
+    Requests,
+    Simulated,
+    StepTable,
+    attention_of_prompt,
+    simulate,
+)
 from lolat.llm.serving import PARTS, Deployment, StepParts, each_ms, rule_of, step_parts
 
 REQUESTS = 1000
@@ -251,14 +258,9 @@ class Server:
         """(PARTS + STARTS,) of a prompt alone, of `new` tokens behind `start` that the cache holds."""
         parts, rule = self.parts, self.rule
         chunks = max(math.ceil(new / rule.tokens), 1)
-        attention = self._prefill(start, new) / chunks
+        attention = attention_of_prompt(parts.prefill.tolist(), parts.unit, start, new) / chunks
         each = Event(0.0, 0.0, chunks, 0, 0.0, new / chunks, 1, attention)
         return parts.of(np.array([each], float), rule)[0]
-
-    def _prefill(self, start: float, new: float) -> float:
-        at = np.arange(len(self.parts.prefill)) * self.parts.unit
-        ends = np.interp([start + new, start, new], at, self.parts.prefill)
-        return float(max(ends[0] - ends[1], ends[2])) if start else float(ends[2])
 
     def largest_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
         """Return the requests a second above which more and more requests wait."""

@@ -69,7 +69,7 @@ class Chosen:
         context = row.input_tokens + row.output_tokens / 2.0
         share = row.prefill_ms / row.output_tokens
         ms = [
-            table.decode_ms(n, server.rule.drafts, context) + (n - 1) * share
+            table.step_ms(n, server.rule.drafts, context) + (n - 1) * share
             for n in range(1, most + 1)
         ]
         return max(bisect.bisect_right(ms, SAME * ms[0]), 1)

@@ -63,34 +63,36 @@ class StepTable(NamedTuple):
     prefill: Sequence[float]
     unit: float
 
-    def decode_ms(self, sequences: int, drafts: int, context: float) -> float:
-        """Time of a step without prompts; `context`: tokens in the cache of a sequence, on average."""
-        row, at = self.decode[sequences], context / self.unit
-        i = int(at)
-        if i >= CONTEXTS:
-            i = CONTEXTS - 1
-        m = sequences * (1 + drafts)
-        return self.tokens[m] + self.head[m] + row[i] + (at - i) * (row[i + 1] - row[i])
+    def step_ms(
+        self, sequences: int, drafts: int, context: float, new: int = 0, last: int = 0
+    ) -> float:
+        """Time of a step with `new` tokens of prompts, `last` of which end, without their attention.
 
-    def mixed_ms(self, sequences: int, drafts: int, context: float, new: int, last: int) -> float:
-        """Time of a step with `new` tokens of prompts, `last` of which end, without their attention."""
+        `context`: tokens in the cache of a sequence, on average.
+        """
         m = sequences * (1 + drafts)
         time = self.tokens[m + new] + self.head[max(m + last, 1)]
         if not sequences:
             return time
-        row, at = self.decode[sequences], context / self.unit
-        i = min(int(at), CONTEXTS - 1)
-        return time + row[i] + (at - i) * (row[i + 1] - row[i])
+        return time + between(self.decode[sequences], context / self.unit)
 
     def prompt_ms(self, start: float, new: float) -> float:
         """Time of attention of `new` tokens of a prompt behind `start` others."""
-        alone = self._prefill(new)
-        return max(self._prefill(start + new) - self._prefill(start), alone) if start else alone
+        return attention_of_prompt(self.prefill, self.unit, start, new)
 
-    def _prefill(self, tokens: float) -> float:
-        at = tokens / self.unit
-        i = min(int(at), CONTEXTS - 1)
-        return self.prefill[i] + (at - i) * (self.prefill[i + 1] - self.prefill[i])
+
+def between(row: Sequence[float], at: float) -> float:
+    """Interpolate a row of CONTEXTS + 1 values; beyond its end the last interval goes on."""
+    i = min(int(at), CONTEXTS - 1)
+    return row[i] + (at - i) * (row[i + 1] - row[i])
+
+
+def attention_of_prompt(prefill: Sequence[float], unit: float, start: float, new: float) -> float:
+    """Time of attention of `new` tokens behind `start` others; `prefill`, `unit`: as in StepTable."""
+    alone = between(prefill, new / unit)
+    if not start:
+        return alone
+    return max(between(prefill, (start + new) / unit) - between(prefill, start / unit), alone)
 
 
 @dataclass(frozen=True)
@@ -304,7 +306,7 @@ class _Server:
                 ended.append(int(prompt[0]))
         self.to_compute -= new
         context = self.context / decoding if decoding else 0.0
-        time = attention + table.mixed_ms(decoding, rule.drafts, context, int(new), len(ended))
+        time = attention + table.step_ms(decoding, rule.drafts, context, int(new), len(ended))
         start = self._advance(time, time)
         self.events.append(Event(start, self.t, 1, decoding, context, new, len(ended), attention))
         if decoding:
@@ -326,16 +328,16 @@ class _Server:
         if not self.rule.reserves and n > 1:
             steps = min(steps, max(int((self.rule.cache - self.context) / grow), 1))
         start = self.context / n
-        first = table.decode_ms(n, drafts, start)
+        first = table.step_ms(n, drafts, start)
 
         def time(number: int) -> float:
-            last = table.decode_ms(n, drafts, start + (number - 1) * self.per_step)
+            last = table.step_ms(n, drafts, start + (number - 1) * self.per_step)
             return number * (first + last) / 2.0
 
         if self.coming and not self.waiting and n < self.rule.sequences:
             gap, ahead = self.coming[0][0] - self.t, self.rule.is_ahead
             if gap < time(steps):
-                last = table.decode_ms(n, drafts, start + gap / first * self.per_step)
+                last = table.step_ms(n, drafts, start + gap / first * self.per_step)
                 number = max(math.ceil(2.0 * gap / (first + last)), 0)
                 while time(number) < gap:
                     number += 1
@@ -344,7 +346,7 @@ class _Server:
                 steps = min(steps, max(number + ahead, 1))
         whole = time(steps)
         context = start + (steps - 1) * self.per_step / 2.0
-        last = table.decode_ms(n, drafts, start + (steps - 1) * self.per_step)
+        last = table.step_ms(n, drafts, start + (steps - 1) * self.per_step)
         begin = self._advance(whole, last)
         self.events.append(Event(begin, self.t, steps, n, context, 0, 0, 0.0))
         self._decode(steps)

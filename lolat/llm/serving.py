@@ -315,10 +315,14 @@ def requests_that_fit(
 
     `tokens`: (rows,) tokens of each request.
     """
-    server = section.server
-    room = GIB * server.room_gib(section.sheet) - deployment.weight_bytes
     each = np.array([deployment.cache_bytes(float(number)) for number in tokens])
-    return np.floor(np.maximum(server.cache_share * room, 0.0) / each)
+    return np.floor(_cache_room(section, deployment) / each)
+
+
+def _cache_room(section: ServingSection, deployment: Deployment) -> float:
+    """Return the bytes that caches have on each GPU beside the weights."""
+    room = GIB * section.server.room_gib(section.sheet) - deployment.weight_bytes
+    return max(section.server.cache_share * room, 0.0)
 
 
 def rule_of(
@@ -327,9 +331,7 @@ def rule_of(
 ) -> Rule:  # fmt: skip
     """Return the framework's rule for requests of `longest` tokens; `limits`: those of a step, if given."""
     server, limits = section.server, limits or section.server.limits_on(section.sheet)
-    room = GIB * server.room_gib(section.sheet) - deployment.weight_bytes
-    each = deployment.cache_bytes(longest) / longest
-    cache = max(server.cache_share * room, 0.0) / each
+    cache = _cache_room(section, deployment) / (deployment.cache_bytes(longest) / longest)
     return Rule(
         limits.tokens, limits.sequences, cache, server.mixes, server.reserves, is_ahead=True,
         drafts=drafts, accepted=accepted,

@@ -139,7 +139,7 @@ def test_the_table_of_a_scheduler_agrees_with_single_steps() -> None:
         ms += 32 * float(gpu.ms("decode_attention", B, float(n), context, *sizes))
         ms += OVERHEADS.small * at * deployment.moved_bytes / gpu.specs.bandwidth
         ms += float(deployment.starts @ each_ms(OVERHEADS)[len(PARTS) :])
-        found = table.mixed_ms(n, 0, context, new, 1) if new else table.decode_ms(n, 0, context)
+        found = table.step_ms(n, 0, context, new, 1) if new else table.step_ms(n, 0, context)
         off.append(found / ms - 1.0)
     assert np.abs(off).max() < 0.06  # products go up in tiles
     assert np.median(np.abs(off)) < 0.02
