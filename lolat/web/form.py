@@ -266,7 +266,8 @@ TABS = {
         field("max_ttft_ms", "Limit to the first token, ms", steps=("", *_steps(64, 8192))),
         Field("percentile", "The limits hold for", parse=lambda text: int(text) if text else None,
               choices={"": "the means", **{str(p): f"{p} % of requests" for p in PERCENTILES}}),
-        field("gpus", "GPUs in all, at most", "", "empty: as many as one machine has"),
+        field("gpus", "GPUs in all, at most", "",
+              "empty: as many as one machine has; for a rate as many as it needs"),
         field("price_per_hour", "Price of a GPU, US$ an hour", "", "empty: from the price list"),
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
