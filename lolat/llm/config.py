@@ -136,6 +136,9 @@ _KINDS = {
         {**_TIED, "use_bias": True}, ("use_bias", "use_bias", "use_bias"), "sliding_window",
         same={"gated": False, "norm_bias": True},
     ),
+    "mpt": _Kind(
+        {**_TIED, "use_bias": True}, ("use_bias", "use_bias", "use_bias"), same={"gated": False}
+    ),
     "gpt_oss": _Kind(
         {"head_dim": 64, "attention_bias": True, "sliding_window": 128,
          "sliding_window_pattern": 2},
@@ -159,7 +162,10 @@ _KINDS = {
     ),
 }  # fmt: skip
 """Architecture (`model_type`) -> its differences from Llama."""
-_AS_MANY = ("llama", "granite", "phi3", "olmo2")
+_MPT = {"hidden_size": "d_model", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers",
+        "max_position_embeddings": "max_seq_len"}  # fmt: skip
+"""Llama's name of a key -> MPT's."""
+_AS_MANY = ("mpt", "llama", "granite", "phi3", "olmo2")
 """Architectures whose files may leave out the number of key and value heads; it is then that of query
 heads."""
 _WRITES = re.compile("(?!.*(Eagle|EAGLE|Medusa|MTP)).*For(CausalLM|ConditionalGeneration)")
@@ -191,6 +197,8 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         given = {**inner, **shared}
     towers = tuple(key for key, value in whole.items() if _is_tower(key, value))
     architecture, kind = _kind_of(Config(given, shown))
+    if architecture == "mpt":
+        given = _named_as_llama(Config(given, shown))
     read = {key: v for key, v in given.items() if key in kind.defaults or key not in _OF_SOME}
     config = Config({**kind.defaults, **read}, shown)
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
@@ -207,6 +215,8 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     dtype, expert_dtype, kv_dtype, is_unquantized = dtypes_of(config)
     kinds = _layers(config, kind, is_unquantized)
     fields = {**_experts(config, kind), **kind.same}
+    if architecture == "mpt":
+        fields["norm_bias"] = biases[0]
     return Decoder(
         name=name or architecture, architecture=architecture, hidden=hidden,
         vocab=config.get("vocab_size"), heads=heads, kv_heads=kv_heads,
@@ -216,7 +226,22 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         qkv_bias=biases[0], output_bias=biases[1], feed_forward_bias=biases[2],
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
         dtype=dtype, expert_dtype=expert_dtype, kv_dtype=kv_dtype, towers=towers, **fields,
+        positions=config.get("positions", Count, 0),
     )  # fmt: skip
+
+
+def _named_as_llama(config: Config) -> Mapping[str, Any]:
+    """Return MPT's configuration with Llama's keys; `positions`: learned ones, none where ALiBi is on."""
+    attention = config.part("attn_config")
+    given = {key: config.given.get(name) for key, name in _MPT.items()}
+    learned = config.get("learned_pos_emb", bool, True) and not attention.get("alibi", bool, False)
+    biases = not config.get("no_bias", bool, False)
+    return {
+        **config.given, **given, "use_bias": biases,
+        "intermediate_size": config.get("d_model") * config.get("expansion_ratio", Size, 4),
+        "num_key_value_heads": attention.get("kv_n_heads", Size, given["num_attention_heads"]),
+        "positions": config.get("max_seq_len") if learned else 0,
+    }  # fmt: skip
 
 
 def _is_tower(key: str, value: Any) -> bool:

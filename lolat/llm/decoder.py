@@ -42,7 +42,8 @@ class Decoder:
 
     `kinds`: its layers, in the order in which each kind first occurs. `intermediate`: the width of the
     feed-forward in layers without experts; 0: there is no such layer. `tied`: the head is the embedding.
-    `context`: tokens of the longest sequence; 0: not stated.
+    `context`: tokens of the longest sequence; 0: not stated. `positions`: learned positions; 0: they are
+    rotated.
 
     `experts`: routed experts of a layer, of which a token takes `top_k`. `shared_width`: the width of the
     shared experts, which all tokens take.
@@ -69,6 +70,7 @@ class Decoder:
     intermediate: int = 0
     tied: bool = False
     context: int = 0
+    positions: int = 0
     experts: int = 0
     top_k: int = 0
     expert_width: int = 0
@@ -125,8 +127,9 @@ class Decoder:
     @property
     def parameters_by_part(self) -> dict[str, int]:
         """Parameters by part: embedding, attention, feed_forward (with shared experts), experts, ..."""
-        table = self.vocab * self.hidden
-        parts = {"embedding": table, "attention": 0, "feed_forward": 0, "experts": 0, "router": 0,
+        table, positions = self.vocab * self.hidden, self.positions * self.hidden
+        parts = {"embedding": table + positions, "attention": 0, "feed_forward": 0, "experts": 0,
+                 "router": 0,
                  "norms": (1 + self.norm_bias) * self.hidden,
                  "head": 0 if self.tied else table}  # fmt: skip
         for layer in self.kinds:

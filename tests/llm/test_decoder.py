@@ -428,3 +428,27 @@ def test_any_value_is_read_or_refused_in_one_line(
         said, code = f"{size} bytes", "decoder-" if size > 0 else ""
     assert said.isprintable()
     assert code.startswith(("decoder-", "unknown-decoder", "no-decoder-config"))
+
+
+def test_mpt_with_rotation_by_alibi_has_the_parameters_of_transformers_own_model() -> None:
+    sizes = {"d_model": 96, "n_heads": 6, "n_layers": 3, "expansion_ratio": 4, "vocab_size": 300}
+    more = {"max_seq_len": 64, "no_bias": True, "attn_config": {"alibi": True}}
+    config = {"model_type": "mpt", **sizes, **more}
+    _, parameters = built(config)
+    assert read_decoder(config).parameters == parameters
+
+
+def test_mpt_with_learned_positions_has_the_parameters_of_published_runs() -> None:
+    """llm-foundry states 6,658,859,008 parameters of its 7B with biases, 2,048 positions among them."""
+    sizes = {
+        "d_model": 4096,
+        "n_heads": 32,
+        "n_layers": 32,
+        "expansion_ratio": 4,
+        "vocab_size": 50368,
+    }
+    with_biases = read_decoder({"model_type": "mpt", **sizes, "max_seq_len": 2048})
+    assert with_biases.parameters == 6_658_859_008
+    without = read_decoder({"model_type": "mpt", **sizes, "max_seq_len": 2048, "no_bias": True})
+    assert with_biases.parameters - without.parameters == 32 * 11 * 4096 + 4096
+    assert without.positions == without.context == 2048
