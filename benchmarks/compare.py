@@ -20,8 +20,8 @@ from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.blocks import predicted_ms
 from lolat.fitting.cross_validation import figures, leave_out
 from lolat.fitting.least_squares import fit_relative
-from lolat.fitting.points import Point, known_features, matrix, times
 from lolat.fitting.two_regime import fit_two_regime
+from lolat.tables.blocks import Point, known_features, matrix, times
 
 FOLDS = 10
 SEED = 0

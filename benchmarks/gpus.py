@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
-from lolat.api.comparing import compare_table
+from lolat.api.comparing import Comparison, compare_rows
 from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.fitting.from_tables import Timed, tables_document
 from lolat.graph.modes import Mode
 from lolat.hardware.specs import read_specs
-from lolat.tables.timed import TimedOperation, read_networks, read_operations
+from lolat.tables.networks import read_networks
+from lolat.tables.operations import TimedOperation, read_operations
 
 PUBLISHED = {
     "a100-pcie-40gb": 6.5, "v100-pcie-32gb": 5.9, "p100-pcie-16gb": 7.1, "t4": 18.5, "p4": 27.0,
@@ -54,7 +55,7 @@ def judged(folder: Path, device: str, number: int, seeds: int) -> list[str]:
         model = Model(tables_document(device, device, timed, facts, {}, print))
         networks = read_networks(folder / "networks.csv", [device])
         try:
-            found = compare_table(model, networks, training=False)
+            found = compare_rows(model, networks, Comparison(networks.path))
         except InputError:
             return []
         errors = [r.predicted_ms / r.latency_ms - 1 for r in found]
@@ -66,7 +67,7 @@ def judged(folder: Path, device: str, number: int, seeds: int) -> list[str]:
             widths.append((high - low) / r.predicted_ms)
         networks = read_networks(folder / "networks.csv", [device])
         with contextlib.suppress(InputError):
-            steps = compare_table(model, networks, training=True)
+            steps = compare_rows(model, networks, Comparison(networks.path, training=True))
             trained += [abs(r.predicted_ms / r.latency_ms - 1) for r in steps]
     every = Errors(np.array(off), inside, widths)
     theirs = f"{PUBLISHED[device]} %" if device in PUBLISHED else "-"

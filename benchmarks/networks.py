@@ -19,7 +19,8 @@ from lolat.fitting.from_tables import FOLDS, Timed, held_out_of_folds, linear_en
 from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import Times
 from lolat.hardware.gpus import Gpu, find_gpu
-from lolat.tables.timed import Counted, counts_of, read_networks
+from lolat.tables.counted import Counted, counts_of
+from lolat.tables.networks import read_networks
 
 HEADER = (
     "table", "networks", "median", "within 10 %", "bias", "Spearman", "inside 90 %", "width",

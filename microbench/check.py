@@ -14,10 +14,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.io.progress import Progress
 from lolat.readers import read
+from lolat.tables.blocks import Point
 from microbench import backends
 from microbench.blocks import Predefined, known_blocks
 from microbench.learn import references

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.paths import near
 from lolat.io.progress import Progress
+from lolat.tables.blocks import Point
 from lolat.units import changed, off, plural
 from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, for_device, known_blocks

@@ -12,9 +12,9 @@ import numpy as np
 
 from lolat.device.predictors.additive import TERMS
 from lolat.fitting.blocks import model_document
-from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, MEMBERS, behaviors, count
+from lolat.tables.blocks import Point
 
 # Milliseconds per unit of each count, like those of a small CPU.
 TRUE = {"acts": 2e-6, "inp": 1e-6, "flops": 2e-8, "traffic": 8e-7, "weights": 5e-7, "ops": 0.01}

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from benchmarks import compare
-from lolat.fitting.points import Point, known_features, matrix, times
-from lolat.tables.timed import read_networks, read_operations
+from lolat.tables.blocks import Point, known_features, matrix, times
+from lolat.tables.networks import read_networks
+from lolat.tables.operations import read_operations
 from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,7 +22,7 @@ from lolat.api.model import load
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
 from lolat.readers import open_network
-from lolat.tables.timed import read_operations
+from lolat.tables.operations import read_operations
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.processes import PATIENCE_S

@@ -21,9 +21,9 @@ from benchmarks.zoo import measure
 from benchmarks.zoo.networks import CHOSEN, REPORTED
 from lolat.api.model import Model
 from lolat.fitting.blocks import model_document
-from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
+from lolat.tables.blocks import Point
 from microbench.timing import Latencies, Visit, latencies
 
 HERE = Path(__file__).resolve().parent

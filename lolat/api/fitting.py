@@ -18,7 +18,6 @@ from lolat.device.running import fitted_on_words
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import model_document
 from lolat.fitting.measured_gpu import with_operations
-from lolat.fitting.points import Point
 from lolat.fitting.reading import (
     Contents,
     blocks_document,
@@ -33,12 +32,16 @@ from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Row, is_table, read_table, say_unread
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
-from lolat.tables.timed import (
+from lolat.tables.blocks import Point
+from lolat.tables.kinds import (
     BLOCKS,
+    EPOCHS,
     KERNELS,
+    MODEL,
     NETWORKS,
     OPERATIONS,
     SERVED,
+    Content,
     content_of,
 )
 from lolat.training.epochs import epochs_document
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
 
 NOT_TOGETHER = "not-together"
 """The code of the error for files that cannot be fitted together."""
-MODELS, EPOCHS = "models", "epochs"
 LANGUAGE = "language models"
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
@@ -93,7 +95,7 @@ def fit(
     """
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
     asked = Asked(
-        tuple((path, _content(path)) for path in paths), output, name,
+        tuple((path, content_of(path)) for path in paths), output, name,
         None if facts is None else os.fspath(facts), framework, tensor_parallel, on_progress,
         warn or nobody,
     )  # fmt: skip
@@ -107,7 +109,7 @@ def fit(
             "tables too",
             code="name",
         )
-    if framework is not None and (MODELS in kinds or not (of_sheet or of_language)):
+    if framework is not None and (MODEL in kinds or not (of_sheet or of_language)):
         raise InputError(
             f"{arg('framework')} is for a data sheet and tables of language models; leave it out",
         )
@@ -118,7 +120,7 @@ def fit(
         return _written(document, output)
     if of_sheet:
         document |= _section_of_sheet(asked)
-    if output is not None and MODELS not in kinds:
+    if output is not None and MODEL not in kinds:
         _say_replaced(output, document, asked.warn)
     return _written(document, output)
 
@@ -137,11 +139,11 @@ class Asked:
     warn: Warn
 
     @property
-    def kinds(self) -> list[str]:
+    def kinds(self) -> list[Content]:
         """The contents of the files."""
         return [content for _, content in self.contents]
 
-    def paths(self, kind: str) -> list[str]:
+    def paths(self, kind: Content) -> list[str]:
         """The files with a content."""
         return [path for path, content in self.contents if content == kind]
 
@@ -152,7 +154,9 @@ class Asked:
 
     def refused(self) -> InputError:
         """The error of files that cannot be fitted together."""
-        files = ", ".join(f"{path} ({content})" for path, content in self.contents) or "no file"
+        files = (
+            ", ".join(f"{path} ({content.name})" for path, content in self.contents) or "no file"
+        )
         return InputError(f"{files} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER)
 
 
@@ -184,7 +188,7 @@ def _document(asked: Asked) -> dict[str, Any]:
         return document
     if facts is None and asked.kinds == [BLOCKS]:
         return blocks_document(asked.contents[0][0], asked.stem, name, asked.warn)
-    if facts is None and asked.kinds.count(MODELS) == 1 and kinds <= {MODELS, NETWORKS}:
+    if facts is None and asked.kinds.count(MODEL) == 1 and kinds <= {MODEL, NETWORKS}:
         return _of_model(asked)
     raise asked.refused()
 
@@ -204,7 +208,7 @@ def _say_other_cards(asked: Asked, document: Mapping[str, Any]) -> None:
     if own := card_of(name_of(document)):
         cards[own] = "the model"
     for path, content in asked.contents:
-        is_told = content == MODELS or (is_table(path) and "device" in read_table(path).names)
+        is_told = content == MODEL or (is_table(path) and "device" in read_table(path).names)
         if not is_told and (card := card_of(Path(path).stem)):
             cards.setdefault(card, Path(path).name)
     if len(cards) > 1:
@@ -224,23 +228,6 @@ def _say_replaced(output: AnyPath, document: Mapping[str, Any], warn: Warn) -> N
             )
 
 
-def _content(path: str) -> str:
-    """The rows of a table; MODELS for a file that is none."""
-    if not is_table(path):
-        return SERVED if _is_benchmark(path) else MODELS
-    columns = read_table(path).names
-    return EPOCHS if "epoch_s" in columns else content_of(columns)
-
-
-def _is_benchmark(path: str) -> bool:
-    """Return whether a file is the output of a server's benchmark."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return '"total_output_tokens"' in file.read(100_000)
-    except (OSError, ValueError):
-        return False  # the reader of model files says what is wrong
-
-
 def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
     """The questions that the data sheets of a table can answer: networks, language models or both.
 
@@ -250,7 +237,7 @@ def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
     from lolat.llm.fit import SHEET
     from lolat.llm.gpu import Sheet
 
-    columns, needed = read_table(facts).names, {NETWORKS: NEEDED_COLUMNS, LANGUAGE: SHEET}
+    columns, needed = read_table(facts).names, {NETWORKS.name: NEEDED_COLUMNS, LANGUAGE: SHEET}
     known = {"device", *KEPT, *Sheet.__struct_fields__}
     if unread := [name for name in columns if name and name not in known]:
         tell(f"{plain(facts)}: columns that are not read: {shortened(', '.join(unread))}")
@@ -277,7 +264,7 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     from lolat.llm.served import read_served
 
     (kernels, served, models), gpus = (
-        map(asked.paths, (KERNELS, SERVED, MODELS)),
+        map(asked.paths, (KERNELS, SERVED, MODEL)),
         asked.tensor_parallel,
     )
     if gpus is not None and (not served or gpus < 1):
@@ -368,7 +355,7 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     What the file knows of training is fitted again on its own points. A file made from tables has the
     level of the networks.
     """
-    file = find_model(asked.paths(MODELS)[0])
+    file = find_model(asked.paths(MODEL)[0])
     document = read(file)
     own, card = card_of(name_of(document)), card_of(asked.name or "")
     if own and card and own != card:

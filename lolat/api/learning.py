@@ -17,10 +17,10 @@ from lolat.device.file import LIMIT, SECTIONS, read, write
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
 from lolat.fitting.measured_gpu import with_operations
-from lolat.fitting.points import Point
 from lolat.io import paths
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
+from lolat.tables.blocks import Point
 from lolat.units import changed, off, percent
 from microbench import backends, check, environment, learn_training, worker
 from microbench import learn as learn_blocks

@@ -13,10 +13,10 @@ from lolat.device.intervals import noise_level
 from lolat.device.question import InputSize
 from lolat.errors import DeviceError, InputError, MeasuringError
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
-from lolat.fitting.points import Point
 from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
 from lolat.readers import as_size
+from lolat.tables.blocks import Point
 from lolat.units import off, percent, plain, plural
 from microbench import backends, check, environment
 from microbench.check import MeasuredNetwork, NetworkAgain

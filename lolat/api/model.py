@@ -14,7 +14,7 @@ from lolat.device.question import Question, is_one, several
 from lolat.graph import Graph
 
 if TYPE_CHECKING:
-    from lolat.api.comparing import TableEvaluation
+    from lolat.api.evaluation import TableEvaluation
     from lolat.api.measuring import Diagnosis, Evaluation
     from lolat.api.predicting import Prediction, Predictions
     from lolat.device.attribution import Explanation
@@ -338,7 +338,7 @@ class Model(Device):
         `on_progress`: called after each network is counted (done, all, name). Returns a `TableEvaluation`.
         Raises InputError where no row can be predicted.
         """
-        from lolat.api.comparing import evaluate_table
+        from lolat.api.evaluation import evaluate_table
 
         asked = only, predictor, precision, training, on_progress
         return evaluate_table(self, os.fspath(table), *asked)

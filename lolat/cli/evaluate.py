@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from statistics import median
-from typing import TYPE_CHECKING
-
 import click
 
 import lolat
@@ -14,16 +9,13 @@ from lolat.cli import common
 from lolat.cli.parsing import List
 from lolat.errors import AnswerIsNo, InputError, arg
 
-if TYPE_CHECKING:
-    from lolat.api.comparing import Compared
-
 
 @common.command(
     "lolat evaluate local keras:ResNet50 keras:MobileNetV2 --batch-size 1,4",
     "lolat evaluate gpu.json --table networks.csv --predictions out.csv",
     answers={
         "evaluation": "lolat.api.measuring:Evaluation",
-        "table-evaluation": "lolat.api.comparing:TableEvaluation",
+        "table-evaluation": "lolat.api.evaluation:TableEvaluation",
     },
 )
 @common.model_argument
@@ -57,7 +49,7 @@ def evaluate(
     Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
     from lolat.io.writing import write_text
-    from lolat.report.evaluation import evaluation_lines
+    from lolat.report.evaluation import evaluation_lines, table_lines
 
     loaded = lolat.load(model)
     if table is None:
@@ -80,47 +72,7 @@ def evaluate(
         write_text(predictions, answer.to_csv())
     for line in (*answer.warnings, *answer.left_out.told()):
         common.say(line)
-    common.answer(answer, _table_lines(answer.compared, answer.content))
-
-
-MOST_ROWS, LISTED = 20, 10
-"""The number of networks that are listed if there are more than MOST_ROWS."""
-
-
-def _table_lines(rows: Sequence[Compared], content: str) -> Iterator[str]:
-    """The lines for people: each network, or each kind of operations, then all together."""
-    from lolat.api.comparing import summary
-    from lolat.parameters import COVERAGE
-    from lolat.tables.timed import TimedNetwork
-    from lolat.units import digits, percent, plain
-
-    networks = [(row, row.timed) for row in rows if isinstance(row.timed, TimedNetwork)]
-    if len(networks) > MOST_ROWS:
-        networks.sort(key=lambda pair: -abs(math.log(pair[0].predicted_ms / pair[0].latency_ms)))
-        yield f"The {LISTED} that are farthest off, of {len(networks)} (--predictions FILE has all):"
-        networks = networks[:LISTED]
-    for row, timed in networks:
-        off = 100 * (row.predicted_ms / row.latency_ms - 1)
-        size = f", size {timed.network[1]}" if timed.network[1] else ""
-        yield (
-            f"{timed.name} · batch {timed.batch_size}{size}: {digits(row.latency_ms)} ms measured, "
-            f"{digits(row.predicted_ms)} predicted, {off:+,.1f} %"
-        )
-    kinds = () if content in ("networks", "blocks") else (row.timed.name for row in rows)
-    for name in dict.fromkeys(kinds):
-        of_name = [row for row in rows if row.timed.name == name]
-        yield f"{plain(name)}: {len(of_name)} timed, median error {100 * summary(of_name)['median']:.1f} %"
-    overall = summary(rows, content)
-    inside = (
-        f"{overall['inside']} of {overall['intervals']} inside the {percent(COVERAGE)} interval"
-    )
-    times = median(row.predicted_ms / row.latency_ms for row in rows)
-    yield (
-        f"{overall[content]} {content}: median error {100 * overall['median']:.1f} %, mean "
-        f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
-        f"{inside if overall['intervals'] else 'too few were measured for intervals'}; at the "
-        f"median predicted {digits(times)} times what was measured"
-    )
+    common.answer(answer, table_lines(answer))
 
 
 # ---- `lolat doctor`: measure a few blocks again and say whether the model still holds.

@@ -55,7 +55,7 @@ _MORE: list[Any] = [(name, Count | None, None) for name in EXTRAS]
 
 
 class Point(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[misc, call-arg]
-    """One measured block or network; see `lolat.fitting.points.Point`."""
+    """One measured block or network; see `lolat.tables.blocks.Point`."""
 
     name: str
     batch_size: AtLeastOne

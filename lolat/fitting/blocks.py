@@ -18,9 +18,9 @@ from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.cross_validation import cross_validate, error_entry, leave_out, log_errors
 from lolat.fitting.intervals import interval_entry, network_entry
 from lolat.fitting.least_squares import require_points
-from lolat.fitting.points import Point, blocks_of, known_features, matrix, times
 from lolat.fitting.two_regime import fit_two_regime
 from lolat.graph.counts import FEATURES
+from lolat.tables.blocks import Point, blocks_of, known_features, matrix, times
 
 LEAST_NETWORKS = 8  # held-out ones for an interval of networks
 Refit = Callable[[np.ndarray], Formula]  # takes (points,), a mask of those to fit

@@ -27,7 +27,6 @@ from lolat.fitting.cross_validation import (
     log_errors,
 )
 from lolat.fitting.intervals import network_entry
-from lolat.fitting.points import family_of
 from lolat.fitting.roofline import LEAST_OF_CLASS, fit_roofline, predicted
 from lolat.fitting.times import Times, check_sheet, seen_specs
 from lolat.graph.counts import COLUMNS
@@ -37,7 +36,10 @@ from lolat.hardware.gpus import find_gpu
 from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 from lolat.io.progress import Warn
 from lolat.io.tables import Row
-from lolat.tables.timed import MULTIPLYING, Counted, TimedNetwork, TimedOperation
+from lolat.tables.blocks import family_of
+from lolat.tables.counted import Counted
+from lolat.tables.networks import TimedNetwork
+from lolat.tables.operations import MULTIPLYING, TimedOperation
 
 FOLDS = 5
 DRAWN = 1000  # made-up networks of a few products, for errors of networks if none was timed

@@ -29,7 +29,6 @@ from lolat.fitting.cross_validation import (
 from lolat.fitting.from_tables import measured_minimum
 from lolat.fitting.intervals import network_entry
 from lolat.fitting.least_squares import fit_relative
-from lolat.fitting.points import Point, blocks_of, times
 from lolat.fitting.roofline import fit_roofline
 from lolat.fitting.times import Times, seen_specs
 from lolat.graph import Graph
@@ -37,6 +36,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import Workload, work_of
 from lolat.hardware.gpus import name_of
 from lolat.hardware.specs import OFF_OF_FASTEST, Specs, listed_specs
+from lolat.tables.blocks import Point, blocks_of, times
 
 FOLDS = 8  # of blocks, each left out with all its batch sizes
 ROUNDS = 4  # fits of the device beside a host, and of the host beside that device

@@ -20,7 +20,6 @@ from lolat.fitting.from_tables import (
     usual_mode,
 )
 from lolat.fitting.outliers import tell_other_units, warn_of_contradictions
-from lolat.fitting.points import Point, lacking_counts, read_points
 from lolat.fitting.refined import refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
@@ -31,24 +30,16 @@ from lolat.io.progress import Warn, nobody
 from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unread
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
-from lolat.tables.timed import (
-    MULTIPLYING,
-    NETWORKS,
-    OPERATIONS,
-    Counted,
-    Table,
-    TimedNetwork,
-    TimedOperation,
-    counts_of,
-    read_networks,
-    read_operations,
-    version_of,
-)
+from lolat.tables.blocks import Point, lacking_counts, read_points
+from lolat.tables.counted import Counted, counts_of
+from lolat.tables.kinds import NETWORKS, OPERATIONS, Content
+from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks, version_of
+from lolat.tables.operations import MULTIPLYING, TimedOperation, read_operations
 
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """Words of a CPU in the name of a device or table: it has no host to wait for."""
 MOST_JUDGING_UNITS = 500  # operations of a table that judge its unit
-Contents = Sequence[tuple[str, str]]  # (file, its content)
+Contents = Sequence[tuple[str, Content]]  # (file, its content)
 
 
 def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
@@ -144,7 +135,7 @@ def device_document(
 
 
 def _counted(
-    table: Table, mode: Mode, on_progress: OnProgress | None, warn: Warn
+    table: NetworkTable, mode: Mode, on_progress: OnProgress | None, warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
     """The rows of a table that were run in `mode`, each with its counts; `warn` receives the others."""
     table.say_assumed(warn)

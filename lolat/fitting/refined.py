@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.fitting.cross_validation import errors
 from lolat.fitting.roofline import common_ratio
-from lolat.tables.timed import Counted, TimedNetwork
+from lolat.tables.counted import Counted
+from lolat.tables.networks import TimedNetwork
 from lolat.units import plural
 
 Rows = Sequence[tuple[TimedNetwork, Counted]]

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from shlex import quote
+from statistics import median
 from typing import Any
 
 from lolat.device import Device
 from lolat.device.domain import fit_again
 from lolat.device.file import LIMIT
 from lolat.device.summary import headline
+from lolat.parameters import COVERAGE
 from lolat.report.tables import Column, Table
-from lolat.units import milliseconds, percent, plain
+from lolat.tables.networks import TimedNetwork
+from lolat.units import digits, milliseconds, percent, plain
 
 Evaluation = Any
 """`lolat.api.measuring.Evaluation`, in a room above this one."""
 Diagnosis = Any
 """`lolat.api.measuring.Diagnosis`."""
+TableEvaluation = Any
+"""`lolat.api.evaluation.TableEvaluation`."""
 
 
 def evaluation_lines(result: Evaluation) -> Iterator[str]:
@@ -169,3 +175,38 @@ def _advice(result: Diagnosis, name: str, learn: str) -> Iterator[str]:
         yield f"What to do: learn this machine as it is with {learn}; `lolat models` lists all profiles."
     for remark in result.warnings:
         yield f"note: {plain(remark)}"
+
+
+# ---- `evaluate --table`
+
+MOST_ROWS, LISTED = 20, 10
+"""The number of networks that are listed if there are more than MOST_ROWS."""
+
+
+def table_lines(result: TableEvaluation) -> Iterator[str]:
+    """The lines of `evaluate --table`: each network, or each kind of operations, then all together."""
+    rows, content, overall = result.compared, result.content, result.summary
+    networks = [(row, row.timed) for row in rows if isinstance(row.timed, TimedNetwork)]
+    if len(networks) > MOST_ROWS:
+        networks.sort(key=lambda pair: -abs(math.log1p(pair[0].error)))
+        yield f"The {LISTED} that are farthest off, of {len(networks)} (--predictions FILE has all):"
+        networks = networks[:LISTED]
+    for row, timed in networks:
+        size = f", size {timed.network[1]}" if timed.network[1] else ""
+        yield (
+            f"{timed.name} · batch {timed.batch_size}{size}: {digits(row.latency_ms)} ms measured, "
+            f"{digits(row.predicted_ms)} predicted, {100 * row.error:+,.1f} %"
+        )
+    kinds = () if content in ("networks", "blocks") else (row.timed.name for row in rows)
+    for name in dict.fromkeys(kinds):
+        off = [abs(row.error) for row in rows if row.timed.name == name]
+        yield f"{plain(name)}: {len(off)} timed, median error {100 * median(off):.1f} %"
+    inside = (
+        f"{overall['inside']} of {overall['intervals']} inside the {percent(COVERAGE)} interval"
+    )
+    yield (
+        f"{overall[content]} {content}: median error {100 * overall['median']:.1f} %, mean "
+        f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
+        f"{inside if overall['intervals'] else 'too few were measured for intervals'}; at the "
+        f"median predicted {digits(1.0 + overall['bias'])} times what was measured"
+    )

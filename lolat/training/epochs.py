@@ -22,7 +22,7 @@ from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
 from lolat.io.tables import COPIES, Table, read_table
 from lolat.parameters import Optimizer, optimizer_named
-from lolat.tables.timed import SIZES, on_several
+from lolat.tables.networks import SIZES, on_several
 from lolat.training.iteration import PASS_TERMS, pass_rows
 from lolat.training.model import Iteration, Training, TrainingRun
 

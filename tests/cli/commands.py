@@ -17,7 +17,7 @@ from jsonschema.exceptions import best_match
 from benchmarks.schema import ANSWERS, FILE
 from lolat.cli.common import run
 from lolat.cli.main import lolat
-from lolat.fitting.points import Point
+from lolat.tables.blocks import Point
 from microbench import check, environment
 from microbench.environment import Difference
 from microbench.timing import JobLatency, Latencies

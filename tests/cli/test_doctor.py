@@ -9,8 +9,8 @@ import pytest
 
 from lolat.errors import DeviceError
 from lolat.fitting.blocks import model_document
-from lolat.fitting.points import Point
 from lolat.graph.counts import count
+from lolat.tables.blocks import Point
 from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS
 from microbench.learn import REFERENCES

@@ -18,9 +18,9 @@ from lolat.device.domain import (
     extrapolated_half_width,
 )
 from lolat.fitting.blocks import domain_of
-from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import FEATURES
+from lolat.tables.blocks import Point
 from tests import synthetic
 
 

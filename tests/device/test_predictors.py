@@ -16,8 +16,8 @@ from lolat.device.predictors.additive import AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.fitting.additive import fit_additive_costs
-from lolat.fitting.points import matrix, times
 from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.tables.blocks import matrix, times
 from tests import synthetic
 
 THREE = ("acts", "inp", "flops")

@@ -9,8 +9,8 @@ import pytest
 
 from lolat.device.predictors.additive import APART, TERMS
 from lolat.fitting.additive import fit_additive_costs
-from lolat.fitting.points import Point, matrix, times
 from lolat.graph.counts import COLUMNS, FEATURES, MEMBERS
+from lolat.tables.blocks import Point, matrix, times
 from tests import synthetic
 
 TRUE = tuple(synthetic.TRUE[f] for f in FEATURES)

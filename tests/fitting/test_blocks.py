@@ -16,8 +16,8 @@ from lolat.fitting.blocks import (
 )
 from lolat.fitting.cross_validation import errors
 from lolat.fitting.least_squares import fit_relative
-from lolat.fitting.points import Point, matrix, times
 from lolat.graph.counts import FEATURES, MEMBERS
+from lolat.tables.blocks import Point, matrix, times
 from tests import synthetic
 
 THREE = ("acts", "inp", "flops")

@@ -22,7 +22,8 @@ from lolat.fitting.times import seen_specs
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.modes import Mode
 from lolat.hardware.specs import read_specs
-from lolat.tables.timed import TimedNetwork, TimedOperation, read_operations
+from lolat.tables.networks import TimedNetwork
+from lolat.tables.operations import TimedOperation, read_operations
 from tests.fitting import made_up
 
 

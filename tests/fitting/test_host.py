@@ -23,7 +23,7 @@ from lolat.fitting.times import Times
 from lolat.graph import work as c
 from lolat.graph.modes import Mode
 from lolat.hardware.specs import read_specs
-from lolat.tables.timed import read_operations
+from lolat.tables.operations import read_operations
 from tests.device.test_roofline import work_of
 from tests.fitting import made_up
 

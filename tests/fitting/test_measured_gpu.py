@@ -14,11 +14,11 @@ import lolat
 from lolat.api.model import Model
 from lolat.fitting.blocks import model_document
 from lolat.fitting.measured_gpu import with_operations
-from lolat.fitting.points import Point
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
+from lolat.tables.blocks import Point
 from microbench.blocks import BLOCKS, NETWORKS, for_device, known_graphs
 
 START_MS, CALL_MS, STEP_MS = 0.02, 0.03, 0.003

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from lolat.fitting.points import Point
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
+from lolat.tables.blocks import Point
 from microbench import check
 from microbench.blocks import BLOCKS, NETWORKS, Predefined, known_blocks
 from microbench.check import Case, NetworkAgain

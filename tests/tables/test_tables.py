@@ -11,27 +11,20 @@ import pytest
 
 import lolat
 from lolat import fit, load
-from lolat.api.comparing import compare_table, predictions, summary
+from lolat.api.comparing import Compared, Comparison, compare_rows
+from lolat.api.evaluation import predictions, summary
 from lolat.api.model import Model
 from lolat.device.running import mode_of
 from lolat.errors import InputError, NetworkError
-from lolat.fitting.points import family_of
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, work_of
-from lolat.tables.timed import (
-    BINARY,
-    BLOCKS,
-    NETWORKS,
-    OPERATIONS,
-    UNARY,
-    Counted,
-    TimedNetwork,
-    content_of,
-    read_networks,
-    read_operations,
-)
+from lolat.tables.blocks import family_of
+from lolat.tables.counted import Counted
+from lolat.tables.kinds import BLOCKS, NETWORKS, OPERATIONS, content_of_columns
+from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks
+from lolat.tables.operations import BINARY, UNARY, read_operations
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -57,6 +50,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     return specs
 
 
+def compare(read: NetworkTable) -> list[Compared]:
+    return compare_rows(MODEL, read, Comparison(read.path, left_out=read.left_out))
+
+
 def table(folder: Path, text: str) -> Path:
     path = folder / "networks.csv"
     path.write_text(text)
@@ -70,7 +67,7 @@ def test_the_rows_and_their_predictions(tmp_path: Path) -> None:
         f"network,batch_size,latency_ms,note\na,1,{one / 1.2},x\nb,4,{four},y\nbad,1,3,z\n",
     )
     read = read_networks(path)
-    rows, skipped, columns = compare_table(MODEL, read), read.left_out.reasons, read.columns
+    rows, skipped, columns = compare(read), read.left_out.reasons, read.columns
     assert [r.predicted_ms for r in rows] == pytest.approx([one, four])
     assert skipped == {"bad: no network 'bad'": 1}
     found = summary(rows)
@@ -95,7 +92,7 @@ def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
         "two,a,inference,no,,1,3\n",
     )
     read = read_networks(path, ["one"])
-    assert len(compare_table(MODEL, read)) == 1
+    assert len(compare(read)) == 1
     assert read.left_out.reasons == {
         "on several devices": 1, "of another device": 1,
         "run in another way (float32, compiled; asked for: float32)": 1,
@@ -120,11 +117,11 @@ def test_names_as_the_published_tables_have_them(
     path = table(
         tmp_path, "network,sequence_length,latency_ms\nbert,512,3\nkeras:X,,4\nbert,512,5\n"
     )
-    compare_table(MODEL, read_networks(path))
+    compare(read_networks(path))
     assert asked == [(f"transformers:{config}?eager", 512), ("keras:X", None)], "each is read once"
     asked.clear()
     path = table(tmp_path, "model,pixels,batch_size,step_ms\nvit,160,8,3\n")
-    compare_table(MODEL, read_networks(path))
+    compare(read_networks(path))
     assert asked == [("timm:vit", 160)]
 
 
@@ -147,7 +144,7 @@ def test_names_as_the_published_tables_have_them(
 )
 def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(InputError) as error:
-        compare_table(MODEL, read_networks(table(tmp_path, text)))
+        compare(read_networks(table(tmp_path, text)))
     assert words in str(error.value)
 
 
@@ -184,9 +181,9 @@ def test_a_column_that_is_off_by_a_letter(tmp_path: Path) -> None:
 
 
 def test_the_columns_tell_the_content() -> None:
-    assert content_of(["op", "rows", "width", "latency_ms"]) == OPERATIONS
-    assert content_of(["model", "infer_batch_size", "infer_step_time"]) == NETWORKS
-    assert content_of(["name", "acts", "inp", "flops", "latency_ms"]) == BLOCKS
+    assert content_of_columns(["op", "rows", "width", "latency_ms"]) == OPERATIONS
+    assert content_of_columns(["model", "infer_batch_size", "infer_step_time"]) == NETWORKS
+    assert content_of_columns(["name", "acts", "inp", "flops", "latency_ms"]) == BLOCKS
 
 
 def test_how_networks_were_run(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lolat.fitting import points as module
-from lolat.fitting.points import Point, blocks_of, read_points
 from lolat.graph.counts import FEATURES
+from lolat.tables import blocks as module
+from lolat.tables.blocks import Point, blocks_of, read_points
 
 HEAD = "acts,inp,flops,latency_ms"
 

@@ -1,0 +1,197 @@
+"""A model compared with a table of somebody's times; measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, UnsetType
+
+from lolat.api.comparing import COMPARE, Compared, Comparison
+from lolat.errors import InputError, arg
+from lolat.hardware.gpus import card_of, find_gpu, name_of
+from lolat.io.results import Result, plain_data
+from lolat.io.tables import COPIES, Row, is_table, read_table, say_unread, to_csv
+from lolat.readers.children import OnProgress
+from lolat.tables.kinds import NETWORKS, Content, content_of
+from lolat.tables.left_out import LeftOut
+from lolat.units import percent, plain
+
+if TYPE_CHECKING:
+    from lolat.api.model import Model
+
+PREDICTED = ("predicted_ms", "low_ms", "high_ms")
+
+
+Rows = list[dict[str, Any]] | UnsetType
+
+
+@dataclass(frozen=True, repr=False)
+class TableEvaluation(Result):
+    """A table's times compared; `content`: "networks", "operations", "blocks" or "served"; `skipped`:
+    reason -> rows left out; `warnings`: remarks on the table.
+
+    In JSON `networks`, `operations`, `blocks` or `served` are the rows as they stand in the table, with
+    latency_ms, predicted_ms, interval_ms and in_domain; `summary` has relative errors, and how many rows
+    there are.
+    """
+
+    KEYS = ("networks", "operations", "blocks", "served", "summary", "skipped", "warnings")
+
+    content: str
+    compared: list[Compared]
+    left_out: LeftOut
+    columns: Sequence[str]
+    warnings: tuple[str, ...]
+    networks: Rows = UNSET
+    operations: Rows = UNSET
+    blocks: Rows = UNSET
+    served: Rows = UNSET
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Why rows were left out -> how many."""
+        return self.left_out.reasons
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """Errors over all rows, and the number inside their intervals."""
+        figures: dict[str, float] = summary(self.compared, self.content)
+        return figures
+
+    def words(self) -> str:
+        """The median error of the predictions."""
+        return (
+            f"{len(self.compared)} {self.content}: median error {percent(self.summary['median'])}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each row as it stands in the table, with latency_ms, predicted_ms, interval_ms, in_domain."""
+        rows: list[dict[str, Any]] = getattr(self, self.content)
+        return rows
+
+    def to_csv(self) -> str:
+        """The table's rows with predicted_ms, low_ms, high_ms."""
+        return predictions(self.compared, self.columns)
+
+
+def evaluate_table(
+    model: Model,
+    table: str,
+    only: str | Collection[str] | None,
+    predictor: str | None,
+    precision: str | None,
+    training: bool,
+    on_progress: OnProgress | None,
+) -> TableEvaluation:
+    """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`."""
+    columns = read_table(table).names if is_table(table) else ()
+    if training and predictor:
+        raise InputError(
+            f"{arg('predictor')} is for a forward pass, and {arg('training')} compares training steps; "
+            "give one of them",
+            code="predictor",
+        )
+    content, remarks = content_of(table), list[str]()
+    if content not in COMPARE:
+        expected = ", ".join(known.name for known in COMPARE)
+        raise InputError(
+            f"{plain(table)} has {content.name}; expected a table of {expected}", code="content"
+        )
+    _refuse_ignored(
+        table, content, columns,
+        only=only, predictor=predictor, precision=precision, training=training,
+    )  # fmt: skip
+    model = model.run_as(precision)
+    devices = [only] if isinstance(only, str) else only or ()
+    asked = Comparison(table, devices, predictor, training, on_progress, remarks.append)
+    compared = COMPARE[content](model, asked)
+    remarks += _of_others(model, compared, table)
+    if content != NETWORKS:
+        say_unread((row.row for row in compared if isinstance(row.row, Row)), remarks.append)
+    once = {(row.timed.name, *row.row.values()): row for row in compared}
+    if copies := len(compared) - len(once):
+        remarks.append(COPIES.format(copies, len(compared)))
+    compared, name = [*once.values()], Path(table).name
+    if name in str(model.document["environment"].get("source", "")).split(", "):
+        remarks.append(
+            f"{model.name} was fitted to a table {name}: errors of rows that it was "
+            f"fitted to are smaller than others (`lolat show {model.name}` has those of rows left out)"
+        )
+    names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
+    rows = [
+        {**c.row, **{name: plain_data(getattr(c, name)) for name in names}, **c.more}
+        for c in compared
+    ]
+    return TableEvaluation(
+        content.key, compared, asked.left_out, columns, tuple(remarks), **{content.key: rows}
+    )
+
+
+def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
+    """A remark if the rows are of another device than the model, by their column `device`, or else by the
+    name of the table.
+    """
+    own = name_of(model.document)
+    found = dict.fromkeys(filter(None, (row.row.get("device") for row in compared)))
+    card = None if found else card_of(Path(table).stem)
+    if card and card != card_of(own):
+        return [f"by its name the table is of {card}, the predictions are of {own}"]
+    others = [name for name in found if name not in (own, model.name) and _differ(name, own)]
+    return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
+
+
+def _differ(one: str, other: str) -> bool:
+    """True unless both are names of one known GPU."""
+    gpu = find_gpu(one)
+    return gpu is None or gpu != find_gpu(other)
+
+
+def _refuse_ignored(
+    table: str, content: Content, columns: Collection[str], **options: object
+) -> None:
+    """InputError for an option that the rows of a table have no use for."""
+    for name, value in options.items():
+        no_device = name == "only" and "device" not in columns
+        if value and (no_device or name not in content.takes):
+            lacks = " and no column device" if no_device else ""
+            raise InputError(
+                f"{plain(table)} has {content.name}{lacks}, to which {arg(name)} does not apply; leave "
+                "it out, or give a table that it is for",
+                code=name,
+            )
+
+
+def summary(rows: Sequence[Compared], content: str = NETWORKS.key) -> dict[str, Any]:
+    """The errors of rows, relative: mean, median, bias, and how many are within 10 % and the interval."""
+    off = [r.error for r in rows]
+    intervals = [(r.latency_ms, r.interval_ms) for r in rows if r.interval_ms is not None]
+    return {
+        content: len(rows),
+        "mean": sum(map(abs, off)) / len(off),
+        "median": median(map(abs, off)),
+        "bias": median(off),
+        "within_10": sum(abs(o) <= 0.1 for o in off) / len(off),
+        "inside": sum(low <= ms <= high for ms, (low, high) in intervals),
+        "intervals": len(intervals),
+    }
+
+
+def predictions(rows: list[Compared], columns: Sequence[str]) -> str:
+    """A CSV table of the rows with PREDICTED as further columns."""
+    more = dict.fromkeys(name for r in rows for name in r.more)
+    return to_csv(
+        [*columns, *PREDICTED, *more],
+        [
+            [
+                *map(r.row.get, columns),
+                r.predicted_ms,
+                *(r.interval_ms or ("", "")),
+                *map(r.more.get, more),
+            ]
+            for r in rows
+        ],
+    )

@@ -1,0 +1,105 @@
+"""Counts of a table's networks, for any batch size, cached on disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from lolat.errors import LolatError
+from lolat.graph import Graph
+from lolat.graph.analysis import parameters, trained_whole
+from lolat.graph.counts import COLUMNS, count
+from lolat.graph.modes import Mode
+from lolat.graph.work import STEP_COLUMNS, Workload, at, lower
+from lolat.readers.children import OnProgress, arrays_of
+from lolat.readers.torch.named import REPARAMETERIZED
+from lolat.tables.networks import Network, TimedNetwork
+
+VERSION = 7
+"""Version of the cache: raise it when `lolat.graph.work` or the counts change."""
+REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
+TOO_MANY = 0.004
+"""Relative excess of parameters over a table's, from which the network was timed in another form."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A network in the timed form: its steps (`lolat.graph.work.lower`), counts and number of parameters.
+
+    `counts`: (2, COLUMNS), those of a pass and those of each sample.
+    """
+
+    network: Network
+    steps: np.ndarray
+    counts: np.ndarray
+    parameters: float
+
+    def work(self, batch_size: int) -> Workload:
+        """The steps at a batch size."""
+        return at(self.steps, batch_size)
+
+    def total(self, batch_size: int) -> dict[str, int]:
+        """The counts at a batch size."""
+        values = self.counts[0] + batch_size * self.counts[1]
+        return dict(zip(COLUMNS, (int(v) for v in values), strict=True))
+
+
+def counts_of(
+    rows: Sequence[TimedNetwork], on_progress: OnProgress | None = None
+) -> list[Counted | LolatError]:
+    """The counts of each row's network, or the error of reading it.
+
+    A network that is not cached on disk is read in a process of its own. Some networks of timm are timed
+    with merged branches, such as RepVGG's: if the table has fewer parameters than the network, the form
+    with the nearer number is taken.
+    """
+    counts = _read([row.network for row in rows], on_progress)
+    merged: dict[Network, Network] = {}
+    for row in rows:
+        spec, size, mode = row.network
+        if spec.startswith("timm:") and TOO_MANY < _excess(counts[row.network], row) < math.inf:
+            merged[row.network] = (spec + REPARAMETERIZED_FORM, size, mode)
+    counts |= _read(merged.values(), None)
+    forms = [(row.network, merged.get(row.network, row.network)) for row in rows]
+    return [
+        min((counts[form] for form in both), key=lambda known: abs(_excess(known, row)))
+        for row, both in zip(rows, forms, strict=True)
+    ]
+
+
+def _excess(counts: Counted | LolatError, row: TimedNetwork) -> float:
+    """The relative excess of a network's parameters over its row's; infinite for an error."""
+    if isinstance(counts, LolatError):
+        return math.inf
+    return 0.0 if row.parameters is None else counts.parameters / row.parameters - 1.0
+
+
+def _read(
+    networks: Collection[Network], on_progress: OnProgress | None
+) -> dict[Network, Counted | LolatError]:
+    """The counts of networks, each read once."""
+    counted: dict[Network, Counted | LolatError] = {}
+    for mode in sorted({mode for *_, mode in networks}, key=str):
+        specs = dict.fromkeys((spec, size) for spec, size, own in networks if own == mode)
+        flags = (mode.fused, mode.channels_last, mode.training)
+        name = f"device{VERSION}-{mode.dtype}-{''.join(str(int(flag)) for flag in flags)}"
+        for network, array in arrays_of(specs, name, partial(_packed, mode), on_progress):
+            own = (*network, mode)
+            counted[own] = array if isinstance(array, LolatError) else _unpacked(own, array)
+    return counted
+
+
+def _packed(mode: Mode, graph: Graph) -> np.ndarray:
+    counts = count(trained_whole(graph) if mode.training else graph)
+    totals = [counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)]
+    return np.concatenate([[float(parameters(graph))], *totals, lower(graph, mode).ravel()])
+
+
+def _unpacked(network: Network, array: np.ndarray) -> Counted:
+    end = 1 + 2 * len(COLUMNS)
+    counts = array[1:end].reshape(2, len(COLUMNS))
+    return Counted(network, array[end:].reshape(-1, len(STEP_COLUMNS)), counts, float(array[0]))

@@ -1,0 +1,67 @@
+"""The kinds of measurements that a file holds, told by the columns of its table.
+
+`lolat fit` fits a device to them, `lolat evaluate` compares predictions with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from lolat.io.tables import is_table, read_table
+from lolat.tables.networks import IN_MS, NETWORK_COLUMNS, RATES, TIMES
+
+
+class Content(NamedTuple):
+    """A kind of measurements.
+
+    `name`: in words; `key`: of its rows in JSON; `takes`: the options that change how its rows are
+    compared.
+    """
+
+    name: str
+    key: str
+    takes: tuple[str, ...] = ()
+
+
+BLOCKS = Content("blocks", "blocks", ("only", "predictor", "precision"))
+OPERATIONS = Content("operations", "operations", ("only", "predictor", "precision"))
+NETWORKS = Content("networks", "networks", ("only", "predictor", "precision", "training"))
+EPOCHS = Content("epochs", "epochs")
+KERNELS = Content("operations of language models", "operations")
+SERVED = Content("served models", "served")
+MODEL = Content("models", "models")
+"""A model file, no table."""
+
+
+def content_of(path: str | Path) -> Content:
+    """Return the content of a file; that of a table is the likeliest, whose reader then checks it."""
+    if not is_table(path):
+        return SERVED if _is_serving_benchmark(path) else MODEL
+    return content_of_columns(read_table(path).names)
+
+
+def content_of_columns(columns: Collection[str]) -> Content:
+    """Return the content of a table with these columns."""
+    if "epoch_s" in columns:
+        return EPOCHS
+    if {"tpot_ms", "itl_mean_ms"} & {*columns}:
+        return SERVED
+    if "op" in columns:
+        return KERNELS if "dtype" in columns else OPERATIONS
+    if "acts" in columns:
+        return BLOCKS
+    # The reader of the most likely content says which columns are missing.
+    if {*columns} & {*NETWORK_COLUMNS, *TIMES, *IN_MS, *RATES} - {"latency_ms"}:
+        return NETWORKS
+    return OPERATIONS if {"m", "n", "k"}.issubset(columns) else BLOCKS
+
+
+def _is_serving_benchmark(path: str | Path) -> bool:
+    """Return True for the JSON output of a server's benchmark."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return '"total_output_tokens"' in file.read(100_000)
+    except (OSError, ValueError):
+        return False  # the reader of model files says what is wrong

@@ -1,0 +1,228 @@
+"""Reads tables of networks: a row is a whole network timed on a device.
+
+Their columns may be those of timm's benchmark.py (--results-file) or of timm's published results.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from lolat.errors import InputError
+from lolat.graph.modes import MODE_COLUMNS, Mode
+from lolat.io.documents import read_json
+from lolat.io.progress import Warn
+from lolat.io.tables import (
+    ABOVE_ZERO,
+    EXPECTED_MS,
+    LONGEST_MS,
+    SHORTEST_MS,
+    Row,
+    read_table,
+    say_unread,
+)
+from lolat.parameters import OPTIMIZERS
+from lolat.readers.torch.named import ENCODER_TYPES, TAKEN_APART
+from lolat.tables.left_out import LeftOut
+from lolat.units import shortened
+
+NETWORK_COLUMNS = ("network", "model")
+SIZES = (
+    "sequence_length", "seq_len", "input_size", "pixels", "resolution", "image_size", "img_size",
+    "imgsz", "infer_img_size", "train_img_size",
+)  # fmt: skip
+BATCHES = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
+TIMES = ("latency_ms", "step_ms", "time_ms", "ms", "infer_step_time", "train_step_time")
+IN_MS = {"latency_s": 1e3, "time_s": 1e3, "latency_us": 1e-3, "time_us": 1e-3}
+"""Column of times in another unit -> the unit in ms."""
+RATES = (
+    "samples_per_s", "samples_per_sec", "images_per_s", "images_per_sec", "infer_samples_per_sec",
+)  # fmt: skip
+"""Columns of samples a second, for tables without times."""
+OF_TIMM = "momentum"
+"""The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
+SEVERAL = ("parallel", "gpus", "num_gpus", "n_gpus", "num_devices", "replicas", "world_size")
+"""Columns of the number of devices that a network ran on, or of how they shared it."""
+MILLIONS = ("params_millions", "param_count")  # columns of millions of parameters, in timm's tables
+MOST_BATCH = 2**20
+EXPECTED_NETWORKS = (
+    "expected the columns network (or model), batch_size and latency_ms (or latency_s, latency_us, "
+    "samples_per_s), and where known sequence_length or input_size (or pixels), precision, channels_last, "
+    "launch, pass"
+)
+READ_COLUMNS = (
+    *NETWORK_COLUMNS, *SIZES, *BATCHES, *TIMES, *IN_MS, *RATES, *MILLIONS, *MODE_COLUMNS, *SEVERAL,
+    "device", "optimizer",
+)  # fmt: skip
+NEAR = 0.8  # least similarity of a misspelled column's name to a known one
+CELLS = "cells"  # the cause of rows with a cell that cannot be read
+Network = tuple[str, int | None, Mode]
+"""(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
+
+
+@dataclass(frozen=True)
+class TimedNetwork:
+    """A row: a network, its execution mode and time; `parameters`: None if the table does not say."""
+
+    name: str
+    network: Network
+    batch_size: int
+    latency_ms: float
+    parameters: float | None
+    row: Row
+
+    @property
+    def same(self) -> Hashable:
+        """A key that is equal for rows of the same work."""
+        return self.network, self.batch_size
+
+    @property
+    def mode(self) -> Mode:
+        """The execution mode."""
+        return self.network[2]
+
+    @property
+    def optimizer(self) -> str:
+        """The optimizer whose update is part of the training step; "none", or "" if the table is silent."""
+        return self.row.get("optimizer") or (OF_TIMM if "train_step_time" in self.row else "")
+
+
+@dataclass
+class NetworkTable:
+    """The rows of one device in a table of networks, and the rows left out.
+
+    `assumed`: the execution mode that the rows are taken to have, None if the table or the caller states
+    it.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    rows: list[TimedNetwork] = field(default_factory=list)
+    left_out: LeftOut = field(default_factory=LeftOut)
+    assumed: Mode | None = None
+
+    def say_assumed(self, warn: Warn) -> None:
+        """Warn of columns that are not read, and of an assumed execution mode or batch size."""
+        say_unread((row.row for row in self.rows[:1]), warn)
+        for column in {*self.columns} - {*READ_COLUMNS}:
+            for near in difflib.get_close_matches(column, READ_COLUMNS, 1, NEAR):
+                if near not in self.columns:
+                    warn(f"{self.path}: did you mean {near} by the column {column}?")
+        if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
+            warn(
+                f"{self.path} has neither precision nor launch: its times are taken to be of "
+                f"{self.assumed.dtype}, {self.assumed.launch}"
+            )
+        lacking = sum(not any(map(row.row.get, BATCHES)) for row in self.rows)
+        if lacking == len(self.rows) > 0:
+            warn(f"{self.path} has no batch_size: all its times are taken to be of a batch of 1")
+        elif lacking:
+            warn(
+                f"{self.path} has no batch_size in {lacking} of {len(self.rows)} rows: these are taken to "
+                "be of a batch of 1"
+            )
+
+    def say_left_out(self, warn: Warn) -> None:
+        """Warn of the rows left out."""
+        for line in self.left_out.told(f" rows of {self.path}"):
+            warn(line)
+
+    def nothing(self) -> InputError:
+        """The error of a table without a usable row."""
+        why = str(self.left_out) or "it has no rows"
+        return InputError(f"{self.path}: no row could be used ({why}); {EXPECTED_NETWORKS}")
+
+
+def read_networks(
+    path: str | Path,
+    devices: Collection[str] = (),
+    mode: Mode | None = None,
+    left_out: LeftOut | None = None,
+) -> NetworkTable:
+    """Read a table of networks; with a column `device`, the rows of `devices` alone.
+
+    A network is a NETWORK (column `network`), a name of timm (column `model`), or `networks/NAME.json`
+    beside the table, a configuration of transformers. Its execution mode comes from MODE_COLUMNS, else from
+    the file's name, else it is `mode`. Wrong rows are left out, and added to `left_out`.
+    """
+    rows = read_table(path, expected=EXPECTED_NETWORKS)
+    table = NetworkTable(str(path), rows.names, left_out=left_out or LeftOut())
+    for columns, what in ((NETWORK_COLUMNS, "networks"), ((*TIMES, *IN_MS, *RATES), "times")):
+        if not {*columns} & {*rows.names}:
+            has = shortened(", ".join(rows.names))
+            raise InputError(f"{path} has no column of {what} (it has {has}); {EXPECTED_NETWORKS}")
+    usual = Mode.of_file(Path(path).name, mode)
+    table.assumed = usual if mode is None and usual == Mode() else None
+    if "train_step_time" in rows.names and "infer_step_time" not in rows.names:
+        usual = replace(usual, training=True)
+    for row in rows:
+        if row.get("device") not in (None, *devices) and devices:
+            table.left_out.add("of another device")
+        elif on_several(row):
+            table.left_out.add("on several devices")
+        else:
+            try:
+                table.rows.append(_timed_network(row, Path(path), usual))
+            except InputError as error:
+                why = error.data.get("why", str(error))
+                table.left_out.add(why, CELLS, place=f"line {row.line}")
+    return table
+
+
+def on_several(row: Row) -> bool:
+    """True for a row that ran on more than one device."""
+    return any(row.get(column, "") not in ("", "1", "no") for column in SEVERAL)
+
+
+def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
+    columns = [
+        next((name for name in names if row.get(name)), "")
+        for names in (NETWORK_COLUMNS, BATCHES, SIZES, (*TIMES, *IN_MS, *RATES), MILLIONS)
+    ]
+    name, batch, size, time, millions = columns
+    if not (name and time):
+        raise row.refused("no time" if name else "no network")
+    samples = row.whole(batch, 1, MOST_BATCH, default=1)
+    updates = ("none", *OPTIMIZERS)
+    if row.get("optimizer") and row["optimizer"] not in updates:
+        raise row.wrong("optimizer", f"one of {', '.join(updates)}")
+    mode = usual.of_row(row, row.where)
+    spec = _spec(row[name], path, name == "model", mode.training)
+    return TimedNetwork(
+        row[name],
+        (spec, row.whole(size, 1, MOST_BATCH) if size else None, mode),
+        samples,
+        _ms(row, time, samples),
+        1e6 * row.number(millions, ABOVE_ZERO) if millions else None,
+        row,
+    )
+
+
+def _ms(row: Row, column: str, samples: int) -> float:
+    """The time of a row, from its column of times or of samples a second."""
+    if column in TIMES:
+        return row.milliseconds(column)
+    value = row.number(column, ABOVE_ZERO, expected="a number above 0")
+    ms = 1e3 * samples / value if column in RATES else IN_MS[column] * value
+    if not SHORTEST_MS <= ms <= LONGEST_MS:
+        raise row.refused(f"{column} is {row[column]!r}, {ms:g} ms; expected {EXPECTED_MS}")
+    return ms
+
+
+def version_of(path: str) -> str | None:
+    """The version of PyTorch in the name of a table of timm: pt291 is 2.9.1."""
+    found = re.search(r"-pt(1)(\d\d)[-.]|-pt(\d)(\d)(\d)[-.]", Path(path).name)
+    return None if found is None else ".".join(filter(None, found.groups()))
+
+
+def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
+    config = path.parent / "networks" / f"{name}.json"
+    if not config.is_file():
+        return f"timm:{name}" if of_timm and ":" not in name else name
+    # An encoder is trained with the heads of its pretraining; in inference it classifies.
+    document = read_json(config, "expected a configuration of transformers")
+    is_encoder = document.get("model_type") in ENCODER_TYPES
+    return f"transformers:{config}?{'AutoModelForPreTraining,' * (training and is_encoder)}{TAKEN_APART}"

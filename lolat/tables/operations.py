@@ -1,0 +1,109 @@
+"""Reads tables of operations: a row is a single operation timed on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.modes import Mode
+from lolat.io.tables import Row, read_table
+
+MOST_OF_A_SIZE = 2**40
+PRODUCT, BLOCK = ("batch", "m", "n", "k"), ("rows", "width")
+GROUPS = "groups"  # of a convolution, 1 where the table has no such column
+CONVOLUTION = ("batch", "in_channels", "out_channels", "kernel", "input_size", "stride", "padding")
+BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power"}
+UNARY = {
+    **{name + "u": kind for name, kind in BINARY.items()},
+    "gelu": "gelu", "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "silu": "silu",
+    "softmax": "softmax", "ln": "layer_norm",
+}  # fmt: skip
+OPERATION_COLUMNS: dict[str, tuple[str, ...]] = {
+    "linear": PRODUCT,
+    "bmm": PRODUCT,
+    "conv": CONVOLUTION,
+    **dict.fromkeys((*BINARY, *UNARY), BLOCK),
+}
+"""Operation -> its columns of sizes, whole numbers."""
+MULTIPLYING = ("linear", "bmm", "conv")
+EXPECTED_OPERATIONS = (
+    "expected the columns op (linear, bmm, conv, softmax, ln, add, mul, gelu ...), latency_ms, and "
+    "batch,m,n,k for linear and bmm; batch,in_channels,out_channels,kernel,input_size,stride,padding for "
+    "conv; rows,width for the others"
+)
+
+
+@dataclass(frozen=True)
+class TimedOperation:
+    """A row: an operation, a Graph of it alone, its batch size and time."""
+
+    name: str
+    graph: Graph
+    batch_size: int
+    latency_ms: float
+    row: Row
+
+    @property
+    def dtype(self) -> str:
+        """The data type that it was timed in, float32 if the table is silent."""
+        return Mode().of_row(self.row, self.row.where).dtype
+
+    @property
+    def same(self) -> Hashable:
+        """A key that is equal for rows of the same work."""
+        return (
+            self.name,
+            self.dtype,
+            self.row.get(GROUPS),
+            *(self.row.whole(c, 0) for c in OPERATION_COLUMNS[self.name]),
+        )
+
+
+def read_operations(
+    path: str | Path, devices: Collection[str] = (), argument: str = "name"
+) -> list[TimedOperation]:
+    """Read a table of operations; `devices`, `argument`: see `Table.of_devices`. InputError for a wrong
+    line.
+    """
+    table = read_table(path, ("op", "latency_ms"), EXPECTED_OPERATIONS, "timed operation")
+    return [_timed_operation(row) for row in table.of_devices(devices, argument)]
+
+
+def _timed_operation(row: Row) -> TimedOperation:
+    name = row["op"].lower()
+    if name not in OPERATION_COLUMNS:
+        raise row.wrong("op", f"one of {', '.join(OPERATION_COLUMNS)}")
+    sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in OPERATION_COLUMNS[name]}
+    if name == "conv":
+        sizes[GROUPS] = row.whole(GROUPS, 1, MOST_OF_A_SIZE, default=1)
+        if sizes["in_channels"] % sizes[GROUPS] or sizes["out_channels"] % sizes[GROUPS]:
+            raise row.wrong(GROUPS, "a divisor of in_channels and out_channels")
+    return TimedOperation(name, *_graph(name, sizes), row.milliseconds(), row)
+
+
+def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
+    """The Graph of one operation alone, and its batch size."""
+    builder = GraphBuilder(name, "torch")
+    if name == "linear":
+        x = builder.input((1, a["m"], a["n"]))
+        out = builder.add(
+            "dense", [x], (1, a["m"], a["k"]), in_features=a["n"], out_features=a["k"], bias=True
+        )
+    elif name == "bmm":
+        pair = [builder.input((1, a["m"], a["n"])), builder.input((1, a["n"], a["k"]))]
+        out = builder.add("matmul", pair, (1, a["m"], a["k"]), contracted=a["n"])
+    elif name == "conv":
+        side = (a["input_size"] + 2 * a["padding"] - a["kernel"]) // a["stride"] + 1
+        x = builder.input((1, a["in_channels"], a["input_size"], a["input_size"]))
+        out = builder.add(
+            "conv", [x], (1, a["out_channels"], side, side), kernel=(a["kernel"],) * 2,
+            strides=(a["stride"],) * 2, dilation=(1, 1), bias=False, in_channels=a["in_channels"],
+            out_channels=a["out_channels"], groups=a[GROUPS],
+        )  # fmt: skip
+    else:
+        shape = (1, a["width"])
+        inputs = [builder.input(shape) for _ in range(2 if name in BINARY else 1)]
+        out = builder.add(BINARY.get(name) or UNARY[name], inputs, shape)
+    return builder.build([out]), a["batch"] if name in MULTIPLYING else a["rows"]
