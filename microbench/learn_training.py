@@ -22,7 +22,7 @@ from lolat.training.measured import (
     named_terms,
     training_section,
 )
-from microbench import families
+from microbench import backends, families
 from microbench.blocks import BLOCKS, Predefined, as_known, row
 from microbench.journal import Journal
 from microbench.learn import Run, network_jobs, noise_of, run_jobs, warnings
@@ -36,7 +36,7 @@ LARGE = (4, 16, 64)
 MOST_FLOPS = 3e9  # multiply-accumulates of a forward pass
 MOST_ELEMENTS = 7e7  # that a forward pass reads and writes
 IMAGE = 4  # channels up to which an input is an image
-MEASURED = {optimizer.name: optimizer for optimizer in OPTIMIZERS.values()}
+MEASURED = {o.name: o for o in OPTIMIZERS.values() if o.name in backends.OPTIMIZERS}
 
 
 def batch_sizes(graph: Graph) -> tuple[int, ...]:

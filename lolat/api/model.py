@@ -204,8 +204,8 @@ class Model(Device):
         `batch_size`: samples of an iteration on each device, "auto": the most that fit; a list gives
         `Costs`, an answer for each. `samples`: in the data set; None: iterations alone. `replicas`: how
         many devices; none: as many as one instance of the price list has, within the data set. `optimizer`:
-        sgd, momentum, rmsprop, adagrad, adam, adamw (as adam) or adadelta. Several devices exchange
-        gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
+        sgd, momentum, rmsprop, adagrad, adam, adamw (as adam), adadelta, lion or adamw8bit. Several devices
+        exchange gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
         `validation_samples`: evaluated after each epoch. `memory_gib`: of each device, of which 6 % and
         half a GiB stay free. `max_hours`, `max_dollars`: the cheapest is within both, and the fastest
         within so many dollars. `price_per_hour`: US$ for one device; else that of the model's device in

@@ -74,7 +74,8 @@ def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
     relu = n * TOKENS * WIDE * 2 * 4 / BYTES_PER_MS
     dropout = n * TOKENS * WIDE * (4 + 4 + 1) / BYTES_PER_MS
     loss = n * TOKENS * NARROW * 2 * 4 / BYTES_PER_MS
-    accesses = {"sgd": 3, "momentum": 5, "rmsprop": 5, "adagrad": 5}  # others: 7
+    accesses = {"sgd": 3, **dict.fromkeys(("momentum", "rmsprop", "adagrad", "lion"), 5)}
+    accesses |= {"adamw8bit": 4}  # two states of a byte; others: 7
     return {
         "forward": 2 * dense + relu + dropout + loss,
         "backward": 3 * dense + MOVED_BACK * (relu + dropout) + 1.5 * loss,
