@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from lolat.device import running
 from lolat.device.file import limit_of, write_check
 from lolat.device.intervals import noise_level
 from lolat.device.question import InputSize
-from lolat.errors import DeviceError, InputError, MeasuringError
+from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
@@ -303,6 +305,22 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
     if result.ratio is not None:
         _keep(model, "doctor", result.ratio)
     return result
+
+
+def as_now(model: Model, progress: Progress) -> Model:
+    """The model of the machine as it is now, by some of its networks measured again: see `Model.as_now`."""
+    found = doctor(model, progress)
+    if found.ratio is None:
+        remarks = [*map(str, found.differences), *found.warnings]
+        raise InputError(
+            f"{arg('now')}: {model.label} cannot be measured again here ({'; '.join(remarks)}); expected a "
+            "model that was learned on this machine",
+            code="now",
+        )
+    logs = np.log([network.ratio for network in found.networks])
+    spread = float(np.sqrt(((logs - math.log(found.ratio)) ** 2).mean()))
+    floor = math.log1p(noise_level(model.document, "floor") or 0.0)
+    return running.as_now(model, found.ratio, max(spread, floor))
 
 
 def diagnosis(

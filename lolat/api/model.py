@@ -353,6 +353,17 @@ class Model(Device):
 
         return doctor(self, progress or Progress())
 
+    def as_now(self, *, progress: Progress | None = None) -> Model:
+        """Measure some of the model's own networks again, in some ten seconds: the machine as it is now.
+
+        Returns a `Model` whose latencies are as many times as long as these networks now take, with
+        intervals by what they differ. Raises what `doctor` does, and InputError on another machine.
+        """
+        from lolat.api.measuring import as_now
+        from lolat.io.progress import Progress
+
+        return as_now(self, progress or Progress())
+
     # ---- Reading
 
     def _read(self, network: Any, question: Question) -> Graph | Analysis:

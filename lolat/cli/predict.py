@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 def opened(
-    model: str, precision: str | None = None, launch: str | None = None, host_us: float | None = None
+    model: str, precision: str | None = None, launch: str | None = None, host_us: float | None = None,
+    now: bool = False,
 ) -> Model:  # fmt: skip
     """The model, run so, by its name or that of its GPU; remarks where it is old, or `local` is of another
-    processor. BEST is for who compares.
+    processor. BEST is for who compares. `now`: the machine as it is now, measured.
     """
     from lolat.api.choosing import full_name
     from lolat.api.model import load
@@ -42,7 +43,10 @@ def opened(
         differences = machine.differences_of_device(loaded.device, environment, here)
         if model == LOCAL and differences:
             common.say(f"warning: {model}: {differences[0]}; learn again with: lolat learn cpu")
-    if state is not None and state.remark is not None and not differences:
+    if now:
+        with common.progress("some ten seconds") as bar:
+            loaded = loaded.as_now(progress=bar)
+    elif state is not None and state.remark is not None and not differences:
         # Of another processor's model nothing can be checked here.
         common.say(f"{model}: {state.remark}; `lolat doctor {quote(model)}` takes 10 seconds")
     return loaded.run_as(None if precision == common.BEST else precision, launch, host_us)
@@ -63,6 +67,13 @@ def check_room(prediction: OfDevice) -> None:
 
     for line in exceeded([prediction], Question()):
         raise AnswerIsNo(line, code="no-room")
+
+
+now_option = common.option(
+    "--now",
+    is_flag=True,
+    help="As the machine is now: measures some networks of MODEL again, ten seconds.",
+)
 
 
 # ---- `lolat predict`
@@ -88,6 +99,7 @@ def check_room(prediction: OfDevice) -> None:
 @common.parameter("launch")
 @common.parameter("host_us")
 @common.parameter("coverage")
+@now_option
 @common.parameter("max_ms", "Exit code 3 where it takes longer.")
 @common.parameter("sure", is_flag=False, flag_value=90.0)
 @common.option("--against", metavar="FILE", help="What `predict --json` wrote of the base branch: exit "
@@ -100,7 +112,7 @@ def check_room(prediction: OfDevice) -> None:
 def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], batch_size: tuple[int | str, ...],
     input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
-    host_us: float | None, coverage: float | None, max_ms: float | None, sure: float | None,
+    host_us: float | None, now: bool, coverage: float | None, max_ms: float | None, sure: float | None,
     against: str | None, max_ratio: float | None, csv: Path | None,
     prices: str | None,
 ) -> None:  # fmt: skip
@@ -119,7 +131,7 @@ def predict(
     if max_ratio is not None and against is None:
         raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
     model, networks = common.model_and_networks(arguments, on)
-    asked = functools.partial(opened, precision=precision, launch=launch, host_us=host_us)
+    asked = functools.partial(opened, precision=precision, launch=launch, host_us=host_us, now=now)
     models, left_out = devices((*filter(None, [model]), *on), asked)
     coverage = coverage if sure is None else sure / 100
     question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices)
@@ -172,11 +184,13 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def command(
-        model: str, precision: str | None, launch: str | None, host_us: float | None, **question: Any
+        model: str, precision: str | None, launch: str | None, host_us: float | None, now: bool,
+        **question: Any,
     ) -> None:  # fmt: skip
-        function(opened(model, precision, launch, host_us), **question)
+        function(opened(model, precision, launch, host_us, now), **question)
 
     for decorate in (
+        now_option,
         common.parameter("host_us"),
         common.parameter("launch"),
         common.parameter("precision"),

@@ -24,7 +24,7 @@ from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
-from lolat.device.running import ESTIMATED, as_written, is_measured, mode_of
+from lolat.device.running import AS_NOW, ESTIMATED, as_written, is_measured, mode_of
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
@@ -82,9 +82,9 @@ def other_framework(
 
 
 def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The remarks of a model file from published times, or changed by a data sheet."""
+    """The remarks of a model file from published times, or changed by a data sheet or as of now."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
-    estimated = [document[ESTIMATED]] if ESTIMATED in document else []
+    estimated = [document[key] for key in (AS_NOW, ESTIMATED) if key in document]
     return *estimated, *(document.get("warnings", ()) if of_others else ())
 
 

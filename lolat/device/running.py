@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,8 @@ D = TypeVar("D", bound="Device")
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
 ESTIMATED = "estimated"
 """Key of a document in memory, never in a file: a remark on the part from a data sheet."""
+AS_NOW = "as_now"
+"""Key of a document in memory, never in a file: a remark on the machine's speed now."""
 HALVES = frozenset(["fp16", "bf16"])
 """Precisions of a network in half precision itself, as after `module.half()`."""
 ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
@@ -97,6 +100,25 @@ def _with_host(model: D, host_us: float) -> D:
     made = _asked(model, others | {"predictors": predictors}, None, None)
     made.asked_host_us = host_us
     return made
+
+
+def as_now(model: D, ratio: float, spread: float) -> D:
+    """The device of a machine that now takes `ratio` times as long as learned.
+
+    `spread`: standard deviation, a logarithm, of that ratio from network to network; it takes the place of
+    the machine's repeatability in intervals. Training, measured at another time, is left out.
+    """
+    document = {n: v for n, v in model.inference.items() if n not in ("epochs", "training")}
+    document["predictors"] = {n: f.scaled(ratio).to_dict() for n, f in model.predictors.items()}
+    if (host := document["predictors"].get(Roofline.name, {}).get("host")) is not None:
+        for name in ("start_ms", "call_ms"):
+            host[name] = ratio * host.get(name, 0.0)
+    document["noise"] = {**document["noise"], "repeatability": math.expm1(spread)}
+    document[AS_NOW] = Remark(
+        f"as the machine is now, {ratio:.2f} times as long as learned",
+        "its own networks were measured for this answer",
+    )
+    return _asked(model, document, None, None)
 
 
 def _in_mode(model: D, precision: str | None, launch: str | None) -> D:

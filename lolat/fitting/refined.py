@@ -51,7 +51,7 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
         if training:
             formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
         else:
-            formulas = [_slowed(formula, factor) for formula in formulas]
+            formulas = [formula.scaled(factor) for formula in formulas]
         name = "training_residuals" if training else "residuals"
         before = np.array(max(getattr(formulas[0], name), others.tolist(), key=len))
         wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
@@ -80,19 +80,3 @@ def _ratios_of_others(off: np.ndarray, rows: Rows) -> np.ndarray:
     """(rows,) logarithms of the common ratio of all other networks."""
     names = np.array([row.name for row, _ in rows])
     return np.log([common_ratio(off[names != name]) for name in names])
-
-
-def _slowed(formula: Roofline, factor: float) -> Roofline:
-    """The formula of a device that takes `factor` times as long for each step."""
-    classes = {
-        name: {term: value / factor for term, value in terms.items()}
-        for name, terms in formula.classes.items()
-    }
-    return replace(
-        formula,
-        classes=classes,
-        coefficients={name: factor * value for name, value in formula.coefficients.items()},
-        step_ms=factor * formula.step_ms,
-        launch_ms=factor * formula.launch_ms,
-        sustained=formula.sustained and formula.sustained / factor,
-    )

@@ -13,6 +13,7 @@ from lolat.graph.counts import count
 from lolat.tables.blocks import Point
 from microbench import environment
 from microbench.blocks import BLOCKS, NETWORKS
+from microbench.environment import Difference
 from microbench.learn import REFERENCES
 from tests import synthetic
 from tests.cli.commands import Command, Measuring
@@ -64,6 +65,30 @@ def test_where_there_is_nothing_to_measure(
     assert lolat.refused("doctor", model) == "lolat: no cpu here", (
         "without a CPU there is no answer"
     )
+
+
+def test_an_answer_of_the_machine_as_it_is_now(
+    lolat: Command, model: Path, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lolat.readers.read", lambda *_: synthetic.network(name="A", size=64))
+    document = json.loads(model.read_text())
+    document["noise"]["repeatability"] = 0.2
+    model.write_text(json.dumps(document))
+    measuring.ratio = 1.5
+    usual, now = (lolat.json("predict", model, "keras:A", *o) for o in ((), ("--now",)))
+    assert now["latency_ms"] == pytest.approx(1.5 * usual["latency_ms"])
+    assert [b["latency_ms"] for b in now["blocks"]] == pytest.approx(
+        [1.5 * b["latency_ms"] for b in usual["blocks"]]
+    )
+    assert "1.50 times as long as learned" in now["warnings"][0]
+    # All of the networks now take 1.5 times as long: the machine's ups and downs are no part of the error.
+    widths = [answer["interval_ms"][1] / answer["interval_ms"][0] for answer in (now, usual)]
+    assert 1.0 < widths[0] < 0.8 * widths[1]
+    assert "1.50 times as long" in lolat.text("report", model, "keras:A", "--now")
+    assert "measure again" in lolat.refused("predict", "t4-fp32", "keras:A", "--now")
+    here = Difference("device", "an EPYC", "a desk")
+    monkeypatch.setattr(environment, "differences_of_device", lambda *_: (here,))
+    assert "--now: epyc-2t cannot be" in lolat.refused("predict", "epyc-2t", "keras:A", "--now")
 
 
 @pytest.fixture

@@ -78,6 +78,7 @@ VALUES = {
     "--memory-gib": "0.7",
     "--mode": "training",
     "--name": "t4",
+    "--now": "",
     "--objective": "user_made:cells",
     "--on": "t4-fp32",
     "--only": "t4",

@@ -53,6 +53,18 @@ def test_more_of_any_count_never_takes_less_time(
         assert 0.0 <= formula.one(counts) <= formula.one(larger)
 
 
+@given(formulas, counts_of_rows, st.floats(0.3, 3.0))
+def test_a_scaled_formula_takes_a_multiple_of_the_time_for_everything(
+    formula: Formula, rows: list[list[int]], factor: float
+) -> None:
+    scaled = formula.scaled(factor)
+    for counts in rows:
+        counts = counts[: len(formula.features)]
+        assert scaled.one(counts) == pytest.approx(
+            factor * formula.one(counts), rel=1e-9, abs=1e-12
+        )
+
+
 @given(formulas, counts_of_rows)
 def test_one_and_many_agree_and_the_ranking_never_turns_round(
     formula: Formula, rows: list[list[int]]

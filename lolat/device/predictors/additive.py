@@ -6,7 +6,7 @@ kinds of operations (`lolat.graph.counts.MEMBERS`) if the points tell them apart
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -47,6 +47,14 @@ class AdditiveCosts(Formula, frozen=True, kw_only=True, omit_defaults=True, dict
     name: ClassVar[str] = "extended"
     six_counts: AdditiveCosts | None = None
     families: dict[str, NotNegative] = msgspec.field(default_factory=dict)
+
+    def scaled(self, factor: float) -> Self:
+        """See `Formula`."""
+        return msgspec.structs.replace(
+            super().scaled(factor),
+            six_counts=self.six_counts and self.six_counts.scaled(factor),
+            families={name: factor * ms for name, ms in self.families.items()},
+        )
 
     @property
     def of_six_counts(self) -> Formula:

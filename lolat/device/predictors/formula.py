@@ -73,6 +73,11 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         """The formula for a question that gives all six counts."""
         return self
 
+    def scaled(self, factor: float) -> Self:
+        """Return the formula of a device that takes `factor` times as long for everything."""
+        cost = {name: factor * ms for name, ms in self.coefficients.items()}
+        return msgspec.structs.replace(self, coefficients=cost)
+
     @property
     def families(self) -> Mapping[str, float] | None:
         """Family of counts -> ms a unit; None for a formula without families."""

@@ -17,7 +17,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import msgspec
 
@@ -115,6 +115,19 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             multiprocessors=multiprocessors, launch_ms=launch_ms, step_ms=step_ms,
             measured=tuple(measured), mode=mode or Mode(), tile=tile,
         )  # fmt: skip
+
+    def scaled(self, factor: float) -> Self:
+        """See `Formula`; the host is another machine, and stays as it is."""
+        return msgspec.structs.replace(
+            super().scaled(factor),
+            classes={
+                name: {term: value / factor for term, value in terms.items()}
+                for name, terms in self.classes.items()
+            },
+            step_ms=factor * self.step_ms,
+            launch_ms=factor * self.launch_ms,
+            sustained=self.sustained and self.sustained / factor,
+        )
 
     # ---- Times of single operations
 

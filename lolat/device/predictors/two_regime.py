@@ -5,7 +5,9 @@ The two lines meet at the breakpoint; the lower one rises and is never negative,
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+import msgspec
 
 from lolat.arrays import np
 from lolat.device.predictors.formula import Formula
@@ -20,6 +22,11 @@ class TwoRegime(Formula, frozen=True, kw_only=True, dict=True):
     name: ClassVar[str] = "two-regime"
     breakpoint_ms: NotNegative
     slope: Positive
+
+    def scaled(self, factor: float) -> Self:
+        """See `Formula`."""
+        breakpoint_ms = factor * self.breakpoint_ms
+        return msgspec.structs.replace(super().scaled(factor), breakpoint_ms=breakpoint_ms)
 
     def bend(self, times: np.ndarray) -> np.ndarray:
         """Apply the lower line, in place."""
