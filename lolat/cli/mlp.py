@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,11 @@ from lolat.io.writing import write_text
 from lolat.mlp.layer_model import Evaluation, evaluate, read_layer_model, write_layer_model
 from lolat.mlp.recipes import RECIPES, data_sheets
 from lolat.mlp.table import OPTIMIZERS, TIME, parse
-from lolat.report.tables import Column, Table
-from lolat.units import digits, milliseconds, percent, plain, plural
+from lolat.report.layers import error_lines, network_lines
+from lolat.units import plural
 
 if TYPE_CHECKING:
     from lolat.mlp.layer_model import LayerModel
-    from lolat.mlp.networks import NetworkTime
 
 SEED = 0  # of random numbers: the held-out rows, the first weights
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -84,20 +82,6 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
     lines = [head, "", "Errors on held-out rows:", *error_lines(errors)]
     common.answer(answer, lines)
-
-
-def error_lines(errors: Evaluation) -> Iterator[str]:
-    """A table of the errors of all rows, of each GPU and of each optimizer."""
-    optimizers = {"forward only" if n == "none" else n: e for n, e in errors.optimizers.items()}
-    columns = [
-        Column("", lambda pair: pair[0], plain, is_text=True),
-        Column("rows", lambda pair: pair[1].rows, "{:,}".format),
-        Column("RMSE, ms", lambda pair: pair[1].rmse_ms, digits),
-        Column("mean error", lambda pair: pair[1].mean_relative_error, percent),
-        Column("median", lambda pair: pair[1].median_relative_error, percent),
-    ]
-    every = {"all": errors.all} | errors.gpus | optimizers
-    yield from Table(columns, [*every.items()]).lines()
 
 
 @dataclass(frozen=True)
@@ -193,19 +177,3 @@ def _predict_table(model: LayerModel, name: str, table: str, output: Path | None
     )  # fmt: skip
     common.warn(answer.warnings)
     common.answer(answer, lines)
-
-
-def network_lines(network: NetworkTime) -> Iterator[str]:
-    """The sum, each layer, and the kinds of operation that are not in it."""
-    mode = "forward only" if network.optimizer == "none" else f"training with {network.optimizer}"
-    yield f"{plain(network.network)} · batch {network.batch_size} · {plain(network.gpu)} · {mode}"
-    layers = plural(len(network.layers), "layer")
-    yield f"{milliseconds(network.batch_ms)} a batch: {layers}, each as if alone\n"
-    columns = [
-        Column("layer", lambda e: e.name, plain, is_text=True),
-        Column("time", lambda e: e.predicted_ms, milliseconds),
-        Column("share", lambda e: e.share, percent),
-    ]
-    yield from Table(columns, network.layers).lines()
-    if others := network.not_predicted:
-        yield f"\nNot in the sum: {', '.join(f'{n} {kind}' for kind, n in others.items())}"

@@ -1,0 +1,70 @@
+"""What `lolat nas search` and `lolat nas score` print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from lolat.report.prediction import MOST_NOTES, note_lines
+from lolat.report.tables import Column, Table
+from lolat.units import between, milliseconds, plain
+
+if TYPE_CHECKING:
+    from lolat.nas.enumeration import BestCandidate, Ranking
+    from lolat.nas.search import FrontCandidate, SearchResult
+
+OUTSIDE = "*"
+
+
+def front_lines(result: SearchResult) -> Iterator[str]:
+    """Lines that show the front."""
+    yield from _heading(result)
+    if not result.front:
+        return
+    coverage = result.front[0].coverage
+    sure = "" if coverage is None else f"{100 * coverage:g} % sure of"
+    columns = [
+        Column("latency", lambda c: c.latency_ms, milliseconds),
+        Column(sure, lambda c: c.interval_ms, lambda ends: between(*ends)),
+        Column("", lambda c: OUTSIDE if c.in_domain is False else None, is_text=True),
+        Column("score", lambda c: c.score, "{:.6g}".format),
+        Column("candidate", _named, is_text=True),
+    ]
+    yield from Table(columns, result.front).lines()
+    if any(c.in_domain is False for c in result.front):
+        yield f"{OUTSIDE} extrapolating: outside the measured range (docs/explanation/intervals.md)"
+
+
+def _heading(result: SearchResult | Ranking) -> Iterator[str]:
+    yield from (result.words(), f"latencies by {result.source}", "")
+
+
+def _named(candidate: FrontCandidate | BestCandidate) -> str:
+    """A candidate's text, or its choices if the text has only their numbers."""
+    numbers, choices = candidate.arch.split("-"), candidate.choices
+    if len(numbers) != len(choices) or not all(n.isdigit() for n in numbers):
+        return candidate.arch
+    return plain(" ".join(f"{name}={choice}" for name, choice in choices.items()))
+
+
+LISTED = 20  # of the best
+
+
+def best_lines(result: Ranking) -> Iterator[str]:
+    """Lines that show the best."""
+    yield from _heading(result)
+    columns = [
+        Column("latency", lambda c: c.latency_ms, milliseconds),
+        Column("value", lambda c: None if c.value is UNSET else c.value, "{:.6g}".format),
+        Column("candidate", _named, is_text=True),
+    ]
+    yield from Table(columns, result.best[:LISTED]).lines()
+    yield ""
+    if result.interval_ms is not None and result.coverage is not None:
+        sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"
+        outside = ", extrapolating: outside the measured range" * (result.in_domain is False)
+        yield f"the first: {sure}{outside}"
+    yield from note_lines(result.warnings[:MOST_NOTES])
+    yield f"written: {plain(result.output)}"
