@@ -1,4 +1,4 @@
-"""What `lolat mlp fit` and `lolat mlp predict` print."""
+"""The lines of `lolat mlp fit` and `lolat mlp predict`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `lolat nas search` and `lolat nas score` print."""
+"""The lines of `lolat nas search` and `lolat nas score`."""
 
 from __future__ import annotations
 
