@@ -10,7 +10,7 @@ LOCK ?= tests/requirements.txt
 ARGS ?=
 
 BIN := $(VENV)/bin
-SOURCES := lolat microbench tests benchmarks examples learn_model.py
+SOURCES := lolat microbench tests benchmarks examples learn_model.py hatch_build.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 # Where no PYTHON is given, the first of these that runs and is of the right version. A pyenv shim
@@ -19,17 +19,20 @@ CANDIDATES = $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3.13 python3
 	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.11.*/bin/python \
 	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12.*/bin/python \
 	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.13.*/bin/python)
-FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, $(NEWER)))
+NEWER = 14
+check package: NEWER = 99 # TensorFlow has no wheels for newer ones
 
 TRIED = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python and those of pyenv)
 
-.PHONY: help learn test coverage lint format docs pages package lock oldest clean venv
+.PHONY: help learn check test coverage lint format docs pages package lock oldest clean venv
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make learn   measure this device (DEVICE=cpu) and write a model to models/local/"
+	@echo "make check   ruff, mypy and the tests that need no framework: one and a half minutes"
 	@echo "make test    ruff, mypy, then all tests in two processes"
 	@echo "make coverage  all tests, and which branches of the packages they take"
 	@echo "make lint    ruff and mypy only"
@@ -45,7 +48,7 @@ learn: $(VENV)/.lolat-learn
 	@$(BIN)/python learn_model.py $(DEVICE) $(ARGS)
 
 # Else each of the hundreds of processes compiles the packages again, and pytest all tests.
-test coverage: export PYTHONDONTWRITEBYTECODE =
+check test coverage: export PYTHONDONTWRITEBYTECODE =
 
 test: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
@@ -57,10 +60,20 @@ coverage: $(VENV)/.lolat-test
 		$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report --skip-covered && exit $$code
 
 lint: $(VENV)/.lolat-test
-	@$(BIN)/python -m ruff check $(wildcard $(SOURCES))
-	@$(BIN)/python -m ruff format --check $(wildcard $(SOURCES)) || \
-		{ echo "not in ruff's format: run make format" >&2; exit 1; }
-	@$(BIN)/python -m mypy
+	@$(call LINT,$(BIN))
+
+# $(1): the scripts of an environment.
+LINT = $(1)/python -m ruff check $(wildcard $(SOURCES)) && \
+	{ $(1)/python -m ruff format --check $(wildcard $(SOURCES)) || \
+		{ echo "not in ruff's format: run make format" >&2; exit 1; }; } && \
+	$(1)/python -m mypy
+
+# An environment without any framework: what needs one is skipped.
+CORE := $(addprefix tests/,graph fitting io device hardware tables report llm training test_errors.py test_units.py)
+check: export LOLAT_NEEDS = no-framework
+check: $(VENV)-check/.lolat-check
+	@$(call LINT,$(VENV)-check/bin)
+	@$(VENV)-check/bin/python -m pytest -n 2 --dist worksteal -q -m 'not slow' $(or $(ARGS),$(CORE))
 
 format: $(VENV)/.lolat-test
 	@$(BIN)/python -m ruff check --fix $(wildcard $(SOURCES))
@@ -73,9 +86,10 @@ docs: $(VENV)/.lolat-test
 pages: $(VENV)/.lolat-test
 	@$(BIN)/python -m benchmarks.pages
 
-package: $(VENV)/.lolat-test
+package: venv
+	@$(PIP) install --quiet build twine check-wheel-contents
 	@rm -f dist/*.whl dist/*.tar.gz
-	@$(BIN)/python -m build --no-isolation --outdir dist >/dev/null
+	@$(BIN)/python -m build --outdir dist >/dev/null
 	@$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	@$(BIN)/check-wheel-contents dist/*.whl
 
@@ -116,6 +130,11 @@ $(VENV)/.lolat-test: pyproject.toml $(LOCK) | venv
 	@$(PIP) install --quiet --no-deps 'timm>=1' 'torchvision==0.28.0' # of another build than PyTorch's for the CPU
 	@touch $(VENV)/.lolat-learn $@
 
+$(VENV)-check/.lolat-check: pyproject.toml
+	@$(MAKE) --no-print-directory venv VENV=$(VENV)-check
+	@$(VENV)-check/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[check]'
+	@touch $@
+
 # Never --clear on a folder that is no virtual environment: VENV may name anything.
 venv:
 	@"$(BIN)/python" -c "import pip" 2>/dev/null && exit; \
@@ -134,6 +153,6 @@ venv:
 
 # Only what make has made: an environment without the mark is somebody else's.
 clean:
-	@if [ -e "$(VENV)/.lolat-made" ]; then rm -rf "$(VENV)" "$(VENV)-oldest"; fi
+	@if [ -e "$(VENV)/.lolat-made" ]; then rm -rf "$(VENV)" "$(VENV)-check" "$(VENV)-oldest"; fi
 	@rm -rf build dist site *.egg-info .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(wildcard $(SOURCES)) -name __pycache__ -type d -prune -exec rm -rf {} +

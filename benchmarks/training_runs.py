@@ -82,8 +82,8 @@ PARTS = {"seen": SEEN, "unseen": UNSEEN}
 
 def train(run: Run, epochs: int) -> dict[str, Any]:
     """Train in this process: seconds of each epoch and evaluation, and by how many bytes it grew."""
-    from microbench.backends.tensorflow import TensorFlowBackend
-    from microbench.backends.tensorflow.training import optimizer_of
+    from lolat.microbench.backends.tensorflow import TensorFlowBackend
+    from lolat.microbench.backends.tensorflow.training import optimizer_of
 
     backend = TensorFlowBackend("cpu")
     tf, keras = backend.tf, backend.keras

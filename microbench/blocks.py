@@ -15,8 +15,9 @@ from msgspec import structs
 
 from lolat.graph import Graph, Operation
 from lolat.graph.layers import Layers
-from microbench import families as f
-from microbench.backends import split
+
+from . import families as f
+from .backends import split
 
 
 @dataclass(frozen=True)

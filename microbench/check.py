@@ -18,11 +18,12 @@ from lolat.graph import Graph
 from lolat.io.progress import Progress
 from lolat.readers import read
 from lolat.tables.blocks import Point
-from microbench import backends
-from microbench.blocks import Predefined, known_blocks
-from microbench.learn import references
-from microbench.runner import Job, Runner, Settings, graph_job, job_key, keep_bytes
-from microbench.timing import BUSY, Latencies, latencies
+
+from . import backends
+from .blocks import Predefined, known_blocks
+from .learn import references
+from .runner import Job, Runner, Settings, graph_job, job_key, keep_bytes
+from .timing import BUSY, Latencies, latencies
 
 SETTINGS = Settings(rounds=6)
 

@@ -16,11 +16,12 @@ from lolat.io.paths import near
 from lolat.io.progress import Progress
 from lolat.tables.blocks import Point
 from lolat.units import changed, off, plural
-from microbench import environment
-from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known, for_device, known_blocks
-from microbench.journal import Journal
-from microbench.runner import Job, Outcome, Runner, Settings, graph_job, job_key
-from microbench.timing import JobLatency, Latencies, Visit, latencies
+
+from . import environment
+from .blocks import BLOCKS, NETWORKS, Predefined, as_known, for_device, known_blocks
+from .journal import Journal
+from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
+from .timing import JobLatency, Latencies, Visit, latencies
 
 USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 """A fast machine measures more rounds in the time that a slow one needs for the first 6."""

@@ -22,12 +22,13 @@ from lolat.training.measured import (
     named_terms,
     training_section,
 )
-from microbench import backends, families
-from microbench.blocks import BLOCKS, Predefined, as_known, row
-from microbench.journal import Journal
-from microbench.learn import Run, network_jobs, noise_of, run_jobs, warnings
-from microbench.runner import ITEM_BYTES, Job, Outcome, Runner, keep_bytes
-from microbench.timing import latencies
+
+from . import backends, families
+from .blocks import BLOCKS, Predefined, as_known, row
+from .journal import Journal
+from .learn import Run, network_jobs, noise_of, run_jobs, warnings
+from .runner import ITEM_BYTES, Job, Outcome, Runner, keep_bytes
+from .timing import latencies
 
 # ---- The measured blocks: the predefined ones and five more, at other batch sizes
 

@@ -15,9 +15,10 @@ from lolat.graph import Graph
 from lolat.graph.counts import FEATURES, count
 from lolat.io.process import ProcessDied, RequestFailed
 from lolat.io.progress import Progress
-from microbench.journal import Journal
-from microbench.timing import Visit, loops
-from microbench.worker import WorkerProcess, ask_environment
+
+from .journal import Journal
+from .timing import Visit, loops
+from .worker import WorkerProcess, ask_environment
 
 REQUEST_LIMIT_S = 300.0
 MOST_DEATHS = 3

@@ -16,11 +16,12 @@ from typing import Any
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 from lolat.graph import Graph
 from lolat.io.process import START_LIMIT_S, Child, Handler, ProcessDied, RequestFailed
-from microbench import backends, environment
-from microbench.backends import has, joined, with_dashes
-from microbench.timing import sample, warm_up
 
-WORKER = "microbench.worker:start"
+from . import backends, environment
+from .backends import has, joined, with_dashes
+from .timing import sample, warm_up
+
+WORKER = f"{__name__}:start"
 
 
 class Worker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import os
 import re
 import subprocess
 import sys
@@ -10,10 +11,14 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import lolat
+
 ROOT = Path(__file__).resolve().parent.parent
+ADDRESS = "https://code.example/lolat"
 
 
 def check_out(folder: Path) -> None:
@@ -36,7 +41,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     check_out(source)
     subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)],
-        cwd=source, check=True, capture_output=True,
+        cwd=source, check=True, capture_output=True, env=os.environ | {"LOLAT_REPOSITORY": ADDRESS},
     )  # fmt: skip
     return out
 
@@ -89,25 +94,93 @@ def test_models_pages_and_licenses_are_inside(built: Path) -> None:
     assert {p.relative_to(ROOT).as_posix() for p in data} <= names
     assert not any(n.startswith(("tests/", "benchmarks/", "docs/")) for n in names)
     assert {Path(n).name for n in names if "/licenses/" in n} == {"LICENSE", "NOTICE"}
+    assert {n.partition("/")[0].partition("-")[0] for n in names} == {"lolat"}
+    measuring = {p.relative_to(ROOT).as_posix() for p in (ROOT / "microbench").rglob("*.py")}
+    assert {f"lolat/{name}" for name in measuring} <= names
     assert told["License-Expression"] == "Apache-2.0"
+    assert told["Version"] == lolat.__version__
+    assert f"Repository, {ADDRESS}" in told.get_all("Project-URL", ())
+    _of_an_index(told.get_payload())
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         packed = {n.partition("/")[2] for n in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "models/epyc-2t.json"} <= packed
+    assert {"pyproject.toml", "README.md", "LICENSE", "models/epyc-2t.json", "Makefile"} <= packed
+    assert {
+        f"tests/{Path(__file__).name}",
+        "tests/conftest.py",
+        "microbench/runner.py",
+    } - packed == set()
+
+
+def _of_an_index(readme: Any) -> None:
+    """Every link and picture of the README is absolute, and its file is in the checkout."""
+    here = f"{ADDRESS}/(?:blob|raw)/v{re.escape(lolat.__version__)}/"
+    links = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme)
+    assert len(links) > 10
+    for link in map("".join, links):
+        assert link.startswith("https://"), link
+        if inside := re.match(here, link):
+            assert (ROOT / link[inside.end() :].partition("#")[0]).exists(), link
+    assert "<!--" not in readme
+    assert "ADDRESS" not in readme
 
 
 @pytest.mark.slow
 def test_installed_elsewhere_it_answers(built: Path, tmp_path: Path) -> None:
-    """Its files alone, away from the checkout: the shipped models are found and load."""
+    """Its files alone, away from the checkout, beside a package called microbench."""
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path)
+    (tmp_path / "microbench").mkdir()
+    (tmp_path / "microbench/__init__.py").write_text("raise ImportError('of another project')")
     code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "import lolat; model = lolat.load('rtx-4090-amp'); print(model.name, lolat.__file__)\n"
+        "from lolat.microbench import worker, learn; import lolat.api.learning; print(worker.__file__)\n"
+        "import pkgutil; print(pkgutil.resolve_name(worker.WORKER).__module__)\n"
         "print(lolat.load('epyc-2t').predict_counts(acts=1e6, inp=1e6, flops=1e8))"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    assert str(tmp_path) in done.stdout
-    assert float(done.stdout.split()[-1]) > 0
+    name, file, start, ms = done.stdout.splitlines()
+    assert str(tmp_path) in name
+    assert file == str(tmp_path / "lolat/microbench/worker.py")
+    assert start == "lolat.microbench.worker"
+    assert float(ms) > 0
+
+
+@pytest.mark.parametrize("given", ["3.10", "3.9"])
+def test_an_older_python_gets_one_line(given: str) -> None:
+    """Run by the older one where it is there, else by one that says so."""
+    code = (
+        f"import runpy, sys; sys.version_info = ({given.replace('.', ', ')}, 1, 'final', 0)\n"
+        "runpy.run_path('learn_model.py', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert given in line
+    assert "3.11" in line
+
+
+def test_a_wheel_needs_no_environment_of_tests() -> None:
+    """`make package` installs three tools, and nothing that learning or testing needs."""
+    done = subprocess.run(
+        ["make", "--dry-run", "package", "VENV=/nowhere"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "build twine" in done.stdout
+    assert not re.search(r"\.\[test\]|tensorflow|requirements\.txt", done.stdout)
+
+
+def test_one_story_of_installation() -> None:
+    """README and the first page say the same, of extras that there are."""
+    told = {
+        re.search(r"(?s)## Install\n(.*?)\n## ", (ROOT / page).read_text(encoding="utf-8"))[1]  # type: ignore[index]
+        for page in ("README.md", "docs/index.md")
+    }
+    (words,) = told
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].keys()
+    named = re.findall(r"`(\w+)`", words.partition("Extras:")[2].partition("TensorFlow has")[0])
+    assert set(named) == extras - {"docs", "test", "check"}

@@ -24,7 +24,7 @@ from benchmarks.zoo.judge import HALVES, key, visits
 from lolat.device.predictors.additive import APART, FAMILY, LEFT_OUT, TERMS
 from lolat.fitting.least_squares import SPREAD, fit_families, fit_relative, point_weights
 from lolat.graph.counts import COLUMNS, FEATURES, MEANINGS, MEMBERS, count
-from microbench.timing import latencies
+from lolat.microbench.timing import latencies
 
 FOLDER = Path(__file__).resolve().parent / "results" / "epyc-26-2"
 ALL = tuple(n for n in COLUMNS if n in (*TERMS, *LEFT_OUT))

@@ -23,8 +23,8 @@ from lolat.api.model import Model
 from lolat.fitting.blocks import model_document
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
+from lolat.microbench.timing import Latencies, Visit, latencies
 from lolat.tables.blocks import Point
-from microbench.timing import Latencies, Visit, latencies
 
 HERE = Path(__file__).resolve().parent
 FILLER, OWN = 3, (1, 2)  # modes of a sample: before or after another, and in a loop of its own

@@ -113,7 +113,7 @@ def part(graph: Any, positions: tuple[int, ...], name: str) -> Any:
 def jobs(backend: str) -> list[tuple[dict[str, Any], Any]]:
     """(what is kept of a job, its Graph) of everything to measure."""
     from lolat.graph.blocks import cut
-    from microbench.blocks import BLOCKS, NETWORKS, as_known
+    from lolat.microbench.blocks import BLOCKS, NETWORKS, as_known
 
     found = []
     for block in (*BLOCKS, *NETWORKS):
@@ -208,7 +208,7 @@ def sample(ready: list[tuple[int, Any]], entries: list[dict[str, Any]]) -> list[
 def measure(device: str, folder: Path) -> None:
     """Measure one device, in this process."""
     backend, switches, threads = DEVICES[device]
-    from microbench import backends, environment
+    from lolat.microbench import backends, environment
 
     where = "gpu" if "gpu" in device else "cpu"
     made = backends.create(backend + (f"+threads={threads}" if threads else ""), where)

@@ -30,6 +30,7 @@ from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs
 from lolat.io.paths import AnyPath, find_model, list_models
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Row, is_table, read_table, say_unread
+from lolat.microbench import blocks
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
 from lolat.tables.blocks import Point
@@ -47,7 +48,6 @@ from lolat.tables.kinds import (
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
 from lolat.units import plain, plural, shortened
-from microbench.blocks import known_graphs
 
 if TYPE_CHECKING:
     from lolat.llm.gpu import ServingSection, Sheet
@@ -380,7 +380,9 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     shown = asked.name or document["device"]
     where, noise = document["environment"], document["noise"]
     graphs = (
-        known_graphs(str(where.get("framework"))) if Roofline.name in document["predictors"] else {}
+        blocks.known_graphs(str(where.get("framework")))
+        if Roofline.name in document["predictors"]
+        else {}
     )
     for path in paths:
         more, graphs_of_more = points_of_networks(path, document, asked.name, asked.warn)

@@ -20,13 +20,11 @@ from lolat.fitting.measured_gpu import with_operations
 from lolat.io import paths
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
+from lolat.microbench import backends, blocks, check, environment, learn_training, worker
+from lolat.microbench import journal as journals
+from lolat.microbench import learn as learn_blocks
 from lolat.tables.blocks import Point
 from lolat.units import changed, off, percent
-from microbench import backends, check, environment, learn_training, worker
-from microbench import learn as learn_blocks
-from microbench.blocks import known_graphs
-from microbench.journal import interruptible
-from microbench.learn import MOVED, Run
 
 USUAL = "tensorflow"
 """The backend that the default name of a model file does not mention."""
@@ -60,7 +58,7 @@ def learn(
     if training:
         backends.check_trains(joined)
     journal = target.with_name(target.name + ".journal.jsonl")
-    run = Run(joined, device, journal, time.time(), restart, shown)
+    run = learn_blocks.Run(joined, device, journal, time.time(), restart, shown)
     document = _model_in(target, here, restart)
     if not training or restart or "predictors" not in document:
         document = _learn_latencies(document, target, run)
@@ -73,10 +71,10 @@ def learn(
     return Model(document, str(target))
 
 
-def _learn_latencies(old: Mapping[str, Any], target: Path, run: Run) -> dict[str, Any]:
+def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run) -> dict[str, Any]:
     """Measure the blocks, fit and write a model; the other sections of the `old` one are kept."""
     started = time.monotonic()
-    with interruptible(run.journal):
+    with journals.interruptible(run.journal):
         points, where, noise, warnings, journal = learn_blocks.measure_blocks(run)
         run.progress.note("timing some networks once more, by another process")
         try:
@@ -96,7 +94,7 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: Run) -> dict[str
         where["seconds"] = round(time.monotonic() - started, 1)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
         if run.device == "gpu":
-            document = with_operations(document, points, known_graphs(run.backend))
+            document = with_operations(document, points, blocks.known_graphs(run.backend))
         document |= {section: old[section] for section in SECTIONS if section in old}
         training = document.get("training")
         if training and environment.differences(label, training["environment"], where):
@@ -118,7 +116,7 @@ def _former(
     now = {(p.name, p.batch_size): p.latency_ms for p in points}
     ratios = [now[key] / before[key] for key in before.keys() & now.keys()]
     ratio = median(ratios) if ratios else 1.0
-    if off(ratio) <= MOVED:
+    if off(ratio) <= learn_blocks.MOVED:
         return None
     date = str(old["environment"].get("date", "an unknown day"))[:10]
     return (
@@ -127,12 +125,14 @@ def _former(
     )
 
 
-def _add_training(document: Mapping[str, Any], target: Path, run: Run) -> dict[str, Any]:
+def _add_training(
+    document: Mapping[str, Any], target: Path, run: learn_blocks.Run
+) -> dict[str, Any]:
     """Measure training on this device and write it to `target`, in `document`, a latency model's."""
     started = time.monotonic()
     path = target.with_name(target.name + ".training.journal.jsonl")
     run = replace(run, journal=path, check=partial(_refuse_other, document))
-    with interruptible(path):
+    with journals.interruptible(path):
         section, journal = learn_training.measure_training(run)
         section["environment"]["seconds"] = round(time.monotonic() - started, 1)
         learned = {**document, "training": section}

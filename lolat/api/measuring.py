@@ -17,14 +17,11 @@ from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
+from lolat.microbench import backends, check, environment, learn
+from lolat.microbench import runner as runners
 from lolat.readers import as_size
 from lolat.tables.blocks import Point
 from lolat.units import off, percent, plain, plural
-from microbench import backends, check, environment
-from microbench.check import MeasuredNetwork, NetworkAgain
-from microbench.environment import Difference
-from microbench.learn import OTHERS, UNSTEADY, noise_of
-from microbench.runner import Runner
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -126,8 +123,8 @@ class Diagnosis(Result):
     ratio: float | None
     spread: tuple[float, float] | None
     limit: float
-    networks: tuple[NetworkAgain, ...]
-    differences: tuple[Difference, ...]
+    networks: tuple[check.NetworkAgain, ...]
+    differences: tuple[environment.Difference, ...]
     failures: Mapping[str, str]
     warnings: tuple[str, ...]
 
@@ -177,7 +174,7 @@ def evaluate(
     # Read before a framework is started.
     wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, as_size(input_size))
     references = check.references_of(_points(model), backend)
-    with Runner(backend, device, progress) as runner:
+    with runners.Runner(backend, device, progress) as runner:
         found = environment.differences(model.device, where, here | runner.environment)
         for difference in found:
             progress.note(f"warning: {difference}")
@@ -221,7 +218,7 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
         intervals=intervals(rows),
         noise_floor=floor,
         failures=dict(measured.failures),
-        noise=noise_of(measured.latencies),
+        noise=learn.noise_of(measured.latencies),
     )
 
 
@@ -249,7 +246,7 @@ def cause_of(
     return "noise" if floor > error / 2 else "formula"
 
 
-def _evaluated(model: Model, network: MeasuredNetwork) -> EvaluatedNetwork:
+def _evaluated(model: Model, network: check.MeasuredNetwork) -> EvaluatedNetwork:
     predicted, ms = model.predict(network.graph, network.case.batch_size), network.latency_ms
     latency, interval = predicted.latency_ms, predicted.interval_ms
     return EvaluatedNetwork(
@@ -291,11 +288,13 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
     if device == "cpu" and (other := environment.differences_of_device(model.device, where, here)):
         return diagnosis(model, other)
     try:
-        runner = Runner(backend, device, progress)
+        runner = runners.Runner(backend, device, progress)
     except DeviceError as error:
         if device == "cpu":
             raise
-        return diagnosis(model, (Difference("device", model.device, None),), remark=str(error))
+        return diagnosis(
+            model, (environment.Difference("device", model.device, None),), remark=str(error)
+        )
     with runner:
         found = environment.differences(model.device, where, here | runner.environment)
         if any(d.of_device for d in found):
@@ -325,7 +324,7 @@ def as_now(model: Model, progress: Progress) -> Model:
 
 def diagnosis(
     model: Model,
-    differences: Sequence[Difference],
+    differences: Sequence[environment.Difference],
     measured: check.Measured | None = None,
     remark: str = "",
 ) -> Diagnosis:
@@ -342,9 +341,9 @@ def diagnosis(
             measured.latencies.others,
             measured.latencies.busy / measured.latencies.quiet,
         )
-        settled = DRIFTED if others <= OTHERS and unrest <= UNSTEADY else UNSETTLED
+        settled = DRIFTED if others <= learn.OTHERS and unrest <= learn.UNSTEADY else UNSETTLED
         verdict = OK if off(ratio) <= limit else settled
-        if others > OTHERS:
+        if others > learn.OTHERS:
             warnings.append(f"other programs used {others:.1f} processors meanwhile: close them")
     ratios = [a.ratio for a in again]
     return Diagnosis(

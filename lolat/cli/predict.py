@@ -37,7 +37,7 @@ def opened(
     environment, state = loaded.document["environment"], loaded.state
     differences: Sequence[object] = ()
     if environment.get("device") == "cpu" and (model == LOCAL or state is not None):
-        from microbench import environment as machine
+        from lolat.microbench import environment as machine
 
         here = machine.here(environment, "cpu")
         differences = machine.differences_of_device(loaded.device, environment, here)

@@ -83,7 +83,7 @@ class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "
 
 
 class Noise(Struct):
-    """Noise of the machine, for latencies and for training; see `microbench.learn.noise_of`."""
+    """Noise of the machine, for latencies and for training; see `lolat.microbench.learn.noise_of`."""
 
     floor: NotNegative = 0.0
     quiet: Positive | UnsetType = UNSET

@@ -151,7 +151,7 @@ def noise_level(
     """The relative noise of the machine of a model file; None if the file has none.
 
     "floor": repeated times of a block; "repeatability": standard deviation of times of the same networks
-    some minutes apart (`microbench.check`).
+    some minutes apart (`lolat.microbench.check`).
     """
     level: float | None = document.get("noise", {}).get(kind)
     return level

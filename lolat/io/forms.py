@@ -65,15 +65,16 @@ OTHER_FILES = {
 """Endings of files of networks that no reader takes -> the way to a form that one does."""
 
 
-def not_a_network(spec: str) -> NetworkError:
-    """The error for a NETWORK of no form, or whose file is not there."""
+def not_a_network(spec: str, named: Iterable[str] = ()) -> NetworkError:
+    """The error for a NETWORK of no form, or whose file is not there; `named`: networks called so."""
     shown = shortened(spec)
     if is_file(spec):
         words = f"no file {shown!r}; give the path of {EXPECTED_FILES}"
     elif ways := [way for endings, way in OTHER_FILES.items() if is_file(spec, endings)]:
         words = f"{shown!r} is of a format that is not read; {ways[0]}"
     else:
-        words = f"no network {shown!r}: expected {EXPECTED}"
+        hint = f"did you mean {' or '.join(known)}? " if (known := [*named]) else ""
+        words = f"no network {shown!r}: {hint}expected {EXPECTED}"
     return NetworkError(words, code="unknown-network", network=spec)
 
 

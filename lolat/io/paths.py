@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -103,6 +104,12 @@ def near(path: AnyPath) -> str:
         return str(Path(path).relative_to(Path.cwd()))
     except (OSError, ValueError):  # relative already, elsewhere, or the directory is gone
         return os.fspath(path)
+
+
+def program() -> str:
+    """The command `lolat` for this shell: its path if the environment that it is in is not active."""
+    own = Path(sys.executable).with_name("lolat")
+    return near(own) if shutil.which("lolat") is None and own.exists() else "lolat"
 
 
 def shown_path(path: AnyPath) -> str:

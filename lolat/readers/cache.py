@@ -187,6 +187,11 @@ def bundled_networks() -> list[str]:
     return networks
 
 
+def called(name: str) -> list[str]:
+    """The bundled networks of a name without its package, in any case."""
+    return [n for n in bundled_networks() if n.partition(":")[2].lower() == name.lower()]
+
+
 @functools.cache  # of a thousand networks that are asked for, each would open the package's metadata
 def installed_version(package: str) -> str:
     """The version that is installed, without importing it; "" for none."""

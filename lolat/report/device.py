@@ -19,7 +19,7 @@ from lolat.device.predictors.formula import CONSTANT
 from lolat.device.running import span
 from lolat.device.summary import Families, Rate, families_of, framework_of, headline, rates_of
 from lolat.graph.counts import COLUMNS
-from lolat.io.paths import LOCAL, SHIPPED
+from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.parameters import COVERAGE
 from lolat.report.tables import Column, Table
 from lolat.units import digits, milliseconds, percent, plain, plural
@@ -87,17 +87,17 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
     yield from section_lines(document)
     yield ""
     yield f"written: {plain(path)}"
-    named = quote(plain(name))
+    named, lolat = quote(plain(name)), quote(program())
     if device.predictors:
         table = "" if environment.get("device") in ("cpu", "gpu") else " --table OTHER_TIMES.csv"
         yield (
-            f"Next: lolat report {named} keras:ResNet50 · lolat evaluate {named}{table} · lolat show "
+            f"Next: {lolat} report {named} keras:ResNet50 · {lolat} evaluate {named}{table} · {lolat} show "
             f"{named} --formula"
         )
     if "llm" in document:
-        yield f"Next: lolat llm {named} qwen3-8b"
+        yield f"Next: {lolat} llm {named} qwen3-8b"
     if "training" in document:
-        yield f"Next: lolat cost {named} keras:ResNet50 --batch-size 32 --samples 50000"
+        yield f"Next: {lolat} cost {named} keras:ResNet50 --batch-size 32 --samples 50000"
 
 
 def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -18,18 +18,19 @@ from lolat.errors import InputError, MeasuringError, NetworkError, arg
 from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.units import shortened
-from microbench.environment import cpu_count
+
+from ..environment import cpu_count
 
 Shape = tuple[int, ...]
 
 BACKENDS = {
-    "tensorflow": "microbench.backends.tensorflow:TensorFlowBackend",
-    "torch": "microbench.backends.torch:TorchBackend",
-    "onnxruntime": "microbench.backends.onnxruntime:OnnxRuntimeBackend",
+    "tensorflow": f"{__name__}.tensorflow:TensorFlowBackend",
+    "torch": f"{__name__}.torch:TorchBackend",
+    "onnxruntime": f"{__name__}.onnxruntime:OnnxRuntimeBackend",
 }
 TRAINING = {
-    "tensorflow": "microbench.backends.tensorflow.training:Training",
-    "torch": "microbench.backends.torch.training:Training",
+    "tensorflow": f"{__name__}.tensorflow.training:Training",
+    "torch": f"{__name__}.torch.training:Training",
 }
 """Backends that can train."""
 OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}

@@ -1,8 +1,9 @@
-"""A browser for the tests of pages; where there is none they are skipped."""
+"""A browser for the tests of pages; where there is none they are skipped, or fail if LOLAT_NEEDS asks."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,9 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @pytest.fixture(scope="session")
 def browser() -> Iterator[chromium.Chromium]:
     if chromium.found() is None:
-        pytest.skip(
-            f"no Chromium here (looked for {', '.join(chromium.NAMES)}): apt install chromium"
-        )
+        missing = f"no Chromium here (looked for {', '.join(chromium.NAMES)}): apt install chromium"
+        (pytest.fail if "browser" in os.environ.get("LOLAT_NEEDS", "") else pytest.skip)(missing)
     running = chromium.Chromium()
     yield running
     running.close()

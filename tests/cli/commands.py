@@ -17,10 +17,10 @@ from jsonschema.exceptions import best_match
 from benchmarks.schema import ANSWERS, FILE
 from lolat.cli.common import run
 from lolat.cli.main import lolat
+from lolat.microbench import check, environment
+from lolat.microbench.environment import Difference
+from lolat.microbench.timing import JobLatency, Latencies
 from lolat.tables.blocks import Point
-from microbench import check, environment
-from microbench.environment import Difference
-from microbench.timing import JobLatency, Latencies
 from tests import synthetic
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -158,7 +158,7 @@ class Measuring:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Let `evaluate` and `doctor` measure with this."""
         real = environment.differences
-        patch.setattr("lolat.api.measuring.Runner", self.runner)
+        patch.setattr("lolat.api.measuring.runners.Runner", self.runner)
         patch.setattr(check, "references_of", self.references_of)
         patch.setattr(check, "read_cases", self.read_cases)
         patch.setattr(check, "measure", self.measure)

@@ -10,11 +10,11 @@ import pytest
 from lolat.errors import DeviceError
 from lolat.fitting.blocks import model_document
 from lolat.graph.counts import count
+from lolat.microbench import environment
+from lolat.microbench.blocks import BLOCKS, NETWORKS
+from lolat.microbench.environment import Difference
+from lolat.microbench.learn import REFERENCES
 from lolat.tables.blocks import Point
-from microbench import environment
-from microbench.blocks import BLOCKS, NETWORKS
-from microbench.environment import Difference
-from microbench.learn import REFERENCES
 from tests import synthetic
 from tests.cli.commands import Command, Measuring
 from tests.microbench.fakes import FakeDevice
@@ -95,7 +95,7 @@ def test_an_answer_of_the_machine_as_it_is_now(
 def desk(monkeypatch: pytest.MonkeyPatch, model: Path) -> FakeDevice:
     fake = FakeDevice()
     fake.environment = {"framework": "tensorflow", "framework_version": "2.21.0"}
-    monkeypatch.setattr("microbench.runner.WorkerProcess", fake.start)
+    monkeypatch.setattr("lolat.microbench.runner.WorkerProcess", fake.start)
     return fake
 
 

@@ -22,9 +22,9 @@ def device(monkeypatch: pytest.MonkeyPatch, model: Path, measuring: Measuring) -
     model.write_text(json.dumps(document))
     measuring.model = load(model)
     measuring.versions = {"framework_version": "2.21.0"}
-    monkeypatch.setattr("microbench.environment.cpu_model", lambda: "a desk")
-    monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
-    monkeypatch.setattr("microbench.environment.processor_facts", lambda: {"name": "a desk"})
+    monkeypatch.setattr("lolat.microbench.environment.cpu_model", lambda: "a desk")
+    monkeypatch.setattr("lolat.microbench.environment.cpu_count", lambda: 2)
+    monkeypatch.setattr("lolat.microbench.environment.processor_facts", lambda: {"name": "a desk"})
     return measuring
 
 
@@ -84,7 +84,7 @@ def test_a_network_that_fails_is_listed(lolat: Command, model: Path, device: Mea
 def test_another_machine_or_version_is_a_warning(
     lolat: Command, model: Path, device: Measuring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("microbench.environment.cpu_model", lambda: "a rack")
+    monkeypatch.setattr("lolat.microbench.environment.cpu_model", lambda: "a rack")
     device.versions = {"framework_version": "3"}
     found = lolat.done("evaluate", model, "keras:A", "--json")
     json.loads(found.out)

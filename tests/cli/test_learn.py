@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from lolat.cli import learn
-from microbench.backends import threads_of
-from microbench.check import NetworkAgain
+from lolat.microbench.backends import threads_of
+from lolat.microbench.check import NetworkAgain
 from tests import synthetic
 from tests.cli.commands import ROOT, one_line
 from tests.processes import PATIENCE_S
@@ -105,15 +105,15 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         where = {**name, "device": device, "threads": number or 2, "threads_asked": number}
         return [], where, CALM, [], None
 
-    monkeypatch.setattr("microbench.worker.pick", pick)
-    monkeypatch.setattr("microbench.worker.look", lambda *_: name)
+    monkeypatch.setattr("lolat.microbench.worker.pick", pick)
+    monkeypatch.setattr("lolat.microbench.worker.look", lambda *_: name)
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
-    monkeypatch.setattr("microbench.environment.cpu_model", lambda: "EPYC")
-    monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
-    monkeypatch.setattr("microbench.environment.processor_facts", dict)
+    monkeypatch.setattr("lolat.microbench.environment.cpu_model", lambda: "EPYC")
+    monkeypatch.setattr("lolat.microbench.environment.cpu_count", lambda: 2)
+    monkeypatch.setattr("lolat.microbench.environment.processor_facts", dict)
     monkeypatch.setattr("lolat.fitting.blocks.model_document", document)
-    monkeypatch.setattr("microbench.backends.cpu_count", lambda: 2)
-    monkeypatch.setattr("microbench.learn.measure_blocks", measure)
+    monkeypatch.setattr("lolat.microbench.backends.cpu_count", lambda: 2)
+    monkeypatch.setattr("lolat.microbench.learn.measure_blocks", measure)
     assert learn.main(arguments) == 1
     assert written == expected
     said = capsys.readouterr().err
@@ -129,10 +129,11 @@ def test_the_file_says_how_well_times_repeat_here(
     noise = {"floor": 0.01} | CALM
     journal = SimpleNamespace(remove=lambda: None)
     monkeypatch.setattr(
-        "microbench.learn.measure_blocks", lambda *_: (points, dict(where), noise, [], journal)
+        "lolat.microbench.learn.measure_blocks",
+        lambda *_: (points, dict(where), noise, [], journal),
     )
     again = NetworkAgain("net", 1, 8.0, 10.0, 1.25)
-    monkeypatch.setattr("microbench.check.measure_again", lambda *_: (again,))
+    monkeypatch.setattr("lolat.microbench.check.measure_again", lambda *_: (again,))
     assert learn.main(["cpu", "--output", str(output)]) == 0
     document = json.loads(output.read_text())
     assert document["noise"] == noise | {"repeatability": 0.25}
@@ -148,11 +149,11 @@ def test_a_slow_spell_shows_by_the_file_of_this_machine_that_is_there(
     output, points = tmp_path / "m.json", synthetic.measured()
     where = {"device": "cpu", "threads": 2, "date": "2026-11-22T08:00:00+00:00"}
     remarks = []
-    monkeypatch.setattr("microbench.check.measure_again", lambda *_: ())
+    monkeypatch.setattr("lolat.microbench.check.measure_again", lambda *_: ())
     for factor in (1.0, 2.4, 2.4):
         now = [replace(p, latency_ms=factor * p.latency_ms) for p in points]
         answer = now, dict(where), {"floor": 0.01} | CALM, [], SimpleNamespace(remove=lambda: None)
-        monkeypatch.setattr("microbench.learn.measure_blocks", lambda *_, a=answer: a)
+        monkeypatch.setattr("lolat.microbench.learn.measure_blocks", lambda *_, a=answer: a)
         assert learn.main(["cpu", "--output", str(output)]) == 0
         warnings = json.loads(output.read_text())["warnings"]
         remarks.append([w for w in warnings if "than when it was learned on 2026-11-22" in w])

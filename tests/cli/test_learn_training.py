@@ -12,7 +12,7 @@ import pytest
 
 import lolat as lolat_package
 from lolat.device.file import read, write
-from microbench import environment
+from lolat.microbench import environment
 from tests import synthetic
 from tests.cli.commands import Command, Result
 from tests.training import epoch_tables, training_points
@@ -72,8 +72,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(environment, "cpu_model", lambda: "EPYC")
     monkeypatch.setattr(environment, "cpu_count", lambda: 2)
     monkeypatch.setattr(environment, "processor_facts", dict)
-    monkeypatch.setattr("microbench.learn.measure_blocks", found.blocks)
-    monkeypatch.setattr("microbench.learn_training.measure_training", found.training)
+    monkeypatch.setattr("lolat.microbench.learn.measure_blocks", found.blocks)
+    monkeypatch.setattr("lolat.microbench.learn_training.measure_training", found.training)
     return found
 
 
@@ -188,7 +188,7 @@ def test_a_model_of_another_gpu_is_left_as_it_is(
     """A second GPU of the same machine, say."""
     own = {"device": "gpu", "device_name": "NVIDIA L4", "framework": "tensorflow"}
     machine.environment = {**ENVIRONMENT, **own}
-    monkeypatch.setattr("microbench.worker.look", lambda *_: own)
+    monkeypatch.setattr("lolat.microbench.worker.look", lambda *_: own)
     ask = ("learn", "gpu", "--backend", "tensorflow", "--output", output)
     write(output, read(output) | {"device": "NVIDIA T4", "environment": {"device": "gpu"}} | OTHERS)
     content = output.read_bytes()
@@ -220,7 +220,7 @@ def test_ctrl_c(
         run.journal.write_text("times")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("microbench.learn_training.measure_training", interrupt)
+    monkeypatch.setattr("lolat.microbench.learn_training.measure_training", interrupt)
     content = output.read_bytes()
     said = lolat(*LEARN, output, *TRAINING)
     assert (said.code, said.out) == (130, "")

@@ -212,7 +212,7 @@ def test_the_choices_are_those_there_are() -> None:
     from lolat.device.predictors import PREDICTORS
     from lolat.graph.modes import LAUNCHES
     from lolat.llm.frameworks import FRAMEWORKS
-    from microbench.backends import BACKENDS
+    from lolat.microbench.backends import BACKENDS
 
     assert set(parameters.BACKENDS) == set(BACKENDS)
     assert set(parameters.PREDICTORS) == set(PREDICTORS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lolat.device import file as state
-from microbench.environment import Difference
+from lolat.microbench.environment import Difference
 from tests import synthetic
 from tests.cli.commands import Command, Measuring, one_line
 
@@ -47,9 +47,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr(state, "now", lambda: made.now)
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: folder)
     monkeypatch.setattr("lolat.readers.read", lambda name, size=None: synthetic.network(name=name))
-    monkeypatch.setattr("microbench.environment.cpu_model", lambda: "a desk")
-    monkeypatch.setattr("microbench.environment.cpu_count", lambda: 2)
-    monkeypatch.setattr("microbench.environment.processor_facts", lambda: made.facts)
+    monkeypatch.setattr("lolat.microbench.environment.cpu_model", lambda: "a desk")
+    monkeypatch.setattr("lolat.microbench.environment.cpu_count", lambda: 2)
+    monkeypatch.setattr("lolat.microbench.environment.processor_facts", lambda: made.facts)
     return made
 
 

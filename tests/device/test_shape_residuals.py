@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from lolat.device.predictors.shape_residuals import (
     ERROR_SPREAD,
@@ -16,6 +14,10 @@ from lolat.device.predictors.shape_residuals import (
     shape_factors,
 )
 from lolat.graph.work import Workload
+
+gaussian_process = pytest.importorskip("sklearn.gaussian_process")
+GaussianProcessRegressor = gaussian_process.GaussianProcessRegressor
+RBF, ConstantKernel = gaussian_process.kernels.RBF, gaussian_process.kernels.ConstantKernel
 
 
 def products(shapes: np.ndarray) -> Workload:

@@ -18,8 +18,8 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
+from lolat.microbench.blocks import BLOCKS, NETWORKS, for_device, known_graphs
 from lolat.tables.blocks import Point
-from microbench.blocks import BLOCKS, NETWORKS, for_device, known_graphs
 
 START_MS, CALL_MS, STEP_MS = 0.02, 0.03, 0.003
 MACS_PER_MS, BYTES_PER_MS = 4e9, 4e8

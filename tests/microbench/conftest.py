@@ -22,6 +22,6 @@ def small_numbers_stay() -> Iterator[None]:
 def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
     """A fake device that every run measures, in place of this machine."""
     fake = FakeDevice()
-    monkeypatch.setattr("microbench.runner.WorkerProcess", fake.start)
-    monkeypatch.setattr("microbench.environment.others", lambda: 0.0)
+    monkeypatch.setattr("lolat.microbench.runner.WorkerProcess", fake.start)
+    monkeypatch.setattr("lolat.microbench.environment.others", lambda: 0.0)
     return fake

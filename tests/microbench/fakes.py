@@ -11,9 +11,9 @@ from lolat.graph import Graph, Operation
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.io.process import Handler, ProcessDied, RequestFailed
-from microbench import backends, worker
-from microbench.backends import Prepared
-from microbench.blocks import BLOCKS, NETWORKS, Predefined
+from lolat.microbench import backends, worker
+from lolat.microbench.backends import Prepared
+from lolat.microbench.blocks import BLOCKS, NETWORKS, Predefined
 
 START_S = 1.7e9
 ALWAYS = 10**6

@@ -12,8 +12,8 @@ import pytest
 from lolat.errors import DeviceError, InputError, MissingPackageError
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from microbench import backends, families, worker
-from microbench.blocks import as_known, without_batch_norms
+from lolat.microbench import backends, families, worker
+from lolat.microbench.blocks import as_known, without_batch_norms
 from tests.microbench.fakes import FakeDevice
 
 

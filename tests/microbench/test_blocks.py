@@ -10,8 +10,8 @@ import pytest
 
 from lolat.graph import Graph
 from lolat.graph.counts import FEATURES, count
-from microbench import families as f
-from microbench.blocks import BLOCKS, MBCONV, MOBILE, NETWORKS, Predefined
+from lolat.microbench import families as f
+from lolat.microbench.blocks import BLOCKS, MBCONV, MOBILE, NETWORKS, Predefined
 
 BY_NAME = {b.name: b for b in (*BLOCKS, *NETWORKS)}
 

@@ -10,12 +10,12 @@ import pytest
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
+from lolat.microbench import check
+from lolat.microbench.blocks import BLOCKS, NETWORKS, Predefined, known_blocks
+from lolat.microbench.check import Case, NetworkAgain
+from lolat.microbench.learn import REFERENCES
+from lolat.microbench.runner import Runner
 from lolat.tables.blocks import Point
-from microbench import check
-from microbench.blocks import BLOCKS, NETWORKS, Predefined, known_blocks
-from microbench.check import Case, NetworkAgain
-from microbench.learn import REFERENCES
-from microbench.runner import Runner
 from tests.microbench.fakes import FakeDevice, tiny
 
 

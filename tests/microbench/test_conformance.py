@@ -17,13 +17,13 @@ from lolat.errors import DeviceError, MeasuringError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from microbench import backends, environment, learn
-from microbench.backends import create
-from microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known
-from microbench.environment import FIELDS
-from microbench.learn_training import TRAINING_BLOCKS
-from microbench.runner import Settings
-from microbench.worker import WorkerProcess
+from lolat.microbench import backends, environment, learn
+from lolat.microbench.backends import create
+from lolat.microbench.blocks import BLOCKS, NETWORKS, Predefined, as_known
+from lolat.microbench.environment import FIELDS
+from lolat.microbench.learn_training import TRAINING_BLOCKS
+from lolat.microbench.runner import Settings
+from lolat.microbench.worker import WorkerProcess
 from tests.microbench.fakes import covering, small, tiny
 
 NEEDED = {"tensorflow": "keras", "torch": "torch", "onnxruntime": "onnxruntime"}
@@ -48,7 +48,7 @@ def results(name: str, graph: Graph, inputs: Sequence[Array]) -> tuple[list[Arra
     """(the outputs as the Graph has them, the weights); `inputs` as the Graph has them."""
     made = backend(name)
     if name == "tensorflow":
-        from microbench.backends.tensorflow.layers import build_graph
+        from lolat.microbench.backends.tensorflow.layers import build_graph
 
         model = build_graph(made.keras, graph)
         outputs = model([*inputs], training=False)
@@ -291,7 +291,7 @@ def test_a_keras_block_is_read_as_the_graph_that_it_was_built_from(block: Predef
     from lolat.readers import keras as reader
 
     keras = reader.import_keras()
-    from microbench.backends.tensorflow.layers import build_graph
+    from lolat.microbench.backends.tensorflow.layers import build_graph
 
     graph = block.make()
     model = build_graph(keras, graph)
@@ -310,7 +310,7 @@ def test_a_torch_block_has_the_shapes_and_pytorchs_count_of_the_graph(block: Pre
     torch: Any = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode
 
-    from microbench.backends.torch.layers import block_module
+    from lolat.microbench.backends.torch.layers import block_module
 
     graph = block.make()
     with torch.device("meta"):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from microbench import environment
-from microbench.environment import FIELDS, Difference, differences, differences_of_device
+from lolat.microbench import environment
+from lolat.microbench.environment import FIELDS, Difference, differences, differences_of_device
 
 MILAN = """processor\t: 0
 vendor_id\t: AuthenticAMD

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lolat.errors import InputError, LolatError
-from microbench.journal import Journal
+from lolat.microbench.journal import Journal
 
 KEY = {"blocks": "abc", "framework_version": "2.21", "flags": {}}
 VISIT = {"key": "conv x1", "visit": {"samples_ms": [1.5, 2.5], "at_s": [1.7e9, 1.8e9]}}

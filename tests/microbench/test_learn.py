@@ -9,9 +9,9 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.graph.counts import count
-from microbench import environment, learn
-from microbench.blocks import Predefined
-from microbench.runner import Settings, graph_job
+from lolat.microbench import environment, learn
+from lolat.microbench.blocks import Predefined
+from lolat.microbench.runner import Settings, graph_job
 from tests.microbench.fakes import FakeDevice, Watcher, tiny
 
 BLOCKS = (Predefined("a", tiny(4), (1, 8)), Predefined("b", tiny(5), (2,)))

@@ -14,11 +14,10 @@ from lolat.device.file import write
 from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from lolat.training.iteration import PASS_TERMS, pass_rows, started, variables
-from microbench import learn, learn_training
-from microbench.blocks import Predefined
-from microbench.learn import REFERENCES
-from microbench.learn_training import (
+from lolat.microbench import learn, learn_training
+from lolat.microbench.blocks import Predefined
+from lolat.microbench.learn import REFERENCES
+from lolat.microbench.learn_training import (
     LARGE,
     MEASURED,
     MOST_ELEMENTS,
@@ -27,7 +26,8 @@ from microbench.learn_training import (
     batch_sizes,
     reads_image,
 )
-from microbench.runner import Settings
+from lolat.microbench.runner import Settings
+from lolat.training.iteration import PASS_TERMS, pass_rows, started, variables
 from tests import synthetic
 from tests.microbench.fakes import FakeDevice, Watcher
 

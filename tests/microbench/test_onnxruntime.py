@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from lolat.errors import MeasuringError
-from microbench.backends import create
-from microbench.blocks import BLOCKS, as_known
+from lolat.microbench.backends import create
+from lolat.microbench.blocks import BLOCKS, as_known
 from tests.processes import PATIENCE_S
 
 onnx: Any = pytest.importorskip("onnx")
@@ -48,7 +48,7 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from lolat.readers.torch import import_torch
 import_torch(), __import__("onnxruntime")
 before = len(os.listdir("/proc/self/task"))
-from microbench.backends import create
+from lolat.microbench.backends import create
 backend = create("onnxruntime", "cpu")
 print(backend.environment()["threads"], len(os.listdir("/proc/self/task")) - before)
 """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lolat.device.file import read
-from microbench.journal import read as read_journal
+from lolat.microbench.journal import read as read_journal
 from tests.processes import PATIENCE_S, is_running, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,10 +22,10 @@ ROUNDS = 3
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
-from microbench import learn, runner, worker
-from microbench.blocks import Predefined
+from lolat.microbench import learn, runner, worker
+from lolat.microbench.blocks import Predefined
 from lolat.graph.layers import Layers
-from microbench.runner import Settings
+from lolat.microbench.runner import Settings
 
 def tiny(size, channels):
     n = Layers.on("tiny", size, size, 3)

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lolat.errors import MeasuringError
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
-from microbench.journal import Journal, read
-from microbench.runner import (
+from lolat.microbench.journal import Journal, read
+from lolat.microbench.runner import (
     Job,
     Outcome,
     Runner,
@@ -27,7 +27,7 @@ from microbench.runner import (
     keep_bytes,
     rounds_in_time,
 )
-from microbench.timing import MOST_LOOPS, latencies
+from lolat.microbench.timing import MOST_LOOPS, latencies
 from tests.microbench.fakes import ALWAYS, FakeDevice, Watcher
 
 BLOCKS = [Job(key, {"graph": key}) for key in "abcdef"]
@@ -76,7 +76,7 @@ class Interruptions(RuleBasedStateMachine):
         self.path = Path(self.folder.name) / "m.json.journal.jsonl"
         self.device = FakeDevice()
         self.device.ms = {key: 1.0 + i for i, key in enumerate(KEYS)}
-        self.patch = mock.patch("microbench.runner.WorkerProcess", self.device.start)
+        self.patch = mock.patch("lolat.microbench.runner.WorkerProcess", self.device.start)
         self.patch.start()
         self.lost = 0
         self.done = False
@@ -170,7 +170,7 @@ def test_every_job_is_visited_once_a_round_in_random_order(device: FakeDevice) -
     assert visits(outcome) == dict.fromkeys(KEYS, ROUNDS)
     assert sorted(device.keys("prepare")) == sorted(KEYS), "each once"
     again = FakeDevice()
-    with mock.patch("microbench.runner.WorkerProcess", again.start):
+    with mock.patch("lolat.microbench.runner.WorkerProcess", again.start):
         run()
         assert again.keys("sample") == timed, "the same order for the same seed"
         run(settings=Settings(ROUNDS, seed=1))

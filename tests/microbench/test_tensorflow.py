@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lolat.microbench.backends import create
 from lolat.readers.keras import import_keras
-from microbench.backends import create
 from tests.microbench.fakes import small
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from microbench.timing import NEIGHBORS, Latencies, Visit, latencies, loops, sample, warm_up
+from lolat.microbench.timing import NEIGHBORS, Latencies, Visit, latencies, loops, sample, warm_up
 
 
 class FakeClock:

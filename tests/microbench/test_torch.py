@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from microbench.backends import create
-from microbench.backends import torch as torch_cuda
+from lolat.microbench.backends import create
+from lolat.microbench.backends import torch as torch_cuda
 from tests.microbench.fakes import small
 
 torch: Any = pytest.importorskip("torch")

@@ -11,10 +11,10 @@ import pytest
 
 from lolat.graph import Graph
 from lolat.graph.layers import Layers
-from microbench import backends
-from microbench.backends import create
-from microbench.blocks import Predefined
-from microbench.learn_training import MEASURED, TRAINING_BLOCKS
+from lolat.microbench import backends
+from lolat.microbench.backends import create
+from lolat.microbench.blocks import Predefined
+from lolat.microbench.learn_training import MEASURED, TRAINING_BLOCKS
 
 TRAINED = list(MEASURED)
 Array = np.ndarray
@@ -26,7 +26,7 @@ class Framework:
     def __init__(self, name: str) -> None:
         pytest.importorskip(name)
         self.name, self.is_torch = name, name == "torch"
-        self.module: Any = importlib.import_module(f"microbench.backends.{name}.training")
+        self.module: Any = importlib.import_module(f"lolat.microbench.backends.{name}.training")
         self.backend: Any = create(name, "cpu")
         self.trained = self.module.Training(self.backend)
 
@@ -198,7 +198,7 @@ def of_different_kinds() -> list[Predefined]:
 def test_every_block_can_be_trained(block: Predefined) -> None:
     """An operation in place may overwrite what a gradient needs; that shows without memory too."""
     torch: Any = pytest.importorskip("torch")
-    from microbench.backends.torch.layers import block_module
+    from lolat.microbench.backends.torch.layers import block_module
 
     with torch.device("meta"):
         module, shapes = block_module(torch, block.make())

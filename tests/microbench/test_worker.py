@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from lolat.errors import DeviceError, InputError, MeasuringError
-from microbench import backends, worker
-from microbench.backends import Prepared
-from microbench.worker import Worker, WorkerProcess
+from lolat.microbench import backends, worker
+from lolat.microbench.backends import Prepared
+from lolat.microbench.worker import Worker, WorkerProcess
 from tests.microbench import fakes
 
 

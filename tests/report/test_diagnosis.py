@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from lolat.api.measuring import Diagnosis, diagnosis
 from lolat.api.model import Model
 from lolat.device.file import LIMIT
+from lolat.microbench.check import Measured, NetworkAgain
+from lolat.microbench.environment import Difference
+from lolat.microbench.timing import JobLatency, Latencies
 from lolat.report.evaluation import doctor_lines
 from lolat.units import off
-from microbench.check import Measured, NetworkAgain
-from microbench.environment import Difference
-from microbench.timing import JobLatency, Latencies
 from tests import by_hand
 
 MODEL = Model(by_hand.document())

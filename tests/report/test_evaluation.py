@@ -17,9 +17,9 @@ from lolat.api.model import Model
 from lolat.errors import MeasuringError
 from lolat.fitting.cross_validation import figures
 from lolat.graph import Graph
+from lolat.microbench.check import Case, Measured, MeasuredNetwork
+from lolat.microbench.timing import JobLatency, Latencies
 from lolat.report.evaluation import evaluation_lines, verdict
-from microbench.check import Case, Measured, MeasuredNetwork
-from microbench.timing import JobLatency, Latencies
 from tests import by_hand, synthetic
 
 MODEL = Model(by_hand.document())

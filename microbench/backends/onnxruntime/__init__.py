@@ -14,9 +14,10 @@ from lolat.graph import Graph
 from lolat.readers.onnx import read_inputs
 from lolat.readers.torch import import_torch
 from lolat.units import shortened
-from microbench.backends import Backend, Prepared, at_batch, environment_of
-from microbench.backends.torch.layers import block_module
-from microbench.environment import core_count, cpu_count
+
+from ...environment import core_count, cpu_count
+from .. import Backend, Prepared, at_batch, environment_of
+from ..torch.layers import block_module
 
 
 class OnnxRuntimeBackend(Backend):

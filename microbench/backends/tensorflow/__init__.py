@@ -13,9 +13,10 @@ import numpy as np
 from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
 from lolat.readers.keras import import_keras
-from microbench.backends import WAKING_ELEMENTS, Backend, Prepared, at_batch, environment_of, opened
-from microbench.backends.tensorflow.layers import build_graph
-from microbench.environment import scheduled_count
+
+from ...environment import scheduled_count
+from .. import WAKING_ELEMENTS, Backend, Prepared, at_batch, environment_of, opened
+from .layers import build_graph
 
 
 class TensorFlowBackend(Backend):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.graph import Graph, Operation
-from microbench.backends import Shape, check_kinds
+
+from .. import Shape, check_kinds
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from lolat.graph import Graph
-from microbench.backends import CLASSES, LEARNING_RATE, OPTIMIZERS
-from microbench.backends.tensorflow import TensorFlowBackend
-from microbench.backends.tensorflow.layers import build_graph
+
+from .. import CLASSES, LEARNING_RATE, OPTIMIZERS
+from . import TensorFlowBackend
+from .layers import build_graph
 
 
 def optimizer_of(keras: Any, name: str) -> Any:

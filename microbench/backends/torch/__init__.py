@@ -13,8 +13,9 @@ import numpy as np
 from lolat.errors import DeviceError
 from lolat.graph import Graph, Tensor
 from lolat.readers.torch import import_torch, is_network
-from microbench.backends import WAKING_ELEMENTS, Prepared, Shape, at_batch, environment_of, opened
-from microbench.backends.torch.layers import block_module
+
+from .. import WAKING_ELEMENTS, Prepared, Shape, at_batch, environment_of, opened
+from .layers import block_module
 
 PLACE = "cuda:0"
 """The device that is measured (AMD's is CUDA to PyTorch too); CUDA_VISIBLE_DEVICES chooses it."""

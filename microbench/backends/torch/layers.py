@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lolat.graph import Graph
-from microbench.backends import Shape, check_kinds
+
+from .. import Shape, check_kinds
 
 CHANNELS_LAST = {"dense", "layer_norm", "softmax", "matmul", "transpose"}
 """Kinds that work along the last axis."""

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from lolat.graph import Graph
-from microbench.backends import CLASSES, LEARNING_RATE, OPTIMIZERS
-from microbench.backends.torch import TorchBackend
-from microbench.backends.torch.layers import block_module
+
+from .. import CLASSES, LEARNING_RATE, OPTIMIZERS
+from . import TorchBackend
+from .layers import block_module
 
 
 def optimizer_of(torch: Any, name: str, parameters: Any) -> Any:

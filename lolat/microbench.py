@@ -1,0 +1,21 @@
+"""The package that measures, in a checkout: its files are in `microbench/` at the top.
+
+A wheel has them in its place, as `lolat/microbench/`: its one top-level package is then `lolat`, and a
+distribution of another project called microbench does no harm.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from microbench import backends as backends
+    from microbench import blocks as blocks
+    from microbench import check as check
+    from microbench import environment as environment
+    from microbench import journal as journal
+    from microbench import learn as learn
+    from microbench import learn_training as learn_training
+    from microbench import runner as runner
+    from microbench import worker as worker
+
+__path__ = [str(Path(__file__).resolve().parents[1] / "microbench")]
