@@ -112,10 +112,13 @@ class ServingQuestion:
                 f"{arg('output_tokens')} 1: the time per output token counts those after the first; "
                 "expected 2 or more"
             )
-        if self.cached_tokens > self.input_tokens:
+        trace = self.arrivals if isinstance(self.arrivals, Trace) else None
+        most = max(trace.input_tokens) if trace else self.input_tokens
+        if self.cached_tokens > most:
+            of = f"the longest prompt in {arg('arrivals')}" if trace else "a prompt"
             raise InputError(
-                f"{arg('cached_tokens')} {self.cached_tokens:,}: expected from 0 to the "
-                f"{self.input_tokens:,} tokens of a prompt", code="cached-tokens",
+                f"{arg('cached_tokens')} {self.cached_tokens:,}: expected from 0 to the {most:,} tokens of "
+                f"{of}", code="cached-tokens",
             )  # fmt: skip
 
     def _check_requests(self) -> None:

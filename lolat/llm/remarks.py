@@ -117,8 +117,14 @@ class Chosen:
                 f"no served {kind} of this GPU and framework is known: its times follow from its "
                 "operations, and the interval is wider"
             )
-        if isinstance(asked.arrivals, Trace) and asked.arrivals.unread:
-            yield f"columns of the arrivals that are not read: {', '.join(asked.arrivals.unread)}"
+        if isinstance(asked.arrivals, Trace):
+            if asked.arrivals.unread:
+                yield f"columns of the arrivals that are not read: {', '.join(asked.arrivals.unread)}"
+            if whole := sum(n <= asked.cached_tokens for n in asked.arrivals.input_tokens):
+                yield (
+                    f"{plural(whole, 'prompt')} of the arrivals with no more than the "
+                    f"{asked.cached_tokens:,} cached tokens: all but the last token of each is cached"
+                )
         yield from self._saturated(rows)
         yield from self._scheduled(rows)
         yield from self._outside(rows)

@@ -445,3 +445,12 @@ def test_prefixes_and_drafts() -> None:
     assert cached.ttft_ms < usual.ttft_ms
     assert usual.decode_ms <= drafts.decode_ms < 1.3 * usual.decode_ms
     assert drafts.tpot_ms < 0.5 * usual.tpot_ms
+
+
+def test_cached_tokens_of_a_trace_are_of_its_own_prompts(tmp_path: Path) -> None:
+    """Three prompts, one as long as what the cache holds; the usual 1,024 tokens do not count."""
+    table = tmp_path / "trace.csv"
+    table.write_text("arrival_s,input_tokens,output_tokens\n1,5000,20\n2,3000,20\n3,4000,20\n")
+    answer = MODEL.llm(LARGE, arrivals=str(table), cached_tokens=3000, tensor_parallel=1)
+    [told] = [remark for remark in answer.warnings if "cached tokens" in remark]
+    assert told.startswith("1 prompt of the arrivals")
