@@ -48,5 +48,5 @@ def refused(network: Any, *parts: str, size: Any = None) -> str:
     assert len(message) < 1500
     assert caught.value.exit_code == 2
     for part in parts:
-        assert part in message
+        assert part in message, message
     return message

@@ -122,6 +122,33 @@ def test_products_that_cannot_be_counted_are_refused(tmp_path: Path) -> None:
     refused(made, "FusedConv")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        [node("DynamicQuantizeLinear", "x", "q s o"), node("MatMulInteger", "q w", "i"),
+         node("Cast", "i", "e", to=TensorProto.FLOAT)],
+        [node("DynamicQuantizeLinear", "x", "q s o"), node("ConvInteger", "q k", "i"),
+         node("Cast", "i", "e", to=TensorProto.FLOAT)],
+        [node("Attention", "x x x", "e")],
+        [node("FusedMatMul", "x x", "e", "com.microsoft")],
+        [node("MultiHeadAttention", "x x x", "e", "com.microsoft", num_heads=1)],
+    ],
+    ids=lambda body: body[-1].op_type if body[-1].op_type != "Cast" else body[-2].op_type,
+)  # fmt: skip
+def test_products_of_other_forms_in_a_branch_are_refused(body: list[Any]) -> None:
+    """As the same branch in float is: in integers, fused, and as attention."""
+    nodes = [
+        node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m z", "c"),
+        node("If", "c", "y", name="which", then_branch=THEN["then_branch"],
+             else_branch=helper.make_graph(body, "branch", [], [typed("e", (1, 3, 8, 8))])),
+    ]  # fmt: skip
+    w, k = np.ones((8, 8), np.int8), np.ones((3, 3, 1, 1), np.int8)
+    opset = 23 if body[0].op_type == "Attention" else 20
+    made = model(nodes, z=np.float32(0), w=w, k=k, opset=opset, domains=["com.microsoft"])
+    made.graph.output[0].CopyFrom(typed("y", ("N", 3, 8, 8)))
+    refused(made, "which", "If")
+
+
 # ---- constants elsewhere
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.onnx.patterns import Patterns, clip_limits, number
-from lolat.readers.onnx.quantized import BITS, MULTIPLYING
+from lolat.readers.onnx.quantized import BITS
 from lolat.readers.ops import ALWAYS_DROPS, Call, Writer
 from lolat.units import shortened
 
@@ -75,22 +75,25 @@ class OnnxReader:
             kind, source = patterns.fused[node]
             return self.call(node, [source], kind)
         known = node.domain in ("", "ai.onnx")
-        if _hides_products(node) or not (known or self.weights(node) is None):
-            raise NetworkError(
-                f"operation {shortened(str(node.name or node.outputs[0].name))!r} ({node.op_type}) has "
-                "weights or products inside that LoLat does not know, and cannot count; export the "
-                "network without it, such as before a runtime optimizes it"
-            )
-        if known:
-            if node.op_type in UNCHANGED and len(patterns.operands(node)) == 1:
-                (source,) = patterns.operands(node)
-                out = node.outputs[0]
-                if (source.shape, source.dtype) == (out.shape, out.dtype):
-                    return [self.tensor(source)]
-            if node.op_type in RULES:
-                return RULES[node.op_type](self, node)
-            return self.call(node, op=OPERATORS.get(node.op_type, node.op_type))
-        return self.call(node, op=f"{node.domain}.{node.op_type}")
+        op = node.op_type if known else f"{node.domain}.{node.op_type}"
+        if op not in RULES and (_hides_products(node) or not (known or self.weights(node) is None)):
+            raise self.unknown(node)
+        if known and node.op_type in UNCHANGED and len(patterns.operands(node)) == 1:
+            (source,) = patterns.operands(node)
+            out = node.outputs[0]
+            if (source.shape, source.dtype) == (out.shape, out.dtype):
+                return [self.tensor(source)]
+        if op in RULES:
+            return RULES[op](self, node)
+        return self.call(node, op=OPERATORS.get(op, op))
+
+    def unknown(self, node: Any) -> NetworkError:
+        """The refusal of an operation whose products cannot be counted."""
+        name = shortened(str(node.name or node.outputs[0].name))
+        return NetworkError(
+            f"operation {name!r} ({node.op_type}) has weights or products inside that LoLat does not know, "
+            "and cannot count; export the network without it, such as before a runtime optimizes it"
+        )
 
     def call(
         self, node: Any, inputs: Sequence[Any] | None = None, op: str = "", **parameters: Any
@@ -181,10 +184,14 @@ def _dtype(value: Any) -> str:
     return str(value.dtype.numpy()) if value.dtype else "float32"
 
 
+_PRODUCTS = re.compile("Conv(?!ert)|MatMul|Gemm|Einsum|LSTM|GRU|RNN|Attention|MoE")
+"""Operators, of ONNX and of its runtimes, that multiply matrices: in float, in integers, or fused."""
+
+
 def _hides_products(node: Any) -> bool:
     """True for a loop or a branch whose body has products."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
-    return any(n.op_type in MULTIPLYING for body in bodies for n in body.all_nodes())
+    return any(_PRODUCTS.search(n.op_type) for body in bodies for n in body.all_nodes())
 
 
 # ---- Names of operators.
@@ -258,9 +265,9 @@ def _product(r: OnnxReader, node: Any) -> list[int]:
     """A product of matrices; the third operand of a Gemm is a bias if it is constant."""
     left, right = node.inputs[:2]
     third = _input(node, 2) if node.op_type == "Gemm" else None
-    contracted = (r.shape(left) or (1,))[-1]
-    if _attribute(node, "transA", 0):
-        contracted = r.shape(left)[0]
+    if any(_attribute(node, f"transBatch{side}", 0) for side in "AB"):  # of FusedMatMul
+        raise r.unknown(node)
+    contracted = (r.shape(left) or (1,))[-2 if _attribute(node, "transA", 0) else -1]
     bias = node in r.patterns.biases or (third is not None and third not in r.live)
     made = r.call(node, [left, right], "matmul", contracted=contracted, bias=bias)
     if third not in r.live:
@@ -298,13 +305,33 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _attention(r: OnnxReader, node: Any) -> list[int]:
-    """The operator of opset 23; with keys and values of earlier tokens it is unknown."""
-    if any(_input(node, at) is not None for at in (4, 5)):
-        return r.call(node, op="Attention with a cache")
-    operands = [r.tensor(value) for value in node.inputs[:4] if value is not None]
-    heads = tuple(_attribute(node, name) for name in ("q_num_heads", "kv_num_heads"))
-    parameters: dict[str, Any] = {"heads": heads} if len(r.shape(node.inputs[0])) == 3 else {}
-    return r.write(node, "attention", operands, [r.shape(node.outputs[0])], **parameters)
+    """Attention of opset 23 and two of ONNX Runtime, with the keys and values of earlier tokens if given.
+
+    Query, key and value of another form (packed in one tensor, or none) are refused.
+    """
+    group = node.op_type == "GroupQueryAttention"
+    query, key, *_ = values = [_input(node, at) for at in range(3)]
+    mask, past = (5, 6) if node.op_type.startswith("Multi") else (None, 3) if group else (3, 4)
+    ranks = {len(r.shape(v)) if v is not None else 0 for v in values}
+    if len(ranks) > 1 or not ranks <= {3, 4}:
+        raise r.unknown(node)
+    several = _attribute(node, "num_heads") or _attribute(node, "q_num_heads")
+    heads = several, _attribute(node, "kv_num_heads") or several
+    parameters: dict[str, Any] = {"heads": heads} if ranks == {3} else {}
+    inputs = [v for v in (*values, _input(node, mask) if mask else None) if v is not None]
+    earlier = [_input(node, at) for at in (past, past + 1)]
+    if earlier[0] is not None:
+        parameters["keys"] = r.shape(earlier[0])[2] + r.shape(key)[-2]
+    (out, *kept), read = node.outputs, r.outputs(node)
+    made = r.write(node, "attention", map(r.tensor, inputs), [r.shape(out)], **parameters)
+    for value, before, new, name in zip(
+        kept, earlier, values[1:], ("keys", "values"), strict=False
+    ):
+        if value in read:
+            both = [r.tensor(v) for v in (before, new) if v is not None]
+            op = "reshape" if before is None else "concatenate"
+            made += r.write(node, op, both, [r.shape(value)], name)
+    return made if out in read else made[1:]
 
 
 def _clip(r: OnnxReader, node: Any) -> list[int]:
@@ -379,14 +406,17 @@ OPERATORS = {
     **dict.fromkeys(("RandomNormalLike", "RandomUniformLike", "Bernoulli", "EyeLike"), "fill"),
 }  # fmt: skip
 """Operators whose names mean something else in `lolat.readers.ops`."""
+_MS = "com.microsoft"  # the domain of ONNX Runtime
 _REDUCTIONS = ("Mean", "Max", "Min", "Sum", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
 RULES: dict[str, Rule] = {
     **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _reduce),
     **dict.fromkeys(("Conv", "ConvTranspose", "DeformConv"), _convolution),
-    **dict.fromkeys(("MatMul", "Gemm"), _product),
+    **dict.fromkeys(("MatMul", "Gemm", f"{_MS}.FusedMatMul"), _product),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
-    "Attention": _attention,
+    **dict.fromkeys(
+        ("Attention", f"{_MS}.MultiHeadAttention", f"{_MS}.GroupQueryAttention"), _attention
+    ),
     "BatchNormalization": _batch_norm,
     "Clip": _clip,
     "Dropout": _dropout,
