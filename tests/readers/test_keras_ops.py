@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+import lolat
 from lolat.graph.counts import count
 from tests.readers.keras_networks import graph_of, layers, ops, total
 
@@ -44,3 +46,30 @@ def test_an_operation_without_a_rule_is_named_and_counted() -> None:
     assert "no formula for operation Cholesky" in counts.warnings[0]
     graph = graph_of(lambda x: list(ops.linalg.qr(x)), (5, 3))
     assert count(graph).total().traffic == 15 + 15 + 9  # each output is written
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, w: ops.vectorized_map(lambda row: ops.matmul(row, w), x),
+        lambda x, w: ops.map(lambda row: ops.matmul(row, w), x),
+        lambda x, w: ops.scan(lambda c, row: (ops.matmul(row, w), row), x[0], x)[0],
+        lambda x, w: ops.cond(ops.sum(x) > 0, lambda: ops.matmul(x, w), lambda: x),
+        lambda x, w: ops.fori_loop(0, 8, lambda i, y: ops.matmul(y, w), x),
+        lambda x, w: ops.while_loop(lambda y: ops.sum(y) > 0, lambda y: ops.matmul(y, w), x),
+        lambda x, w: ops.switch(ops.cast(ops.sum(x), "int32"), [lambda y: ops.matmul(y, w)], x),
+    ],
+)
+def test_products_inside_a_function_are_outside_the_measured_range(call: Any) -> None:
+    """They are not followed: an answer that leaves them out must not look like one that is measured."""
+
+    class Own(layers.Layer):  # type: ignore[misc, name-defined]
+        def build(self, shape: Any) -> None:
+            self.w = self.add_weight(shape=(6, 6), name="w")
+
+        def call(self, x: Any) -> Any:
+            return call(x, self.w)
+
+    answer = lolat.load("epyc-2t").predict(graph_of(lambda x: Own()(x), (5, 6)))
+    assert not answer.in_domain
+    assert any("without its products" in said for said in answer.warnings)

@@ -306,6 +306,11 @@ def _attention_operation(r: KerasReader, call: LayerCall) -> list[int]:
     return [r.view(call, mixed, call.shapes[0], name, path)]
 
 
+def _calling(r: KerasReader, call: LayerCall) -> list[int]:
+    """A loop, a map or a branch, whose functions are not followed: products in them cannot be counted."""
+    return r.write(call, type(call.layer).__name__, r.operands(call), hides=True)
+
+
 # ---- Recurrent layers, and a layer on every step.
 
 _RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
@@ -412,6 +417,8 @@ OPERATION_RULES: dict[str, Rule] = {
     **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
     **dict.fromkeys(("Pad", "PadImages"), _pad_operation),
     **dict.fromkeys(("Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"), _conv),
+    **dict.fromkeys(("AssociativeScan", "Cond", "ForiLoop", "Map", "Scan", "Switch", "VectorizedMap",
+                     "WhileLoop"), _calling),
     "Einsum": _einsum, "Mean": _mean,
     "DotProductAttention": _attention_operation,
 }  # fmt: skip

@@ -310,7 +310,7 @@ def _attention(r: OnnxReader, node: Any) -> list[int]:
     Query, key and value of another form (packed in one tensor, or none) are refused.
     """
     group = node.op_type == "GroupQueryAttention"
-    query, key, *_ = values = [_input(node, at) for at in range(3)]
+    values = [_input(node, at) for at in range(3)]
     mask, past = (5, 6) if node.op_type.startswith("Multi") else (None, 3) if group else (3, 4)
     ranks = {len(r.shape(v)) if v is not None else 0 for v in values}
     if len(ranks) > 1 or not ranks <= {3, 4}:
@@ -321,7 +321,7 @@ def _attention(r: OnnxReader, node: Any) -> list[int]:
     inputs = [v for v in (*values, _input(node, mask) if mask else None) if v is not None]
     earlier = [_input(node, at) for at in (past, past + 1)]
     if earlier[0] is not None:
-        parameters["keys"] = r.shape(earlier[0])[2] + r.shape(key)[-2]
+        parameters["keys"] = r.shape(earlier[0])[2] + r.shape(values[1])[-2]
     (out, *kept), read = node.outputs, r.outputs(node)
     made = r.write(node, "attention", map(r.tensor, inputs), [r.shape(out)], **parameters)
     for value, before, new, name in zip(
