@@ -25,20 +25,36 @@ from lolat.llm.serving import deployment_of
 from lolat.parameters import COVERAGE
 
 GPUS = {
-    ("a100-sxm", "vllm"): "a100-vllm", ("b200-sxm", "trtllm"): "b200-trtllm",
+    ("a100-sxm", "vllm"): "a100-vllm", ("b200-sxm", "sglang"): "b200-sglang",
+    ("b200-sxm", "trtllm"): "b200-trtllm",
     ("b200-sxm", "vllm"): "b200-vllm", ("h100-sxm", "sglang"): "h100-sglang",
     ("h100-sxm", "trtllm"): "h100-trtllm", ("h100-sxm", "vllm"): "h100-vllm", ("l40s", "vllm"): "l40s-vllm",
 }  # fmt: skip
 """Tables, and the shipped models made of them."""
-FILES = "kernels-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv, open-loop.csv"
-SERVED = ("serving.csv", "open-loop.csv")
+FILES = (
+    "kernels-, mla-, gdn-DEVICE-FRAMEWORK.csv.gz, devices.csv, serving.csv, serving-mla.csv, "
+    "open-loop.csv"
+)
+SERVED = ("serving.csv", "serving-mla.csv", "open-loop.csv")
+
+
+def tables(data: Path, device: str, framework: str) -> list[Path]:
+    """The tables of operations of a GPU and a framework."""
+    every = (data / f"{kind}-{device}-{framework}.csv.gz" for kind in ("kernels", "mla", "gdn"))
+    return [path for path in every if path.exists()]
 
 
 @cache
 def section(data: Path, device: str, framework: str) -> ServingSection:
-    """A GPU and a framework from all rows of its table, with the framework's usual overheads."""
-    table = data / f"kernels-{device}-{framework}.csv.gz"
-    return fit.section_from(fit.read_sheet(data / "devices.csv", device), framework, [table], {})
+    """A GPU and a framework from all rows of its tables, with the framework's usual overheads."""
+    sheet = fit.read_sheet(data / "devices.csv", device)
+    return fit.section_from(sheet, framework, tables(data, device, framework), {})
+
+
+def read_rows(data: Path, name: str, device: str, framework: str) -> list[ServedRow]:
+    """The served rows of a table; of dense models and experts only those with attention in one group."""
+    rows = read_served(data / name, device, framework)
+    return [r for r in rows if r.attention_data_parallel == 1 or "mla" in name]
 
 
 # ---- Operations.
@@ -49,7 +65,9 @@ def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
     """Operations of language models left out, from 200 rows of each kind (all-reduce: half of them)."""
     lines = []
     for device, framework in GPUS:
-        timed = fit.read_operations(data / f"kernels-{device}-{framework}.csv.gz")
+        timed = dict[str, fit.TimedOperations]()
+        for path in tables(data, device, framework):
+            timed |= fit.read_operations(path)
         specs = specs_of(fit.read_sheet(data / "devices.csv", device))
         for name, dtypes in timed.items():
             for dtype, (sizes, ms) in dtypes.items():
@@ -104,7 +122,7 @@ def by_type(lines: Sequence[Sequence[str]]) -> Table:
 
 def served(data: Path, section: ServingSection, device: str) -> calibration.Timed:
     """The served rows of a GPU and framework that did not wait for memory, simulated as in a fit."""
-    rows = read_served(data / "serving.csv", device, section.framework)
+    rows = read_rows(data, "serving.csv", device, section.framework)
     timed = calibration.timed_steps(section, rows, find_decoder)
     overheads = calibration.fit_overheads(timed, section.overheads, one_server=False)
     return calibration.timed_steps(section, rows, find_decoder, overheads)
@@ -170,7 +188,7 @@ def served_models(data: Path) -> Tables:
     lines: list[list[str]] = []
     pooled: dict[str, list[list[Off]]] = {}
     for device, framework in GPUS:
-        if not read_served(data / "serving.csv", device, framework):
+        if not read_rows(data, "serving.csv", device, framework):
             continue
         one = section(data, device, framework)
         timed = served(data, one, device)
@@ -225,7 +243,7 @@ def arrivals(data: Path) -> Tables:
     for device in ("h100-sxm", "a100-sxm", "l40s"):
         one = section(data, device, "vllm")
         rows = read_served(data / "open-loop.csv", device, "vllm")
-        every = read_served(data / "serving.csv", device, "vllm") + rows
+        every = read_rows(data, "serving.csv", device, "vllm") + rows
         for model in sorted({row.model for row in rows}):
             for title, fitted in (
                 ("bundled", every),
@@ -277,7 +295,7 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
     from matplotlib import pyplot
 
     pyplot.rcParams["svg.fonttype"] = "none"  # text is text: a tenth of the size
-    keys = [key for key in GPUS if read_served(data / "serving.csv", *key)]
+    keys = [key for key in GPUS if read_rows(data, "serving.csv", *key)]
     made, panels = pyplot.subplots(
         1, len(keys), figsize=(2.6 * len(keys), 3.0), sharex=True, sharey=True
     )
@@ -331,13 +349,21 @@ def untimed(data: Path) -> Tables:
 def models(data: Path, folder: str = "models") -> Tables:
     """Makes the shipped models of GPUs that serve language models."""
     sections = {name: section(data, *key) for key, name in GPUS.items()}
-    lines = []
-    for (device, framework), name in GPUS.items():
+    lines, fitted, sources = [], dict[str, ServingSection](), dict[str, str]()
+    for key, name in GPUS.items():
         one = fit.complete(sections[name], {n: s for n, s in sections.items() if n != name})
-        rows = [row for name in SERVED for row in read_served(data / name, device, framework)]
-        one = calibration.served_by(one, rows, find_decoder, False)[0] if rows else one
-        one = msgspec.structs.replace(one, own=(), before=None)  # of a user are rows beside these
-        source = ", ".join([f"kernels-{device}-{framework}.csv.gz", *(SERVED if rows else ())])
+        rows = {served: read_rows(data, served, *key) for served in SERVED}
+        every = [row for some in rows.values() for row in some]
+        one = calibration.served_by(one, every, find_decoder, False)[0] if every else one
+        # Of a user are rows beside these.
+        fits = {k: msgspec.structs.replace(f, own=(), before=None) for k, f in one.fits.items()}
+        fitted[name] = msgspec.structs.replace(one, own=(), before=None, fits=fits)
+        known = [path.name for path in tables(data, *key)]
+        sources[name] = ", ".join([*known, *(served for served, some in rows.items() if some)])
+    for (device, framework), name in GPUS.items():
+        one, source = fitted[name], sources[name]
+        fits = fit.complete(one, {n: s for n, s in fitted.items() if n != name}).fits
+        one = msgspec.structs.replace(one, fits=fits)
         document = made(
             name, f"{device} ({framework}, from {source})", {"device": "unknown", "source": source}
         )
@@ -346,7 +372,14 @@ def models(data: Path, folder: str = "models") -> Tables:
         size = len(msgspec.json.encode(msgspec.to_builtins(one)))
         timed = [o for dtypes in one.operations.values() for o in dtypes.values() if not o.like]
         lines.append(
-            [name, device, framework, str(sum(o.rows for o in timed)), str(one.served), f"{size:,}"]
+            [
+                name,
+                device,
+                framework,
+                str(sum(o.rows for o in timed)),
+                str(one.served + sum(known.served for known in one.fits.values())),
+                f"{size:,}",
+            ]
         )
     columns = ("model", "GPU", "framework", "operations timed", "served rows", "bytes")
     return {"llm-models": (columns, lines)}

@@ -185,6 +185,8 @@ _EVERY = (
     Parameter("tensor_parallel", "GPUs that share the model. If not given, all of 1, 2, 4, 8 that hold it.",
               most=MOST_GPUS, metavar="N[,N]", example="1,8,32"),
     Parameter("expert_parallel", "Groups of these GPUs that share the experts whole.", most=MOST_GPUS),
+    Parameter("attention_data_parallel", "Groups of so many GPUs, each with attention of its own requests; "
+              "all share the experts.", most=MOST_GPUS),
     _amount("max_tpot_ms", "MS", "The longest time per output token."),
     _amount("max_ttft_ms", "MS", "The longest time to the first token."),
     Parameter("gpus", "The best on up to so many GPUs, of one model or several replicas.",

@@ -240,6 +240,7 @@ class Model(Device):
         arrivals: str = "poisson",
         cached_tokens: int = 0,
         expert_parallel: int = 1,
+        attention_data_parallel: int = 1,
         dtype: str = "",
         kv_dtype: str = "",
         draft_tokens: int = 0,
@@ -255,13 +256,11 @@ class Model(Device):
     ) -> ServingAnswer:
         """Times of a served language model on such GPUs, and the cost of a million tokens.
 
-        `config`: the path of a published config.json or its folder, its contents, or a known name
-        ("qwen3-32b"). `concurrency` or `request_rate`, `max_tpot_ms` and the like: see ServingQuestion;
-        `arrivals` may be a table `arrival_s,input_tokens,output_tokens`, which gives the rate if there is
-        none. `tensor_parallel`: the GPUs that split it; (): all of 1, 2, 4, 8 that hold it.
-
-        Raises InputError for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError
-        for a model without language models.
+        `config`: the path of a published config.json or its folder, its contents, or a known name. Others:
+        see ServingQuestion; `arrivals` may be a table `arrival_s,input_tokens,output_tokens`, which gives
+        the rate if there is none. `tensor_parallel`: (): all of 1, 2, 4, 8 that hold it. Raises InputError
+        for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a model
+        without language models.
         """
         from lolat.hardware.prices import check_price, no_price, price_list, rental_of
         from lolat.llm.answering import answer
@@ -273,6 +272,7 @@ class Model(Device):
             input_tokens, output_tokens, several(concurrency), several(tensor_parallel), expert_parallel,
             dtype.lower(), kv_dtype.lower(), max_tpot_ms, max_ttft_ms, gpus, rates, coming, percentile,
             cached_tokens, draft_tokens, accepted, max_num_seqs, max_num_batched_tokens,
+            attention_data_parallel,
         )  # fmt: skip
         # The last answers stay: a loop that asks again has them in microseconds.
         decoder = find_decoder(config)

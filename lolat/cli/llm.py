@@ -27,6 +27,7 @@ from lolat.llm.decoder import CACHE_BYTES, DTYPES
 @common.parameter("cached_tokens", default=0)
 @common.parameter("tensor_parallel", default=())
 @common.parameter("expert_parallel", default=1, show_default=True)
+@common.parameter("attention_data_parallel", default=1, show_default=True)
 @common.option("--dtype", default="", metavar="TYPE",
                help=f"Of the weights: {', '.join(DTYPES)}; else as published.")  # fmt: skip
 @common.option("--kv-dtype", default="", metavar="TYPE",

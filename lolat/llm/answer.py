@@ -19,7 +19,8 @@ experts, all-reduces, small operations, kernel launches, scheduling, prompts of 
 class ServingConfig(Result):
     """A language model served on a number of GPUs under one load.
 
-    `gpus`: `replicas` times `tensor_parallel`; the replicas share the load. `request_rate`: requests a
+    `gpus`: `replicas` times `tensor_parallel` times `attention_data_parallel`; the replicas share the load.
+    `request_rate`: requests a
     second that arrive, None if `concurrency` requests are there at any time; with a rate `concurrency` is
     their mean. `memory_gib`: GiB of weights and caches on each GPU; `fits`: True if each GPU has them, with
     a rate if the weights fit. `largest_concurrency`: the most requests that fit; 0 if the weights do not
@@ -76,6 +77,7 @@ class ServingConfig(Result):
     e2e_p50_ms: float | None = None
     e2e_p90_ms: float | None = None
     e2e_p99_ms: float | None = None
+    attention_data_parallel: int = 1
 
     def judged(self, percentile: int | None) -> tuple[float, float]:
         """Return ms per output token and to the first token at a percentile; None: their means."""
@@ -85,9 +87,14 @@ class ServingConfig(Result):
         return tpot or 0.0, ttft or 0.0
 
     @property
+    def groups(self) -> int:
+        """The groups of GPUs with requests of their own, in all replicas."""
+        return self.replicas * self.attention_data_parallel
+
+    @property
     def gpus_words(self) -> str:
         """ "4 GPUs"; "4 x 2 GPUs" of four replicas."""
-        several = f"{self.replicas} x {self.tensor_parallel} GPUs"
+        several = f"{self.replicas} x {self.gpus // self.replicas} GPUs"
         return several if self.replicas > 1 else plural(self.gpus, "GPU")
 
     @property

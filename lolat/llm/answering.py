@@ -33,6 +33,7 @@ def answer(
     InputError for an impossible question; AnswerIsNo if no row keeps the limits.
     """
     asked.check(decoder)
+    section = section.of(decoder.kind)
     if rental is not None and not all(0 <= offer.price < math.inf for offer in rental.offers):
         price = rental.offers[0].price
         raise InputError(f"{arg('price_per_hour')} {price}: expected US$ from 0, such as 2.50")
@@ -67,8 +68,9 @@ def deployments_of(
     If none holds the weights: the deployment on the most GPUs that divide the decoder.
     """
     found, refused = list[Deployment](), None
-    most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node))
-    more = asked.expert_parallel, asked.dtype, asked.kv_dtype
+    groups = asked.attention_data_parallel
+    most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node)) // groups or 1
+    more = asked.expert_parallel, asked.dtype, asked.kv_dtype, groups
     for parallel in asked.tensor_parallel or (1 << n for n in range(most.bit_length())):
         try:
             found.append(deployment_of(section, decoder, parallel, *more))

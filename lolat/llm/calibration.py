@@ -14,7 +14,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.llm.decoder import Decoder
 from lolat.llm.frameworks import FrameworkOverheads
-from lolat.llm.gpu import GPU, UNSEEN, FrameworkFit, ServingSection, short
+from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServingSection, short
 from lolat.llm.load import Server, of_requests
 from lolat.llm.served import SERVED, ServedRow
 from lolat.llm.serving import deployment_of, each_ms
@@ -23,18 +23,20 @@ from lolat.units import percent, plural
 
 WIDTHS = FrameworkOverheads(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
-    step_ms=0.3, parallel_ms=0.3, small=0.5, api_ms=20.0, level=0.2,
+    step_ms=0.3, parallel_ms=0.3, small=0.5, api_ms=20.0, poll_steps=10.0, level=0.2,
 )  # fmt: skip
 """The change of an overhead that costs the fit as much as a row that is off by OFF_TPOT. For `level` it is
 a change of the logarithm, if there are many more than FEW rows."""
 FEW = 2
 MOST_OVERHEADS = FrameworkOverheads(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
-    step_ms=5.0, parallel_ms=5.0, small=6.0, api_ms=40.0, level=2.5,
+    step_ms=5.0, parallel_ms=5.0, small=12.0, api_ms=40.0, poll_steps=60.0, level=2.5,
 )  # fmt: skip
 """Upper bounds. Some served rows have an `api_ms` of hundreds, as their server was not warm."""
-LEVEL = len(msgspec.structs.fields(FrameworkOverheads)) - 1
-"""The index of `level` among them."""
+POLLS, LEVEL = (
+    FrameworkOverheads.__struct_fields__.index(name) for name in ("poll_steps", "level")
+)
+"""The indices of these among the overheads."""
 OFF_TPOT, OFF_TTFT = 0.05, 0.2
 PASSES = 2
 """The schedule is simulated with the overheads of the fit before, and these are fitted again."""
@@ -49,6 +51,8 @@ MOST_OFF = math.log(2.5)
 WAITING, LONGER = 0.5, 2.0
 """A request waits for memory if its first token takes more than WAITING times its output tokens, and more
 than LONGER times what prompts explain. Such rows say nothing about the overheads."""
+COLD = 10.0
+"""A server was not warm if the first token takes COLD times what prompts explain; its time is unknown."""
 DecoderOf = Callable[[str], Decoder]
 
 
@@ -57,7 +61,8 @@ class Timed:
     """Served rows with the parts of their times, as (rows,) arrays; `group`: language model and data type.
 
     `tpot_parts`, `ttft_parts`: (rows, PARTS + STARTS) of the times per output token, and to the first one.
-    `step_parts`: those of a step without prompts. `capacity`: the requests whose caches fit.
+    `step_parts`: those of a step without prompts. `capacity`: the requests whose caches fit. `polls`: True
+    if servers of such a decoder may look for new requests only now and then.
     """
 
     tpot_parts: np.ndarray
@@ -67,6 +72,7 @@ class Timed:
     capacity: np.ndarray
     tpot_ms: np.ndarray
     ttft_ms: np.ndarray
+    polls: np.ndarray
     group: np.ndarray
 
     def take(self, which: np.ndarray) -> Timed:
@@ -76,7 +82,8 @@ class Timed:
     def found(self, overheads: FrameworkOverheads) -> tuple[np.ndarray, np.ndarray]:
         """(rows,) ms per output token, and to the first one, with these overheads."""
         each = each_ms(overheads)
-        return self.tpot_parts @ each, overheads.api_ms + self.ttft_parts @ each
+        waiting = overheads.api_ms + overheads.poll_steps * (self.step_parts @ each)
+        return self.tpot_parts @ each, waiting + self.ttft_parts @ each
 
 
 def joined(several: Sequence[Timed]) -> Timed:
@@ -112,7 +119,8 @@ def timed_of(
         server = servers[key]
         parts = of_requests(server, row.load, overheads or section.overheads)
         room = server.rule.cache // row.load.longest
-        found.append((*parts, row.concurrency, room, row.tpot_ms, row.ttft_ms))
+        polls = deployment.decoder.kind in OWN_FITS
+        found.append((*parts, row.load.concurrency, room, row.tpot_ms, row.ttft_ms, polls))
     group = np.full(len(rows), f"{rows[0].model} {rows[0].dtype}".strip())
     columns = zip(Timed.__annotations__, map(np.array, zip(*found, strict=True)), strict=False)
     return Timed(**dict(columns), group=group)
@@ -129,6 +137,8 @@ def timed_steps(
         outputs = np.array([row.output_tokens for row in some])
         is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * outputs
         is_waiting &= one.ttft_ms > LONGER * one.found(overheads)[1]
+        is_cold = one.polls & (one.ttft_ms > COLD * one.found(section.server.overheads)[1])
+        one = replace(one, ttft_ms=np.where(is_cold, 0.0, one.ttft_ms))
         found.append(one.take(~is_waiting & (one.concurrency <= one.capacity)))
     if not sum(len(one.group) for one in found):
         raise InputError(
@@ -148,30 +158,40 @@ def fit_overheads(
     """
     names, numbers = np.unique(timed.group, return_inverse=True)
     weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]
-    fitted = LEVEL + (one_server and _shares_level(timed, start))
-    every = map(msgspec.structs.astuple, (start, MOST_OVERHEADS, WIDTHS))
-    begin, most, width = (np.array(one)[:fitted] for one in every)
-    fixed = msgspec.structs.astuple(start)[fitted:]
-    least = np.append(np.zeros(LEVEL), 1.0 / most[LEVEL:])
+    begin, most, width = (
+        np.array(msgspec.structs.astuple(one)) for one in (start, MOST_OVERHEADS, WIDTHS)
+    )
+    has_level, least = one_server and _shares_level(timed, start), np.zeros(LEVEL + 1)
+    least[LEVEL] = 1.0 / most[LEVEL]
+    free = np.array(
+        [has_level if i == LEVEL else i != POLLS or timed.polls.any() for i in range(LEVEL + 1)]
+    )
     tpot, known = np.log(timed.tpot_ms), timed.ttft_ms > 0
     ttft = np.log(np.where(known, timed.ttft_ms, 1.0))
 
+    def overheads(unknowns: np.ndarray) -> np.ndarray:
+        every = begin.copy()
+        every[free] = unknowns
+        return every
+
     def errors(unknowns: np.ndarray) -> np.ndarray:
-        per_token, to_first = timed.found(FrameworkOverheads(*unknowns, *fixed))
+        every = overheads(unknowns)
+        per_token, to_first = timed.found(FrameworkOverheads(*every))
         first = np.where(known, np.log(to_first) - ttft, 0.0)
         off = [(np.log(per_token) - tpot) * weight / OFF_TPOT, first * weight / OFF_TTFT]
-        moved = (unknowns - begin) / width
-        if len(moved) > LEVEL:
+        moved = (every - begin) / width
+        if has_level:
             few = math.sqrt(1.0 + FEW / len(tpot))
-            moved[LEVEL] = np.log(unknowns[LEVEL] / begin[LEVEL]) * few / width[LEVEL]
+            moved[LEVEL] = np.log(every[LEVEL] / begin[LEVEL]) * few / width[LEVEL]
             moved *= np.sqrt(1.0 + moved**2 / 4.0)  # soft_l1 makes this the square
-        return np.concatenate([*off, moved])
+        return np.concatenate([*off, moved[free]])
 
-    inside = np.clip(begin, least + 1e-9, most * (1.0 - 1e-9))
+    inside = np.clip(begin, least + 1e-9, most * (1.0 - 1e-9))[free]
     from scipy.optimize import least_squares
 
-    found = least_squares(errors, inside, loss="soft_l1", bounds=(least, most))
-    return FrameworkOverheads(*(short(one) if one > 1e-6 else 0.0 for one in found.x), *fixed)
+    found = least_squares(errors, inside, loss="soft_l1", bounds=(least[free], most[free]))
+    rounded = [short(one) if one > 1e-6 else 0.0 for one in found.x]
+    return FrameworkOverheads(*overheads(np.array(rounded)).tolist())
 
 
 def _shares_level(timed: Timed, start: FrameworkOverheads) -> bool:
@@ -240,9 +260,27 @@ def served_by(
 ) -> tuple[ServingSection, str]:
     """Fit the overheads of a section to served rows; return it, and a sentence on the errors.
 
-    Rows of an earlier fit are fitted too; each counts once. InputError if the rows cannot be those of this
-    GPU.
+    Those of the decoders in OWN_FITS are fitted apart, and start from the others'. Rows of an earlier fit
+    are fitted too; each counts once. InputError if the rows cannot be those of this GPU.
     """
+    several, said = dict[str, list[ServedRow]](), list[str]()
+    for row in rows:
+        kind = decoder_of(row.model).kind
+        several.setdefault(kind if kind in OWN_FITS else "", []).append(row)
+    for kind, some in sorted(several.items()) or [("", [])]:
+        known, is_new = section.of(kind), bool(kind) and kind not in section.fits
+        if is_new:
+            known = msgspec.structs.replace(known, served=0, kinds=())
+        fitted, words = _served_by(known, some, decoder_of, one_server and not is_new)
+        section = section.with_fit(kind, fitted)
+        said.append(f"{kind} attention: {words}" if kind else words)
+    return section, "; ".join(said)
+
+
+def _served_by(
+    section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf, one_server: bool
+) -> tuple[ServingSection, str]:
+    """Fit served rows of one kind of decoder."""
     before = section.before or FrameworkFit(
         overheads=section.overheads, spread=section.spread, served=section.served, kinds=section.kinds
     )  # fmt: skip

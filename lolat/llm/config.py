@@ -19,7 +19,7 @@ import msgspec
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import read_json
 from lolat.io.paths import shown_path
-from lolat.llm.decoder import Decoder, LayerGroup
+from lolat.llm.decoder import Decoder, Latent, LayerGroup, Linear
 from lolat.llm.quantization import KEYS, IsUnquantized, dtypes_of, unquantized_parts
 from lolat.units import did_you_mean, one_line, plain, shortened
 
@@ -75,7 +75,7 @@ class _Kind(NamedTuple):
     keys for query, key and value, for attention's output, for the feed-forward; "yes": always, "": never.
     `window`: the key of the window; "": only `layer_types` gives windows. `width`, `expert_width`: the
     keys of both widths; "": no experts. `shared_width`: the keys whose product is the width of the shared
-    experts. `same`: fields of `Decoder` that all its models share.
+    experts. `same`: fields of `Decoder` that all its models share. `latent`: it has latent attention.
     """
 
     defaults: Mapping[str, Any] = {}
@@ -86,12 +86,14 @@ class _Kind(NamedTuple):
     expert_width: str = ""
     shared_width: tuple[str, ...] = ()
     same: Mapping[str, Any] = {}
+    latent: bool = False
 
 
 _OF_SOME = {
-    "decoder_sparse_step", "first_k_dense_replace", "interleave_moe_layer_step", "max_window_layers",
-    "mlp_only_layers", "moe_layers", "no_rope_layer_interval", "no_rope_layers", "sliding_window_pattern",
-    "use_qk_norm", "use_sliding_window",
+    "decoder_sparse_step", "first_k_dense_replace", "full_attention_interval",
+    "interleave_moe_layer_step", "max_window_layers", "mlp_only_layers", "moe_layers",
+    "no_rope_layer_interval", "no_rope_layers", "sliding_window_pattern", "use_qk_norm",
+    "use_sliding_window",
 }  # fmt: skip
 """Keys that count only in architectures whose `defaults` have them."""
 _LLAMA_BIASES, _NO_BIAS = ("attention_bias", "attention_bias", "mlp_bias"), ("", "", "")
@@ -108,6 +110,29 @@ _QWEN2 = _Kind(_LATE, ("yes", "", ""), "sliding_window")
 _QWEN3 = _Kind({**_LATE, "head_dim": 128}, window="sliding_window", head_norm="head")
 _QWEN3_MOE = _Kind(
     _SPARSE, window="sliding_window", head_norm="head", expert_width="moe_intermediate_size"
+)
+_SHARED = ("n_shared_experts", "moe_intermediate_size")
+_DEEPSEEK = _Kind(
+    {"first_k_dense_replace": 0, "n_shared_experts": 0},
+    expert_width="moe_intermediate_size",
+    shared_width=_SHARED,
+    latent=True,
+)
+_DELTA = _Kind(
+    {
+        "head_dim": 256,
+        "full_attention_interval": 4,
+        "linear_conv_kernel_dim": 4,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
+    head_norm="head",
+    same={"output_gate": True},
+)
+_DELTA_MOE = _DELTA._replace(
+    expert_width="moe_intermediate_size",
+    shared_width=("shared_expert_intermediate_size",),
+    same={"output_gate": True, "shared_gate": True},
 )
 _KINDS = {
     "llama": _Kind({}, _LLAMA_BIASES), "granite": _Kind({}, _LLAMA_BIASES),
@@ -152,8 +177,10 @@ _KINDS = {
     "glm4_moe": _Kind(
         {"use_qk_norm": False, "first_k_dense_replace": 1}, ("attention_bias", "", ""),
         head_norm="head", expert_width="moe_intermediate_size",
-        shared_width=("n_shared_experts", "moe_intermediate_size"),
+        shared_width=_SHARED,
     ),
+    "deepseek_v2": _DEEPSEEK, "deepseek_v3": _DEEPSEEK, "kimi_k2": _DEEPSEEK,
+    "qwen3_next": _DELTA_MOE, "qwen3_5_moe_text": _DELTA_MOE, "qwen3_5_text": _DELTA,
     "llama4_text": _Kind(
         {"head_dim": 128, "attention_chunk_size": 8192, "no_rope_layer_interval": 4,
          "interleave_moe_layer_step": 1, "no_rope_layers": None, "moe_layers": None},
@@ -171,11 +198,11 @@ heads."""
 _WRITES = re.compile("(?!.*(Eagle|EAGLE|Medusa|MTP)).*For(CausalLM|ConditionalGeneration)")
 """Matches classes (`architectures`) that write text, and not drafts for another language model."""
 _OTHERS = {
-    "needs multi-head latent attention": r"deepseek_v\d+|kimi_(k2|k25|vl)|minicpm3|glm_moe_dsa"
-    "|mistral4|glm4_moe_lite|longcat_flash",
+    "needs sparse attention": r"deepseek_v(3[2-9]|[4-9]\d*)|glm_moe_dsa",
+    "needs latent attention of another form": r"minicpm3|mistral4|glm4_moe_lite|longcat_flash|kimi_vl",
     "needs layers with a state": ".*mamba2?|jamba|bamba|zamba2?|falcon_h1|nemotron_h"
     "|granitemoehybrid|recurrent_gemma|rwkv|xlstm",
-    "needs linear attention": r"qwen3_next|qwen3_[5-9]\w*|kimi_linear|minimax",
+    "needs linear attention of another form": r"kimi_linear|minimax",
     "is an encoder, which writes no text": r".*bert\w*|.*roberta|electra",
     "has an encoder beside its decoder": r"u?m?t5\w*|m?bart|pegasus|marian|whisper",
 }
@@ -207,7 +234,8 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     if heads % kv_heads:
         why = f"{heads} query heads are no multiple of {kv_heads} key and value heads"
         raise config.refused(why)
-    head_dim = config.get("head_dim", Size, 0)
+    latent = _latent(config) if kind.latent else None
+    head_dim = latent.nope + latent.rope if latent else config.get("head_dim", Size, 0)
     if not head_dim and hidden % heads:
         why = f"it has no head_dim, and hidden_size {hidden} is no multiple of {heads} heads"
         raise config.refused(why)
@@ -219,7 +247,8 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         fields["norm_bias"] = biases[0]
     return Decoder(
         name=name or architecture, architecture=architecture, hidden=hidden,
-        vocab=config.get("vocab_size"), heads=heads, kv_heads=kv_heads,
+        vocab=config.get("vocab_size"), heads=heads, kv_heads=1 if latent else kv_heads, latent=latent,
+        linear=_linear(config) if any(layer.linear for layer in kinds) else None,
         head_dim=head_dim or hidden // heads, kinds=kinds,
         intermediate=0 if all(layer.experts for layer in kinds) else config.get(kind.width),
         tied=config.get("tie_word_embeddings", bool, False), context=_context(config),
@@ -242,6 +271,22 @@ def _named_as_llama(config: Config) -> Mapping[str, Any]:
         "num_key_value_heads": attention.get("kv_n_heads", Size, given["num_attention_heads"]),
         "positions": config.get("max_seq_len") if learned else 0,
     }  # fmt: skip
+
+
+def _latent(config: Config) -> Latent:
+    keys = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    rank, nope, rope, value = map(config.get, keys)
+    query_rank = config.get("q_lora_rank", Count, 0)
+    return Latent(query_rank=query_rank, rank=rank, nope=nope, rope=rope, value=value)
+
+
+def _linear(config: Config) -> Linear:
+    keys = ("num_key_heads", "key_head_dim", "num_value_heads", "value_head_dim", "conv_kernel_dim")
+    k_heads, k_dim, v_heads, v_dim, taps = (config.get(f"linear_{key}") for key in keys)
+    if v_heads % k_heads:
+        why = f"{v_heads} value heads of linear layers are no multiple of {k_heads} key heads"
+        raise config.refused(why)
+    return Linear(k_heads=k_heads, k_dim=k_dim, v_heads=v_heads, v_dim=v_dim, taps=taps)
 
 
 def _is_tower(key: str, value: Any) -> bool:
@@ -316,7 +361,7 @@ def _kind_of(config: Config) -> tuple[str, _Kind]:
 def _is_of_another(class_name: str, model_type: str) -> bool:
     """Return whether a class such as LlamaForCausalLM is known to be of another architecture."""
     own, asked = class_name.partition("For")[0].lower(), model_type.replace("_", "")
-    if own.startswith(asked) or asked.startswith(own):
+    if own.startswith(asked) or asked.startswith(own) or (own, asked) == ("deepseekv3", "kimik2"):
         return False
     known = any(own == kind.replace("_", "") for kind in _KINDS)
     return known or any(re.fullmatch(n.replace("_", ""), own) for n in _OTHERS.values())
@@ -338,19 +383,33 @@ def _experts(config: Config, kind: _Kind) -> dict[str, Any]:
 def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple[LayerGroup, ...]:
     """Group equal layers, in the order in which each kind first occurs."""
     number = config.get("num_hidden_layers", LayerNumber)
-    windows = _windows(config, kind, number)
+    windows, linear = _windows(config, kind, number), _linear_layers(config, number)
     dense = set(config.get("mlp_only_layers", list[Count], []))
     dense.update(range(config.get("first_k_dense_replace", Count, 0)))
     step = config.get("decoder_sparse_step|interleave_moe_layer_step", Size, 1)
-    found: Counter[tuple[int, bool, frozenset[str]]] = Counter()
+    found: Counter[tuple[int, bool, bool, frozenset[str]]] = Counter()
     for i in range(number):
         experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0
-        found[windows[i], experts, unquantized_parts(config, is_unquantized, i, experts)] += 1
+        attention = "linear" if linear[i] else "latent" if kind.latent else ""
+        stays = unquantized_parts(config, is_unquantized, i, experts, attention)
+        found[windows[i], experts, linear[i], stays] += 1
     named = set(config.get("moe_layers", list[Count], []))
     if named and named != {i for i in range(number) if (i + 1) % step == 0}:
         raise config.refused(f"moe_layers contradicts interleave_moe_layer_step {step}")
-    kinds = found.items()
-    return tuple(LayerGroup(number=n, window=w, experts=e, unquantized=u) for (w, e, u), n in kinds)
+    return tuple(
+        LayerGroup(
+            number=number, window=window, experts=experts, linear=of_delta, unquantized=stays
+        )
+        for (window, experts, of_delta, stays), number in found.items()
+    )
+
+
+def _linear_layers(config: Config, number: int) -> list[bool]:
+    """Return for each layer whether it is a gated delta network."""
+    every = config.get("full_attention_interval", Size, 1)
+    if types := config.get("layer_types", list[str], []):
+        return [name == "linear_attention" for name in types]
+    return [(i + 1) % every != 0 for i in range(number)]
 
 
 _OWN_RULE = ("qwen2_moe", "smollm3")
@@ -363,13 +422,16 @@ def _windows(config: Config, kind: _Kind, number: int) -> list[int]:
     used = config.get("use_sliding_window", bool, True)
     key = kind.window or "sliding_window"
     window = config.get(key, Count, 0) if used else 0
-    one_of = Literal["full_attention", "sliding_attention", "chunked_attention"]
+    one_of = Literal["full_attention", "sliding_attention", "chunked_attention", "linear_attention"]
     if types := config.get("layer_types", list[one_of], []):
         if len(types) != number:
             raise config.refused(f"layer_types has {len(types)} entries for {number} layers")
-        if used and not window and set(types) != {"full_attention"}:
+        if "linear_attention" in types and "full_attention_interval" not in kind.defaults:
+            raise config.refused("layer_types names linear layers, which its architecture lacks")
+        whole = ("full_attention", "linear_attention")
+        if used and not window and not {*types} <= {*whole}:
             raise config.refused(f"layer_types names layers with a window, and it has no {key}")
-        return [0 if name == "full_attention" else window for name in types]
+        return [0 if name in whole else window for name in types]
     if config.given["model_type"] in _OWN_RULE and config.get("use_sliding_window", bool):
         raise config.refused("it uses a window, and has no layer_types that say in which layers")
     if not kind.window or not window:

@@ -5,7 +5,7 @@ Image towers, heads that draft tokens, and the correction of a router's scores a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lolat.errors import InputError, arg
 
@@ -26,14 +26,51 @@ CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 class LayerGroup:
     """Equal layers of a decoder.
 
-    `window`: the most tokens that a token attends to, itself included; 0: all before it. `unquantized`:
-    parts that stay bfloat16 in a quantized decoder: attention, feed_forward, experts.
+    `window`: the most tokens that a token attends to, itself included; 0: all before it. `linear`: a gated
+    delta network takes the place of attention. `unquantized`: parts that stay bfloat16 in a quantized
+    decoder: attention, feed_forward, experts.
     """
 
     number: int
     window: int = 0
     experts: bool = False
+    linear: bool = False
     unquantized: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latent:
+    """Multi-head latent attention: elements of latent queries, of the latent vector, and of a head's parts.
+
+    `query_rank`: 0, queries come from the input. `rope`: rotated, shared by the keys of all heads.
+    """
+
+    query_rank: int
+    rank: int
+    nope: int
+    rope: int
+    value: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """A gated delta network: heads and their sizes, and the tokens that its convolution sees."""
+
+    k_heads: int
+    k_dim: int
+    v_heads: int
+    v_dim: int
+    taps: int
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Elements of all queries and keys, and of all values."""
+        return 2 * self.k_heads * self.k_dim, self.v_heads * self.v_dim
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that a sequence keeps in a layer: states in single precision, inputs of the convolution."""
+        return 4 * self.k_dim * self.widths[1] + 2 * (self.taps - 1) * sum(self.widths)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +88,9 @@ class Decoder:
     `gated`: a feed-forward has three matrices (gate, up, down), else two. `feed_forward_bias`: experts and
     their router have biases too. `sinks`: attention has one learned number a head. `norms`: normalizations
     of a layer, without those of query and key. `head_norm`: query and key are normalized by "head" or as a
-    "whole"; "": they are not.
+    "whole"; "": they are not. `output_gate`: attention's output has a gate, as wide as its queries.
+
+    `latent`: latent attention, whose cache is not split over GPUs. `linear`: that of linear layers.
 
     `dtype`, `expert_dtype`: as published; half and single precision are served in two bytes. `kv_dtype`:
     the data type of the cache; "": not stated. `cache_remark`: a remark on it, if only an id is known.
@@ -84,6 +123,9 @@ class Decoder:
     norms: int = 2
     norm_bias: bool = False
     head_norm: str = ""
+    output_gate: bool = False
+    latent: Latent | None = None
+    linear: Linear | None = None
     dtype: str = "bfloat16"
     expert_dtype: str = "bfloat16"
     kv_dtype: str = ""
@@ -92,23 +134,66 @@ class Decoder:
 
     @property
     def kind(self) -> str:
-        """ "experts" or "dense"."""
+        """ "latent", "linear", "experts" or "dense"."""
+        if self.latent or self.linear:
+            return "latent" if self.latent else "linear"
         return "experts" if self.experts else "dense"
+
+    @property
+    def in_blocks(self) -> bool:
+        """True if it is published in FP8 with a scale for each block."""
+        return bool(self.latent or self.linear)
+
+    def with_bfloat16(self, part: str) -> Decoder:
+        """Return this decoder with a part that is not quantized."""
+        kinds = (replace(one, unquantized=one.unquantized | {part}) for one in self.kinds)
+        return replace(self, kinds=tuple(kinds))
 
     @property
     def layers(self) -> int:
         """The number of layers."""
         return sum(layer.number for layer in self.kinds)
 
+    def projections(self, layer: LayerGroup, parts: int = 1) -> list[tuple[float, float]]:
+        """Return the (n, k) of the products around a layer's attention, on each of `parts` GPUs.
+
+        The one that makes keys and values of latent vectors stands apart, in `up_projection`.
+        """
+        hidden = float(self.hidden)
+        if layer.linear and self.linear:
+            keys, values = (width / parts for width in self.linear.widths)
+            gates = 2.0 * self.linear.v_heads / parts
+            return [(keys + 2.0 * values, hidden), (gates, hidden), (hidden, values)]
+        query = self.heads * self.head_dim / parts
+        if one := self.latent:
+            shared, output = float(one.rank + one.rope), (hidden, self.heads * one.value / parts)
+            if not one.query_rank:
+                return [(query + shared, hidden), output]
+            return [(one.query_rank + shared, hidden), (query, float(one.query_rank)), output]
+        cached = max(self.kv_heads / parts, 1.0) * self.head_dim
+        return [((1 + self.output_gate) * query + 2 * cached, hidden), (hidden, query)]
+
+    def up_projection(self, parts: int = 1) -> tuple[float, float]:
+        """Return the (n, k) of the product that makes keys and values of latent vectors; (0, 0): none."""
+        one = self.latent
+        return (self.heads / parts * (one.nope + one.value), float(one.rank)) if one else (0.0, 0.0)
+
     def of_layer(self, layer: LayerGroup) -> dict[str, tuple[int, int]]:
         """Return a layer's elements by part: (in the data type of the weights, always in bfloat16)."""
         query, cached = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        vectors = self.qkv_bias * (query + 2 * cached) + self.output_bias * self.hidden
         normalized = {"": 0, "head": 2 * self.head_dim, "whole": query + cached}[self.head_norm]
+        biases, up = (1 + self.output_gate) * query + 2 * cached, self.up_projection()
+        if one := self.latent:
+            biases, normalized = one.query_rank + one.rank + one.rope, one.query_rank + one.rank
+        vectors = self.qkv_bias * biases + self.output_bias * self.hidden
+        if layer.linear and self.linear:
+            delta, up, normalized = self.linear, (0.0, 0.0), self.linear.v_dim
+            vectors = delta.taps * sum(delta.widths) + 2 * delta.v_heads
+        matrices = sum(n * k for n, k in [*self.projections(layer), up])
         norms = self.norms * (1 + self.norm_bias) * self.hidden
         width = self.shared_width if layer.experts else self.intermediate
         parts = {
-            "attention": (2 * self.hidden * (query + cached), vectors + self.sinks * self.heads),
+            "attention": (int(matrices), vectors + self.sinks * self.heads),
             "norms": (0, norms + normalized),
             "feed_forward": self._feed_forward(width),
         }
@@ -163,21 +248,36 @@ class Decoder:
                     size += layer.number * matrices * (each[part] - 2.0)
         return round(size)
 
-    def cache_bytes(self, tokens: int, kv_dtype: str = "bfloat16") -> int:
-        """Return the bytes of a sequence's keys and values; a layer keeps no more than its window."""
-        kept = sum(layer.number * min(tokens, layer.window or tokens) for layer in self.kinds)
-        return 2 * self.kv_heads * self.head_dim * CACHE_BYTES[kv_dtype] * kept
+    @property
+    def replicated(self) -> int:
+        """Return the elements of matrices that each GPU holds whole: those into the latent spaces."""
+        one = self.latent
+        rank = one.query_rank + one.rank + one.rope if one else 0
+        return self.layers * self.hidden * rank
+
+    def cache_bytes(self, tokens: int, kv_dtype: str = "bfloat16", parts: int = 1) -> float:
+        """Return the bytes of a sequence's keys and values on each of `parts` GPUs.
+
+        A layer keeps no more than its window; a linear one keeps a state, whatever the tokens.
+        """
+        attending = [layer for layer in self.kinds if not layer.linear]
+        kept = sum(layer.number * min(tokens, layer.window or tokens) for layer in attending)
+        each = 2 * self.kv_heads * self.head_dim * max(self.kv_heads / parts, 1.0) / self.kv_heads
+        if self.latent:
+            each = self.latent.rank + self.latent.rope
+        linear = sum(layer.number for layer in self.kinds if layer.linear)
+        states = linear * self.linear.state_bytes / parts if self.linear else 0
+        return each * CACHE_BYTES[kv_dtype] * kept + states
 
     def check_tensor_parallel(
-        self, n: int, groups: int = 1, dtype: str = "", expert_dtype: str = ""
+        self, n: int, groups: float = 1, dtype: str = "", expert_dtype: str = ""
     ) -> None:
         """Raise InputError (code "tensor-parallel") if the decoder cannot be split over `n` GPUs.
 
-        `groups`: groups of GPUs that hold experts whole. `dtype`, `expert_dtype`: "", the published one.
-        `n` must divide the
-        query heads and all widths of the feed-forward. It must divide the key and value heads, or be a
-        multiple of them, so that several GPUs hold the same head. In FP8 with scales for blocks each GPU
-        must have whole blocks (vLLM's validate_fp8_block_shape).
+        `groups`: how often these GPUs hold all experts. `dtype`, `expert_dtype`: "", the published one. `n`
+        must divide the query heads and all widths of the feed-forward. It must divide the key and value
+        heads, or be a multiple of them, so that several GPUs hold the same head. In FP8 with scales for
+        blocks each GPU must have whole blocks (vLLM's validate_fp8_block_shape).
         """
         widths = {"feed_forward": self.intermediate, "experts": self.expert_width * groups,
                   "shared experts": self.shared_width}  # fmt: skip
@@ -188,13 +288,25 @@ class Decoder:
 
         def why_not(n: int) -> str:
             heads = self.kv_heads % n == 0 or n % self.kv_heads == 0
-            if not heads or any(size % n for size in (self.heads, *widths.values())):
-                sizes = ", ".join(str(size) for size in widths.values() if size)
-                heads_words = f"{self.heads} query heads, {self.kv_heads} key and value heads"
+            linear = (self.linear.k_heads, self.linear.v_heads) if self.linear else ()
+            if not heads or any(size % n for size in (self.heads, *linear, *widths.values())):
+                sizes = ", ".join(f"{size:g}" for size in widths.values() if size)
+                linear_words = f" ({', '.join(map(str, linear))} of linear layers)" * bool(linear)
+                heads_words = (
+                    f"{self.heads} query heads, {self.kv_heads} key and value heads{linear_words}"
+                )
                 return f"{heads_words}, widths {sizes}"
             parts = [(part, width // n) for part, width in widths.items()]
-            each = (max(heads // n, 1) for heads in (self.heads, self.kv_heads))
-            parts += [("attention", heads * self.head_dim) for heads in each]
+            cached = (
+                self.heads * self.latent.value if self.latent else self.kv_heads * self.head_dim
+            )
+            whole = self.head_dim * (not self.latent)  # the least of a GPU
+            sizes_of = (
+                self.heads * self.head_dim,
+                cached,
+                *(self.linear.widths if self.linear else ()),
+            )
+            parts += [("attention", max(size // n, whole)) for size in sizes_of]
             for part, size in parts if n > 1 else ():
                 if part in blocks and size % BLOCK:
                     on_each = f"{part} {size} wide on each GPU"

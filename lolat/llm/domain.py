@@ -22,8 +22,12 @@ BETWEEN_GB_S = 50.0
 """GB/s in one direction of a GPU's usual link to other machines (InfiniBand NDR)."""
 INSIDE = 0.95
 """The fraction of a time that must be in timed operations, as for other predictions."""
-OPERATIONS = {"products": "gemm", "attention": "decode_attention", "experts": "moe",
-              "all_reduce": "all_reduce"}  # fmt: skip
+OPERATIONS = {
+    "gemm": "products", "decode_attention": "attention", "mla_decode": "attention",
+    "delta_rule_generation": "attention", "moe": "experts", "all_reduce": "all_reduce",
+}  # fmt: skip
+OF_FIRST = dict.fromkeys(("prefill_attention", "mla_prefill", "delta_rule_context"), "attention")
+"""Operation -> its part of the time of an output token, and of a first one if it differs."""
 
 
 def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
@@ -51,16 +55,18 @@ def interval(
     shares = dict(zip(PARTS, (ms / ms.sum(1, keepdims=True)).T, strict=False))
     least = UNSEEN[first] if is_unseen(gpu, deployment) else 0.0
     off: Any = max(section.spread[first], least)
-    names = OPERATIONS | ({"attention": "prefill_attention"} if first else {})
+    part_of = {n: p for n, p in OPERATIONS.items() if not first or p != "attention"}
+    part_of |= OF_FIRST if first else {}
     like = {name for (name, _), one in operations_of(gpu, deployment).items() if one.like}
-    untimed = sum((shares[part] for part, name in names.items() if name in like), 0.0 * sizes[:, 0])
+    parts_of = sorted({part for name, part in part_of.items() if name in like})
+    untimed = sum((shares[part] for part in parts_of), 0.0 * sizes[:, 0])
     if any(one.rows for dtypes in section.operations.values() for one in dtypes.values()):
         off = np.hypot(off, UNTIMED * untimed)
     else:
         off = max(off, UNTIMED)
     doublings = np.sum([*beyond(sizes).values()], axis=0)
     off = np.hypot(off, DOUBLING * doublings)
-    crosses_nodes, slower = deployment.tensor_parallel > section.sheet.gpus_per_node, 1.0
+    crosses_nodes, slower = deployment.gpus > section.sheet.gpus_per_node, 1.0
     if crosses_nodes:
         slower = max((section.sheet.link_gb_s or 0.0) / BETWEEN_GB_S, 1.0)
     inside = (untimed <= 1.0 - INSIDE) & (doublings == 0) & (not crosses_nodes)

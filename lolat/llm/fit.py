@@ -27,6 +27,8 @@ from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.gpu import (
     IN_GENERAL,
     MOST_CHANGE,
+    UNSEEN,
+    ServedFit,
     ServingSection,
     Sheet,
     TimedOperation,
@@ -36,7 +38,8 @@ from lolat.llm.gpu import (
     short,
     specs_of,
 )
-from lolat.llm.kernels import KERNEL_MODELS, Rows, Specs
+from lolat.llm.kernels import Rows, Specs
+from lolat.llm.operations import KERNEL_MODELS
 from lolat.parameters import COVERAGE
 from lolat.units import as_number
 
@@ -146,8 +149,10 @@ class _Timed:
 MOST_SIZE, MOST_SKEW = 1e12, 4.0
 SHEET = ("bandwidth_gb_s", "memory_gib", "bf16_tflops")
 """The columns that a table of data sheets needs."""
-TimedTables = dict[str, dict[str, tuple[Rows, np.ndarray]]]
-"""Sizes and (rows,) ms by operation and data type."""
+TimedOperations = dict[str, tuple[Rows, np.ndarray]]
+"""Sizes and (rows,) ms by data type."""
+TimedTables = dict[str, TimedOperations]
+"""The same by operation."""
 
 
 def read_sheet(path: str | Path, device: str) -> Sheet:
@@ -197,15 +202,30 @@ def rows_of(path: str | Path) -> dict[tuple[str, str], list[Row]]:
     found: dict[tuple[str, str], list[Row]] = {}
     expected = "expected op, dtype, latency_ms, and the sizes of the operation"
     for row in read_table(path, ("op", "dtype", "latency_ms"), expected):
-        allowed: dict[str, Mapping[str, Any]] = {"op": KERNEL_MODELS, "dtype": WEIGHT_BYTES}
-        if is_attention := row["op"].endswith("_attention"):
+        name = _operation(row)
+        allowed: dict[str, Mapping[str, Any]] = {"dtype": WEIGHT_BYTES}
+        if is_cached := KERNEL_MODELS[name].cached:
             allowed["kv_dtype"] = CACHE_BYTES
         for column, names in allowed.items():
             if row.get(column) not in names:
                 raise row.wrong(column, f"one of {', '.join(names)}")
-        dtype = f"{row['dtype']}/{row['kv_dtype']}" if is_attention else row["dtype"]
-        found.setdefault((row["op"], dtype), []).append(row)
+        dtype = f"{row['dtype']}/{row['kv_dtype']}" if is_cached else row["dtype"]
+        found.setdefault((name, dtype), []).append(row)
     return found
+
+
+def _operation(row: Row) -> str:
+    """Return the name of a row's operation; the kernels of a gated delta network have one each."""
+    name = row["op"]
+    if name == "gated_delta":
+        kernel = "conv" if "conv" in row.get("kernel", "") else "rule"
+        name = f"delta_{kernel}_{row.get('phase')}"
+        if name not in KERNEL_MODELS:
+            raise row.wrong("phase", "context or generation")
+    if name not in KERNEL_MODELS:
+        known = [name for name in KERNEL_MODELS if not name.startswith("delta_")]
+        raise row.wrong("op", f"one of {', '.join(known)}, gated_delta")
+    return name
 
 
 def sizes_of(name: str, rows: Sequence[Row]) -> Rows:
@@ -237,7 +257,8 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
     """Add the operations that `others`, GPUs by name, have and the section lacks.
 
     An operation that was not timed is taken from a similar GPU, else it has the usual terms. Data types
-    that the GPU lacks are left out. Without served rows the overheads are those of a similar GPU.
+    that the GPU lacks are left out. Without served rows the overheads are those of a similar GPU; those of
+    the decoders in OWN_FITS are of any GPU, if need be, and rather of the same framework.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
     order = sorted(others.items(), key=lambda item: _unlike(section, item[1]))
@@ -245,7 +266,9 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
         is_alike = _unlike(section, one) < LIKE
         for name, dtypes in one.operations.items():
             for dtype, operation in dtypes.items():
-                types = dtype.split("/")
+                types, whole = dtype.split("/"), name.removesuffix("_module")
+                if (whole if whole != name else f"{name}_module") in known:
+                    continue
                 if dtype in known.get(name, {}) or any(lacks(section.sheet, t) for t in types):
                     continue
                 if not is_alike:
@@ -256,7 +279,11 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
     near = order[0][1] if order else section
     if not section.served and near.served and _unlike(section, near) < LIKE:
         section = msgspec.structs.replace(section, overheads=near.overheads)
-    return msgspec.structs.replace(section, operations=known)
+    fits = dict(section.fits)
+    for _, one in sorted(order, key=lambda item: item[1].framework != section.framework):
+        for kind, fit in one.fits.items():
+            fits.setdefault(kind, ServedFit(overheads=fit.overheads, spread=UNSEEN))
+    return msgspec.structs.replace(section, operations=known, fits=fits)
 
 
 def usual_operation(name: str, dtype: str, variant: str) -> TimedOperation:
@@ -279,16 +306,35 @@ def _unlike(a: ServingSection, b: ServingSection) -> float:
     return float(distance + 0.25 * (a.framework != b.framework))
 
 
+def _of_use(name: str, timed: TimedTables) -> list[str]:
+    """Return the data types of an operation that a step needs.
+
+    Modules serve where attention was not timed alone, one for each cache: that in blocks, if there is one.
+    """
+    dtypes = sorted(timed[name], key=lambda dtype: (dtype.startswith("fp8_block/"), dtype))
+    if not name.endswith("_module"):
+        return [*timed[name]]
+    if name.removesuffix("_module") in timed:
+        return []
+    return [*{dtype.partition("/")[2]: dtype for dtype in dtypes}.values()]
+
+
 def section_from(
     sheet: Sheet, framework: str, tables: Sequence[str | Path],
     others: Mapping[str, ServingSection], warn: Warn = nobody,
 ) -> ServingSection:  # fmt: skip
     """Fit a GPU from its data sheet and tables of operations, and complete it from `others`."""
-    specs, fitted = specs_of(sheet), dict[str, dict[str, TimedOperation]]()
+    specs, timed = specs_of(sheet), TimedTables()
     for path in tables:
         for name, dtypes in read_operations(path, warn).items():
-            for dtype, timed in dtypes.items():
-                fitted.setdefault(name, {})[dtype] = fit_operation(name, dtype, *timed, specs)
+            timed.setdefault(name, {}).update(dtypes)
+    fitted = {
+        name: {
+            dtype: fit_operation(name, dtype, *dtypes[dtype], specs)
+            for dtype in _of_use(name, timed)
+        }
+        for name, dtypes in timed.items()
+    }
     section = ServingSection(
         sheet=sheet, operations=fitted, overheads=FRAMEWORKS[framework].overheads, framework=framework,
         spread=SPREADS["timed" if fitted else "sheet"],

@@ -24,7 +24,8 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
     of a layer with experts. `exchange_ms`: the wait for the slowest GPU in an all-reduce. `step_ms`:
     scheduling and sampling; `parallel_ms`: what several GPUs add to it. `small`: the number of times that
     the bytes of small operations are moved. `api_ms`: from the client to the scheduler, and back.
-    `level`: the factor between the sum of all this and the time of a step.
+    `poll_steps`: steps until the scheduler looks for new requests. `level`: the factor between the sum of
+    all this and the time of a step.
     """
 
     kernel_ms: NotNegative
@@ -37,6 +38,7 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
     parallel_ms: NotNegative
     small: NotNegative
     api_ms: NotNegative = msgspec.field(name="front_ms")
+    poll_steps: NotNegative = 0.0
     level: Positive = 1.0
 
 

@@ -12,7 +12,8 @@ from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import NotNegative, Number, Positive, converted
 from lolat.llm.decoder import DTYPES
 from lolat.llm.frameworks import FRAMEWORKS, USUAL, Framework, FrameworkOverheads
-from lolat.llm.kernels import KERNEL_MODELS, PEAKS, Rows, Specs
+from lolat.llm.kernels import PEAKS, Rows, Specs
+from lolat.llm.operations import KERNEL_MODELS
 
 if TYPE_CHECKING:
     from lolat.hardware.gpus import Gpu
@@ -101,20 +102,51 @@ class OwnRow(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     range_ratio: Positive = 1.0
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
+    attention_data_parallel: int = 1
 
 
-class ServingSection(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
+class ServedFit(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
+    """A fit to served rows that can go on.
+
+    `own`: the rows that `lolat fit` was given. `before`: the fit without them, so that each counts once.
+    """
+
+    own: tuple[OwnRow, ...] = ()
+    before: FrameworkFit | None = None
+
+
+OWN_FITS = ("latent", "linear")
+"""Kinds of decoders with overheads of their own: other kernels run between the operations."""
+
+
+class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
     """The section `llm` of a device file.
 
-    `operations`: by name in KERNEL_MODELS and data type (for attention: queries/cache). `own`: the served
-    rows that `lolat fit` was given. `before`: the overheads without these rows, so that each counts once.
+    `operations`: by name in KERNEL_MODELS and data type (for attention: queries/cache). `fits`: those of
+    the decoders in OWN_FITS.
     """
 
     sheet: Sheet
     operations: dict[str, dict[str, TimedOperation]]
     framework: str = ""
-    own: tuple[OwnRow, ...] = ()
-    before: FrameworkFit | None = None
+    fits: dict[str, ServedFit] = {}
+
+    def of(self, kind: str) -> ServingSection:
+        """Return the section with the fit of a kind of decoder; it starts as that of the others."""
+        if kind not in OWN_FITS:
+            return self
+        fit = self.fits.get(kind)
+        if fit is None:
+            return msgspec.structs.replace(self, own=(), before=None)
+        fields = ServedFit.__struct_fields__
+        return msgspec.structs.replace(self, **{name: getattr(fit, name) for name in fields})
+
+    def with_fit(self, kind: str, fitted: ServingSection) -> ServingSection:
+        """Return the section with the fit of another one for a kind of decoder."""
+        if kind not in OWN_FITS:
+            return fitted
+        one = ServedFit(**{name: getattr(fitted, name) for name in ServedFit.__struct_fields__})
+        return msgspec.structs.replace(self, fits=self.fits | {kind: one})
 
     @property
     def server(self) -> Framework:
@@ -206,7 +238,7 @@ class GPU:
 
         InputError (code "not-timed") if nothing like it was timed.
         """
-        operation = self.operation(name, dtype)
+        operation, name = self.operation(name, dtype), self.named(name)
         columns = np.broadcast_arrays(*(np.asarray(size, float) for size in sizes))
         names = KERNEL_MODELS[name].columns
         flat = dict(zip(names, (column.ravel() for column in columns), strict=True))
@@ -215,7 +247,7 @@ class GPU:
 
     def operation(self, name: str, dtype: str) -> TimedOperation:
         """Return a fitted operation; for attention `dtype` is the data type of the cache."""
-        known, wanted = self.section.operations.get(name, {}), self.key(name, dtype)
+        known, wanted = self.section.operations.get(self.named(name), {}), self.key(name, dtype)
         if wanted in known:
             return known[wanted]
         if (name, dtype) == ("gemm", FOUR_BIT_WEIGHTS) and "bfloat16" in known:
@@ -224,13 +256,23 @@ class GPU:
         raise InputError(
             f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
             f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, "
-            f"or give another {arg('kv_dtype' if 'attention' in name else 'dtype')}",
+            f"or give another {arg('kv_dtype' if KERNEL_MODELS[name].cached else 'dtype')}",
             code="not-timed",
         )
 
     def key(self, name: str, dtype: str) -> str:
         """Return the name of a data type in the section; queries are FP8 if the framework computes so."""
-        known = self.section.operations.get(name, {})
-        if name.endswith("_attention"):
-            return next((q for q in (f"{dtype}/{dtype}", f"bfloat16/{dtype}") if q in known), dtype)
+        known = self.section.operations.get(self.named(name), {})
+        if KERNEL_MODELS[name].cached:
+            keys = (f"{queries}/{dtype}" for queries in (dtype, "bfloat16", "fp8_block", "nvfp4"))
+            return next((key for key in keys if key in known), dtype)
         return dtype
+
+    def named(self, name: str) -> str:
+        """Return the name of an operation in the section, where it may be part of a module."""
+        module = f"{name}_module"
+        return (
+            module
+            if module in self.section.operations and name not in self.section.operations
+            else name
+        )

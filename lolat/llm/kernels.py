@@ -11,7 +11,7 @@ counts most, as in NVIDIA's guide to matrix multiplication and in FlashAttention
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lolat.arrays import np
@@ -235,7 +235,7 @@ REACH = np.array([2.5, 2.5, 2.0, 0.6, 2.5])
 """Octaves of each size that a correction reaches."""
 
 
-def _missed(touched: Any, cache_mb: float, units: float) -> Any:
+def missed(touched: Any, cache_mb: float, units: float) -> Any:
     """Return the fraction of bytes that the cache has lost when the same input comes again."""
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
@@ -266,7 +266,7 @@ def prefill_ms(
         best = np.minimum(best, joined(work, longest, 3.0) + t["tail"] * longest)
     moved = n * h * 2 * HALF + n * k * 2.0 * CACHE_BYTES[keys_dtype]
     io = b * moved * d
-    miss = _missed(io, t["cache"], units) if alone else 1.0
+    miss = missed(io, t["cache"], units) if alone else 1.0
     per_byte = (miss + (1.0 - miss) / 2.5) / (specs.bandwidth * 0.85)
     writing = t["token"] * 1e-3 * np.minimum(k * d, 512.0) / 512.0
     own = b * n * (writing + (t["append"] * k + t["queries"] * h) * d * 2 * HALF * per_byte)
@@ -299,7 +299,7 @@ def decode_ms(
     line = d * 2.0 * CACHE_BYTES[dtype.split("/")[1]]  # bytes of a token and key head
     once, read = b * seen * k * line, work * seen * line
     rate = second["rate2"] * np.where(d <= 64, 0.93, np.where(d > 192, t["rate256"], 1.0))
-    miss = _missed(once, t["cache"], units) if alone else 1.0
+    miss = missed(once, t["cache"], units) if alone else 1.0
     moving = once * (miss + (1.0 - miss) / t["cached"]) + (read - once) / t["cached"]
     moving = moving / (bandwidth * rate)
     item_alone = seen / split * line / (bandwidth / units * t["lane"] * rate)
@@ -480,36 +480,3 @@ def all_reduce_ms(
 
 def _sooner(a: Any, b: Any) -> Any:
     return 1.0 / joined(1.0 / np.maximum(a, 1e-9), 1.0 / np.maximum(b, 1e-9), 8.0)
-
-
-# ---- The table of kernel models.
-
-
-class KernelModel(NamedTuple):
-    """The kernel model of an operation: `ms` is its formula.
-
-    `columns`: its sizes. `terms`: (data type, variant) -> priors of the terms; `variants`: data type ->
-    variants. `log_sizes`: scaled logarithms of the sizes, which its correction depends on.
-    """
-
-    columns: tuple[str, ...]
-    terms: Callable[[str, str], Mapping[str, Center]]
-    variants: Callable[[str], tuple[str, ...]]
-    ms: Callable[[KernelTerms, Rows, Specs, str, str, bool], Any]
-    log_sizes: Callable[[Rows], Any] | None
-
-
-def _model(
-    columns: tuple[str, ...], terms: Mapping[str, Center], variants: Iterable[str], *functions: Any
-) -> KernelModel:
-    """Make a kernel model with the same terms and variants for all data types."""
-    return KernelModel(columns, lambda *_: terms, lambda _: tuple(variants), *functions)
-
-
-KERNEL_MODELS = {
-    "gemm": KernelModel(("m", "n", "k"), gemm_terms, gemm_variants, gemm_ms, gemm_log_sizes),
-    "prefill_attention": _model(ATTENTION, PREFILL, PACKED, prefill_ms, attention_log_sizes),
-    "decode_attention": _model(ATTENTION, DECODE, GROUPED, decode_ms, attention_log_sizes),
-    "moe": _model(EXPERTS, MOE, EXPECTED_BY, moe_ms, moe_log_sizes),
-    "all_reduce": _model(("gpus", "elements"), ALL_REDUCE, LIMITS, all_reduce_ms, None),
-}

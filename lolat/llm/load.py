@@ -226,11 +226,13 @@ class Server:
         else:
             skip = 0 if load.requests else len(requests.ages)
             is_seen = np.arange(len(arrival)) >= skip
+        events = np.array(found.events, float)
         api, outputs = overheads.api_ms, requests.outputs[is_seen].astype(float)
+        step = self.mean_step(events)
+        api += overheads.poll_steps * float(step @ each_ms(overheads))
         ttft = (first - arrival)[is_seen] + api
         e2e = (end - arrival)[is_seen] + api
         tpot = (end - first)[is_seen] / np.maximum(outputs - 1.0, 1.0)
-        events = np.array(found.events, float)
         busy = float(np.sum(events[:, 1] - events[:, 0]))
         span = float(end.max() - arrival.min())
         if load.request_rate:
@@ -243,7 +245,7 @@ class Server:
                 rate = 1e3 * MOST_AT_ONCE / float(e2e.mean())
                 ttft, e2e = ttft + 1e3 * extra / rate, e2e + 1e3 * extra / rate
         return Times(ttft, tpot, e2e, outputs, rate, concurrency, min(busy / span, 1.0),
-                     self.mean_step(events), found.preempted)  # fmt: skip
+                     step, found.preempted)  # fmt: skip
 
     def mean_step(self, events: np.ndarray) -> np.ndarray:
         """(PARTS + STARTS,) of the mean step that decodes, without prompts, as output tokens meet it."""

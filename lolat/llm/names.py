@@ -35,9 +35,15 @@ VERSIONS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("mistral-7b", "v0.1", _WINDOW), ("mistral-7b", "instruct-v0.1", _WINDOW),
     ("mistral-7b", "v0.2", _OLD), ("mistral-7b", "instruct-v0.2", _OLD),
     ("mistral-7b", "v0.3", {}), ("mistral-7b", "instruct-v0.3", {}),
+    ("deepseek-v3", "0324", {}), ("deepseek-v3", "base", {}), ("deepseek-v3", ".1", {}),
+    ("deepseek-r1", "0528", {}),
+    ("kimi-k2", "instruct", {}), ("kimi-k2", "instruct-0905", _LONG),
+    ("qwen3-next-80b-a3b", "instruct", {}), ("qwen3-next-80b-a3b", "thinking", {}),
     ("mixtral-8x7b", "v0.1", {}), ("mixtral-8x7b", "instruct-v0.1", {}),
 )  # fmt: skip
 """A pattern of names in published.json; the end of a version's id; the keys that differ in it."""
+SPARSE = {r"deepseek-v3\.[2-9].*": "deepseek_v32", "glm-5.*": "glm_moe_dsa"}
+"""Patterns of names that are refused, and their architectures."""
 _META_FP8 = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": [
     "self_attn", "model.layers.0.mlp", "model.layers.125.mlp"]}  # fmt: skip
 OWN: Mapping[str, Mapping[str, Any]] = {
@@ -56,7 +62,7 @@ SUFFIXES = {
         "int4_wo",
     r"fp8(-dynamic|-kv|-w8a8)?|(quantized\.)?w8a8-fp8": "fp8",
     "fp8-block": "fp8_block",
-    "nvfp4|fp4": "nvfp4",
+    "(nv)?fp4(-v2)?": "nvfp4",
     "mxfp4": "w4a16_mxfp4",
 }  # fmt: skip
 """The end of an id -> its data type."""
@@ -96,6 +102,9 @@ def named(given: str) -> Decoder:
     """Return the decoder of an id, with or without its publisher; errors as of `find_decoder`."""
     path, _, end = given.casefold().rpartition("/")
     owner, name = path.rpartition("/")[2], re.sub("^meta-(?=llama)", "", end)
+    for form, architecture in SPARSE.items():
+        if re.fullmatch(form, name):
+            read_decoder({"model_type": architecture})
     if own := OWN.get(f"{owner}/{name}"):
         return replace(read_decoder({**known()[name.removesuffix("-fp8")], **own}), name=name)
     base = next((n for n in known() if name == n or name.startswith((f"{n}-", f"{n}."))), "")
@@ -124,6 +133,8 @@ def named(given: str) -> Decoder:
     in_blocks = base.startswith("qwen3") and rest == "fp8" and owner not in PER_TENSOR
     if dtype == "fp8" and (in_blocks or decoder.dtype == "fp8_block"):
         dtype = "fp8_block"
+    if decoder.latent and dtype == "nvfp4":
+        decoder = decoder.with_bfloat16("attention")
     return _with_cache(replace(decoder, dtype=dtype, expert_dtype=dtype), owner, rest)
 
 
@@ -156,7 +167,7 @@ def published() -> dict[str, dict[str, Any]]:
 def known() -> dict[str, dict[str, Any]]:
     """Return configurations by id, in small letters, without the publisher; the longest id first."""
     found = published() | {
-        f"{name}-{words}": {**config, **differs}
+        f"{name}{'-' * (words[0] != '.')}{words}": {**config, **differs}
         for name, config in published().items()
         for models, words, differs in VERSIONS
         if re.fullmatch(models, name)

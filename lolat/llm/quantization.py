@@ -62,6 +62,8 @@ def dtypes_of(config: Config) -> tuple[str, str, str, IsUnquantized]:
         inner = quantized.part("quantization")
         quantized = inner.changed({"quant_method": "modelopt", **inner.given})
     scheme = _scheme(quantized)
+    if config.given.get("model_type") == "kimi_k2":  # its experts were timed in these groups
+        scheme = scheme.removesuffix(" in groups of 32")
     if scheme not in SCHEMES:
         raise _unknown(config, repr(shortened(scheme)))
     # The method mxfp4 quantizes nothing but experts.
@@ -179,13 +181,23 @@ def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
         raise config.refused(why, "decoder-dtype", _WITHOUT) from None
 
 
+ATTENTION = {
+    "": [f"self_attn.{letter}_proj" for letter in "qkvo"],
+    "latent": [
+        f"self_attn.{one}" for one in ("q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
+    ],
+    "linear": ["linear_attn.out_proj"],
+}
+"""The matrices of attention, by its kind."""
+
+
 def unquantized_parts(
-    config: Config, is_unquantized: IsUnquantized, layer: int, experts: bool
+    config: Config, is_unquantized: IsUnquantized, layer: int, experts: bool, attention: str = ""
 ) -> frozenset[str]:
     """Return the parts of a layer whose matrices stay in bfloat16; InputError if only some of a part do."""
     mlp, shared = ("gate_proj", "up_proj", "down_proj"), "shared_expert." if experts else ""
     parts = {
-        "attention": [f"self_attn.{letter}_proj" for letter in "qkvo"],
+        "attention": ATTENTION[attention],
         "feed_forward": [f"mlp.{shared}{name}" for name in mlp],
         "experts": [f"mlp.experts.0.{name}" for name in mlp] if experts else [],
     }

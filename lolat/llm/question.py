@@ -45,6 +45,8 @@ class ServingQuestion:
 
     The loads are `concurrency`, requests at any time, or `request_rate`, requests a second, which arrive as
     `arrivals` says; neither: USUAL_LOADS. `expert_parallel`: groups of GPUs, each with whole experts.
+    `attention_data_parallel`: groups of `tensor_parallel` GPUs, each with the attention of its own
+    requests; all of them share the experts.
     `dtype`: of weights ("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo"); "": as published. `kv_dtype`:
     of the cache ("bfloat16", "fp8"); "": as published, else the framework's usual one. `max_tpot_ms`,
     `max_ttft_ms`, `gpus`: limits; the best row keeps them. `percentile`: of the times that the limits hold
@@ -71,6 +73,7 @@ class ServingQuestion:
     accepted: float | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    attention_data_parallel: int = 1
 
     def check(self, decoder: Decoder) -> None:
         """Raise InputError for an impossible question."""
@@ -80,6 +83,7 @@ class ServingQuestion:
             ("concurrency", self.concurrency),
             ("tensor_parallel", self.tensor_parallel),
             ("expert_parallel", (self.expert_parallel,)),
+            ("attention_data_parallel", (self.attention_data_parallel,)),
             ("gpus", (self.gpus,)), ("request_rate", self.request_rate),
             ("max_num_seqs", (self.max_num_seqs,)), ("cached_tokens", (self.cached_tokens,)),
             ("max_num_batched_tokens", (self.max_num_batched_tokens,)),

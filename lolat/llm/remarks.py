@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES, WEIGHT_BYTES
-from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen
+from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, OPERATIONS, beyond, is_unseen
 from lolat.llm.gpu import GPU, IN_GENERAL
 from lolat.llm.load import REQUESTS, Load, Trace
 from lolat.llm.serving import GIB, Deployment, deployment_of, operations_of, requests_that_fit
@@ -28,8 +28,8 @@ MOST_FREE = 1024
 """Concurrent requests up to which this is looked for."""
 FASTER = 0.9
 """Another data type, or load, is remarked on if a token takes less than FASTER times as long with it."""
-SHARES = {"gemm": ("weights", "products"), "decode_attention": ("attention",), "moe": ("experts",),
-          "all_reduce": ("all_reduce",), "prefill_attention": ()}  # fmt: skip
+KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
+         "linear": "model with linear attention"}  # fmt: skip
 CALLED = {"gemm": "products", "moe": "experts"}
 
 
@@ -112,7 +112,7 @@ class Chosen:
                 "are assumed to be those of other GPUs"
             )
         elif is_unseen(self.gpu, self.deployment):
-            kind = "mixture of experts" if decoder.experts else "dense model"
+            kind = KINDS[decoder.kind]
             yield (
                 f"no served {kind} of this GPU and framework is known: its times follow from its "
                 "operations, and the interval is wider"
@@ -143,7 +143,7 @@ class Chosen:
         """Remark on more requests than the framework runs."""
         server, limits = self.gpu.section.server, self.asked.limits(self.gpu.section)
         timed = [r for r in rows if r.tpot_ms and r.request_rate is None]
-        at_once = (min(_each(r), r.largest_concurrency / r.replicas) for r in timed)
+        at_once = (min(_each(r), r.largest_concurrency / r.groups) for r in timed)
         if many := [number for number in at_once if number > limits.sequences]:
             yield (
                 f"{plural(len(many), 'row')}: {server.title} runs at most {limits.sequences:,} requests at "
@@ -153,7 +153,7 @@ class Chosen:
     def _outside(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
         """Remark on loads beyond all that were served, and on GPUs in several machines."""
         columns = [
-            (min(_each(r), r.largest_concurrency / r.replicas), r.input_tokens, r.output_tokens)
+            (min(_each(r), r.largest_concurrency / r.groups), r.input_tokens, r.output_tokens)
             for r in rows
             if r.tpot_ms is not None
         ]
@@ -166,7 +166,7 @@ class Chosen:
                     f"than {' and '.join(what)}; the interval is wider"
                 )
         node = int(self.gpu.section.sheet.gpus_per_node)
-        if any(row.tensor_parallel > node for row in rows):
+        if any(row.gpus > node * row.replicas for row in rows):
             yield (
                 f"extrapolating: more GPUs than the {node} of a node; links are assumed to be those within "
                 f"a node, and the interval reaches to links of {BETWEEN_GB_S:.0f} GB/s"
@@ -179,7 +179,7 @@ class Chosen:
             try:
                 other = deployment_of(
                     self.gpu.section, here.decoder, here.tensor_parallel, here.expert_parallel, dtype,
-                    self.asked.kv_dtype,
+                    self.asked.kv_dtype, here.attention_data_parallel,
                 )  # fmt: skip
                 operations_of(self.gpu, other)
             except InputError:
@@ -222,7 +222,7 @@ class Chosen:
         room = self.gpu.section.server.room_gib(sheet)
 
         def gib(one: Deployment) -> float:
-            return one.weight_bytes * one.tensor_parallel / GIB
+            return one.weight_bytes * one.gpus / GIB
 
         def least(one: Deployment) -> int:
             return 1 << (math.ceil(gib(one) / room) - 1).bit_length()  # tensors are split in halves
@@ -249,7 +249,9 @@ class Chosen:
         for (like, name), of in dtypes.items():
             words = f"{CALLED.get(name, name.replace('_', '-'))} in {' and '.join(of)}"
             if len(of) == sum(other == name for other, _ in used):
-                share = sum(ms.get(part, 0.0) for part in SHARES[name]) / (self.row.tpot_ms or 1.0)
+                of_part = OPERATIONS.get(name, "")
+                parts = ("weights", "products") if of_part == "products" else (of_part,)
+                share = sum(ms.get(part, 0.0) for part in parts) / (self.row.tpot_ms or 1.0)
                 words += f" ({percent(share)} of a token)" if share else ""
             told.setdefault(like, []).append(words)
         told.pop("", None)  # timed
@@ -260,5 +262,5 @@ class Chosen:
 
 
 def _each(row: ServingConfig) -> int:
-    """Requests that one replica of a row serves."""
-    return math.ceil(row.concurrency / row.replicas)
+    """Requests that one group of GPUs of a row serves."""
+    return math.ceil(row.concurrency / row.groups)

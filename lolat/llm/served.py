@@ -22,6 +22,7 @@ from lolat.units import one_line
 SERVED = (
     "expected a table with the columns model, input_tokens, output_tokens, tensor_parallel, tpot_ms, and "
     "concurrency or requests_per_s, and where known ttft_ms, dtype, kv_dtype, expert_parallel, "
+    "attention_data_parallel, "
     "cached_tokens, requests, range_ratio; or the JSON of `vllm bench serve --save-result` or of SGLang's "
     "bench_serving"
 )
@@ -42,6 +43,8 @@ USUAL = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size", "pp", "dp", "replicas", "num_replicas")  # fmt: skip
 """Columns of other ways to split a language model or its load, which are not predicted: all must be 1."""
+INFERENCEMAX = (10, 0.8)
+"""`rounds` and `range_ratio`, as of Framework, of the benchmark that published rows with a date are of."""
 MOST_FAILED = 0.01
 """The largest fraction of failed requests: more of them, and fewer run at once than it says."""
 
@@ -72,6 +75,7 @@ class ServedRow:
     range_ratio: float = 1.0
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
+    attention_data_parallel: int = 1
     row: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -81,17 +85,20 @@ class ServedRow:
         return msgspec.convert(fields, OwnRow)
 
     @property
-    def deployment(self) -> tuple[int, int, str, str]:
+    def deployment(self) -> tuple[int, int, str, str, int]:
         """The split and the data types, as `deployment_of` takes them."""
-        return self.tensor_parallel, self.expert_parallel, self.dtype, self.kv_dtype
+        split = self.tensor_parallel, self.expert_parallel
+        return *split, self.dtype, self.kv_dtype, self.attention_data_parallel
 
     @property
     def load(self) -> Load:
-        """The load under which it was timed."""
+        """The load of each group under which it was timed."""
+        groups = self.attention_data_parallel
         return Load(
-            self.input_tokens, self.output_tokens, self.concurrency * (not self.request_rate),
-            self.request_rate, cached_tokens=self.cached_tokens, distinct_prompts=self.distinct_prompts,
-            range_ratio=self.range_ratio, requests=self.requests,
+            self.input_tokens, self.output_tokens, self.concurrency * (not self.request_rate) / groups,
+            self.request_rate / groups, cached_tokens=self.cached_tokens,
+            distinct_prompts=self.distinct_prompts, range_ratio=self.range_ratio,
+            requests=self.requests // groups,
         )  # fmt: skip
 
     @property
@@ -107,8 +114,8 @@ def read_served(
 ) -> list[ServedRow]:
     """Read the served rows of a table or of a benchmark's JSON; InputError for anything else.
 
-    `tensor_parallel`: the GPUs of rows that do not state them. Rows of another device or framework, and
-    rows with data-parallel attention (more requests than a group's batch), are left out.
+    `tensor_parallel`: the GPUs of rows that do not state them. Rows of another device or framework are left
+    out, and so are rows with fewer requests at once than are there.
     """
     if not is_table(str(path)):
         return [*_of_json(Path(path), tensor_parallel)]
@@ -124,8 +131,8 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
         rate = row.number("requests_per_s", ABOVE_ZERO, default=0.0)
         usual = 0.0 if rate else batch if row.get("batch_size") else None
         concurrency = row.number("concurrency", 1.0, default=usual)
-        attention = row.number("attention_data_parallel", default=1.0)
-        if others or concurrency > batch or attention > 1.0:
+        groups = max(row.whole("attention_data_parallel", 0, default=1), 1)
+        if others or concurrency > batch * groups:
             continue
         for column in ALONE:
             row.number(column, 1.0, 1.0, "1: others are not predicted", default=1.0)
@@ -137,7 +144,10 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
         if cached > inputs:
             raise row.wrong("cached_tokens", f"at most the {inputs:,} tokens of the prompt")
         number = int(rate * row.number("duration_s", ABOVE_ZERO, default=0.0))
-        number = number or int(framework.rounds * concurrency)
+        rounds, ratio = (
+            INFERENCEMAX if row.get("measured") else (framework.rounds, framework.range_ratio)
+        )
+        number = number or int(rounds * concurrency)
         yield ServedRow(
             row["model"], inputs, row.whole("output_tokens", 2), concurrency,
             row.milliseconds(tpot if row.get(tpot) else "tpot_ms"),
@@ -146,8 +156,9 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
             max(row.whole("expert_parallel", 0, default=1), 1),
             row.get("dtype", ""), row.get("kv_dtype", ""), rate, cached,
             row.whole("distinct_prompts", 0, default=0), row.whole("requests", 0, default=number),
-            row.number("range_ratio", ABOVE_ZERO, 1.0, default=1.0 if rate else framework.range_ratio),
-            row.whole("max_num_batched_tokens", 0, default=0), row.whole("max_num_seqs", 0, default=0), row,
+            row.number("range_ratio", ABOVE_ZERO, 1.0, default=1.0 if rate else ratio),
+            row.whole("max_num_batched_tokens", 0, default=0), row.whole("max_num_seqs", 0, default=0),
+            groups, row,
         )  # fmt: skip
 
 

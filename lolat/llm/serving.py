@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.errors import InputError, arg
-from lolat.llm.decoder import CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder
+from lolat.llm.decoder import BLOCK, CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder, LayerGroup
 from lolat.llm.frameworks import FrameworkOverheads, Limits
-from lolat.llm.gpu import GPU, ServingSection, TimedOperation, dtypes_of, lacks
+from lolat.llm.gpu import GPU, OWN_FITS, ServingSection, TimedOperation, dtypes_of, lacks
 from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
 
 GIB = 2.0**30
@@ -32,6 +32,10 @@ and by a gated activation."""
 OWN_KERNELS = 4
 """Small kernels of a layer besides normalizations: rotation, writing the cache, activation, and the one
 that merges the parts of attention."""
+LATENT_KERNELS = 5
+"""Those of latent attention: two normalizations, both absorbed products, joining a query's parts."""
+ABSORBED = ("mla_bmm_pre", "mla_bmm_post")
+DELTA = ("delta_conv", "delta_rule")
 HALF = 2  # bytes of an activation
 SKEW = 1.2
 """Exponent of the power law that distributes tokens over experts; served rows agree with it."""
@@ -48,9 +52,11 @@ class Product(NamedTuple):
 
 @dataclass(frozen=True)
 class Deployment:
-    """A decoder on `tensor_parallel` GPUs; each of `expert_parallel` groups of them has whole experts.
+    """A decoder on `gpus` GPUs; each of `expert_parallel` groups of them has whole experts.
 
-    Data types: `dtype` of products, `expert_dtype` of routed experts, `kv_dtype` of the cache.
+    `tensor_parallel` GPUs share the attention of a request; `attention_data_parallel` such groups have
+    requests of their own, and meet at the experts, step by step. Data types: `dtype` of products,
+    `expert_dtype` of routed experts, `kv_dtype` of the cache.
     """
 
     decoder: Decoder
@@ -59,20 +65,28 @@ class Deployment:
     dtype: str
     expert_dtype: str
     kv_dtype: str
+    attention_data_parallel: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of all groups."""
+        return self.tensor_parallel * self.attention_data_parallel
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
         """The products of a step without the head and routed experts; equal ones are one row."""
         d, parts = self.decoder, self.tensor_parallel
-        query = d.heads * d.head_dim / parts
-        cached = max(d.kv_heads / parts, 1.0) * d.head_dim
         up, hidden = 2 if d.gated else 1, float(d.hidden)
         found: dict[tuple[str, float, float], int] = {}
         for layer in d.kinds:
-            attention = "bfloat16" if "attention" in layer.unquantized else self.dtype
             forward = "bfloat16" if "feed_forward" in layer.unquantized else self.dtype
             width = (d.shared_width if layer.experts else d.intermediate) / parts
-            shapes = [(attention, query + 2 * cached, hidden), (attention, hidden, query)]
+            attention = self.attention_dtype(layer)
+            gates = BLOCK * layer.linear  # narrower ones stay bfloat16
+            shapes = [
+                ("bfloat16" if n < gates else attention, n, k)
+                for n, k in d.projections(layer, parts)
+            ]
             if width:
                 shapes += [(forward, up * width, hidden), (forward, hidden, width)]
             if layer.experts:
@@ -81,12 +95,17 @@ class Deployment:
                 found[shape] = found.get(shape, 0) + layer.number
         return tuple(Product(*shape, times) for shape, times in found.items())
 
+    def attention_dtype(self, layer: LayerGroup) -> str:
+        """Return the data type of the products around attention."""
+        return "bfloat16" if "attention" in layer.unquantized else self.dtype
+
     @cached_property
     def starts(self) -> np.ndarray:
         """(STARTS,) numbers of the events in a step."""
-        d, several = self.decoder, self.tensor_parallel > 1
+        d, several = self.decoder, self.gpus > 1
         count = dict.fromkeys(STARTS, 0.0) | {"steps": 1.0, "parallel": float(several)}
         count["kernels"] = d.layers * (d.norms + OWN_KERNELS + 2.0 * bool(d.head_norm))
+        count["kernels"] += d.layers * LATENT_KERNELS * bool(d.latent)
         count["layers_of_experts"] = sum(layer.number for layer in d.kinds if layer.experts)
         count["exchanges"] = 2.0 * d.layers * several
         for product in self.products:
@@ -100,6 +119,8 @@ class Deployment:
         """Bytes that the small operations of all layers read and write for each token."""
         d, parts = self.decoder, self.tensor_parallel
         heads = (d.heads + d.kv_heads) / parts * d.head_dim
+        if d.latent:  # absorbed queries too
+            heads += d.heads / parts * (d.latent.rank + d.latent.rope)
         each = NORM * d.norms * d.hidden + ROTATION * heads
         widths = (
             layer.number * (d.shared_width if layer.experts else d.intermediate)
@@ -110,7 +131,16 @@ class Deployment:
     @cached_property
     def weight_bytes(self) -> float:
         """Bytes of the weights on each GPU."""
-        return self.decoder.weight_bytes(self.dtype, self.expert_dtype) / self.tensor_parallel
+        d, parts = self.decoder, self.tensor_parallel
+        whole = d.weight_bytes(self.dtype, self.expert_dtype) / parts
+        whole += (
+            d.replicated * WEIGHT_BYTES[self.attention_dtype(d.kinds[-1])] * (1.0 - 1.0 / parts)
+        )
+        experts = 0.0
+        for layer in (layer for layer in d.kinds if layer.experts):
+            dtype = "bfloat16" if "experts" in layer.unquantized else self.expert_dtype
+            experts += layer.number * d.of_layer(layer)["experts"][0] * WEIGHT_BYTES[dtype]
+        return whole + experts * (1.0 / self.gpus - 1.0 / parts)
 
     @cached_property
     def read_bytes(self) -> float:
@@ -126,9 +156,7 @@ class Deployment:
 
     def cache_bytes(self, tokens: float) -> float:
         """Return the bytes that the cache of a sequence of `tokens` takes on each GPU."""
-        heads = self.decoder.kv_heads
-        share = max(heads / self.tensor_parallel, 1.0) / heads
-        return self.decoder.cache_bytes(int(tokens), self.kv_dtype) * share
+        return self.decoder.cache_bytes(int(tokens), self.kv_dtype, self.tensor_parallel)
 
 
 # ---- A step.
@@ -217,7 +245,8 @@ def step_parts(
 
 def _products(gpu: GPU, deployment: Deployment, m: np.ndarray) -> dict[str, np.ndarray]:
     """(m,) ms of products, experts and all-reduces of `m` tokens, and of a head that sees all of them."""
-    d, parts = deployment.decoder, deployment.tensor_parallel
+    d, gpus = deployment.decoder, deployment.gpus
+    every = m * deployment.attention_data_parallel  # tokens of all groups
     made: dict[str, np.ndarray] = {"products": np.zeros(len(m))}
     for dtype in {product.dtype for product in deployment.products}:
         rows = [p for p in deployment.products if p.dtype == dtype]
@@ -225,11 +254,18 @@ def _products(gpu: GPU, deployment: Deployment, m: np.ndarray) -> dict[str, np.n
         made["products"] = made["products"] + gpu.ms("gemm", dtype, m[:, None], n, k) @ times
     if routed := sum(layer.number for layer in d.kinds if layer.experts):
         made["experts"] = routed * gpu.ms(
-            "moe", deployment.expert_dtype, m, d.hidden, d.expert_width, d.experts, d.top_k,
-            parts / deployment.expert_parallel, deployment.expert_parallel, SKEW,
+            "moe", deployment.expert_dtype, every, d.hidden, d.expert_width, d.experts, d.top_k,
+            gpus / deployment.expert_parallel, deployment.expert_parallel, SKEW,
         )  # fmt: skip
+    parts, made["all_reduce"] = deployment.tensor_parallel, np.zeros(len(m))
+    exchanged = 2 * d.layers - (0 if gpus == parts else routed)
     if parts > 1:
-        made["all_reduce"] = 2 * d.layers * gpu.ms("all_reduce", "bfloat16", parts, m * d.hidden)
+        made["all_reduce"] = exchanged * gpu.ms("all_reduce", "bfloat16", parts, m * d.hidden)
+    if gpus > parts:
+        # Tokens go to the GPUs that have their experts, and back: two all-to-alls move as many bytes.
+        share = 1.0 - (1.0 - 1.0 / gpus) ** d.top_k
+        sent = gpu.ms("all_reduce", "bfloat16", gpus, every * d.hidden * share)
+        made["all_reduce"] = made["all_reduce"] + routed * sent
     return made | {"head": gpu.ms("gemm", "bfloat16", m, d.vocab / parts, d.hidden)}
 
 
@@ -237,17 +273,28 @@ def _attention(
     gpu: GPU, deployment: Deployment, sequences: np.ndarray, contexts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(sequences, contexts) ms of a step's attention; (contexts,) ms of that of a prompt alone."""
-    d, parts, dtype = deployment.decoder, deployment.tensor_parallel, deployment.kv_dtype
-    sizes = d.heads / parts, max(d.kv_heads / parts, 1.0), float(d.head_dim)
-    lengths = np.maximum(contexts, 1.0)
+    d, parts, cache = deployment.decoder, deployment.tensor_parallel, deployment.kv_dtype
+    lengths, each = np.maximum(contexts, 1.0), sequences[:, None]
     decode, prompt = np.zeros((len(sequences), len(contexts))), np.zeros(len(contexts))
-    for window in {layer.window for layer in d.kinds}:
-        times = sum(layer.number for layer in d.kinds if layer.window == window)
-        args = (*sizes, float(window))
-        decode = decode + times * gpu.ms(
-            "decode_attention", dtype, sequences[:, None], lengths, *args
-        )
-        prompt = prompt + times * gpu.ms("prefill_attention", dtype, 1.0, lengths, *args)
+    for layer in d.kinds:
+        if layer.linear and d.linear:
+            one = d.linear
+            split = one.k_heads / parts, one.k_dim, one.v_heads / parts, one.v_dim
+            of = "bfloat16"
+            of_decode = sum(gpu.ms(f"{name}_generation", of, each, 1.0, *split) for name in DELTA)
+            of_prompt = sum(gpu.ms(f"{name}_context", of, 1.0, lengths, *split) for name in DELTA)
+        elif d.latent:
+            heads = d.heads / parts
+            of_decode = sum(gpu.ms(name, "bfloat16", each, heads) for name in ABSORBED)
+            of_decode = of_decode + gpu.ms("mla_decode", cache, each, lengths, heads)
+            n, k = d.up_projection(parts)
+            of_prompt = gpu.ms("gemm", deployment.attention_dtype(layer), lengths, n, k)
+            of_prompt = of_prompt + gpu.ms("mla_prefill", cache, 1.0, lengths, heads)
+        else:
+            sizes = d.heads / parts, max(d.kv_heads / parts, 1.0), float(d.head_dim)
+            of_decode = gpu.ms("decode_attention", cache, each, lengths, *sizes, layer.window)
+            of_prompt = gpu.ms("prefill_attention", cache, 1.0, lengths, *sizes, layer.window)
+        decode, prompt = decode + layer.number * of_decode, prompt + layer.number * of_prompt
     return decode, prompt
 
 
@@ -261,9 +308,18 @@ def each_ms(o: FrameworkOverheads) -> np.ndarray:
 def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], TimedOperation]:
     """Return the timed operations that a step and a prompt run, by name and data type."""
     used = {("gemm", product.dtype) for product in deployment.products} | {("gemm", "bfloat16")}
-    used |= {(f"{which}_attention", deployment.kv_dtype) for which in ("prefill", "decode")}
-    used |= {("moe", deployment.expert_dtype)} if deployment.decoder.experts else set()
-    used |= {("all_reduce", "bfloat16")} if deployment.tensor_parallel > 1 else set()
+    d = deployment.decoder
+    for layer in d.kinds:
+        if layer.linear:
+            phases = ("context", "generation")
+            used |= {(f"{name}_{phase}", "bfloat16") for name in DELTA for phase in phases}
+        elif d.latent:
+            used |= {(name, "bfloat16") for name in ABSORBED}
+            used |= {(f"mla_{which}", deployment.kv_dtype) for which in ("prefill", "decode")}
+        else:
+            used |= {(f"{which}_attention", deployment.kv_dtype) for which in ("prefill", "decode")}
+    used |= {("moe", deployment.expert_dtype)} if d.experts else set()
+    used |= {("all_reduce", "bfloat16")} if deployment.gpus > 1 else set()
     return {(name, dtype): gpu.operation(name, dtype) for name, dtype in sorted(used)}
 
 
@@ -272,25 +328,35 @@ def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], Tim
 
 def deployment_of(
     section: ServingSection, decoder: Decoder, tensor_parallel: int = 1, expert_parallel: int = 1,
-    dtype: str = "", kv_dtype: str = "",
+    dtype: str = "", kv_dtype: str = "", attention_data_parallel: int = 1,
 ) -> Deployment:  # fmt: skip
     """Deploy a decoder on GPUs; "" stands for the published data type, or the framework's usual cache.
 
     Weights published in FP8 with a scale for each block keep that format for FP8. Experts in MXFP4 stay in
-    it, and are computed in FP8 on GPUs with FP4. InputError for a data type that the GPU lacks, and for a
+    it, and are computed in FP8 on GPUs with FP4. Latent attention stays bfloat16 in NVFP4, as NVIDIA
+    publishes it. InputError for a data type that the GPU lacks, and for a
     number of GPUs that does not divide the decoder.
     """
-    experts = decoder.experts
-    if expert_parallel < 1 or tensor_parallel % expert_parallel or experts % expert_parallel:
+    experts, gpus = decoder.experts, tensor_parallel * attention_data_parallel
+    if attention_data_parallel > 1 and not experts:
         raise InputError(
-            f"{arg('expert_parallel')} {expert_parallel}: expected a divisor of {tensor_parallel} GPUs and "
-            f"of {experts} experts"
+            f"{arg('attention_data_parallel')} {attention_data_parallel}: such groups share experts, and "
+            f"{decoder.name} has none; expected 1: replicas serve more requests"
+        )
+    if expert_parallel < 1 or gpus % expert_parallel or experts % expert_parallel:
+        raise InputError(
+            f"{arg('expert_parallel')} {expert_parallel}: expected a divisor of {gpus} GPUs and of "
+            f"{experts} experts"
         )
     sheet, mxfp4 = section.sheet, decoder.expert_dtype.endswith("mxfp4")
     if dtype and dtype not in WEIGHT_BYTES:
         raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(DTYPES)}")
-    if dtype == "fp8" and "fp8_block" in (decoder.dtype, decoder.expert_dtype):
+    if dtype == "fp8" and (
+        decoder.in_blocks or "fp8_block" in (decoder.dtype, decoder.expert_dtype)
+    ):
         dtype = "fp8_block"
+    if dtype == "nvfp4" and decoder.latent:
+        decoder = decoder.with_bfloat16("attention")
     dense = decoder.dtype if mxfp4 or not dtype else dtype
     routed = decoder.expert_dtype if mxfp4 or not dtype else dtype
     if mxfp4 and sheet.fp4_tflops:
@@ -300,12 +366,15 @@ def deployment_of(
         if lacks(sheet, one):
             has = ", ".join(dtypes_of(section.operations))
             raise InputError(f"{arg('dtype')} {one}: this GPU computes {has}", code="dtype")
-    decoder.check_tensor_parallel(tensor_parallel, expert_parallel, dense, routed)
+    groups = expert_parallel / attention_data_parallel
+    decoder.check_tensor_parallel(tensor_parallel, groups, dense, routed)
     published = decoder.kv_dtype if dense == decoder.dtype else ""
     cache = kv_dtype or published or section.server.cache_dtype(sheet, used != {"bfloat16"})
     if cache not in CACHE_BYTES:
         raise InputError(f"{arg('kv_dtype')} {cache}: expected one of {', '.join(CACHE_BYTES)}")
-    return Deployment(decoder, tensor_parallel, expert_parallel, dense, routed, cache)
+    return Deployment(
+        decoder, tensor_parallel, expert_parallel, dense, routed, cache, attention_data_parallel
+    )
 
 
 def requests_that_fit(
@@ -320,8 +389,15 @@ def requests_that_fit(
 
 
 def _cache_room(section: ServingSection, deployment: Deployment) -> float:
-    """Return the bytes that caches have on each GPU beside the weights."""
-    room = GIB * section.server.room_gib(section.sheet) - deployment.weight_bytes
+    """Return the bytes that caches have on each GPU beside the weights.
+
+    Servers of models as large as those in OWN_FITS get options that leave caches half of what is free.
+    """
+    server, sheet = section.server, section.sheet
+    room = GIB * server.room_gib(sheet) - deployment.weight_bytes
+    if deployment.decoder.kind in OWN_FITS:
+        whole = GIB * (server.memory_share * sheet.memory_gib - server.own_gib)
+        room = max(room, (whole - deployment.weight_bytes) / 2.0)
     return max(section.server.cache_share * room, 0.0)
 
 

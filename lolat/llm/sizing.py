@@ -34,7 +34,7 @@ class Sizing:
 
     @cached_property
     def server(self) -> Server:
-        """One replica."""
+        """One replica, or a group of it with attention of its own."""
         asked, section = self.asked, self.gpu.section
         longest = max(load.longest for load in asked.loads())
         return Server(
@@ -44,18 +44,19 @@ class Sizing:
 
     @cached_property
     def fit(self) -> int:
-        """Requests whose caches fit on one replica; 0 if the weights do not fit."""
+        """Requests whose caches fit on one group of a replica; 0 if the weights do not fit."""
         longest = np.array([self.server.longest])
         return int(requests_that_fit(self.gpu.section, self.deployment, longest)[0])
 
     @cached_property
     def largest_rate(self) -> float:
         """Requests a second that one replica serves."""
-        return self.server.largest_rate(self.asked.loads()[0], self.gpu.section.overheads)
+        each = self.server.largest_rate(self.asked.loads()[0], self.gpu.section.overheads)
+        return each * self.deployment.attention_data_parallel
 
     def rows(self) -> list[ServingConfig]:
         """Return a row for each load, with limits on each number of replicas that may be the best."""
-        most = max(self.asked.most_gpus(self.gpu.section) // self.deployment.tensor_parallel, 1)
+        most = max(self.asked.most_gpus(self.gpu.section) // self.deployment.gpus, 1)
         found = []
         for load in self.asked.loads():
             if load.request_rate:
@@ -99,9 +100,10 @@ class Sizing:
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""
         deployment, parallel = self.deployment, self.deployment.tensor_parallel
-        gpus, rate = parallel * replicas, load.request_rate or None
-        each = math.ceil(load.concurrency / replicas)
-        largest = self.fit * replicas
+        gpus, rate = deployment.gpus * replicas, load.request_rate or None
+        groups = replicas * deployment.attention_data_parallel
+        each = math.ceil(load.concurrency / groups)
+        largest = self.fit * groups
         held = each * deployment.cache_bytes(load.longest)
         fits = bool(self.fit) if rate else load.concurrency <= largest
         tokens = round(load.input_tokens), round(load.output_tokens)
@@ -109,18 +111,19 @@ class Sizing:
             deployment.decoder.name, self.device, _called(deployment), deployment.kv_dtype, *tokens,
             int(load.concurrency), parallel, replicas, gpus, fits,
             (deployment.weight_bytes + held) / GIB, largest, request_rate=rate,
+            attention_data_parallel=deployment.attention_data_parallel,
         )  # fmt: skip
         if not self.fit:
             return row
-        one = replace(load, request_rate=load.request_rate / replicas, concurrency=float(each))
+        one = replace(load, request_rate=load.request_rate / groups, concurrency=float(each))
         if isinstance(load.arrivals, Trace):
-            one = replace(one, arrivals=load.arrivals.every(replicas))
+            one = replace(one, arrivals=load.arrivals.every(groups))
         times = self.server.times(one, self.gpu.section.overheads)
         return replace(row, **self._timed(row, one, times))
 
     def _timed(self, row: ServingConfig, load: Load, times: Times) -> dict[str, Any]:
-        """Return the fields of a row that follow from the times of one replica."""
-        section, rate = self.gpu.section, row.request_rate
+        """Return the fields of a row that follow from the times of one group of a replica."""
+        section, rate, groups = self.gpu.section, row.request_rate, row.groups
         tpot, ttft = times.mean_tpot_ms, float(times.ttft_ms.mean())
         cached = min(load.cached_tokens, load.input_tokens - 1.0)
         prompt = self.server.prompt_parts(load.input_tokens - cached, cached)
@@ -131,23 +134,21 @@ class Sizing:
         first_low, first_high, first_inside = interval(
             self.gpu, self.deployment, sizes, prompt[None], first=True
         )
-        done = times.requests_per_s * row.replicas
-        if rate is None and load.concurrency * row.replicas != row.concurrency:
-            done *= row.concurrency / (
-                load.concurrency * row.replicas
-            )  # the last replica has fewer
+        done = times.requests_per_s * groups
+        if rate is None and load.concurrency * groups != row.concurrency:
+            done *= row.concurrency / (load.concurrency * groups)  # the last group has fewer
         is_saturated = rate is not None and rate > self.largest_rate * row.replicas
         done = self.largest_rate * row.replicas if is_saturated else done
         speed = done * float(times.output_tokens.mean())
-        dollars, machines = _rented(self.rental, row.replicas, row.tensor_parallel)
+        dollars, machines = _rented(self.rental, row.replicas, self.deployment.gpus)
         several = {"ttft": times.ttft_ms, "tpot": times.tpot_ms, "e2e": times.e2e_ms}
         percentiles = {
             f"{time}_p{at}_ms": float(np.percentile(ms, at))
             for time, ms in several.items()
             for at in PERCENTILES
         }
-        concurrency = row.concurrency if rate is None else times.concurrency * row.replicas
-        held = self.deployment.cache_bytes(load.longest) * min(concurrency / row.replicas, self.fit)
+        concurrency = row.concurrency if rate is None else times.concurrency * groups
+        held = self.deployment.cache_bytes(load.longest) * min(concurrency / groups, self.fit)
         memory = (self.deployment.weight_bytes + held) / GIB if rate else row.memory_gib
         return percentiles | {
             "concurrency": concurrency, "ttft_ms": ttft, "tpot_ms": tpot, "memory_gib": memory,

@@ -160,7 +160,7 @@ def _columns(answer: ServingAnswer) -> list[Column]:
         Column("requests/s", lambda r: r.request_rate, "{:g}".format),
         Column("at once" if arrives else "requests", lambda r: (r.tpot_ms and r.concurrency) or None
                if arrives else r.concurrency, lambda n: f"{n:,.{arrives:d}f}"),
-        Column("GPUs", lambda r: f"{r.replicas} x {r.tensor_parallel}" if r.replicas > 1 else r.gpus),
+        Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
         Column(f"per token{of}", lambda r: judged(r, 0), milliseconds),
         Column(f"{percent(answer.coverage)} between", lambda r: scaled(

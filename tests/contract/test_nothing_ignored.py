@@ -37,6 +37,7 @@ VALUES = {
     "--arrivals": "even",
     "--backend": "torch",
     "--batch-size": "8",
+    "--attention-data-parallel": "2",
     "--best": "2",
     "--block": "conv2_block1",
     "--cached-tokens": "512",

@@ -10,7 +10,8 @@ import numpy as np
 from lolat.device.file import made
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import FrameworkOverheads, ServingSection, Sheet, TimedOperation, specs_of
-from lolat.llm.kernels import KERNEL_MODELS, Rows, Specs
+from lolat.llm.kernels import Rows, Specs
+from lolat.llm.operations import KERNEL_MODELS
 
 SHEET = Sheet(
     multiprocessors=100, bandwidth_gb_s=2000, memory_gib=80, bf16_tflops=1000, fp8_tflops=2000,
@@ -25,6 +26,11 @@ DTYPES = {
     "gemm": ("bfloat16", "fp8", "fp8_block"), "moe": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),
     "prefill_attention": ("bfloat16/bfloat16", "bfloat16/fp8"),
     "decode_attention": ("bfloat16/bfloat16", "bfloat16/fp8"),
+    "mla_prefill": ("bfloat16/bfloat16", "bfloat16/fp8"),
+    "mla_decode": ("bfloat16/bfloat16", "bfloat16/fp8"),
+    "mla_bmm_pre": ("bfloat16",), "mla_bmm_post": ("bfloat16",), "delta_conv_context": ("bfloat16",),
+    "delta_conv_generation": ("bfloat16",), "delta_rule_context": ("bfloat16",),
+    "delta_rule_generation": ("bfloat16",),
 }  # fmt: skip
 LLAMA = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 512, "intermediate_size": 1024,
@@ -42,6 +48,20 @@ LARGE = {
     "max_position_embeddings": 131072,
 }  # fmt: skip
 """The sizes of Llama 3.1 8B."""
+DEEPSEEK = {
+    "model_type": "deepseek_v3", "num_hidden_layers": 3, "hidden_size": 512, "intermediate_size": 1024,
+    "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 1000, "n_routed_experts": 16,
+    "num_experts_per_tok": 4, "moe_intermediate_size": 256, "n_shared_experts": 1,
+    "first_k_dense_replace": 1, "q_lora_rank": 128, "kv_lora_rank": 64, "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16, "v_head_dim": 48, "max_position_embeddings": 8192,
+}  # fmt: skip
+DELTA = {
+    "model_type": "qwen3_5_text", "num_hidden_layers": 4, "hidden_size": 512, "intermediate_size": 1024,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 1000,
+    "linear_num_key_heads": 4, "linear_key_head_dim": 32, "linear_num_value_heads": 8,
+    "linear_value_head_dim": 64, "linear_conv_kernel_dim": 4, "max_position_embeddings": 8192,
+}  # fmt: skip
+LATENT, LINEAR = read_decoder(DEEPSEEK), read_decoder(DELTA)
 SMALL, MIXED, EIGHT = read_decoder(LLAMA), read_decoder(MIXTURE), read_decoder(LARGE)
 
 
@@ -117,5 +137,12 @@ def random_rows(name: str, number: int, seed: int) -> dict[str, Any]:
             "skew": random.choice([0.0, 1.01, 1.2], number),
         },
         "all_reduce": {"gpus": 2.0 ** random.integers(1, 4, number), "elements": size(512, 2**27)},
+        "mla": {"batch": size(1, 256), "length": size(32, 16384), "heads": kv * 8},
+        "mla_bmm": {"tokens": size(1, 8192), "heads": kv * 8},
+        "delta": {
+            "batch": size(1, 256), "length": size(1, 16384), "k_heads": kv, "k_dim": 128.0 + 0 * kv,
+            "v_heads": 4 * kv, "v_dim": 128.0 + 0 * kv,
+        },
     }  # fmt: skip
-    return one_of[name]
+    group = "mla_bmm" if name.startswith("mla_bmm") else name.partition("_")[0]
+    return one_of.get(name) or one_of[group]

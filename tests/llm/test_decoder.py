@@ -25,18 +25,23 @@ SIZES: dict[str, Any] = {
     "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 300, "max_position_embeddings": 512,
     "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40,
     "n_shared_experts": 2, "intermediate_size_mlp": 112, "sliding_window": 32,
-    "attention_chunk_size": 32, "first_k_dense_replace": 2, "pad_token_id": 0, "bos_token_id": 1,
+    "attention_chunk_size": 32, "first_k_dense_replace": 2, "q_lora_rank": 20, "kv_lora_rank": 12,
+    "qk_nope_head_dim": 10, "qk_rope_head_dim": 4, "v_head_dim": 14, "n_group": 1, "topk_group": 1,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 10, "linear_conv_kernel_dim": 4, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2,
 }  # fmt: skip
 DENSE = [
     "llama", "mistral", "ministral", "ministral3", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3",
     "qwen3_vl_text", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2", "granite", "smollm3", "exaone4",
-    "starcoder2",
+    "starcoder2", "qwen3_5_text",
 ]  # fmt: skip
 EXPERTS = {
     "mixtral": "num_local_experts", "qwen2_moe": "num_experts", "qwen3_moe": "num_experts",
     "qwen3_vl_moe_text": "num_experts", "gpt_oss": "num_local_experts", "minimax_m2": "num_local_experts",
     "glm4_moe": "n_routed_experts", "llama4_text": "num_local_experts",
+    "deepseek_v2": "n_routed_experts", "deepseek_v3": "n_routed_experts", "qwen3_next": "num_experts",
+    "qwen3_5_moe_text": "num_experts",
 }  # fmt: skip
 KINDS = [*DENSE, *EXPERTS]
 FLAGS = ("attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "tie_word_embeddings")
@@ -83,7 +88,8 @@ def windows(own: Any) -> Counter[int]:
             "qwen3_moe",
         )
         types = ["sliding" if slides and window else "full_attention"] * own.num_hidden_layers
-    return Counter(0 if name == "full_attention" else window for name in types)
+    whole = ("full_attention", "linear_attention")
+    return Counter(0 if name in whole else window for name in types)
 
 
 def windows_of(decoder: Decoder) -> Counter[int]:
@@ -102,6 +108,8 @@ def test_every_kind_is_as_transformers_builds_it(kind: str, flag: bool) -> None:
     config = small(kind, **dict.fromkeys(FLAGS, flag))
     # transformers ignores MiniMax's key, which all published files have.
     config["use_qk_norm"] = flag or kind == "minimax_m2"
+    # transformers has a key of DeepSeek V2 that no published file has.
+    config["mlp_bias"] = flag and kind != "deepseek_v2"
     own, parameters = built(config)
     decoder = read_decoder(config)
     assert decoder.parameters == parameters
@@ -348,8 +356,9 @@ def test_blocks_of_fp8_stay_whole() -> None:
 @pytest.mark.parametrize(
     ("name", "needs"),
     [
-        ("deepseek_v3", "latent attention"), ("kimi_k2", "latent attention"), ("mamba", "state"),
-        ("jamba", "state"), ("nemotron_h", "state"), ("qwen3_next", "linear attention"),
+        ("deepseek_v32", "sparse attention"), ("glm_moe_dsa", "sparse attention"), ("mamba", "state"),
+        ("jamba", "state"), ("nemotron_h", "state"), ("kimi_linear", "linear attention"),
+        ("minicpm3", "latent attention"),
         ("bert", "encoder"), ("t5", "encoder"), ("gpt5\x1b[0m", "not known"), ("lama", "mean llama?"),
     ],
 )  # fmt: skip

@@ -23,7 +23,7 @@ from lolat.llm.fit import (
 )
 from lolat.llm.frameworks import frameworks_in
 from lolat.llm.gpu import TimedOperation, operation_ms
-from lolat.llm.kernels import KERNEL_MODELS
+from lolat.llm.operations import KERNEL_MODELS
 from tests.llm import known_gpu
 from tests.llm.conftest import Write
 from tests.llm.known_gpu import DTYPES, SHEET, SPECS, random_rows, section, terms

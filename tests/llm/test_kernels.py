@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from lolat.llm.decoder import WEIGHT_BYTES
 from lolat.llm.gpu import lacks, specs_of
-from lolat.llm.kernels import EVEN, HALF, KERNEL_MODELS, Loads
+from lolat.llm.kernels import EVEN, HALF, Loads
+from lolat.llm.operations import KERNEL_MODELS
 from tests.llm.known_gpu import DTYPES, SHEET, SPECS, kernel_ms, random_rows, terms
 
 GROWS = {
     "gemm": ("m", "n", "k"), "prefill_attention": ("batch", "length"), "all_reduce": ("elements",),
-    "decode_attention": ("batch", "length"), "moe": ("tokens",),
+    "decode_attention": ("batch", "length"), "moe": ("tokens",), "mla_prefill": ("batch", "length"),
+    "mla_decode": ("batch", "length", "heads"), "mla_bmm_pre": ("tokens",), "mla_bmm_post": ("tokens",),
+    "delta_conv_context": ("batch", "length"), "delta_conv_generation": ("batch",),
+    "delta_rule_context": ("batch", "length"), "delta_rule_generation": ("batch", "v_heads"),
 }  # fmt: skip
 KERNELS_OF = [
     pytest.param(name, dtype, variant, id=f"{name} {dtype} {variant}")

@@ -1,0 +1,84 @@
+"""The operations of a step, a row each: sizes, terms and kernel model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from lolat.arrays import np
+from lolat.llm import kernels, latent
+from lolat.llm.kernels import Center, KernelTerms, Rows, Specs
+
+
+class KernelModel(NamedTuple):
+    """The kernel model of an operation: `ms` is its formula.
+
+    `columns`: its sizes. `terms`: (data type, variant) -> priors of the terms; `variants`: data type ->
+    variants. `log_sizes`: scaled logarithms of the sizes, which its correction depends on. `cached`: its
+    data type is that of queries, or of projections, and that of the cache behind a slash.
+    """
+
+    columns: tuple[str, ...]
+    terms: Callable[[str, str], Mapping[str, Center]]
+    variants: Callable[[str], tuple[str, ...]]
+    ms: Callable[[KernelTerms, Rows, Specs, str, str, bool], Any]
+    log_sizes: Callable[[Rows], Any] | None
+    cached: bool = False
+
+
+def _model(
+    columns: tuple[str, ...], terms: Mapping[str, Center], variants: Iterable[str], *functions: Any
+) -> KernelModel:
+    """Make a kernel model with the same terms and variants for all data types."""
+    return KernelModel(columns, lambda *_: terms, lambda _: tuple(variants), *functions)
+
+
+def _log(*columns: str) -> Callable[[Rows], Any]:
+    """Return a function of the (rows, columns) scaled logarithms of some sizes."""
+    return lambda rows: np.log2(np.stack([rows[column] for column in columns], 1)) / 2.5
+
+
+def _latent(columns: tuple[str, ...], terms: Mapping[str, Center], *ms: Any) -> KernelModel:
+    return _model(columns, terms, ("one",), *ms, _log(*columns), columns == latent.LATENT)
+
+
+def _delta(
+    ms: Any, terms: Mapping[str, Center] = latent.DELTA_TERMS, variant: str = "one"
+) -> KernelModel:
+    return _model(latent.DELTA, terms, (variant,), ms, _log("batch", "length", "v_heads"))
+
+
+KERNEL_MODELS = {
+    "gemm": KernelModel(
+        ("m", "n", "k"), kernels.gemm_terms, kernels.gemm_variants, kernels.gemm_ms, kernels.gemm_log_sizes
+    ),
+    "prefill_attention": _model(
+        kernels.ATTENTION, kernels.PREFILL, kernels.PACKED, kernels.prefill_ms,
+        kernels.attention_log_sizes, True,
+    ),
+    "decode_attention": _model(
+        kernels.ATTENTION, kernels.DECODE, kernels.GROUPED, kernels.decode_ms,
+        kernels.attention_log_sizes, True,
+    ),
+    "moe": _model(
+        kernels.EXPERTS, kernels.MOE, kernels.EXPECTED_BY, kernels.moe_ms, kernels.moe_log_sizes
+    ),
+    "all_reduce": _model(
+        ("gpus", "elements"), kernels.ALL_REDUCE, kernels.LIMITS, kernels.all_reduce_ms, None
+    ),
+    "mla_prefill": _latent(latent.LATENT, kernels.PREFILL, latent.latent_prefill_ms),
+    "mla_decode": _latent(latent.LATENT, latent.LATENT_DECODE, latent.latent_decode_ms),
+    "mla_prefill_module": _latent(
+        latent.LATENT, kernels.PREFILL | latent.MODULE, latent.latent_prefill_ms
+    ),
+    "mla_decode_module": _latent(
+        latent.LATENT, latent.LATENT_DECODE | latent.MODULE, latent.latent_decode_ms
+    ),
+    "mla_bmm_pre": _latent(("tokens", "heads"), latent.ABSORBED, latent.absorbed_ms),
+    "mla_bmm_post": _latent(("tokens", "heads"), latent.ABSORBED, latent.absorbed_ms),
+    "delta_conv_context": _delta(latent.convolution_ms),
+    "delta_conv_generation": _delta(latent.convolution_ms),
+    "delta_rule_context": _delta(latent.delta_ms, latent.CHUNKS, "chunks"),
+    "delta_rule_generation": _delta(latent.delta_ms),
+}  # fmt: skip
+"""Operation -> its kernel model. A module is latent attention timed with its projections."""
