@@ -24,7 +24,14 @@ from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
-from lolat.device.running import AS_NOW, ESTIMATED, as_written, is_measured, mode_of
+from lolat.device.running import (
+    AS_NOW,
+    ESTIMATED,
+    as_written,
+    has_steps_alone,
+    is_measured,
+    mode_of,
+)
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
@@ -49,6 +56,10 @@ NOT_KNOWN = Remark(
     "no interval",
     "most of the time goes to kinds of operations that were hardly timed on this device, and it has no "
     "data sheet (`lolat fit` with --facts)",
+)
+STEPS_ALONE = Remark(
+    "only training steps were timed on this device",
+    "the answer takes a forward pass to be at their level; fit it with timed networks too",
 )
 _SIX = [COLUMNS.index(c) for c in FEATURES]
 _OPS = COLUMNS.index("ops")
@@ -181,10 +192,11 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     if untimed := 1.0 if hides else quantized_share(graph, analysis.counts):
         extrapolation = with_untimed(extrapolation, untimed)
     mode = mode_of(document)
-    inside = extrapolation.inside_share if is_measured(document) else 0.0
+    steps_alone = has_steps_alone(document)
+    inside = extrapolation.inside_share if is_measured(document) and not steps_alone else 0.0
     ops = int(counts[:, _OPS].sum())
     half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops)
-    remarks = [*extrapolation.remarks, *doubts]
+    remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
     remarks += other_framework(where, graph.framework, model.label)
     remarks += of_its_source(document)
     remarks += analysis.counts.warnings  # last: less important than the answer's interval

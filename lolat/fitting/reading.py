@@ -124,6 +124,8 @@ def device_document(
     sizes += [row.batch_size for row in operations if row.name in MULTIPLYING and not networks]
     fitted_on: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
     fitted_on |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
+    if networks and not operations and all(row.mode.training for row, _ in networks):
+        fitted_on["inference"] = False
     source |= {"half": mode.half, "mode": str(mode), "held": fitted_on, "compile": mode.fused}
     if version := next(filter(None, (version_of(path) for path, _ in contents)), None):
         source["framework_version"] = version

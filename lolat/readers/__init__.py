@@ -73,6 +73,12 @@ def _remarked(graph: Graph, spec: str = "") -> Graph:
             f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the "
             "answer; give the network in one of them"
         )
+    whole = {t.dtype for t in graph.tensors if "float" in t.dtype or "complex" in t.dtype}
+    if len(whole) > 1 and any("complex" in dtype for dtype in whole):
+        remarks.append(
+            "a part of it computes with complex numbers, which count as real ones: a complex product has "
+            "four times the multiply-accumulates, a complex weight twice the memory"
+        )
     return replace(graph, warnings=tuple(remarks))
 
 

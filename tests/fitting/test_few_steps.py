@@ -154,3 +154,12 @@ def test_an_optimizer_that_is_not_known_leaves_its_row_out(tmp_path: Path) -> No
     said: list[str] = []
     lolat.fit(path, warn=said.append)
     assert any("optimizer is 'lamb'" in line for line in said)
+
+
+def test_inference_by_training_steps_alone_is_outside(tmp_path: Path) -> None:
+    steps, passes = (table(tmp_path, sizes(12, 1), back, f"{back}.csv") for back in (1.8, None))
+    alone = lolat.fit(steps).predict(encoder(512, 128), SAMPLES)
+    assert alone.in_domain is False
+    assert any("only training steps were timed" in remark for remark in alone.warnings)
+    both = lolat.fit([steps, passes]).predict(encoder(512, 128), SAMPLES)
+    assert not any("only training steps" in remark for remark in both.warnings)

@@ -519,3 +519,39 @@ def test_layers_left_out_at_random_are_told() -> None:
     assert graph_of(network, (8,)).training_only == ("layerdrop=0.1",)
     network.config = {"of": "the user's"}
     assert not graph_of(network, (8,)).training_only
+
+
+class Converted(nn.Module):
+    """A layer whose weights are of another type, or in another order, than those of its product."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        dtype = {"int8": torch.int8, "half": torch.float16}.get(how, torch.float32)
+        self.register_buffer("weight", torch.zeros(64, 64, dtype=dtype))
+        self.how = how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.weight.t().contiguous() if self.how == "order" else self.weight.to(x.dtype)
+        return nn.functional.linear(x, weight)
+
+
+@pytest.mark.parametrize(
+    ("how", "is_told"), [("int8", True), ("half", True), ("order", True), ("as it is", False)]
+)
+def test_weights_that_are_converted_in_each_call(how: str, is_told: bool) -> None:
+    remarks = lolat.read((Converted(how), torch.zeros(1, 64))).warnings
+    assert any("computes the weights of 1 operation anew" in r for r in remarks) is is_told
+
+
+def test_complex_numbers_in_a_part_of_a_network() -> None:
+    class Spectral(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(64, 64, dtype=torch.complex64))
+            self.last = nn.Linear(64, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last((x.to(torch.complex64) @ self.weight).real)
+
+    remarks = lolat.read((Spectral(), torch.zeros(1, 64))).warnings
+    assert any("count as real ones" in remark for remark in remarks)

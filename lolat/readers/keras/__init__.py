@@ -25,6 +25,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import unread_parameters
 from lolat.graph.kinds import COMPUTE, KERNELS
 from lolat.io.forms import not_a_network, unknown_network
+from lolat.readers.batch import ONLY, batch_remarks
 from lolat.readers.keras import layers
 from lolat.readers.keras.remarks import in_training_only, is_mixed, otherwise, run_as
 from lolat.readers.ops import Call, Writer, einsum_terms, switched
@@ -62,11 +63,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         stack.enter_context(_known_shapes())
         stack.enter_context(warnings.catch_warnings(action="ignore"))  # on our own calls
-        inputs, outputs = _called(model, as_sizes(input_size))
-        for tensor in inputs:
-            made = reader.builder.input(tuple(tensor.shape), str(tensor.dtype))
-            reader.known[id(tensor)] = made
-        found = reader.follow(outputs, "")
+        found = reader.read(*_called(model, as_sizes(input_size)))
         needed, reached = reader.writer.reached(found)
         stopped = [
             o for o in reader.builder.operations
@@ -79,14 +76,26 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         number = sum(prod(v.shape) for v in model.trainable_variables)
         reader.builder.warnings += unread_parameters(graph, number)
         reader.builder.warnings += [*switched(model._flatten_layers(), "call"), *run_as(model)]
+        reader.builder.warnings += _of_two(model, as_sizes(input_size), graph)
         return reader.builder.build(found)
+
+
+def _of_two(model: Any, size: Any, graph: Graph) -> Iterator[str]:
+    """Remarks on work that does not grow as the batch does; see `lolat.readers.batch`."""
+    reader = KerasReader(graph.name, model)
+    try:
+        found = reader.read(*_called(model, size, samples=2))
+    except Exception as error:  # whatever the user's code raises
+        yield f"it does not take a batch of two ({shortened(one_line(error))}), {ONLY}"
+        return
+    yield from batch_remarks(graph, reader.builder.build(found))
 
 
 # ---- The call of the whole network.
 
 
-def _called(model: Any, size: Any) -> tuple[list[Any], list[Any]]:
-    """The symbolic inputs and outputs of a call at batch size 1; a model that is not built is built."""
+def _called(model: Any, size: Any, samples: int = 1) -> tuple[list[Any], list[Any]]:
+    """The symbolic inputs and outputs of a call with `samples`; a model that is not built is built."""
     import keras
 
     functional = _functional(model)
@@ -96,7 +105,7 @@ def _called(model: Any, size: Any) -> tuple[list[Any], list[Any]]:
             model(example)
         functional = _functional(model)
     target = model if functional is None else functional
-    inputs = _example(target, size, 1)
+    inputs = _example(target, size, samples)
     with _calling(model, inputs), without_weights():
         outputs = keras.tree.flatten(target.call(inputs, **_inference(target)))
     return keras.tree.flatten(inputs), outputs
@@ -252,6 +261,12 @@ class KerasReader:
         self.writer = Writer(self.builder)
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
+
+    def read(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[int]:
+        """Write all calls from the inputs to the outputs of the network; return the latter's tensors."""
+        for tensor in inputs:
+            self.known[id(tensor)] = self.builder.input(tuple(tensor.shape), str(tensor.dtype))
+        return self.follow(outputs, "")
 
     def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
         """Write all calls between the tensors known already and `outputs`, in order."""

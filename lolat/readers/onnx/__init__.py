@@ -8,14 +8,17 @@ took apart (`patterns`), one call per operator (`operators`). Shapes are those o
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
+from lolat.readers.batch import ONLY, batch_remarks
 from lolat.readers.size import as_sizes, filled
 from lolat.units import one_line, shortened
 
@@ -83,19 +86,43 @@ def read_inputs(path: str, input_size: Any = None) -> dict[str, Input]:
 
 def _graph(model: Any, name: str, input_size: Any) -> Graph:
     """The Graph of a ModelProto, which is changed on the way."""
-    from lolat.readers.onnx.operators import OnnxReader
-
     parameters = _without_large_constants(model, name)
     inputs = _inputs(model.graph, parameters, as_sizes(input_size), name)
-    _set_sizes(model.graph, inputs)
-    batched = {name: one.batch_axis is not None for name, one in inputs.items()}
-    grown = _grown(model.graph, inputs)
-    reader = OnnxReader(name, _shaped(model, name), batched, parameters, grown)
-    reader.builder.warnings += [
+    two = None
+    if inputs and not any(one.fixed for one in inputs.values()):
+        two = type(model)()
+        two.CopyFrom(model)
+    graph = _of_samples(model, name, inputs, parameters)
+    fixed = [
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
     ]  # fmt: skip
-    return reader.read()
+    remarks = () if two is None else _batch_remarks(graph, two, inputs, parameters)
+    return replace(graph, warnings=(*fixed, *graph.warnings, *remarks))
+
+
+def _of_samples(
+    model: Any, name: str, inputs: Mapping[str, Input], parameters: set[str], samples: int = 1
+) -> Graph:
+    """The Graph of a ModelProto with a number of samples in its inputs."""
+    from lolat.readers.onnx.operators import OnnxReader
+
+    _set_sizes(model.graph, inputs, samples)
+    batched = {name: one.batch_axis is not None for name, one in inputs.items()}
+    grown = _grown(model.graph, inputs)
+    return OnnxReader(name, _shaped(model, name), batched, parameters, grown).read()
+
+
+def _batch_remarks(
+    one: Graph, model: Any, inputs: Mapping[str, Input], parameters: set[str]
+) -> Iterator[str]:
+    """Remarks on work that does not grow as the batch does; see `lolat.readers.batch`."""
+    try:
+        two = _of_samples(model, one.name, inputs, parameters, samples=2)
+    except NetworkError as error:
+        yield f"it does not take a batch of two ({shortened(one_line(error))}), {ONLY}"
+        return
+    yield from batch_remarks(one, two)
 
 
 def _load(path: str) -> Any:
@@ -199,13 +226,13 @@ def _inputs(graph: Any, parameters: set[str], size: Any, network: str) -> dict[s
     return sized
 
 
-def _set_sizes(graph: Any, inputs: Mapping[str, Input]) -> None:
+def _set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None:
     """Write the sizes of the inputs into the graph, and where they are symbols in it."""
     symbols: dict[str, int] = {}
     for value in graph.input:
         if value.name in inputs:
             for dim, size in zip(
-                value.type.tensor_type.shape.dim, inputs[value.name].shape, strict=True
+                value.type.tensor_type.shape.dim, inputs[value.name].at(samples), strict=True
             ):
                 symbols.setdefault(dim.dim_param, size)
                 dim.dim_value = size

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
-from lolat.graph.counts import count
-from lolat.graph.kinds import KERNELS
+from lolat.readers.batch import ONLY, batch_remarks
 from lolat.readers.size import Shape, filled
 from lolat.units import one_line, plural, shortened, user_line
 
@@ -156,20 +155,12 @@ def _of_two(model: Any, graph: Graph, args: Any, kwargs: Any, axis: int) -> Iter
         return
     from lolat.readers.torch.trace import read_with_two
 
-    only = "so the answer holds for batch size 1 only"
     try:
         two = read_with_two(model, graph.name, args, kwargs, axis)
     except Exception as error:  # whatever the module's code raises
-        yield f"its forward does not take a batch of two ({shortened(one_line(error))}), {only}"
+        yield f"its forward does not take a batch of two ({shortened(one_line(error))}), {ONLY}"
         return
-    right, products = count(two).total().flops, sum(o.kind in KERNELS for o in two.operations)
-    counted = count(graph).total(2).flops
-    more = products - sum(o.kind in KERNELS for o in graph.operations)
-    if abs(counted - right) > 0.01 * right or more > 0:
-        yield (
-            f"a batch of two has {right:,} MACs in {products:,} layers, not {counted:,} in "
-            f"{products - more:,}: its code works across the samples or on one at a time, {only}"
-        )
+    yield from batch_remarks(graph, two)
 
 
 def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[Graph, str]:

@@ -130,6 +130,8 @@ class Tracer(TorchDispatchMode):
         ]
         bases = [t for t in args if isinstance(t, torch.Tensor)]
         is_view = any(r.alias_info is not None for r in schema.returns)
+        if bases and not self.builder.autocast:  # which converts weights too, and is counted
+            is_view &= not is_copied(base_name(schema), bases[0], results[0])
         self.write(base_name(schema), named, results, is_view)
         if changed and isinstance(changed[0], torch.Tensor):
             self.overwrite(changed[0], self.known[id(results[0])])
@@ -272,6 +274,12 @@ def dtype_name(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def is_copied(op: str, before: Any, after: Any) -> bool:
+    """True if an operation that may return its tensor as it is has converted or reordered it."""
+    reordered = op == "contiguous" and before.stride() != after.stride()
+    return reordered or (op in ("to", "type_as") and before.dtype != after.dtype)
+
+
 def base_name(schema: Any) -> str:
     """conv2d for aten::conv2d, relu for aten::relu_, mylib.op for an operation of another library."""
     space, _, name = schema.name.partition("::")
@@ -304,8 +312,8 @@ def traced(
     if tracer.anew:
         builder.warnings.append(
             f"PyTorch computes the weights of {plural(tracer.anew, 'operation')} anew in each call "
-            "(weight_norm, a mask of pruning and the like), which is not counted; merged before "
-            "(remove_parametrizations, prune.remove) they cost nothing"
+            "(weight_norm, a mask of pruning, another data type and the like), which is not "
+            "counted; merged or converted before (remove_parametrizations, prune.remove) they cost nothing"
         )
     multiplying = sum(o.kind in KERNELS for o in builder.operations)
     outputs = tracer.writer.prune(outputs)

@@ -1,0 +1,60 @@
+"""Tells where a network's work does not grow as its batch does, by reading it with two samples too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lolat.graph import Graph, Operation
+from lolat.graph.counts import COLUMNS, count
+from lolat.graph.kinds import KERNELS, VIEWS
+from lolat.units import plain, plural
+
+LEAST_SHARE = 0.01
+"""Least share of the elements, or of the multiply-accumulates, that is worth a remark."""
+ONLY = "so the answer holds for batch size 1 only"
+FLOPS = COLUMNS.index("flops")
+
+
+def batch_remarks(one: Graph, two: Graph) -> Iterator[str]:
+    """Remarks on work that two samples do not double, of a network read with one sample and with two.
+
+    `two` has the shapes of two samples. A tensor that does not grow is worth a remark if it is a large
+    part; an operation that grows by more is, whatever its size: it is most of the work of some batch.
+    """
+    macs, of_two = count(one).at(2)[:, FLOPS], count(two).at(1)[:, FLOPS]
+    layers, more = (sum(o.kind in KERNELS for o in graph.operations) for graph in (one, two))
+    if abs(macs.sum() - of_two.sum()) > LEAST_SHARE * of_two.sum() or more > layers:
+        yield (
+            f"a batch of two has {of_two.sum():,} MACs in {more:,} layers, not {macs.sum():,} in "
+            f"{layers:,}: its code works across the samples or on one at a time, {ONLY}"
+        )
+        return
+    if [*map(_kind, one.operations)] != [*map(_kind, two.operations)]:
+        return  # as many products of other shapes
+    own = np.array([sum(one.tensors[t].elements(2) for t in o.outputs) for o in one.operations])
+    right = np.array([sum(two.tensors[t].elements() for t in o.outputs) for o in two.operations])
+    larger = (right > own) | (of_two > macs)
+    if larger.any():
+        yield (
+            f"{plural(int(larger.sum()), 'operation')} across the samples of a batch, such as "
+            f"{_name(one, larger)}, whose work grows faster than the batch: counted as if it grew with "
+            f"it, {ONLY}"
+        )
+    kept = own > right
+    if (own - right)[kept].sum() > LEAST_SHARE * own.sum():
+        yield (
+            f"{plural(int(kept.sum()), 'operation')} whose result is as large for any batch, such as "
+            f"{_name(one, kept)}: counted as if it grew with the batch, {ONLY}"
+        )
+
+
+def _kind(operation: Operation) -> str:
+    """The kind of an operation; a transpose of one sample may be a reshape."""
+    return "view" if operation.kind in (*VIEWS, "transpose") else operation.kind
+
+
+def _name(graph: Graph, which: np.ndarray) -> str:
+    """The name of the first of some operations; `which`: (operations,) mask."""
+    return plain(graph.operations[int(np.argmax(which))].full_name)

@@ -1,0 +1,109 @@
+"""Work that does not grow as the batch does, in each framework; what is right follows from the shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lolat.graph import Graph
+from lolat.readers import read
+
+ACROSS, KEPT = "grows faster than the batch", "as large for any batch"
+
+
+def of_torch(name: str) -> Graph:
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = torch.nn.Linear(300, 128), torch.nn.Linear(300, 128)
+
+        def forward(self, x: Any) -> Any:
+            one, other = self.one(x), self.other(x)
+            if name == "scores":  # (batch, batch)
+                return one @ other.T
+            if name == "differences":  # (batch, batch, 128)
+                return (one[:, None] - other[None]).abs().sum(-1)
+            if name == "attention":  # batch x batch scores
+                made = torch.nn.functional.scaled_dot_product_attention
+                return made(
+                    *(t.view(1, len(x), 4, 32).transpose(1, 2) for t in (one, other, other))
+                )
+            if name == "covariance":  # (128, 128)
+                return (one.T @ other).pow(2).sum()
+            return one, other, one.mean()
+
+    return read((Network(), torch.zeros(1, 300)))
+
+
+def of_keras(name: str) -> Graph:
+    import keras
+
+    x = keras.Input((300,))
+    one, other = keras.layers.Dense(128)(x), keras.layers.Dense(128)(x)
+    ops = keras.ops
+    made = {
+        "scores": lambda: ops.matmul(one, ops.transpose(other)),
+        "differences": lambda: ops.abs(ops.expand_dims(one, 1) - ops.expand_dims(other, 0)),
+        "covariance": lambda: ops.matmul(ops.transpose(one), other),
+        "usual": lambda: [one, other, ops.mean(one)],
+    }
+    return read(keras.Model(x, made[name]()))
+
+
+def of_onnx(name: str) -> Graph:
+    import onnx
+
+    inputs = [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 300])]
+    weights = [
+        onnx.helper.make_tensor(
+            f"w{i}", onnx.TensorProto.FLOAT, (300, 128), bytes(4 * 300 * 128), raw=True
+        )
+        for i in range(2)
+    ]
+    make = onnx.helper.make_node
+    nodes = [make("MatMul", ["x", f"w{i}"], [f"y{i}"]) for i in range(2)]
+    nodes += {
+        "scores": [make("Transpose", ["y1"], ["t"]), make("MatMul", ["y0", "t"], ["out"])],
+        "covariance": [make("Transpose", ["y0"], ["t"]), make("MatMul", ["t", "y1"], ["out"])],
+        "usual": [make("Add", ["y0", "y1"], ["out"])],
+    }[name]
+    out = onnx.helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph(nodes, "g", inputs, [out], weights)
+    return read(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
+
+
+@pytest.mark.parametrize(
+    ("make", "package", "name", "told"),
+    [
+        (make, package, name, told)
+        for make, package, names in (
+            (of_torch, "torch", ("scores", "differences", "attention", "covariance", "usual")),
+            (of_keras, "keras", ("scores", "differences", "covariance", "usual")),
+            (of_onnx, "onnx", ("scores", "covariance", "usual")),
+        )
+        for name in names
+        for told in [{"covariance": KEPT, "usual": ""}.get(name, ACROSS)]
+    ],
+)
+def test_work_that_does_not_grow_as_the_batch_does(
+    make: Any, package: str, name: str, told: str
+) -> None:
+    pytest.importorskip(package)
+    remarks = [w for w in make(name).warnings if "batch size 1 only" in w]
+    assert [told in w for w in remarks] == [True] * bool(told), remarks
+
+
+def test_a_file_made_for_one_batch_size_is_read_once(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    of_three = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 3]) for n in ("x", "out")
+    ]
+    node = onnx.helper.make_node("Relu", ["x"], ["out"])
+    graph = onnx.helper.make_graph([node], "g", of_three[:1], of_three[1:])
+    path = tmp_path / "g.onnx"
+    onnx.save(onnx.helper.make_model(graph), path)
+    assert read(path).warnings == ()
