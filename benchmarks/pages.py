@@ -49,6 +49,7 @@ def python_page() -> str:
     from lolat.nas.enumeration import Ranking
     from lolat.nas.search import SearchResult
     from lolat.training import cost
+    from lolat.training.compare import Costs
 
     public = {name: getattr(lolat, name) for name in lolat.__all__}
     errors = [n for n, v in public.items() if isinstance(v, type) and issubclass(v, Exception)]
@@ -63,17 +64,20 @@ def python_page() -> str:
         lines += [f"### lolat.{name}", _call(f"lolat.{name}", public[name]), _doc(public[name])]
     lines += ["## Model", _doc(Model)]
     for name, method in inspect.getmembers(Model, inspect.isfunction):
-        if not name.startswith("_") and inspect.getdoc(method):
+        if name[0] != "_" and name not in vars(Result) and inspect.getdoc(method):
             lines += [f"### Model.{name}", _call(f"model.{name}", method), _doc(method)]
     for name in (n for n in types if n != "Model"):
         lines += [f"## {name}", _doc(public[name])]
     results = [
-        Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost,
+        Predictions, attribution.Explanation, budget.BudgetAnswer, cost.Cost, Costs,
         answer.ServingAnswer, answer.ServingConfig,
         measuring.Evaluation, evaluation.TableEvaluation, measuring.Diagnosis,
         SearchResult, Ranking,
     ]  # fmt: skip
     lines += ["## Results", _doc(Result)]
+    for name in ("frame", "plot", "rows", "to_dict"):
+        method = getattr(Result, name)
+        lines += [f"### answer.{name}", _call(f"answer.{name}", method), _doc(method)]
     for kind in results:
         lines += [f"### {kind.__name__}", _doc(kind)]
     lines += ["## lolat.nas", _doc(lolat.nas).partition("\n\n")[0]]

@@ -1,7 +1,8 @@
 """LoLat predicts a neural network's latency and cost on CPUs and GPUs.
 
     import lolat
-    model = lolat.load("rtx-5090-amp")
+    lolat.predict("keras:ResNet50", on=["a100", "l4"], precision="bf16", batch_size=[1, 32])
+    model = lolat.load("rtx-5090")
     model.predict("keras:ResNet50", batch_size=8).latency_ms
     model.predict_counts(acts, inp, flops, traffic, weights, ops)
 
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lolat import nas
+    from lolat.api.asking import compare, load, predict
     from lolat.api.fitting import fit
     from lolat.api.learning import learn
     from lolat.api.listing import models
-    from lolat.api.model import Model, load
+    from lolat.api.model import Model
     from lolat.api.predicting import Prediction
     from lolat.errors import (
         AnswerIsNo,
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _HOMES = {
-    **dict.fromkeys(("Model", "load"), "lolat.api.model"),
+    "Model": "lolat.api.model",
+    **dict.fromkeys(("compare", "load", "predict"), "lolat.api.asking"),
     "fit": "lolat.api.fitting",
     "models": "lolat.api.listing",
     "learn": "lolat.api.learning",
@@ -56,11 +59,13 @@ __all__ = [
     "ModelFileError",
     "NetworkError",
     "Prediction",
+    "compare",
     "fit",
     "learn",
     "load",
     "models",
     "nas",
+    "predict",
     "read",
 ]
 
@@ -71,6 +76,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'lolat' has no attribute {name!r}")
     import importlib
 
+    importlib.import_module("lolat.api")  # every answer can then show itself
     home = _HOMES.get(name, "lolat.errors")
     if home == __name__:  # a part of this package, which its import puts here
         return importlib.import_module(f"{home}.{name}")

@@ -377,7 +377,8 @@ class Model(Device):
 def load(path: str | os.PathLike[str]) -> Model:
     """Load a model of a device.
 
-    `path`: a JSON file, "local" (the one learned last on this machine) or a name of `lolat.models()`.
+    `path`: a JSON file, "local" (the one learned last on this machine) or a name of `lolat.models()`; for
+    the name of a GPU see `lolat.load`.
     Returns a `Model`. Raises ModelFileError where there is none, or the file is something else or damaged.
     """
     return load_device(path, Model)

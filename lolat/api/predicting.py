@@ -59,8 +59,9 @@ class Prediction(DevicePrediction):
     def report(self) -> str:
         """The table of blocks with the bottlenecks, as `lolat report` prints it."""
         from lolat.report.prediction import report_lines
+        from lolat.report.tables import lines_of
 
-        return "\n".join(report_lines(self))
+        return "\n".join(lines_of(report_lines(self)))
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write `block_rows` as a CSV table. InputError if the file cannot be written."""

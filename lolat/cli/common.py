@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from lolat.io.progress import late
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
 from lolat.parameters import PARAMETERS
+
+if TYPE_CHECKING:
+    from lolat.report.tables import Part
 
 # ---- How a command ends: an error is one line on stderr and an exit code.
 
@@ -144,16 +147,17 @@ def say_json(kind: str, answer: Mapping[str, Any]) -> None:
     click.echo(json_text(kind, answer))
 
 
-def answer(result: Any, lines: Iterable[str]) -> None:
-    """Print the result of a command: with --json its JSON, for people `lines`."""
+def answer(result: Any, lines: Iterable[Part]) -> None:
+    """Print the result of a command: with --json its JSON, for people `lines` and tables."""
     context = click.get_current_context()
     if context.meta.get(JSON):
         kinds = getattr(context.command, "answers", {})
         by_class = {place.partition(":")[2]: kind for kind, place in kinds.items()}
         say_json(by_class.get(type(result).__name__, next(iter(kinds))), plain_data(result))
         return
-    for line in lines:
-        click.echo(line)
+    for part in lines:
+        for line in [part] if isinstance(part, str) else part.lines():
+            click.echo(line)
 
 
 def warn(remarks: Iterable[str]) -> None:

@@ -68,6 +68,7 @@ def cost(
 
     Exit code 3 if an iteration does not fit into the device's memory.
     """
+    from lolat.api.asking import compare
     from lolat.report.cost import cost_lines
     from lolat.training.cost import no_room
 
@@ -76,18 +77,11 @@ def cost(
         on, model, precision = (on if model is None else (model,)), None, None
     network = networks[0]
     if model is None:
-        from lolat.api.choosing import ALL, devices, with_a_price
-        from lolat.training.compare import compare
-
-        models, left_out = devices(on or (ALL,), every=True)
-        if not on or ALL in on:
-            models, unpriced = with_a_price(models, question["prices"])
-            left_out = {**left_out, **unpriced}
-        mode = precision, launch, host_us
-        question["replicas"] = replicas or ()
+        question |= {"precision": precision, "launch": launch, "host_us": host_us}
+        question["replicas"] = replicas
         with common.progress() as bar:
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
-            several = compare(models, network, mode, batch_size, left_out, on_progress, **question)
+            several = compare(network, batch_size, on, on_progress=on_progress, **question)
         return _answer_several(several)
     from lolat.cli.predict import opened
 

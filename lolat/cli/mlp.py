@@ -22,6 +22,7 @@ from lolat.units import plural
 
 if TYPE_CHECKING:
     from lolat.mlp.layer_model import LayerModel
+    from lolat.report.tables import Part
 
 SEED = 0  # of random numbers: the held-out rows, the first weights
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -160,7 +161,7 @@ def _predict_table(model: LayerModel, name: str, table: str, output: Path | None
     times, errors = model.predict(rows), evaluate(model, rows) if timed else None
     if output is None and errors is None:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")
-    lines: list[str] = []
+    lines: list[Part] = []
     if errors is not None:
         head = f"{name}: {model.layer} layers, recipe {model.recipe}"
         lines += [head, *error_lines(errors)]

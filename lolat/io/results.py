@@ -6,7 +6,7 @@ import json
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from msgspec import UNSET
 
@@ -20,6 +20,8 @@ class Result:
     """An answer. A subclass is a frozen dataclass with `repr=False` and `words`; its JSON: see `keys`."""
 
     __slots__ = ()
+    _view: ClassVar[Any] = None
+    """Imports what shows answers in a notebook; it lies above this package, so `lolat.api` sets this."""
 
     def words(self) -> str:
         """The answer in one line or two, as its `repr` shows it."""
@@ -32,6 +34,29 @@ class Result:
     def rows(self) -> list[dict[str, Any]]:
         """The answer as rows of a table, `pandas.DataFrame(answer.rows())`; one row if it is no table."""
         return [self.to_dict()]
+
+    def frame(self) -> Any:
+        """The answer as a pandas DataFrame of at most 15 columns, in the words of the report.
+
+        A row for each block, device, batch size or load. MissingPackageError without pandas.
+        """
+        return self._shown().frame(self)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the answer on matplotlib axes, new ones if none are given, and return them.
+
+        Blocks as bars of their causes, batch sizes and loads as curves with intervals. InputError for an
+        answer without a picture, MissingPackageError without matplotlib.
+        """
+        return self._shown().plot(self, ax)
+
+    def _repr_html_(self) -> str:
+        """The tables of the terminal, for a notebook."""
+        html: str = self._shown().html(self)
+        return html
+
+    def _shown(self) -> Any:
+        return type(self)._view()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.words()}>"

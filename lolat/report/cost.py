@@ -8,20 +8,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from lolat.graph.modes import EAGER
 from lolat.hardware.prices import Offer, Prices
 from lolat.report.prediction import also_apart, grouped_notes, left_out_lines, within_limit
-from lolat.report.tables import Column, Table, ends_of
+from lolat.report.tables import Column, Part, Table, ends_of
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
 from lolat.training.model import Limits, TrainingPrediction
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
 
 
-def cost_lines(cost: Cost) -> Iterator[str]:
+def cost_lines(cost: Cost) -> Iterator[Part]:
     """The lines of `lolat cost`, with its table and the best of its rows."""
     before, table, after = cost_parts(cost)
     yield from before
     if table.rows:
         yield ""
-        yield from table.lines()
+        yield table
     if after:
         yield ""
         yield from after
@@ -213,7 +213,7 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
 # ---- Several devices
 
 
-def costs_lines(costs: Costs) -> Iterator[str]:
+def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
     run = ""
     if costs.samples:
@@ -263,10 +263,10 @@ Listed = Sequence[tuple[Cost, TrainingPrediction]]
 BEST, ESTIMATED, OUTSIDE = MARKS = "*~!"
 
 
-def _comparison(costs: Costs, listed: Listed) -> Iterator[str]:
+def _comparison(costs: Costs, listed: Listed) -> Iterator[Part]:
     """The table, in hours as it has many columns, and the meaning of its marks."""
     table = Table(_costs_columns(costs), listed)
-    yield from table.lines()
+    yield table
     marks = {mark for row in table.cells for mark in row[-1]}
     told = {
         BEST: "no other row is both faster and cheaper",
@@ -362,7 +362,7 @@ def _costs_columns(costs: Costs) -> list[Column]:
     ]  # fmt: skip
 
 
-def price_lines(prices: Prices) -> Iterator[str]:
+def price_lines(prices: Prices) -> Iterator[Part]:
     """Each instance type once per source, in the region where it is cheapest."""
     yield f"US$ an hour of a whole instance, from {prices.prices}"
     yield ""
@@ -380,7 +380,7 @@ def price_lines(prices: Prices) -> Iterator[str]:
                is_text=True),
     ]  # fmt: skip
     order = sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, o.price))
-    yield from Table(columns, order).lines()
+    yield Table(columns, order)
 
 
 def _money(value: float) -> str:

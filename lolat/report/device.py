@@ -21,7 +21,7 @@ from lolat.device.summary import Families, Rate, families_of, framework_of, head
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.parameters import COVERAGE
-from lolat.report.tables import Column, Table
+from lolat.report.tables import Column, Part, Table
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def describe(device: Device) -> Iterator[str]:
     yield from section_lines(device.document)
 
 
-def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
+def models_lines(models: Sequence[ListedModel]) -> Iterator[Part]:
     """The lines of `lolat models`: those that answer for the same together."""
     if not models:
         yield "no models yet: learn one with `lolat learn cpu`"
@@ -69,7 +69,7 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[str]:
         Column("error, held out", lambda m: m.error, percent),
     ]
     order = sorted(shown, key=lambda m: (m.origin == SHIPPED, m.answers_for[-1:], m.name))
-    yield from Table(columns, order).lines()
+    yield Table(columns, order)
     if layers := [plain(m.name) for m in models if "layers" in m.answers_for]:
         yield f"Single layers of 2018, for `lolat predict`: {', '.join(layers)}"
 

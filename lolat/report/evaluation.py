@@ -13,7 +13,7 @@ from lolat.device.domain import fit_again
 from lolat.device.file import LIMIT
 from lolat.device.summary import headline
 from lolat.parameters import COVERAGE
-from lolat.report.tables import Column, Table
+from lolat.report.tables import Column, Part, Table
 from lolat.tables.networks import TimedNetwork
 from lolat.units import digits, milliseconds, percent, plain
 
@@ -25,7 +25,7 @@ TableEvaluation = Any
 """`lolat.api.evaluation.TableEvaluation`."""
 
 
-def evaluation_lines(result: Evaluation) -> Iterator[str]:
+def evaluation_lines(result: Evaluation) -> Iterator[Part]:
     """The table that `evaluate` prints, and how good the device's profile is."""
     columns = [
         Column("network", lambda r: r.network, is_text=True),
@@ -35,7 +35,7 @@ def evaluation_lines(result: Evaluation) -> Iterator[str]:
         Column("error", lambda r: 100 * r.error, "{:+.1f} %".format),
         Column("", lambda r: "outside the measured range" * (r.in_domain is False), is_text=True),
     ]
-    yield from Table(columns, result.networks).lines()
+    yield Table(columns, result.networks)
     yield ""
     kept = result.intervals
     inside = "" if kept is None else f", {kept.inside} of {kept.of} inside their intervals"
@@ -118,7 +118,7 @@ def _figure(value: float | None) -> str:
 # ---- `lolat doctor`: does a profile still hold?
 
 
-def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[str]:
+def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]:
     """The lines of `lolat doctor`: the device, its networks then and now, the verdict, the remedy."""
     yield headline(device)
     if result.networks:
@@ -130,7 +130,7 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[str]:
             Column("ratio", lambda n: n.ratio, "{:.2f}".format),
         ]
         yield ""
-        yield from Table(columns, result.networks).lines()
+        yield Table(columns, result.networks)
     yield ""
     yield from _answer(result)
     kind = "gpu" if device.document["environment"].get("device") == "gpu" else "cpu"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from shlex import quote
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
@@ -11,7 +12,7 @@ from lolat.device.prediction import CALL
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.report.prediction import latency, note_lines, room_lines, totals
 from lolat.report.rows import TERMS, color_of, named_parts, short_name
-from lolat.report.tables import Column, Table
+from lolat.report.tables import Column, Part, Table
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
@@ -26,7 +27,7 @@ TOP_BLOCKS = 5
 MOST_COUNTS = 6
 
 
-def explanation_lines(explanation: Explanation) -> Iterator[str]:
+def explanation_lines(explanation: Explanation) -> Iterator[Part]:
     """The lines of `lolat explain`: the terms of a network or a block, its parts, and changes."""
     prediction = explanation.prediction
     yield from room_lines(prediction)
@@ -38,21 +39,24 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         block = explanation.blocks[0]
         words = f"{milliseconds(block.latency_ms)}, {percent(block.share)} of the network"
         yield f"{plain(block.name)}: {words}"
-        yield from indented(term_table(block.terms, block.latency_ms).lines())
+        yield replace(term_table(block.terms, block.latency_ms), indent=2)
         yield "operation by operation"
-        yield from indented(operation_table(block, explanation.operations).lines())
+        yield replace(operation_table(block, explanation.operations), indent=2)
     else:
         yield "where the time goes"
         terms = term_table(explanation.total.terms, prediction.latency_ms, prediction.call_ms)
-        yield from indented(terms.lines())
+        yield replace(terms, indent=2)
         several = f"the longest of {len(explanation.blocks)} blocks"
         yield several if len(explanation.blocks) > 1 else "the only block"
-        yield from indented(_block_table(explanation.blocks).lines())
+        yield replace(_block_table(explanation.blocks), indent=2)
     yield "what would save time, each counted anew and predicted"
     changes = explanation.counterfactuals
-    saved = change_table(changes, explanation.block is not None).lines() if changes else [NO_CHANGE]
-    outside = [STAR] * any(c.in_domain is False for c in changes)
-    yield from indented([*saved, *outside])
+    if changes:
+        yield replace(change_table(changes, explanation.block is not None), indent=2)
+    else:
+        yield f"  {NO_CHANGE}"
+    if any(c.in_domain is False for c in changes):
+        yield f"  {STAR}"
     yield from note_lines(explanation.warnings)
     further = f"Next: lolat explain {prediction.arguments}"
     if explanation.block is not None:
@@ -150,11 +154,6 @@ def change_table(changes: Sequence[Counterfactual], of_block: bool) -> Table:
 
 STAR = "* the changed network is outside the measured range"
 NO_CHANGE = "nothing that LoLat knows to try"
-
-
-def indented(lines: Iterable[str]) -> Iterator[str]:
-    """Lines two blanks further in."""
-    yield from (f"  {line}" for line in lines)
 
 
 def budget_lines(answer: BudgetAnswer) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lolat.report.tables import Column, Table
+from lolat.report.tables import Column, Part, Table
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lolat.mlp.networks import NetworkTime
 
 
-def error_lines(errors: Evaluation) -> Iterator[str]:
+def error_lines(errors: Evaluation) -> Iterator[Part]:
     """A table of the errors of all rows, of each GPU and of each optimizer."""
     optimizers = {"forward only" if n == "none" else n: e for n, e in errors.optimizers.items()}
     columns = [
@@ -24,10 +24,10 @@ def error_lines(errors: Evaluation) -> Iterator[str]:
         Column("median", lambda pair: pair[1].median_relative_error, percent),
     ]
     every = {"all": errors.all} | errors.gpus | optimizers
-    yield from Table(columns, [*every.items()]).lines()
+    yield Table(columns, [*every.items()])
 
 
-def network_lines(network: NetworkTime) -> Iterator[str]:
+def network_lines(network: NetworkTime) -> Iterator[Part]:
     """The sum, each layer, and the kinds of operation that are not in it."""
     mode = "forward only" if network.optimizer == "none" else f"training with {network.optimizer}"
     yield f"{plain(network.network)} · batch {network.batch_size} · {plain(network.gpu)} · {mode}"
@@ -38,6 +38,6 @@ def network_lines(network: NetworkTime) -> Iterator[str]:
         Column("time", lambda e: e.predicted_ms, milliseconds),
         Column("share", lambda e: e.share, percent),
     ]
-    yield from Table(columns, network.layers).lines()
+    yield Table(columns, network.layers)
     if others := network.not_predicted:
         yield f"\nNot in the sum: {', '.join(f'{n} {kind}' for kind, n in others.items())}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.compare import ComparedModels
 from lolat.report.prediction import also_apart, left_out_lines, scaled, within_limit
-from lolat.report.tables import Column, Table
+from lolat.report.tables import Column, Part, Table
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
 
 CALLED = {
@@ -21,12 +21,12 @@ HOURS = 730.0  # of a month
 LEAST_FREE = 4  # concurrent requests; the advice names no fewer
 
 
-def llm_lines(answer: ServingAnswer) -> Iterator[str]:
+def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
     """The title, the table, what the time of the chosen row goes to, and what else there is to say."""
     before, table, after = llm_parts(answer)
     yield from before
     yield ""
-    yield from table.lines()
+    yield table
     yield ""
     parts = [f"{words} {percent(share)}" for _, words, share in breakdown(answer.chosen)]
     if parts:
@@ -77,12 +77,12 @@ def _tokens(answer: ServingAnswer) -> str:
     return f"{answer.chosen.input_tokens:,} tokens in, {answer.chosen.output_tokens:,} out"
 
 
-def compared_lines(found: ComparedModels) -> Iterator[str]:
+def compared_lines(found: ComparedModels) -> Iterator[Part]:
     """The question, a row a model, the cheapest and the fastest, and who cannot answer."""
     first, *_ = found.of.values()
     yield f"{_model_words(first)} · {_tokens(first)} · {_load_words(first.chosen)}"
     yield ""
-    yield from compared_table(found).lines()
+    yield compared_table(found)
     yield ""
     prices = [
         f"{plain(name)} in {plain(row.rented)}" for name, row in found.answers.items() if row.rented

@@ -21,7 +21,7 @@ from lolat.graph.analysis import parameters
 from lolat.hardware.gpus import name_of
 from lolat.io.results import topic
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks
-from lolat.report.tables import Column, Table, ends_of
+from lolat.report.tables import Column, Part, Table, ends_of
 from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural, quantity
 
 # ---- One prediction
@@ -81,7 +81,7 @@ BAR = 12
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[str]:
+def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[Part]:
     """The report: a head, a table of blocks with the bottlenecks marked, and a sentence on them.
 
     `depth`: fold by modules, so many names deep.
@@ -93,7 +93,7 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
     yield totals(prediction)
     yield memory_words(prediction.memory)
     yield ""
-    yield from block_table(prediction, depth)
+    yield block_table(prediction, depth)
     yield ""
     yield bottleneck_sentence(prediction)
     yield from note_lines(prediction.warnings)
@@ -101,7 +101,7 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[s
     yield f"Next: lolat explain {command} · lolat report {command} --html report.html"
 
 
-def block_table(prediction: Prediction, depth: int | None = None) -> list[str]:
+def block_table(prediction: Prediction, depth: int | None = None) -> Table:
     """The table of blocks or modules, the bottlenecks in bold red on a terminal."""
     shown = block_rows(prediction, depth)
     bold = {block.name for block in bottlenecks(prediction)}
@@ -116,7 +116,7 @@ def block_table(prediction: Prediction, depth: int | None = None) -> list[str]:
         Column("", lambda row: 100 * row.share, "{:.1f} %".format),
         Column("most of it is", lambda row: TERMS[row.bound_by], is_text=True),
     ]
-    return Table(columns, shown).lines(marked)
+    return Table(columns, shown, marked=marked)
 
 
 def clipped(summary: str) -> str:
@@ -137,7 +137,7 @@ DOMAIN = {True: "inside", False: "outside", None: "not known"}
 
 def table_of_predictions(
     predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
-) -> Iterator[str]:
+) -> Iterator[Part]:
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
     "vs. first": the time of a sample over that of the first row; "$ a million": for a million samples.
@@ -173,7 +173,7 @@ def table_of_predictions(
                is_text=True),
         Column("memory", memory, is_text=True),
     ]  # fmt: skip
-    yield from Table(columns, predictions).lines()
+    yield Table(columns, predictions)
     yield from _cheapest(predictions, max_ms, sure)
     yield from grouped_notes(
         [

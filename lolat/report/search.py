@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from lolat.report.prediction import MOST_NOTES, note_lines
-from lolat.report.tables import Column, Table
+from lolat.report.tables import Column, Part, Table
 from lolat.units import between, milliseconds, plain
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OUTSIDE = "*"
 
 
-def front_lines(result: SearchResult) -> Iterator[str]:
+def front_lines(result: SearchResult) -> Iterator[Part]:
     """Lines that show the front."""
     yield from _heading(result)
     if not result.front:
@@ -32,7 +32,7 @@ def front_lines(result: SearchResult) -> Iterator[str]:
         Column("score", lambda c: c.score, "{:.6g}".format),
         Column("candidate", _named, is_text=True),
     ]
-    yield from Table(columns, result.front).lines()
+    yield Table(columns, result.front)
     if any(c.in_domain is False for c in result.front):
         yield f"{OUTSIDE} extrapolating: outside the measured range (docs/explanation/intervals.md)"
 
@@ -52,7 +52,7 @@ def _named(candidate: FrontCandidate | BestCandidate) -> str:
 LISTED = 20  # of the best
 
 
-def best_lines(result: Ranking) -> Iterator[str]:
+def best_lines(result: Ranking) -> Iterator[Part]:
     """Lines that show the best."""
     yield from _heading(result)
     columns = [
@@ -60,7 +60,7 @@ def best_lines(result: Ranking) -> Iterator[str]:
         Column("value", lambda c: None if c.value is UNSET else c.value, "{:.6g}".format),
         Column("candidate", _named, is_text=True),
     ]
-    yield from Table(columns, result.best[:LISTED]).lines()
+    yield Table(columns, result.best[:LISTED])
     yield ""
     if result.interval_ms is not None and result.coverage is not None:
         sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"

@@ -9,7 +9,7 @@ import html
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -59,32 +59,42 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns, and the rows that they take their values from; `has_total`: the last row is a sum."""
+    """Columns, and the rows that they take their values from.
+
+    `has_total`: the last row is a sum. `marked`: positions of rows that stand out. `indent`: blanks before
+    each line on a screen.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Any]
     has_total: bool = False
+    marked: Collection[int] = ()
+    indent: int = 0
 
     @cached_property
     def cells(self) -> list[list[str]]:
         """The texts of each row, in the order of the columns."""
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
-    def lines(self, marked: Collection[int] = ()) -> list[str]:
-        """The table for a screen, with two blanks between its columns.
-
-        `marked`: rows in bold red, on a terminal. A column whose cells are all empty is left out, and so is
-        the line of heads where all are empty. If a line is too long for the screen, texts are cut and end
-        in an ellipsis; numbers and whole columns never are.
-        """
-        shown = [
+    @cached_property
+    def shown(self) -> list[tuple[int, Column]]:
+        """The columns of a terminal, with their positions; those whose cells are all empty are left out."""
+        return [
             (i, column)
             for i, column in enumerate(self.columns)
             if column.page != "alone" and any(row[i] for row in self.cells)
         ]
+
+    def lines(self) -> list[str]:
+        """The table for a screen, with two blanks between its columns; marked rows are bold red.
+
+        The line of heads is left out where all are empty. If a line is too long for the screen, texts are
+        cut and end in an ellipsis; numbers and whole columns never are.
+        """
+        shown = self.shown
         heads = [column.head for column in self.columns]
         widths = {i: max(len(plain(row[i])) for row in (heads, *self.cells)) for i, _ in shown}
-        too_long = sum(widths.values()) + 2 * (len(shown) - 1) - screen_width()
+        too_long = sum(widths.values()) + 2 * (len(shown) - 1) + self.indent - screen_width()
         cut = [i for i, column in shown if column.is_text and not column.is_whole]
         for i in sorted(cut, key=lambda i: -widths[i]):
             less = min(too_long, widths[i] - LEAST_WIDTH)
@@ -98,12 +108,12 @@ class Table:
                 text, width = plain(row[i]), widths[i]
                 text = text if len(text) <= width else f"{text[: width - 1]}…"
                 cells.append(text.ljust(width) if column.is_text else text.rjust(width))
-            return "  ".join(cells).rstrip()
+            return (self.indent * " " + "  ".join(cells)).rstrip()
 
         is_styled = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         bold, usual = ("\x1b[1;31m", "\x1b[0m") if is_styled else ("", "")
         lines = map(line, self.cells)
-        body = [f"{bold}{one}{usual}" if n in marked else one for n, one in enumerate(lines)]
+        body = [f"{bold}{one}{usual}" if n in self.marked else one for n, one in enumerate(lines)]
         return [line(heads), *body] if any(heads) else body
 
     def html(self, caption: str) -> str:
@@ -136,6 +146,16 @@ class Table:
                 text = f'<i class="swatch {color}" aria-hidden="true"></i>{text}'
             found.append((classes, text))
         return found
+
+
+Part = str | Table
+"""A part of an answer for people: a line, or a table."""
+
+
+def lines_of(parts: Iterable[Part]) -> Iterator[str]:
+    """The lines of a screen."""
+    for part in parts:
+        yield from part.lines() if isinstance(part, Table) else (part,)
 
 
 def _html_row(cells: Sequence[tuple[str, str]], scope: str) -> str:

@@ -28,8 +28,8 @@ OTHERS = {
     "table": "none.csv",
 }  # fmt: skip
 """Argument -> a value that differs from the usual one; else that of the option of that name."""
-TOLD = ("progress", "on_progress", "warn")
-"""Arguments that are told what goes on, which changes no answer."""
+TOLD = ("progress", "on_progress", "warn", "asked")
+"""Arguments that are told what goes on, which changes no answer; `asked`: those of `Model.cost`."""
 ELSEWHERE = {
     "a graph network": "another one is another question",
     "llm of gpu.json prices": "a list that lacks the device is not told yet",
@@ -53,6 +53,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "predict_counts": (Model.predict_counts, {"self": "desk.json", "acts": 1e6, "inp": 1e6, "flops": 1e8,
                                               "traffic": 1e6, "weights": 1e5, "ops": 9}),
     "a graph": (Model.predict, {"self": "desk.json", "network": "read"}),
+    "predict on": (lolat.predict, {"network": "net.json", "on": "v100"}),
+    "compare": (lolat.compare, {"network": "net.json", "on": ["v100"], "batch_size": 4, "samples": 1000}),
     "fit": (lolat.fit, {"tables": "networks.csv", "name": "v100", "facts": "facts.csv"}),
     "fit a sheet": (lolat.fit, {"name": "RTX 4080"}),
     "learn": (lolat.learn, {}),
@@ -136,7 +138,8 @@ def questions() -> Iterator[str]:
 def test_every_public_call_is_covered() -> None:
     """A new question that nobody covers fails here; a new argument without a value in `value_of`."""
     asked = {call.__name__ for call, _ in CALLS.values()}
-    assert {*questions()} - asked == {"predictor", "evaluate"}  # measured: tests/cli
+    # Measured: tests/cli; drawn: tests/report.
+    assert {*questions()} - asked == {"predictor", "evaluate", "plot"}
     assert {"fit", "learn", "search", "rank"} <= asked
     for call, _ in CALLS.values():
         for argument in inspect.signature(call).parameters:

@@ -18,6 +18,7 @@ from lolat.llm.decoder import DTYPES
 from lolat.llm.serving import GIB
 from lolat.parameters import MOST_TOKENS
 from lolat.report.llm import llm_lines, llm_parts
+from lolat.report.tables import lines_of
 from lolat.web.form import TABS
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
@@ -84,7 +85,7 @@ def test_rows_by_hand() -> None:
     assert answer.read_gib == pytest.approx((EIGHT.weight_bytes() - 2 * 128256 * 4096) / GIB)
     tied = MODEL.llm({**LARGE, "tie_word_embeddings": True}, concurrency=1, tensor_parallel=2)
     assert tied.read_gib == tied.weights_gib  # the head, which is read, is the embedding
-    assert f"reads {answer.read_gib:.1f} GiB" in "\n".join(llm_lines(answer))
+    assert f"reads {answer.read_gib:.1f} GiB" in "\n".join(lines_of(llm_lines(answer)))
 
 
 def test_up_to_how_many_requests_a_token_takes_at_most_a_quarter_longer() -> None:
@@ -142,7 +143,7 @@ def test_the_best_has_the_cheapest_tokens_of_all_replicas(
         here = worth.get((best.tensor_parallel, best.replicas), 0.0)
         assert here == min(worth.values()) or best.replicas not in (1, 2, 4, 8)
         assert (found.chosen, best.within) == (best, True)
-        assert "The best row has the" in "\n".join(llm_lines(found))
+        assert "The best row has the" in "\n".join(lines_of(llm_lines(found)))
 
 
 def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
@@ -388,7 +389,7 @@ def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     found = known.llm(LARGE, 100, 100, 8, 4, prices=str(prices), max_tpot_ms=limit, gpus=8)
     assert (found.chosen.replicas, found.chosen.gpus_words) == (2, "2 x 4 GPUs")
     assert (found.chosen.dollars_per_hour, found.chosen.rented) == (24.0, "2 x four")
-    text = "\n".join(llm_lines(found))
+    text = "\n".join(lines_of(llm_lines(found)))
     assert "2 x 4 GPUs in 2 x four" in text
     assert "$24.00" in text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -93,7 +94,8 @@ def test_what_disturbed_the_learning() -> None:
     assert max(map(len, lines)) <= device.WIDE
 
 
-def test_what_learning_says_at_its_end() -> None:
+def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: "/bin/lolat")
     document = dict(load("epyc-2t").document)
     document["environment"] = document["environment"] | {"seconds": 174.6}
     document["noise"] = document["noise"] | {"repeatability": 0.061}
@@ -107,3 +109,8 @@ def test_what_learning_says_at_its_end() -> None:
         "Next: lolat report 'my models/a.json' keras:ResNet50 · lolat evaluate"
     )
     assert lines[-1].startswith("Next: lolat cost 'my models/a.json' keras:ResNet50 ")
+    monkeypatch.setattr("shutil.which", lambda _: None)  # the environment is not active
+    monkeypatch.setattr("sys.executable", str(Path.cwd() / "its env/bin/python"))
+    monkeypatch.setattr("pathlib.Path.exists", lambda path: path.name == "lolat")
+    *_, last = device.learned(Model(document), "a.json", "local")
+    assert last.startswith("Next: 'its env/bin/lolat' cost local keras:ResNet50 ")

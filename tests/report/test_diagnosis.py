@@ -17,6 +17,7 @@ from lolat.microbench.check import Measured, NetworkAgain
 from lolat.microbench.environment import Difference
 from lolat.microbench.timing import JobLatency, Latencies
 from lolat.report.evaluation import doctor_lines
+from lolat.report.tables import lines_of
 from lolat.units import off
 from tests import by_hand
 
@@ -45,7 +46,7 @@ def judged(
 def printed(result: Diagnosis, model: Model = MODEL) -> str:
     """Everything that is printed; the JSON is strict."""
     assert json.dumps(result.to_dict(), allow_nan=False)
-    return "\n".join(doctor_lines(model, "desk model.json", result))
+    return "\n".join(lines_of(doctor_lines(model, "desk model.json", result)))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from lolat.graph import Graph
 from lolat.microbench.check import Case, Measured, MeasuredNetwork
 from lolat.microbench.timing import JobLatency, Latencies
 from lolat.report.evaluation import evaluation_lines, verdict
+from lolat.report.tables import lines_of
 from tests import by_hand, synthetic
 
 MODEL = Model(by_hand.document())
@@ -69,7 +70,7 @@ def measured(**failures: str) -> Measured:
 
 
 def printed(result: Evaluation) -> str:
-    return "\n".join(evaluation_lines(result))
+    return "\n".join(lines_of(evaluation_lines(result)))
 
 
 def test_the_result_is_one_json_object() -> None:

@@ -11,6 +11,7 @@ from lolat.graph.blocks import cut
 from lolat.graph.width import NOTE
 from lolat.report import tables
 from lolat.report.explanation import budget_lines, explanation_lines, rate
+from lolat.report.tables import lines_of
 from lolat.units import digits
 from tests import synthetic
 
@@ -34,7 +35,7 @@ def test_a_term_in_its_units(term: Term, count: str, each: str) -> None:
 
 def test_the_receipt_of_a_network() -> None:
     found = explain(MODEL, NETWORK, at_size=lambda side: synthetic.network(size=side))
-    lines = list(explanation_lines(found))
+    lines = list(lines_of(explanation_lines(found)))
     out = "\n".join(lines)
     assert lines[0] == "hand made · batch 1 · 56x56x3 · fp32, TensorFlow"
     compute = next(line for line in lines if line.startswith("  larger convolution "))
@@ -54,7 +55,7 @@ def test_the_receipt_of_a_network() -> None:
 
 def test_the_receipt_of_a_block() -> None:
     found = explain(MODEL, NETWORK, block="conv1_block1")
-    lines = list(explanation_lines(found))
+    lines = list(lines_of(explanation_lines(found)))
     assert any(line.startswith("conv1_block1 · ") and "of the network" in line for line in lines)
     first = next(line for line in lines if line.startswith("  1_conv "))
     # 56 x 56 x 32 x 9 x 32 MACs, 2 x 56 x 56 x 32 elements, 9 x 32 x 32 weights
@@ -71,7 +72,9 @@ def test_names_are_text_and_free_operations_not_listed() -> None:
     graph = b.build([b.add("relu", [x], (1, 8, 8, 3), "act")])
     assert len(cut(graph)) == 1
     block = explain(MODEL, graph, block=cut(graph)[0].label)
-    out = "\n".join((*explanation_lines(explain(MODEL, graph)), *explanation_lines(block)))
+    out = "\n".join(
+        lines_of((*explanation_lines(explain(MODEL, graph)), *explanation_lines(block)))
+    )
     assert "\x1b" not in out
     assert "note: no formula for operation teleport" in out
     assert "free_one" not in out
@@ -87,7 +90,7 @@ def test_a_change_that_leaves_the_domain_is_marked() -> None:
     document["domain"]["ratios"]["FLOPs per element"][0] = 1.9 * most  # half is still inside
     found = explain(Model(document), NETWORK)
     assert {c.kind: c.in_domain for c in found.counterfactuals}["width"] is False
-    lines = list(explanation_lines(found))
+    lines = list(lines_of(explanation_lines(found)))
     (half,) = [line for line in lines if "width x0.5" in line]
     assert half.split("  ")[1].endswith(" *")
     assert "  * the changed network is outside the measured range" in lines
@@ -96,7 +99,8 @@ def test_a_change_that_leaves_the_domain_is_marked() -> None:
 def test_it_fits_into_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "screen_width", lambda: 78)
     block = explain(MODEL, NETWORK, block="conv1_block1")
-    lines = [*explanation_lines(explain(MODEL, NETWORK)), *explanation_lines(block)]
+    both = (*explanation_lines(explain(MODEL, NETWORK)), *explanation_lines(block))
+    lines = list(lines_of(both))
     assert max(len(line) for line in lines if line.startswith("  ")) <= 80
     assert [line for line in lines if line.endswith(" %")]
 

@@ -11,6 +11,7 @@ import pytest
 from lolat.api.model import Model
 from lolat.io.results import Remark
 from lolat.report import prediction as report
+from lolat.report.tables import lines_of
 from lolat.units import byte_size, milliseconds
 from tests import synthetic
 
@@ -77,7 +78,7 @@ def test_a_bar_is_as_long_as_its_share(share: float, shown: str) -> None:
 def test_several_predictions_are_compared_by_sample() -> None:
     several = MODEL.predict(synthetic.network(), [1, 8])
     one, eight = (p.latency_ms for p in several)
-    lines = list(report.table_of_predictions(several))
+    lines = list(lines_of(report.table_of_predictions(several)))
     ratios = [cell for line in lines for cell in line.split() if cell.endswith("x")]
     assert ratios == ["1.00x", f"{eight / 8 / one:.2f}x"]
 
@@ -88,7 +89,7 @@ def noted(*warnings: tuple[str, ...]) -> list[str]:
     several = [
         replace(plain, warnings=said).named(f"keras:n{i}", ()) for i, said in enumerate(warnings)
     ]
-    return list(report.table_of_predictions(several))[1 + len(warnings) :]
+    return list(lines_of(report.table_of_predictions(several)))[1 + len(warnings) :]
 
 
 def test_a_note_of_some_predictions_names_them() -> None:

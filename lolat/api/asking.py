@@ -1,0 +1,124 @@
+"""Questions to devices by their names, as the commands ask them: `lolat.predict`, `compare` and `load`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from lolat.api.model import Model
+from lolat.api.model import load as load_file
+from lolat.device.question import InputSize, Question, is_one, several
+from lolat.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from lolat.api.predicting import Prediction, Predictions
+    from lolat.readers.children import OnProgress
+    from lolat.training.compare import Costs
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """Load a model of a device.
+
+    `path`: a JSON file, "local" (the one learned last on this machine), a name of `lolat.models()`, or a
+    GPU's ("a100", "RTX 4090"), which stands for the model of its networks, the eager one first. Returns a
+    `Model`. Raises ModelFileError where there is none, or the file is something else or damaged.
+    """
+    try:
+        return load_file(path)
+    except ModelFileError as error:
+        if error.code != "unknown-model":
+            raise
+    from lolat.api.choosing import full_name
+
+    return load_file(full_name(os.fspath(path)))
+
+
+@overload
+def predict(
+    network: Any, on: str, batch_size: int | str = 1, predictor: str | None = None,
+    coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
+    host_us: float | None = None, input_size: InputSize = None, max_ms: float | None = None,
+    sure: bool = False, prices: str | None = None,
+) -> Prediction: ...  # fmt: skip
+
+
+@overload
+def predict(network: Any, on: Sequence[str], *args: Any, **more: Any) -> Predictions: ...
+
+
+def predict(
+    network: Any,
+    on: str | Sequence[str],
+    batch_size: int | str | Sequence[int | str] = 1,
+    predictor: str | None = None,
+    coverage: float | None = None,
+    *,
+    precision: str | None = None,
+    launch: str | None = None,
+    host_us: float | None = None,
+    input_size: InputSize = None,
+    max_ms: float | None = None,
+    sure: bool = False,
+    prices: str | None = None,
+) -> Prediction | Predictions:
+    """Predict the latency of a network on devices, as `lolat predict NETWORK --on` does.
+
+    `on`: a device as `load` takes it, or several; "all": every one that can answer. The rest is as for
+    `Model.predict`. One network, device and batch size give a `Prediction`; a list of any of them, and
+    "all", give `Predictions`, however many it has. Several devices have the prices of `lolat prices` if
+    `prices` is not given; a device that cannot answer is in `left_out`, with the reason.
+    """
+    from lolat.api.choosing import ALL, devices
+    from lolat.api.predicting import BEST, predict_all
+
+    question = Question(batch_size, predictor, coverage, input_size, max_ms, sure, prices)  # type: ignore[arg-type]
+    sizes, networks = several(batch_size), network if isinstance(network, list) else [network]
+    question.check_largest(sizes)
+    best = precision == BEST
+    mode = None if best else precision, launch, host_us
+    models, left_out = devices(several(on), lambda name: load(name).run_as(*mode))
+    found = predict_all(models, networks, sizes, question, left_out, best)
+    if found.errors and not found.answers:
+        raise next(iter(found.errors.values()))
+    is_single = isinstance(on, str) and on != ALL and "," not in on
+    if is_single and networks is not network and is_one(batch_size):
+        return found[0]
+    return found
+
+
+def compare(
+    network: Any,
+    batch_size: int | str | Sequence[int | str],
+    on: str | Sequence[str] = (),
+    *,
+    precision: str | None = None,
+    launch: str | None = None,
+    host_us: float | None = None,
+    prices: str | None = None,
+    on_progress: OnProgress | None = None,
+    **asked: Any,
+) -> Costs:
+    """Compare devices for training a network: time, memory and dollars, as `lolat cost NETWORK` does.
+
+    `on`: devices as `load` takes them; "all" or none: every one with times and a price. `precision`: of
+    each device, its fastest if None or "best"; `launch`, `host_us`: see `Model.run_as`. `prices`: a price
+    list. `asked`: the other arguments of `Model.cost`, such as samples, epochs, replicas and max_hours.
+    `on_progress`: called for each device (done, all, name).
+
+    Returns `Costs`, an answer for each device and batch size, however many. Raises InputError if no device
+    can answer.
+    """
+    from lolat.api.choosing import ALL, devices, with_a_price
+    from lolat.api.predicting import BEST
+    from lolat.training import compare as training
+
+    names = several(on) or (ALL,)
+    models, left_out = devices(names, every=True)
+    if ALL in names:
+        models, unpriced = with_a_price(models, prices)
+        left_out = {**left_out, **unpriced}
+    mode = None if precision == BEST else precision, launch, host_us
+    asked = {**asked, "prices": prices, "replicas": asked.get("replicas") or ()}
+    sizes = several(batch_size)
+    return training.compare(models, network, mode, sizes, left_out, on_progress, **asked)

@@ -1,0 +1,308 @@
+"""Answers in a notebook: the terminal's tables as HTML, tables of pandas, pictures in one style."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from lolat.device.prediction import CALL, Prediction
+from lolat.errors import InputError, MissingPackageError
+from lolat.graph.counts import GROUPS
+from lolat.io.results import Result, plain_data
+from lolat.report import cost, device, evaluation, explanation, llm, prediction, search
+from lolat.report.rows import COLORS, TERMS, BlockRow, block_rows, color_of
+from lolat.report.tables import Part, Table, element
+from lolat.units import plain, plural
+
+# ---- HTML
+
+
+def _several(answer: Any) -> Iterator[Part]:
+    if answer.answers:
+        yield from prediction.table_of_predictions(answer.answers)
+    yield from prediction.left_out_lines(answer.left_out | answer.failures)
+
+
+PARTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
+    "Prediction": prediction.report_lines, "Predictions": _several,
+    "Explanation": explanation.explanation_lines, "BudgetAnswer": explanation.budget_lines,
+    "Cost": cost.cost_lines, "Costs": cost.costs_lines,
+    "ServingAnswer": llm.llm_lines, "ComparedModels": llm.compared_lines,
+    "Evaluation": evaluation.evaluation_lines, "TableEvaluation": evaluation.table_lines,
+    "SearchResult": search.front_lines, "Ranking": search.best_lines,
+    "Models": lambda answer: device.models_lines(answer.models), "Device": device.describe,
+}  # fmt: skip
+"""Class of an answer -> its lines and tables, as the command prints them."""
+
+
+def html(answer: Result) -> str:
+    """The lines and tables that the command prints; one paragraph for an answer that has none."""
+    parts = _of(PARTS, answer)
+    shown = [answer.words()] if parts is None else parts(answer)
+    body = [
+        _table(part) if isinstance(part, Table) else element("p", part) for part in shown if part
+    ]
+    return f"<div>{''.join(body)}</div>"
+
+
+def _of(table: Mapping[str, Any], answer: Result) -> Any:
+    """The entry of an answer's class, or of one that it is derived from; None if there is none."""
+    return next((table[c.__name__] for c in type(answer).__mro__ if c.__name__ in table), None)
+
+
+def _table(table: Table) -> str:
+    """The columns of the terminal; notebooks align to the right where nothing says otherwise."""
+
+    def row(tag: str, texts: Sequence[str], marked: bool = False) -> str:
+        cells = (
+            element(tag, texts[i], style=f"text-align: {'left' if column.is_text else 'right'}")
+            for i, column in table.shown
+        )
+        bold = ' style="font-weight: bold"' if marked else ""
+        return f"<tr{bold}>{''.join(cells)}</tr>"
+
+    heads = row("th", [column.head for column in table.columns])
+    rows = (row("td", cells, n in table.marked) for n, cells in enumerate(table.cells))
+    return f"<table><thead>{heads}</thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+# ---- Tables of pandas
+
+CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
+"""Color of a cause -> its words."""
+COLUMNS: Mapping[str, str] = {
+    "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
+    "dollars_per_million in_domain host_bound memory_gib fits",
+    "Cost": "devices link iteration_ms forward_ms backward_ms update_ms exchange_ms samples_per_s epoch_s "
+    "total_s total_low_s total_high_s dollars dollars_low dollars_high",
+    "Costs": "device precision batch_size devices link iteration_ms samples_per_s fits epoch_s total_s "
+    "total_low_s total_high_s dollars dollars_low dollars_high",
+    "ServingAnswer": "model device dtype concurrency request_rate tensor_parallel gpus ttft_ms tpot_ms "
+    "tpot_low_ms tpot_high_ms tokens_per_s memory_gib fits dollars_per_million",
+}  # fmt: skip
+"""Class of an answer with wide rows -> the columns that are shown."""
+MOST_COLUMNS = 15
+
+
+def frame(answer: Result) -> Any:
+    """A pandas DataFrame of an answer, see `Result.frame`."""
+    try:
+        import pandas
+    except ImportError:
+        raise MissingPackageError("a table for a notebook needs pandas", "notebook") from None
+    wanted, rows = _of(COLUMNS, answer), _of(ROWS, answer)
+    found = answer.rows() if rows is None else rows(answer)
+    made = pandas.DataFrame([plain_data(row) for row in found])
+    if wanted is not None:
+        return made.reindex(columns=wanted.split())
+    scalar = [c for c in made if not made[c].map(lambda v: isinstance(v, (list, dict))).any()]
+    return made[scalar[:MOST_COLUMNS]]
+
+
+def _blocks(found: Prediction) -> list[dict[str, Any]]:
+    rows = []
+    for row, block in zip(block_rows(found), found.blocks, strict=True):
+        about = {"block": row.label, "description": row.summary, "latency_ms": row.latency_ms}
+        about |= {"share": row.share, "most_of_it_is": TERMS[row.bound_by]}
+        causes = {f"{CAUSES[c].replace(' ', '_')}_ms": ms for c, ms in _causes(row).items()}
+        rows.append(
+            about | causes | {"macs": block.counts["flops"], "weights": block.counts["weights"]}
+        )
+    return rows
+
+
+def _causes(row: BlockRow) -> dict[str, float]:
+    """Milliseconds of a row by the color of their cause."""
+    parts = dict.fromkeys(CAUSES, 0.0)
+    for term, ms in row.terms_ms.items():
+        parts[color_of(term)] += ms
+    parts[COLORS[CALL]] += row.latency_ms if not row.terms_ms else 0.0
+    return parts
+
+
+def _predictions(answers: Any) -> list[dict[str, Any]]:
+    return [
+        p.rows()[0]
+        | {name: getattr(p, name) for name in ("precision", "launch", "host_bound", "fits")}
+        | {"samples_per_s": 1e3 * p.batch_size / p.latency_ms if p.latency_ms else None}
+        | {"memory_gib": p.memory_bytes / 2**30}
+        for p in answers
+    ]
+
+
+def _terms(answer: Any) -> list[dict[str, Any]]:
+    """A row for each cause of the network, or of the block that was asked for."""
+    of = answer.total if answer.block is None else answer.blocks[0]
+    rows = [
+        {"cause": TERMS[t.name], "family": TERMS[GROUPS[t.name]], "count": t.count,
+         "latency_ms": t.latency_ms}
+        for t in sorted(of.terms, key=lambda t: -t.latency_ms) if t.latency_ms > 0.0
+    ]  # fmt: skip
+    return [row | {"share": row["latency_ms"] / (of.latency_ms or 1.0)} for row in rows]
+
+
+ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
+    "Prediction": _blocks, "Predictions": _predictions, "Explanation": _terms,
+    "Models": lambda answer: answer.to_dict()["models"],
+    "ComparedModels": lambda answer: [
+        {"device": name} | row for one in answer.of for name, row in _best(answer, one)
+    ],
+}  # fmt: skip
+"""Class of an answer -> its rows, if they are not those of `Result.rows`."""
+
+
+def _best(answer: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    served = answer.answers.get(name)
+    if served is not None:
+        row = served.to_dict()
+        low, high = row.get("tpot_interval_ms") or (None, None)
+        wanted = COLUMNS["ServingAnswer"].split()[2:]
+        yield name, {k: row.get(k) for k in wanted} | {"tpot_low_ms": low, "tpot_high_ms": high}
+
+
+# ---- Pictures
+
+INKS = {
+    "compute": "#2f6f9f", "memory": "#e0a03c", "weights": "#8a6bb0", "shapes": "#cf5c4a",
+    "starting": "#7f8b96", "call": "#c3cad0",
+}  # fmt: skip
+"""Color of a cause -> as the report's page has it."""
+LINES = ("#2f6f9f", "#cf5c4a", "#5a8f5a", "#8a6bb0", "#e0a03c", "#7f8b96")
+SETTINGS = {
+    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.grid": True,
+    "grid.color": "#e6e6e6", "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left",
+    "legend.frameon": False, "figure.constrained_layout.use": True,
+}  # fmt: skip
+MOST_BARS = 40
+
+
+def plot(answer: Result, ax: Any = None) -> Any:
+    """The matplotlib axes with the picture of an answer, see `Result.plot`."""
+    draw = _of(PICTURES, answer)
+    if draw is None:
+        raise InputError(
+            f"{type(answer).__name__} has no picture; expected one of {', '.join(PICTURES)}; frame() has "
+            "the figures",
+            code="no-picture",
+        )
+    try:
+        import matplotlib
+        from matplotlib import pyplot
+    except ImportError:
+        raise MissingPackageError("a plot needs matplotlib", "notebook") from None
+    cycle = {"axes.prop_cycle": pyplot.cycler(color=LINES)}
+    with matplotlib.rc_context(SETTINGS | cycle):
+        return draw(
+            answer, lambda height: pyplot.subplots(figsize=(7, height))[1] if ax is None else ax
+        )
+
+
+Axes = Callable[[float], Any]
+"""Height of a picture, inches -> the axes to draw on."""
+
+
+def _draw_blocks(found: Prediction, axes: Axes) -> Any:
+    """A bar for each block from top to bottom; where they are many, for each module."""
+    shown = block_rows(found)
+    for depth in (3, 2, 1):
+        shown = block_rows(found, depth) if len(shown) > MOST_BARS else shown
+    ax, labels = axes(0.8 + 0.22 * len(shown)), [plain(row.label) for row in shown]
+    left = [0.0] * len(shown)
+    for cause, words in CAUSES.items():
+        ms = [_causes(row)[cause] for row in shown]
+        if any(ms):
+            ax.barh(range(len(shown)), ms, left=left, color=INKS[cause], label=words)
+            left = [a + b for a, b in zip(left, ms, strict=True)]
+    ax.set_yticks(range(len(shown)), labels)
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    ax.set(xlabel="ms", title=f"{found.title}\n{prediction.latency(found)}")
+    ax.legend()
+    return ax
+
+
+Points = Mapping[str, list[tuple[float, float, tuple[float, float] | None]]]
+"""Name of a curve -> its points: (x, y, interval)."""
+
+
+def _curves(points: Points, ax: Any, x: str, y: str) -> Any:
+    """A curve with its band of intervals for each name."""
+    for name, unordered in points.items():
+        xs, ys, intervals = zip(*sorted(unordered, key=lambda p: p[0]), strict=True)
+        (line,) = ax.plot(xs, ys, marker="o", markersize=3, label=name)
+        if all(intervals):
+            ax.fill_between(
+                xs, *zip(*intervals, strict=True), color=line.get_color(), alpha=0.15, lw=0
+            )
+    every = sorted({p[0] for some in points.values() for p in some})
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.set_xticks(every, [f"{value:g}" for value in every])
+    ax.minorticks_off()
+    low, high = ax.get_ylim()
+    steps = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)
+    ticks = [m * 10.0**e for e in range(-4, 7) for m in steps if low <= m * 10.0**e <= high]
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.set(xlabel=x, ylabel=y)
+    if len(points) > 1:
+        ax.legend()
+    return ax
+
+
+def _bars(points: Points, ax: Any, x: str) -> Any:
+    """A bar with its interval for each name, from top to bottom."""
+    flat = [(name, y, ends or (y, y)) for name, some in points.items() for _, y, ends in some]
+    names, ys, ends = zip(*flat, strict=True)
+    off = [[y - low for y, (low, _) in zip(ys, ends, strict=True)]]
+    off.append([high - y for y, (_, high) in zip(ys, ends, strict=True)])
+    ax.barh(range(len(ys)), ys, xerr=off, color=LINES[0], ecolor="#555555", height=0.6)
+    ax.set_yticks(range(len(ys)), names)
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    ax.set(xlabel=x)
+    return ax
+
+
+def _draw_predictions(answers: Any, axes: Axes) -> Any:
+    """Curves over the batch sizes; bars of networks and devices where there is one size."""
+    points: dict[str, list[Any]] = defaultdict(list)
+    networks = {p.query.network for p in answers}
+    for p in answers:
+        of = f"{plain(p.query.network)} on " if len(networks) > 1 else ""
+        name = f"{of}{plain(p.query.model.label)}"
+        points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
+    title = "" if len(networks) > 1 else plain(next(iter(networks), ""))
+    if any(len(some) > 1 for some in points.values()):
+        ax = _curves(points, axes(3.6), "batch size", "ms a batch")
+    else:
+        ax = _bars(points, axes(0.8 + 0.3 * len(points)), "ms a batch")
+    ax.set_title(title)
+    return ax
+
+
+def _draw_serving(answer: Any, axes: Axes) -> Any:
+    """The time per output token over the load, a curve for each number of GPUs."""
+    points: dict[str, list[Any]] = defaultdict(list)
+    rated = answer.chosen.request_rate is not None
+    for row in answer.served:
+        if row.tpot_ms is not None:
+            load = row.request_rate if rated else row.concurrency
+            points[plural(row.gpus, "GPU")].append((load, row.tpot_ms, row.tpot_interval_ms))
+    x = "requests a second" if rated else "concurrent requests"
+    ax = _curves(points, axes(3.6), x, "ms per output token")
+    ax.set_title(f"{plain(answer.model)} on {plain(answer.device)}, {answer.chosen.dtype}")
+    return ax
+
+
+def _draw_compared(answer: Any, axes: Axes) -> Any:
+    """The time per output token of the best row of each device."""
+    points = {n: [(0.0, r.tpot_ms, r.tpot_interval_ms)] for n, r in answer.answers.items()}
+    return _bars(points, axes(0.8 + 0.3 * len(points)), "ms per output token")
+
+
+PICTURES: Mapping[str, Callable[[Any, Axes], Any]] = {
+    "Prediction": _draw_blocks, "Predictions": _draw_predictions, "ServingAnswer": _draw_serving,
+    "ComparedModels": _draw_compared,
+}  # fmt: skip
+"""Class of an answer -> the function that draws it."""

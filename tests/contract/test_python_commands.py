@@ -1,0 +1,111 @@
+"""What the options of a command give, Python gives: the same names, the same numbers, one type for many."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import lolat
+from lolat.api.model import Model
+from lolat.api.predicting import Predictions
+from lolat.cli.common import run
+from lolat.cli.main import lolat as commands
+from lolat.errors import LolatError
+from tests.cli.commands import without_schema
+from tests.contract.test_nothing_ignored import LEAVES, VALUES
+from tests.contract.test_nothing_ignored import folder as folder
+
+ON = ["v100-fp32", "rtx-4090-amp"]
+COMMANDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "predict": (lolat.predict, {"network": "net.json", "on": ON}),
+    "cost": (lolat.compare, {"network": "net.json", "on": ON, "batch_size": 4, "samples": 1000}),
+}
+"""Command -> the function of Python, and a call of it."""
+CONTEXT = click.Context(LEAVES["predict"])
+FILES = {"json", "csv", "against", "max_ratio", "now"}
+"""Options for what a command reads and writes; and measuring, which is a method of a model."""
+
+
+def options() -> list[tuple[str, click.Option]]:
+    return [
+        (name, param) for name in COMMANDS for param in LEAVES[name].params
+        if isinstance(param, click.Option) and param.name not in FILES
+    ]  # fmt: skip
+
+
+OPTIONS = [pytest.param(name, param, id=f"{name} {param.opts[0]}") for name, param in options()]
+
+
+@pytest.mark.parametrize(("command", "param"), OPTIONS)
+def test_an_option_is_an_argument_with_the_same_answer(
+    command: str, param: click.Option, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask, usual = COMMANDS[command]
+    known = {*inspect.signature(ask).parameters, *inspect.signature(Model.cost).parameters}
+    name, option = str(param.name), next(o for o in param.opts if o in VALUES)
+    text = VALUES[option]
+    assert name in known
+    given = {**usual, name: text if name == "on" else param.type_cast_value(CONTEXT, text)}
+    if (command, name) == (
+        "predict",
+        "max_ms",
+    ):  # of other sizes the command checks it
+        given["batch_size"] = "auto"
+    if name == "sure":  # a percentage of the command
+        given |= {"sure": True, "coverage": float(text) / 100, "max_ms": 20.0, "batch_size": "auto"}
+    words = [
+        f"--{n.replace('_', '-')} {v}" for n, v in given.items() if n not in ("network", "on", name)
+    ]
+    words = [w for w in words if "coverage" not in w or name == "coverage"]
+    on = given["on"] if name == "on" else ",".join(ON)
+    words.append(f"--on {on} {'' if name == 'on' else f'{option} {text}'}")
+    code = run(commands, shlex.split(f"{command} net.json {' '.join(words)} --json"), "lolat")
+    printed = capsys.readouterr()
+    try:
+        found = ask(**given)
+    except LolatError as error:
+        refused: LolatError | None = error
+    else:
+        refused = None
+    if refused is not None:
+        assert code == refused.exit_code, printed.err
+        return
+    assert code in (0, 3), printed.err
+    assert json.loads(json.dumps(found.to_dict())) == without_schema(printed.out)
+
+
+def test_many_are_of_one_type_however_many(folder: Path) -> None:
+    one = lolat.predict("net.json", on="v100")
+    assert isinstance(one, lolat.Prediction)
+    for given in (
+        {"on": ["v100"]}, {"on": "v100", "batch_size": [1]}, {"on": "v100", "network": ["net.json"]},
+        {"on": "v100,rtx-4090-amp"}, {"on": "all"},
+    ):  # fmt: skip
+        found = lolat.predict(**{"network": "net.json", **given})  # type: ignore[arg-type]
+        assert isinstance(found, Predictions)
+        assert any(p.latency_ms == one.latency_ms for p in found)
+    costs = [lolat.compare("net.json", n, on=ON[:1], samples=100) for n in (4, [4], [4, 8])]
+    assert {type(c).__name__ for c in costs} == {"Costs"}
+    assert [len(c.answers) for c in costs] == [1, 1, 2]
+
+
+def test_a_device_is_known_by_its_gpu(folder: Path) -> None:
+    assert lolat.load("v100").label == "v100-fp32"
+    assert lolat.load("RTX 4090").label == "rtx-4090-amp"
+    with pytest.raises(LolatError, match="data sheet is bundled"):
+        lolat.load("rtx 4080")
+    with pytest.raises(LolatError, match="no such model"):
+        lolat.load("nothing")
+
+
+def test_a_device_that_cannot_answer_is_left_out(folder: Path) -> None:
+    found = lolat.predict("net.json", on=["v100", "epyc-2t"], precision="fp16")
+    assert [p.device for p in found] == ["v100-fp32"]
+    assert "epyc-2t" in found.left_out

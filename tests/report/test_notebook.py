@@ -1,0 +1,180 @@
+"""Answers in a notebook: the terminal's cells, tidy tables that add up, pictures of the same numbers."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import lolat
+from lolat.errors import InputError, MissingPackageError
+from lolat.io.results import Result
+from lolat.report import notebook
+from lolat.report.notebook import PARTS, PICTURES
+from lolat.report.tables import lines_of
+
+GPU, SERVER = lolat.load("rtx-4090-amp"), lolat.load("h100-vllm")
+BLOCKS = GPU.predict("timm:resnet50", 64)
+SIZES = GPU.predict(["timm:resnet50", "timm:resnet18"], [1, 8, 64])
+ANSWERS: dict[str, Result] = {
+    "blocks": BLOCKS,
+    "a CPU": lolat.load("epyc-2t").predict("keras:ResNet50"),
+    "sizes": SIZES,
+    "devices": lolat.predict("timm:resnet50", on=["v100", "t4", "epyc-2t"], precision="amp"),
+    "cost": GPU.cost("timm:resnet50", 64, 1000, replicas=[1, 2]),
+    "costs": lolat.compare("timm:resnet50", 64, on=["v100", "t4"], samples=1000),
+    "explanation": GPU.explain("timm:resnet50", 64),
+    "block": GPU.explain("timm:resnet50", 64, block="layer1.0"),
+    "budget": GPU.budget("timm:resnet50", 50, "batch"),
+    "served": SERVER.llm("qwen3-8b", concurrency=[1, 8, 32], tensor_parallel=[1, 2]),
+    "served at a rate": SERVER.llm("qwen3-8b", request_rate=[1, 4], tensor_parallel=1),
+    "models": lolat.models(),
+    "device": GPU,
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_html_has_the_lines_and_cells_of_the_terminal(name: str) -> None:
+    answer = ANSWERS[name]
+    shown = html.unescape(re.sub("<[^>]+>", " ", answer._repr_html_()))
+    kind = next(c.__name__ for c in type(answer).__mro__ if c.__name__ in PARTS)
+    printed = "\n".join(lines_of(PARTS[kind](answer)))
+    assert len(printed) > 100
+    assert "".join(shown.split()) == "".join(printed.split())
+
+
+def test_a_name_does_not_become_markup() -> None:
+    graph = replace(lolat.read("timm:resnet18"), name="<script>alert(1)</script>")
+    shown = GPU.predict(graph)._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_frame_is_narrow_and_holds_scalars(name: str) -> None:
+    pytest.importorskip("pandas")
+    frame = ANSWERS[name].frame()
+    assert 1 <= frame.shape[1] <= 15
+    assert len(frame) >= 1
+    assert not frame.map(lambda v: isinstance(v, (list, dict, tuple))).any().any()
+
+
+@pytest.mark.parametrize("name", ["blocks", "a CPU"])
+def test_blocks_and_their_causes_add_up(name: str) -> None:
+    pytest.importorskip("pandas")
+    answer: Any = ANSWERS[name]
+    frame = answer.frame()
+    causes = [c for c in frame if c.endswith("_ms") and c != "latency_ms"]
+    assert frame["latency_ms"].sum() == pytest.approx(answer.latency_ms)
+    assert frame[causes].sum(axis=1).to_numpy() == pytest.approx(frame["latency_ms"].to_numpy())
+    assert frame["share"].sum() == pytest.approx(1)
+    assert frame["macs"].sum() == answer.counts["flops"]
+    assert not frame["block"].str.contains(" · ").any()
+    longest = frame.loc[frame["latency_ms"].idxmax()]
+    words = longest["most_of_it_is"].replace(" ", "_") + "_ms"
+    assert longest[words] == max(longest[causes])
+
+
+def test_several_are_a_row_each() -> None:
+    pytest.importorskip("pandas")
+    frame = SIZES.frame()
+    assert frame["latency_ms"].tolist() == [p.latency_ms for p in SIZES]
+    assert frame["batch_size"].tolist() == 2 * [1, 8, 64]
+    assert frame["samples_per_s"].iloc[2] == pytest.approx(64e3 / SIZES[2].latency_ms)
+    assert ANSWERS["costs"].frame()["dollars"].min() == pytest.approx(
+        min(o.dollars for c in ANSWERS["costs"].answers for o in c.options)  # type: ignore[attr-defined]
+    )
+
+
+@pytest.fixture
+def axes() -> Iterator[Any]:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    yield pyplot.subplots()[1]
+    pyplot.close("all")
+
+
+def test_bars_are_the_blocks(axes: Any) -> None:
+    assert BLOCKS.plot(axes) is axes
+    ends = [0.0] * len(BLOCKS.blocks)
+    for bar in axes.patches:
+        at = round(bar.get_y() + bar.get_height() / 2)
+        assert bar.get_x() == pytest.approx(ends[at])
+        ends[at] += bar.get_width()
+    assert ends == pytest.approx([b.latency_ms for b in BLOCKS.blocks])
+    assert axes.yaxis_inverted()
+    assert {"compute", "memory traffic"} <= {t.get_text() for t in axes.get_legend().get_texts()}
+
+
+def test_a_network_of_many_blocks_is_folded(axes: Any) -> None:
+    deep = GPU.predict("timm:resnet152", 64)
+    deep.plot(axes)
+    assert len(deep.blocks) > notebook.MOST_BARS >= len(axes.get_yticks())
+    assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(deep.latency_ms)
+
+
+def test_curves_are_the_batch_sizes_and_loads(axes: Any) -> None:
+    SIZES.plot(axes)
+    drawn = [line.get_xydata().tolist() for line in axes.lines]
+    assert drawn == [
+        [[p.batch_size, p.latency_ms] for p in some] for some in (SIZES[:3], SIZES[3:])
+    ]  # type: ignore[index]
+    (band,) = {tuple(axes.collections[0].get_paths()[0].get_extents().intervaly)}
+    low, high = zip(*(p.interval_ms or (0, 0) for p in SIZES[:3]), strict=True)  # type: ignore[index]
+    assert band == pytest.approx((min(low), max(high)))
+
+
+def test_served_models_are_curves_over_the_load(axes: Any) -> None:
+    served: Any = ANSWERS["served"]
+    served.plot(axes)
+    rows = [r for r in served.served if r.gpus == 2]
+    assert [r.tpot_ms for r in rows] == axes.lines[1].get_ydata().tolist()
+    assert axes.lines[1].get_xdata().tolist() == [1, 8, 32]
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == ["1 GPU", "2 GPUs"]
+
+
+def test_devices_are_bars_with_their_intervals(axes: Any) -> None:
+    devices: Any = ANSWERS["devices"]
+    devices.plot(axes)
+    assert [bar.get_width() for bar in axes.patches] == [p.latency_ms for p in devices]
+    assert [t.get_text() for t in axes.get_yticklabels()] == [p.device for p in devices]
+
+
+def test_an_answer_without_a_picture_says_which_have_one() -> None:
+    with pytest.raises(InputError, match="Cost has no picture; expected one of Prediction"):
+        ANSWERS["cost"].plot()
+
+
+@pytest.mark.parametrize(
+    ("package", "ask"),
+    [("pandas", BLOCKS.frame), ("matplotlib", BLOCKS.plot)],
+    ids=["table", "picture"],
+)
+def test_a_missing_package_is_one_line_that_installs_it(
+    package: str, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackageError) as found:
+        ask()
+    line = rf"[^\n]*{package}; install it with: pip install [^\n]*\[notebook\]\S*"
+    assert re.fullmatch(line, str(found.value))
+
+
+def test_every_answer_has_its_parts() -> None:
+    for module in ("api.measuring", "api.evaluation", "api.listing", "nas", "llm.compare"):
+        importlib.import_module(f"lolat.{module}")
+    kinds, todo = set[type](), [Result]
+    while todo:
+        found = todo.pop().__subclasses__()
+        kinds |= {k for k in found if k.__module__.startswith("lolat")}
+        todo += found
+    without = {k.__name__ for k in kinds if not {c.__name__ for c in k.__mro__} & PARTS.keys()}
+    assert without == {"Diagnosis", "ServingConfig"}, "of these the words are shown"
+    assert PICTURES.keys() <= {k.__name__ for k in kinds}
