@@ -181,7 +181,7 @@ def test_each_public_name_is_documented_and_typed() -> None:
     for name, method in inspect.getmembers(lolat.Model, inspect.isfunction):
         if not name.startswith("_"):
             assert inspect.getdoc(method), name
-            of = "answer" if name in ("frame", "plot", "rows", "to_dict") else "Model"
+            of = "answer" if name in ("frame", "plot", "rows", "to_dict", "words") else "Model"
             assert f"### {of}.{name}\n" in page, name
 
 
