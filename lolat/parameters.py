@@ -19,6 +19,8 @@ LAUNCHES = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 SERVING = ("vllm", "sglang", "trtllm")
+CHECKPOINTING = ("none", "full", "selective")
+SHARDINGS = ("none", "zero1", "zero2", "fsdp", "hybrid")
 VARY = ("width", "resolution", "batch")
 MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
 
@@ -150,6 +152,16 @@ _EVERY = (
     _word("optimizer", tuple(OPTIMIZERS), "Optimizer that updates the weights."),
     Parameter("validation_samples", "Samples evaluated after each epoch."),
     Parameter("replicas", "Devices that train together.", most=4096, metavar="K[,K]", example="1,2,4,8"),
+    Parameter("accumulate", "Batches of each device, one after the other, before an update.", most=10**6),
+    _word("checkpointing", CHECKPOINTING, "Activations that are computed again in the backward pass, to "
+          "save memory: none; all of a layer but its input; all but attention and every second product."),
+    Parameter("tune", "What is trained: full, lora:RANK (adapters on all products of the layers), or "
+              "frozen:N (all but the first N layers).", str, metavar="WHAT"),
+    _word("sharding", SHARDINGS, "What the devices divide among them: nothing; optimizer states; gradients "
+          "too; parameters too; these inside a machine alone."),
+    Parameter("tokens", "Tokens in the data set, in place of --samples.", float, 1, 1e18),
+    Parameter("mean_tokens", "Mean tokens of a sample that is padded to a sequence; if not given, samples "
+              "are packed.", float, 1, MOST_TOKENS),
     _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, as such "
             "devices are linked in one machine, and between machines as the instance type says, else 10."),
     _amount("memory_gib", "GIB", "Memory of each device, all but 6 % and half a GiB for an iteration; "

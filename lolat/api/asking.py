@@ -109,12 +109,16 @@ def compare(
     Returns `Costs`, an answer for each device and batch size, however many. Raises InputError if no device
     can answer.
     """
-    from lolat.api.choosing import ALL, devices, with_a_price
+    from lolat.api.choosing import ALL, devices, serving_models, with_a_price
     from lolat.api.predicting import BEST
+    from lolat.llm.names import is_decoder
     from lolat.training import compare as training
 
-    names = several(on) or (ALL,)
-    models, left_out = devices(names, every=True)
+    names, models, left_out = several(on) or (ALL,), list[Model](), dict[str, str]()
+    if is_decoder(network):
+        models = [*serving_models(",".join(names)).values()]
+    else:
+        models, left_out = devices(names, every=True)
     if ALL in names:
         models, unpriced = with_a_price(models, prices)
         left_out = {**left_out, **unpriced}

@@ -32,7 +32,7 @@ from lolat.readers import read
 from lolat.readers.children import OnProgress
 from lolat.tables.blocks import matrix, point_of, read_blocks
 from lolat.tables.counted import counts_of
-from lolat.tables.kinds import BLOCKS, KERNELS, NETWORKS, OPERATIONS, SERVED
+from lolat.tables.kinds import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERVED
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import Network, NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import TimedOperation, read_operations
@@ -284,11 +284,37 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     return asked.some(found)
 
 
+def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
+    """Runs of training decoders: the time of an iteration."""
+    from lolat.llm.gpu import GPU
+    from lolat.training.decoder_cost import half_width
+    from lolat.training.decoder_rows import read_runs
+
+    section, name = model.language_models, name_of(model.document)
+    gpu, level = GPU(section), 1.0 if section.trained is None else section.trained.level
+    rows, refused = read_runs(asked.path, [*asked.devices, name][0])
+    for _, error in refused:
+        asked.left_out.add(str(error), error.code)
+    found = []
+    for row in rows:
+        ms, half = (
+            level * row.predicted_ms(gpu),
+            math.exp(half_width(section, name, row.step.passes, COVERAGE)),
+        )
+        found.append(
+            Compared(
+                TimedRow(row.step.passes.decoder.name, row.ms, row.row), ms, (ms / half, ms * half)
+            )
+        )
+    return asked.some(found)
+
+
 COMPARE = {
     BLOCKS: compare_blocks,
     OPERATIONS: compare_operations,
     NETWORKS: compare_networks,
     KERNELS: compare_kernels,
     SERVED: compare_served,
+    RUNS: compare_runs,
 }
 """Content of a table -> the function that compares its rows with a model's predictions."""

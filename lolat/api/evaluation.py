@@ -31,15 +31,15 @@ Rows = list[dict[str, Any]] | UnsetType
 
 @dataclass(frozen=True, repr=False)
 class TableEvaluation(Result):
-    """A table's times compared; `content`: "networks", "operations", "blocks" or "served"; `skipped`:
-    reason -> rows left out; `warnings`: remarks on the table.
+    """A table's times compared; `content`: "networks", "operations", "blocks", "served" or "runs";
+    `skipped`: reason -> rows left out; `warnings`: remarks on the table.
 
-    In JSON `networks`, `operations`, `blocks` or `served` are the rows as they stand in the table, with
-    latency_ms, predicted_ms, interval_ms and in_domain; `summary` has relative errors, and how many rows
-    there are.
+    In JSON `networks`, `operations`, `blocks`, `served` or `runs` are the rows as they stand in the
+    table, with latency_ms, predicted_ms, interval_ms and in_domain; `summary` has relative errors, and how
+    many rows there are.
     """
 
-    KEYS = ("networks", "operations", "blocks", "served", "summary", "skipped", "warnings")
+    KEYS = ("networks", "operations", "blocks", "served", "runs", "summary", "skipped", "warnings")
 
     content: str
     compared: list[Compared]
@@ -50,6 +50,7 @@ class TableEvaluation(Result):
     operations: Rows = UNSET
     blocks: Rows = UNSET
     served: Rows = UNSET
+    runs: Rows = UNSET
 
     @property
     def skipped(self) -> Mapping[str, int]:

@@ -41,6 +41,7 @@ from lolat.tables.kinds import (
     MODEL,
     NETWORKS,
     OPERATIONS,
+    RUNS,
     SERVED,
     Content,
     content_of,
@@ -59,8 +60,8 @@ NOT_TOGETHER = "not-together"
 LANGUAGE = "language models"
 TOGETHER = (
     f"expected tables of operations and networks, where known with {arg('facts')} and {arg('name')}; or "
-    "these two alone; or a model file, alone or with tables of networks or of served models; or one table "
-    "of blocks; or one table of epochs"
+    "these two alone; or a model file, alone or with tables of networks, of served models or of training "
+    "runs; or one table of blocks; or one table of epochs"
 )
 
 
@@ -102,7 +103,7 @@ def fit(
     kinds = {*asked.kinds}
     answers = () if paths or asked.facts is None else _answered_by(asked.facts, asked.warn)
     of_sheet = not paths and (facts is None or LANGUAGE in answers)
-    of_language = bool({KERNELS, SERVED} & kinds) or answers == (LANGUAGE,)
+    of_language = bool({KERNELS, SERVED, RUNS} & kinds) or answers == (LANGUAGE,)
     if name is not None and " (" in name:
         raise InputError(
             f"{arg('name')} {shortened(name)!r}: expected a name without brackets, such as H100 SXM5, in "
@@ -263,16 +264,14 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
 
-    (kernels, served, models), gpus = (
-        map(asked.paths, (KERNELS, SERVED, MODEL)),
-        asked.tensor_parallel,
-    )
+    kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
+    gpus = asked.tensor_parallel
     if gpus is not None and (not served or gpus < 1):
         raise InputError(
             f"{arg('tensor_parallel')} {gpus}: expected the GPUs, 1 or more, of served models",
             code="tensor-parallel",
         )
-    if len(models) > 1 or len(asked.contents) > len(kernels) + len(served) + len(models):
+    if len(models) > 1 or len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
         raise asked.refused()
     if models:
         document = dict(read(find_model(models[0])))
@@ -310,7 +309,28 @@ def _language_models(asked: Asked) -> dict[str, Any]:
         sources = str(where.get("source", "")).split(", ")
         names = dict.fromkeys([*sources, *(Path(p).name for p in served)])
         document["environment"] = where | {"source": ", ".join(filter(None, names))}
+    if runs:
+        section = _with_level(section, runs, device, asked.warn)
     return {**document, "llm": msgspec.to_builtins(section)}
+
+
+def _with_level(
+    section: ServingSection, runs: Sequence[str], device: str, warn: Warn
+) -> ServingSection:
+    """The section with the level of own runs of training decoders."""
+    from lolat.training.decoder_rows import RUNS as EXPECTED_RUNS
+    from lolat.training.decoder_rows import level_of, read_runs
+
+    read = [read_runs(path, device) for path in runs]
+    rows = [row for found, _ in read for row in found]
+    for row, error in (one for _, refused in read for one in refused):
+        warn(f"line {row.line} is left out: {error}")
+    if not rows:
+        raise InputError(f"no run is of use; {EXPECTED_RUNS}", code="runs")
+    say_unread((row.row for row in rows), warn)
+    section, words = level_of(section, rows)
+    warn(words)
+    return section
 
 
 def _section(asked: Asked, sheet: Sheet) -> ServingSection:

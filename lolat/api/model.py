@@ -186,7 +186,7 @@ class Model(Device):
         batch_size: int | str | Sequence[int | str],
         samples: int | None = None,
         epochs: int = 1,
-        optimizer: str = "sgd",
+        optimizer: str | None = None,
         coverage: float | None = None,
         *,
         replicas: int | Sequence[int] = 1,
@@ -198,6 +198,12 @@ class Model(Device):
         price_per_hour: float | None = None,
         prices: str | None = None,
         input_size: InputSize = None,
+        accumulate: int = 1,
+        checkpointing: str = "none",
+        tune: str = "full",
+        sharding: str = "none",
+        tokens: float | None = None,
+        mean_tokens: float | None = None,
     ) -> Cost | Costs:
         """Predict time, memory and dollars of training on each number of devices in `replicas`.
 
@@ -211,19 +217,24 @@ class Model(Device):
         within so many dollars. `price_per_hour`: US$ for one device; else that of the model's device in
         `prices` (a CSV file in the layout of SkyPilot's catalog; None: the list of `lolat prices`).
 
+        A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size` is
+        then a micro-batch of a GPU, `accumulate` of which make an iteration. `checkpointing`: none, full,
+        selective. `tune`: full, lora:RANK, frozen:LAYERS. `sharding`: none, zero1, zero2, fsdp, hybrid.
+        `tokens`: of the data, in place of `samples`; `mean_tokens`: of a sample, if each is padded.
+
         Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
         model knows neither, and InputError for what cannot be.
         """
-        from lolat.training.compare import costs_on
-        from lolat.training.cost import cost_on
+        from lolat.training.compare import answer_on, costs_on
 
-        ask: Callable[..., Cost | Costs] = cost_on if is_one(batch_size) else costs_on
+        ask: Callable[..., Cost | Costs] = answer_on if is_one(batch_size) else costs_on
         return ask(
             self, network, batch_size, samples, epochs, optimizer, coverage, replicas=replicas,
             link_gbps=link_gbps, validation_samples=validation_samples, memory_gib=memory_gib,
             max_hours=max_hours, max_dollars=max_dollars, price_per_hour=price_per_hour, prices=prices,
-            input_size=input_size,
+            input_size=input_size, accumulate=accumulate, checkpointing=checkpointing, tune=tune,
+            sharding=sharding, tokens=tokens, mean_tokens=mean_tokens,
         )  # fmt: skip
 
     # ---- Language models

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     "lolat cost epyc-2t keras:MobileNetV2 --batch-size 64",
     "lolat cost v100-fp32 keras:ResNet50 --batch-size 64 --samples 50000 --epochs 20 --replicas 1,2,4",
     "lolat cost timm:resnet50 --batch-size auto --samples 1281167 --epochs 90",
+    "lolat cost h100-vllm llama-3.1-8b --sequence-length 4096 --batch-size 2 --accumulate 8 --replicas 8 "
+    "--sharding fsdp --tokens 200e6",
     answers={"cost": "lolat.training.cost:Cost", "costs": "lolat.training.compare:Costs"},
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK", nargs=-1, required=True)
@@ -39,7 +41,13 @@ if TYPE_CHECKING:
 )
 @common.parameter("samples", "Without it, iterations alone.")
 @common.parameter("epochs", default=1, show_default=True)
-@common.parameter("optimizer", default="sgd", show_default=True)
+@common.parameter("optimizer", "sgd if not given, of a decoder adamw.")
+@common.parameter("accumulate", default=1, show_default=True)
+@common.parameter("checkpointing", default="none", show_default=True)
+@common.parameter("tune", default="full", show_default=True)
+@common.parameter("sharding", default="none", show_default=True)
+@common.parameter("tokens")
+@common.parameter("mean_tokens")
 @common.parameter("validation_samples")
 @common.parameter("coverage")
 @common.parameter("memory_gib")
@@ -61,6 +69,9 @@ def cost(
 ) -> None:  # fmt: skip
     """Predict how long training NETWORK takes on one device or several, its memory and dollars.
 
+    NETWORK may be a decoder's config.json or known name, as for `lolat llm`, with --sequence-length; MODEL
+    is then one of language models.
+
     MODEL answers by the best that it has: timed epochs, measurements of `lolat learn --mode training`, or
     an estimate from its latencies of inference, which says so. With --price-per-hour K devices cost K times
     as much. From a price list they are an instance with as many if there is one, else several. Without
@@ -69,6 +80,7 @@ def cost(
     Exit code 3 if an iteration does not fit into the device's memory.
     """
     from lolat.api.asking import compare
+    from lolat.llm.names import is_decoder
     from lolat.report.cost import cost_lines
     from lolat.training.cost import no_room
 
@@ -76,6 +88,7 @@ def cost(
     if precision == common.BEST:
         on, model, precision = (on if model is None else (model,)), None, None
     network = networks[0]
+    of_decoder = is_decoder(network)
     if model is None:
         question |= {"precision": precision, "launch": launch, "host_us": host_us}
         question["replicas"] = replicas
@@ -83,11 +96,12 @@ def cost(
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
             several = compare(network, batch_size, on, on_progress=on_progress, **question)
         return _answer_several(several)
+    from lolat.api.choosing import serving_model
     from lolat.cli.predict import opened
 
-    loaded, question = (
-        opened(model, precision, launch, host_us),
-        {**question, "replicas": replicas or 1},
+    question["replicas"] = replicas or 1
+    loaded = (serving_model(model) if of_decoder else opened(model)).run_as(
+        precision, launch, host_us
     )
     if len({*batch_size}) > 1:
         return _answer_several(loaded.cost(network, batch_size, **question))
@@ -97,7 +111,7 @@ def cost(
         raise AnswerIsNo(no_room(answer), code="no-room")
     common.warn(answer.warnings)
     lines = cost_lines(answer)
-    if not precision:
+    if not precision and not of_decoder:
         lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))
     common.answer(answer, lines)
     within(answer.limits, answer.options)

@@ -45,8 +45,8 @@ def evaluate(
 
     They are run with the backend that MODEL was learned with, and its options: Keras networks by
     tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run: it has
-    networks, operations, blocks, or served language models, as `lolat fit` takes them.
-    Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
+    networks, operations, blocks, served language models or runs that train decoders, as `lolat fit` takes
+    them. Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
     """
     from lolat.io.writing import write_text
     from lolat.report.evaluation import evaluation_lines, table_lines

@@ -64,6 +64,10 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     concurrency, tensor_parallel, tpot_ms, and where known ttft_ms, dtype, kv_dtype, expert_parallel,
     attention_data_parallel; or the JSON of `vllm bench serve --save-result` or of SGLang's bench_serving.
 
+    Runs that train decoders, with the model file of such a GPU: model, gpus, sequence_length,
+    micro_batch_size, tokens_per_s_per_gpu (or the path of a trainer_state.json), and where known
+    gradient_accumulation, precision, sharding, activation_checkpointing, optimizer, tune, link_gbps.
+
     Without POINTS: from the data sheet of --name alone, in --facts, or of a GPU that LoLat knows.
     """
     from lolat.device.summary import errors_of

@@ -131,6 +131,7 @@ def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
     asked = {n: v for n, v in (("dtype", dtype), ("launch", launch)) if v is not None}
     if "predictors" not in model.document and "epochs" in model.document:
         _check_epochs(model, dtype, launch)
+    if "predictors" not in model.document and not {"epochs", "llm"}.isdisjoint(model.document):
         return _asked(model, {**model.document}, precision, launch)
     document = dict(model.inference)
     if "epochs" in document and replace(timed := epochs_mode(document), **asked) != timed:  # type: ignore[arg-type]

@@ -27,6 +27,8 @@ from lolat.parameters import PARAMETERS
 NETWORK_GBPS = 10.0
 """Assumed bandwidth between machines and between unknown devices: a cloud's Ethernet."""
 LATENCY_MS = 0.005  # of a message between two GPUs, or two machines over RDMA
+UNKNOWN_NETWORK = "the network between machines"
+"""The name of a link between machines whose network is not known."""
 MACHINE = 8  # devices in one machine if no offer says it, as in most GPU servers
 NVLINK_SHARE, PCIE_SHARE = 0.8, 0.5
 OFF_BETWEEN, OFF_WITHIN, OFF_GIVEN = 2.0, 1.5, 1.3
@@ -113,7 +115,7 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
         for word in instance.casefold().split():
             if known := next((n for n in _networks() if n[0].fullmatch(word)), None):
                 return Link(min(known[1], fastest), name=f"the network of {word}")
-        return Link(NETWORK_GBPS, name="the network between machines", fastest_gbps=fastest)
+        return Link(NETWORK_GBPS, name=UNKNOWN_NETWORK, fastest_gbps=fastest)
     name = "a network, as no link of these devices is known"
     return within or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
 

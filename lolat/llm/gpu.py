@@ -119,17 +119,28 @@ OWN_FITS = ("latent", "linear")
 """Kinds of decoders with overheads of their own: other kernels run between the operations."""
 
 
+class TrainingLevel(msgspec.Struct, frozen=True):
+    """The level of training decoders, by the user's own runs.
+
+    `level`: the median of measured over predicted time of `rows` rows.
+    """
+
+    level: Positive
+    rows: int
+
+
 class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
     """The section `llm` of a device file.
 
     `operations`: by name in KERNEL_MODELS and data type (for attention: queries/cache). `fits`: those of
-    the decoders in OWN_FITS.
+    the decoders in OWN_FITS. `trained`: the level of training decoders.
     """
 
     sheet: Sheet
     operations: dict[str, dict[str, TimedOperation]]
     framework: str = ""
     fits: dict[str, ServedFit] = {}
+    trained: TrainingLevel | None = None
 
     def of(self, kind: str) -> ServingSection:
         """Return the section with the fit of a kind of decoder; it starts as that of the others."""

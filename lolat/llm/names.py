@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from lolat.errors import InputError, arg
+from lolat.io.forms import looks_like_network
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.quantization import NEAREST
@@ -95,6 +96,24 @@ def find_decoder(config: Any) -> Decoder:
             code="decoder",
         )
     return read_decoder(config) if Path(config).exists() else named(str(config))
+
+
+def is_decoder(network: Any) -> bool:
+    """Return True if a network is a decoder: a configuration, its file or folder, or a known id."""
+    if isinstance(network, Decoder):
+        return True
+    if isinstance(network, Mapping):
+        return "model_type" in network
+    if not isinstance(network, str | os.PathLike) or looks_like_network(os.fspath(network)):
+        return False
+    path = Path(network)
+    path = path / "config.json" if path.is_dir() else path
+    if path.is_file():
+        return path.suffix.lower() == ".json" and b'"model_type"' in path.read_bytes()
+    try:
+        return bool(named(str(network)))
+    except InputError:
+        return False
 
 
 @lru_cache(maxsize=64)

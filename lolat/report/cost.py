@@ -29,13 +29,15 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
 
 def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
     """Lines before the table; the table, a row for each number of devices; lines on the best of them."""
+    sample = "sample" if cost.sequence_length is None else "sequence"
     run = (
-        f" · {plural(cost.epochs, 'epoch')} of {plural(cost.samples, 'sample')}"
+        f" · {plural(cost.epochs, 'epoch')} of {plural(cost.samples, sample)}"
         if cost.samples
         else ""
     )
-    each = " on each device" if len(cost.options) > 1 else ""
-    title = f"{plain(cost.network)} · batch {cost.batch_size:,}{each} · {cost.optimizer}{run}"
+    batch = f"{cost.batch_size:,}" + (f" x {cost.accumulate:,}" if cost.accumulate > 1 else "")
+    batch += " on each device" if len(cost.options) > 1 else ""
+    title = f"{plain(cost.network)} · batch {batch} · {cost.optimizer}{run}"
     first = cost.options[0]
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
     iteration = f", {digits(first.samples_per_s)} samples/s"
@@ -47,6 +49,14 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
         f"{byte_size(cost.memory_bytes)} of memory on each device, {fit_words(cost)}",
         f"{milliseconds(first.iteration_ms)} an iteration{iteration}",
     ]
+    if first.mfu is not None:
+        before.append(
+            f"{digits(first.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, {percent(first.mfu)} of "
+            "its peak in bfloat16 (MFU: 6 FLOPs a parameter and token, and attention's)"
+        )
+    if cost.memory:
+        each = [f"{name} {byte_size(size)}" for name, size in cost.memory.items()]
+        before.append(f"memory: {' · '.join(each)}")
     if first.startup_s:
         before.append(f"the first epoch takes {duration(first.startup_s)} more to start")
     if first.evaluation_s:
@@ -140,6 +150,9 @@ def _columns(cost: Cost) -> list[Column]:
         Column("iteration", lambda o: o.iteration_ms, milliseconds, page="hidden"),
         Column("exchange", lambda o: o.parts_ms["exchange"] or None, milliseconds, page="hidden"),
         Column("hidden", lambda o: o.hidden_ms or None, milliseconds, page="hidden"),
+        Column("tokens/s", lambda o: o.tokens_per_s, digits),
+        Column("MFU", lambda o: o.mfu, percent),
+        Column("memory", lambda o: o.memory_bytes, byte_size),
         Column("epoch", lambda o: o.epoch_s, duration, page="hidden"),
         Column("total", lambda o: o.total_s, duration),
         Column(between, lambda o: o.interval_s, ends_of(duration), page="below"),
@@ -353,7 +366,9 @@ def _costs_columns(costs: Costs) -> list[Column]:
         Column("rented", lambda row: _rented(row[1], alone=False), is_text=True),
         Column("" if costs.samples else "ms",
                lambda row: None if costs.samples else row[1].iteration_ms, digits),
-        Column("samples/s", lambda row: row[1].samples_per_s, digits),
+        Column("samples/s", lambda row: None if row[1].mfu else row[1].samples_per_s, digits),
+        Column("tokens/s", lambda row: row[1].tokens_per_s, digits),
+        Column("MFU", lambda row: row[1].mfu, percent),
         Column("hours", lambda row: row[1].total_s and [row[1].total_s], hours),
         Column(f"{percent(costs.coverage)} between", lambda row: row[1].interval_s, hours),
         Column("$", lambda row: row[1].dollars, _money),

@@ -31,6 +31,7 @@ NETWORKS = Content("networks", "networks", ("only", "predictor", "precision", "t
 EPOCHS = Content("epochs", "epochs")
 KERNELS = Content("operations of language models", "operations")
 SERVED = Content("served models", "served")
+RUNS = Content("training runs of decoders", "runs", ("only",))
 MODEL = Content("models", "models")
 """A model file, no table."""
 
@@ -48,6 +49,8 @@ def content_of_columns(columns: Collection[str]) -> Content:
         return EPOCHS
     if {"tpot_ms", "itl_mean_ms"} & {*columns}:
         return SERVED
+    if "tokens_per_s_per_gpu" in columns:
+        return RUNS
     if "op" in columns:
         return KERNELS if "dtype" in columns else OPERATIONS
     if "acts" in columns:

@@ -8,16 +8,20 @@ from itertools import count
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.question import ask_each, no_device
+from lolat.device.question import as_whole, ask_each, no_device, several
 from lolat.device.running import mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.hardware.gpus import gpu_of, name_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
+from lolat.llm.names import find_decoder, is_decoder
 from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_trained
+from lolat.training.decoder import TrainedDecoder
+from lolat.training.decoder_cost import decoder_cost_on
 from lolat.training.model import Limits
+from lolat.training.parallel import NONE
 from lolat.units import dollars, duration, plain, plural
 
 
@@ -118,7 +122,7 @@ def compare(
     answer.
     """
     check_limits(**asked)
-    graph = read_trained(network, asked.pop("input_size", None))
+    graph = read_question(network, asked.pop("input_size", None))
     left_out = dict(left_out)
     answers = [
         answer
@@ -136,8 +140,46 @@ def costs_on(
     """Predict the cost of training on `device` with each batch size; the network is read once."""
     if not len(batch_sizes):  # an array has no truth value
         raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
-    graph = read_trained(network, asked.pop("input_size", None))
-    return joined([cost_on(device, graph, size, *args, **asked) for size in batch_sizes], {})
+    graph = read_question(network, asked.pop("input_size", None))
+    return joined([answer_on(device, graph, size, *args, **asked) for size in batch_sizes], {})
+
+
+Trained = Graph | TrainedDecoder
+
+
+def read_question(network: Any, input_size: Any = None) -> Trained:
+    """Read what is trained: a network, or a decoder with the length of its sequences."""
+    if not is_decoder(network):
+        return read_trained(network, input_size)
+    sizes, decoder = several(input_size if input_size is not None else ()), find_decoder(network)
+    if len(sizes) != 1:
+        raise InputError(
+            f"{arg('input_size')}, also --sequence-length: {decoder.name} is trained on sequences; "
+            "expected the tokens of one, such as 4096",
+            code="sequence-length",
+        )
+    return TrainedDecoder(decoder, as_whole(sizes[0], "input_size"))
+
+
+OF_DECODERS = {"accumulate": 1, "checkpointing": "none", "tune": "full", "sharding": NONE, "tokens": None,
+               "mean_tokens": None}  # fmt: skip
+"""Arguments of decoders alone -> their defaults."""
+
+
+def answer_on(
+    device: Device, trained: Any, batch_size: int | str, *args: Any, **asked: Any
+) -> Cost:
+    """Predict the cost of training on a device; arguments as of `lolat.api.model.Model.cost`."""
+    if is_decoder(trained):
+        trained = read_question(trained, asked.pop("input_size", None))
+    if isinstance(trained, TrainedDecoder):
+        return decoder_cost_on(device, trained, batch_size, *args, **asked)
+    for name, default in OF_DECODERS.items():
+        if asked.pop(name, default) != default:
+            raise InputError(
+                f"{arg(name)}: of a decoder's configuration only; leave it out", code="decoder-only"
+            )
+    return cost_on(device, trained, batch_size, *args, **asked)
 
 
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
@@ -164,7 +206,7 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
 
 def _answers(
     models: Sequence[Device],
-    graph: Graph,
+    graph: Trained,
     mode: Mode,
     batch_size: int | str,
     left_out: dict[str, str],
@@ -194,14 +236,15 @@ def _answers(
 
 
 def _fastest(
-    model: Device, graph: Graph, mode: Mode, batch_size: int | str,
+    model: Device, graph: Trained, mode: Mode, batch_size: int | str,
     asked: dict[str, Any],
 ) -> Cost:  # fmt: skip
     """Answer in the precision asked for, or the fastest; the first error if none answers."""
     costs, errors = list[Cost](), list[LolatError]()
-    for precision in mode[:1] if mode[0] else (None, *TRIED):
+    only = mode[:1] if mode[0] or isinstance(graph, TrainedDecoder) else (None, *TRIED)
+    for precision in only:
         try:
-            costs.append(cost_on(model.run_as(precision, *mode[1:]), graph, batch_size, **asked))
+            costs.append(answer_on(model.run_as(precision, *mode[1:]), graph, batch_size, **asked))
         except LolatError as error:
             errors.append(error)
     if not costs:

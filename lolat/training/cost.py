@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.iteration import half_remarks, memory_bytes
 from lolat.training.measured import MeasuredTraining
 from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
+from lolat.training.parallel import NONE
 from lolat.units import dollars, duration, milliseconds, plain, plural
 
 if TYPE_CHECKING:
@@ -61,13 +62,18 @@ class Cost(Result):
     iteration on each device; `available_bytes`: those that a device has, None if unknown;
     `largest_batch`: the largest batch that fits. `other_cards`: remarks on cards of the same name with
     another memory, if an iteration does not fit or the largest batch is asked for.
+
+    Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences of a micro-batch on each
+    device, of which an iteration has `accumulate`; `memory`: bytes by part; `would_fit`: options with which
+    it would, if it does not; `memory_bytes` is then that of the number of devices that needs the least.
     """
 
     KEYS = (
         "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
         "max_hours", "max_dollars", "prices", "price_list", "options", "cheapest", "fastest", "frontier",
-        "other_cards", "warnings",
+        "other_cards", "warnings", "sequence_length", "accumulate", "sharding", "checkpointing", "tune",
+        "memory", "would_fit",
     )  # fmt: skip
 
     model: str
@@ -95,6 +101,13 @@ class Cost(Result):
     frontier: tuple[int, ...]
     other_cards: tuple[str, ...]
     warnings: tuple[str, ...]
+    sequence_length: int | None = None
+    accumulate: int = 1
+    sharding: str = NONE
+    checkpointing: str = "none"
+    tune: str = "full"
+    memory: Mapping[str, int] = field(default_factory=dict)
+    would_fit: tuple[str, ...] = ()
 
     @property
     def limits(self) -> Limits:
@@ -142,7 +155,9 @@ class Cost(Result):
 
 def no_room(cost: Cost) -> str:
     """Return the sentence that an iteration does not fit, with the largest batch that does."""
-    return no_room_words(cost.memory_bytes, cost.available_bytes or 0, cost.largest_batch or 0)
+    words = no_room_words(cost.memory_bytes, cost.available_bytes or 0, cost.largest_batch or 0)
+    others = f"; it would with {', or '.join(cost.would_fit)}" if cost.would_fit else ""
+    return words + others
 
 
 def training_of(document: Mapping[str, Any], source: str) -> Training:
@@ -174,7 +189,7 @@ def read_trained(network: Any, input_size: Any = None) -> Graph:
 
 def cost_on(
     device: Device, network: Any, batch_size: int | str, samples: int | None = None, epochs: int = 1,
-    optimizer: str = "sgd", coverage: float | None = None, *, replicas: int | Sequence[int] = 1,
+    optimizer: str | None = None, coverage: float | None = None, *, replicas: int | Sequence[int] = 1,
     link_gbps: float | None = None, validation_samples: int | None = None,
     memory_gib: float | None = None, max_hours: float | None = None, max_dollars: float | None = None,
     price_per_hour: float | None = None, prices: str | Prices | None = None, input_size: Any = None,
@@ -182,7 +197,7 @@ def cost_on(
     """Predict the cost of training on `device`; arguments and errors as of `lolat.api.model.Model.cost`."""
     largest, limits = batch_size == AUTO, Limits(max_hours, max_dollars)
     run = TrainingRun(
-        1 if largest else as_whole(batch_size), samples, epochs, optimizer,
+        1 if largest else as_whole(batch_size), samples, epochs, optimizer or "sgd",
         COVERAGE if coverage is None else coverage, validation_samples,
     )  # fmt: skip
     training = training_of(device.document, device.source)
@@ -199,7 +214,7 @@ def cost_on(
     run.check_batch(max(numbers, default=1))
     graph = read_trained(network, input_size)  # last, as it takes long
     training = training_of(as_written(device, graph).document, device.source)
-    updates, mode = optimizer_named(optimizer), training.mode
+    updates, mode = optimizer_named(run.optimizer), training.mode
 
     def needed(batch_size: int) -> int:
         return memory_bytes(graph, batch_size, updates, mode, max(numbers, default=MACHINE) > 1)
@@ -214,23 +229,20 @@ def cost_on(
     memory = needed(run.batch_size)
     fits = available is None or memory <= available
     rental = rental if fits else None  # what does not run has no price
-    options = tuple(_option(training, graph, run, k, link, rental, limits) for k in numbers)
+    more = training.document, link, rental, limits
+    options = tuple(option_of(partial(predict, training, graph, run), k, *more) for k in numbers)
+    remarks = *half_remarks(graph, memory, updates, mode), *_training_only(graph)
     return Cost(
         model=training.name,
         device=device.label,
         **_about(training, graph, run),
-        memory_bytes=memory,
-        available_bytes=available,
-        largest_batch=most,
+        memory_bytes=memory, available_bytes=available, largest_batch=most,
         **asdict(limits),
-        prices=rental.prices if rental else None,
-        price_list=listed.prices if listed else None,
+        prices=rental.prices if rental else None, price_list=listed.prices if listed else None,
         options=options,
-        **_numbers(best_of(options if fits else (), limits)),
+        **best_numbers(options if fits else (), limits),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
-        warnings=(
-            *half_remarks(graph, memory, updates, mode), *_training_only(graph), *options[0].warnings
-        ),
+        warnings=(*remarks, *options[0].warnings),
     )  # fmt: skip
 
 
@@ -313,22 +325,23 @@ def _other_cards(
         yield from [said] if said else []
 
 
-def _option(
-    training: Training, graph: Graph, run: TrainingRun, devices: int, link: Link | None,
-    rental: Rental | None, limits: Limits,
+def option_of(
+    predicted: Callable[[int, Link | None], TrainingPrediction], devices: int,
+    document: Mapping[str, Any], link: Link | None, rental: Rental | None, limits: Limits,
 ) -> TrainingPrediction:  # fmt: skip
     """Predict training on `devices` devices of the offer with the lowest total price within the limits.
 
-    `link`: None stands for the offer's link, or the device's usual one if nothing is rented.
+    `predicted`: (devices, link) -> the prediction without a price. `document`: the device's file. `link`:
+    None stands for the offer's link, or the device's usual one if nothing is rented.
     """
     if rental is None:
         if link is None and devices > 1:
-            link = assumed_link(hardware_of(training.document), devices)
-        return predict(training, graph, run, devices, link)
+            link = assumed_link(hardware_of(document), devices)
+        return predicted(devices, link)
 
     def on(offer: Offer) -> TrainingPrediction:
         its = link or (rental.link(devices, offer) if devices > 1 else None)
-        return _priced(predict(training, graph, run, devices, its), rental.rented(devices, offer))
+        return _priced(predicted(devices, its), rental.rented(devices, offer))
 
     def price(option: TrainingPrediction) -> tuple[bool, float, int]:
         assert option.rented is not None
@@ -367,8 +380,9 @@ def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
     }
 
 
-def _numbers(best: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace the best options by their numbers of devices."""
+def best_numbers(options: Sequence[TrainingPrediction], limits: Limits) -> dict[str, Any]:
+    """Return `best_of` these options, by their numbers of devices."""
+    best = best_of(options, limits)
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
     return named | {"frontier": tuple(o.devices for o in best["frontier"])}
 

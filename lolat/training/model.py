@@ -21,8 +21,8 @@ from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE, Optimizer, optimizer_named
-from lolat.training.exchange import exchange_ms, gradients
 from lolat.training.iteration import state_bytes
+from lolat.training.parallel import exchange_ms, gradients
 
 # ---- The question.
 
@@ -191,6 +191,10 @@ class TrainingPrediction:
     `evaluation_s` for the validation samples; `startup_s`: how much longer the first one takes; `total_s`:
     all of it, with the interval `interval_s`. `dollars`: the price of `total_s`, by what is `rented`.
     None stands for what is unknown or was not asked for.
+
+    Of a decoder: `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: of each, both without
+    padding; `mfu`: their share of the data sheet's FLOPs in bfloat16, of which a token takes 6 a
+    parameter and 12 x layers x width x length; `memory_bytes` of a device, and whether it `fits`.
     """
 
     devices: int
@@ -210,6 +214,11 @@ class TrainingPrediction:
     dollars: float | None = None
     dollars_interval: tuple[float, float] | None = None
     warnings: tuple[str, ...] = ()
+    tokens_per_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    mfu: float | None = None
+    memory_bytes: int | None = None
+    fits: bool | None = None
 
 
 def predict(

@@ -31,6 +31,7 @@ LEAVES = dict(leaves(commands))
 VALUES = {
     "--accelerator": "V100",
     "--accepted": "0.5",
+    "--accumulate": "2",
     "--accuracy": "new.csv",
     "--against": "base-small.json --max-ratio 1.0001",
     "--among": "archs.csv",
@@ -43,6 +44,7 @@ VALUES = {
     "--cached-tokens": "512",
     "--candidates": "7",
     "--channels-last": "",
+    "--checkpointing": "full",
     "--compile": "",
     "--concurrency": "3",
     "--coverage": "0.5",
@@ -76,6 +78,7 @@ VALUES = {
     "--max-ratio": "1.0001",
     "--max-tpot-ms": "1e-9",
     "--max-ttft-ms": "1e-9",
+    "--mean-tokens": "300",
     "--memory-gib": "0.7",
     "--mode": "training",
     "--name": "t4",
@@ -99,11 +102,14 @@ VALUES = {
     "--restart": "",
     "--samples": "5000",
     "--seed": "3",
+    "--sharding": "fsdp",
     "--sure": "80",
     "--table": "networks.csv",
     "--tensor-parallel": "2",
     "--threads": "1",
+    "--tokens": "2e6",
     "--training": "",
+    "--tune": "lora:4",
     "--validation-samples": "100",
     "--value": "user_made:score",
     "--vary": "width",
@@ -195,6 +201,8 @@ def calls() -> Iterator[Call]:
         yield Call(f"llm {model} config.json --request-rate 3")
         yield Call(f"llm {model} config.json --draft-tokens 2 --accepted 0.7")
     yield Call("llm gpu.json config.json --request-rate 3 --max-ttft-ms 22")
+    decoder = "llama.json --sequence-length 512 --batch-size 4 --price-per-hour 2 --replicas 1,2"
+    yield Call(f"cost gpu.json {decoder} --samples 1000", {"--optimizer": "lion"})
     yield Call("llm gpu.json,other_gpu.json config.json --concurrency 4 --tensor-parallel 1")
     yield Call("evaluate desk.json net.json slow.json --batch-size 2")
     for words in JUDGED:

@@ -102,6 +102,7 @@ def make(folder: Path) -> None:
     other = known_gpu.document() | {"device": "other (vllm)", "name": "other"}
     _json(folder / "other_gpu.json", other)
     _json(folder / "config.json", known_gpu.MIXTURE)
+    _json(folder / "llama.json", known_gpu.LLAMA)
     for name, stages in (("net", 3), ("slow", 4), ("small", 1)):
         _json(folder / f"{name}.json", synthetic.network(stages=stages, name=name).to_dict())
     for name in ("net", "small"):

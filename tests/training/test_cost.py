@@ -391,7 +391,7 @@ def test_validation_without_samples_is_no_question() -> None:
         ({"link_gbps": "a"}, "link_gbps a"),
         ({"validation_samples": -5}, "validation_samples -5: expected a whole number from 1"),
         ({"validation_samples": 2.5}, "validation_samples 2.5"),
-        ({"optimizer": None}, "optimizer 'None': expected one of sgd"),
+        ({"optimizer": "x"}, "optimizer 'x': expected one of sgd"),
     ],
 )
 def test_python_checks_as_the_command_does(asked: dict[str, Any], said: str) -> None:

@@ -19,8 +19,8 @@ from lolat.training.model import (
 )
 from tests import synthetic
 from tests.training.known import KnownTraining
-from tests.training.test_exchange import MIB, three_dense
 from tests.training.test_measured import model as measured
+from tests.training.test_parallel import MIB, three_dense
 
 GRAPH = synthetic.network()
 
@@ -70,7 +70,7 @@ def test_what_is_not_known_is_said() -> None:
         ({"samples": 0}, "samples"),
         ({"samples": 4}, "batch_size"),
         ({"samples": 80, "epochs": 0}, "epochs"),
-        ({"optimizer": "lion"}, "optimizer"),
+        ({"optimizer": "sophia"}, "optimizer"),
         ({"coverage": 1.0}, "coverage"),
     ],
 )

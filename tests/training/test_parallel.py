@@ -1,4 +1,4 @@
-"""Exchanges against devices that pass numbers on, and buckets against a ticking clock."""
+"""Sharding against ZeRO's volumes, exchanges against devices that pass numbers, buckets against a clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.modes import AMP, BFLOAT16, Mode
 from lolat.hardware.links import Link
-from lolat.training.exchange import exchange_ms, exposed_ms, gradients
+from lolat.training.parallel import GATHERED, Parallel, exchange_ms, exposed_ms, gradients
 from tests import synthetic
 
 SLOW = Link(0.008, 2.0)  # 1,000 bytes per ms
@@ -148,3 +148,72 @@ def test_no_less_than_nothing_is_hidden(gradients: list[tuple[float, float]], gb
     sizes, backward = map(list, zip(*gradients, strict=True))
     assert exchange_ms(sizes, backward, 8, Link(gbps))[1] >= 0.0
     assert exchange_ms(sizes, [*[0.0] * (len(backward) - 1), 0.7], 8, Link(gbps))[1] == 0.0
+
+
+# ---- Sharding.
+
+
+@pytest.mark.parametrize(
+    ("sharding", "divided", "volume"),
+    [
+        ("none", (1, 1, 1), 2),
+        ("zero1", (1, 1, 4), 2),
+        ("zero2", (1, 4, 4), 2),
+        ("fsdp", (4, 4, 4), 3),
+    ],
+)
+def test_memory_and_volume_are_those_of_zero(
+    sharding: str, divided: tuple[int, ...], volume: int
+) -> None:
+    """ZeRO (Rajbhandari et al. 2020), section 7: 2 a parameter, 3 with all of it, of nearly so many."""
+    parallel = Parallel(4, SLOW, sharding)
+    assert parallel.shards == divided
+    assert parallel.volume(1000.0) == pytest.approx(1000.0 * volume * 3 / 4)
+
+
+def test_a_hybrid_divides_inside_a_machine_and_exchanges_shards_between_machines() -> None:
+    parallel = Parallel(16, SLOW, "hybrid", SLOW)
+    assert parallel.shards == (8, 8, 8)
+    inside, between = 3 * 1000.0 * 7 / 8, 2 * (1000.0 / 8) / 2
+    assert parallel.volume(1000.0) == pytest.approx(inside + between)
+    # A gather before each pass and a scatter, in a ring of 8; then two rounds of two machines.
+    exposed, hidden = parallel.exchange_ms([8000.0], [0.0], [8000.0], [0.0])
+    inside, between = 7 * (2.0 + 1.0) + 7 * (2.0 + 2.0), 2 * (2.0 + 4.0 / GATHERED)
+    assert (exposed, hidden) == (pytest.approx(inside + between), 0.0)
+
+
+def test_fsdp_waits_for_two_gathers_and_a_scatter_of_each_micro_batch() -> None:
+    """1,000 bytes a ms and 2 ms a message: of 4,000 bytes among 4 devices three messages of 3 ms each."""
+    parallel = Parallel(4, SLOW, "fsdp")
+    exposed, hidden = parallel.exchange_ms([4000.0], [0.0], [4000.0], [0.0], batches=3)
+    assert exposed == pytest.approx(
+        3 * (3 * 3.0 + 3 * (2.0 + 2.0))
+    )  # gather and scatter as one message
+    assert hidden == 0.0
+
+
+def test_messages_hide_behind_long_passes_but_for_the_first_gather_and_the_last_scatter() -> None:
+    parallel, parts, ms = Parallel(4, SLOW, "fsdp"), [4000.0] * 10, [1e3] * 10
+    exposed, hidden = parallel.exchange_ms(parts, ms, parts, ms)
+    assert exposed == pytest.approx(9.0 + 12.0)
+    assert hidden == pytest.approx(9 * 21.0)
+
+
+def test_zero1_exchanges_once_whatever_the_batches_and_zero2_each_time() -> None:
+    one, two = (
+        [Parallel(4, SLOW, s).exchange_ms([4000.0], [0.0], [4000.0], [0.0], n)[0] for n in (1, 3)]
+        for s in ("zero1", "zero2")
+    )
+    assert one == pytest.approx([9.0 + 9.0] * 2)
+    assert two == pytest.approx([9.0 + 9.0, 3 * 9.0 + 9.0])
+
+
+def test_gathers_between_machines_reach_a_share_of_the_network() -> None:
+    parallel = Parallel(16, SLOW, "zero2")
+    exposed = parallel.exchange_ms([16e3], [0.0], [0.0], [0.0])[0]
+    assert exposed == pytest.approx(15 * (2.0 + 1.0 / GATHERED))
+
+
+def test_a_device_alone_and_gradients_of_nothing_wait_for_nobody() -> None:
+    assert Parallel().exchange_ms([1e6], [1.0]) == (0.0, 0.0)
+    assert Parallel(4, SLOW, "zero2").exchange_ms([0.0], [0.0], [0.0], [0.0]) == (0.0, 0.0)

@@ -1,0 +1,269 @@
+"""Predicts the forward and the backward pass of a decoder in training, from a GPU's kernels of serving.
+
+A layer runs its products three times (forward, gradient of the input, gradient of the weights; the last
+only where weights are trained), attention and its backward pass, and element-wise work that moves tensors.
+Operations are those of PyTorch on NVIDIA GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from lolat.arrays import np
+from lolat.device.predictors.host import BACKWARD, GRAPH_MS, USUAL_MS
+from lolat.errors import InputError, arg
+from lolat.graph.modes import COMPILED, EAGER, GRAPH, Launch
+from lolat.llm.decoder import Decoder
+from lolat.llm.gpu import GPU
+from lolat.llm.serving import HALF
+from lolat.units import shortened
+
+
+class Constants(NamedTuple):
+    """The constants that published runs choose; benchmarks/training_decoders.py fits and judges them.
+
+    `products`: time of a product inside a step over its time alone: clocks fall under a load that lasts.
+    `attention`: time of PyTorch's attention over that of the serving kernel, for a GPU with the rate of an
+    A100's multiprocessor. `growth`: power of that rate by which the serving kernel uses it better:
+    PyTorch's lacks the instructions of newer GPUs. `backward`: time of an attention's FLOPs in the backward
+    pass over the forward one. `bandwidth`: share of the data sheet's that element-wise work reaches.
+    `waiting`: share of a step that each doubling of the GPUs adds, as all wait for the slowest.
+    """
+
+    products: float = 1.2
+    attention: float = 1.47
+    growth: float = 0.79
+    backward: float = 1.27
+    bandwidth: float = 0.85
+    waiting: float = 0.0034
+
+
+CONSTANTS = Constants()
+A100_TFLOPS = 312 / 108  # of a multiprocessor, dense bfloat16
+FLASH_BACKWARD = 2.5
+"""FLOPs of attention's backward pass over those of the forward one: five products against two (Dao et al.,
+FlashAttention, 2022)."""
+Moves = Mapping[str, tuple[float, float]]
+UNFUSED: Moves = {
+    "rms_norm": (18, 30), "norm_weights": (0, 6), "layer_norm": (2, 5), "gated": (5, 9), "gelu": (2, 3),
+    "rotation": (10, 10), "sum": (3, 3), "branch": (0, 3), "adapter": (5, 2),
+}  # fmt: skip
+"""Tensors in half precision that an operation reads and writes, in the forward and the backward pass, if
+each of PyTorch's operations is a kernel. RMS normalization and rotation compute in float32, in six and five
+steps. "norm_weights": the gradient of a normalization's weights; "branch": a gradient that is added, of a
+tensor that several products read; "adapter": LoRA's result, scaled and added."""
+FUSED: Moves = {
+    "rms_norm": (2, 2), "norm_weights": (0, 1), "layer_norm": (2, 3), "gated": (3, 5), "gelu": (2, 3),
+    "rotation": (2, 2), "sum": (2, 1), "branch": (0, 1), "adapter": (3, 1),
+}  # fmt: skip
+"""The same where torch.compile fuses neighbors."""
+LOSS_BYTES = {True: 14.0, False: 36.0}
+"""Bytes that the loss moves for each logit, forward and backward, by whether it is fused: logits in half
+precision, in float32, their log-softmax, both gradients."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The part that is trained: all, LoRA's adapters of a `rank`, or all but the first `frozen` layers."""
+
+    rank: int = 0
+    frozen: int = 0
+
+    @classmethod
+    def named(cls, text: str) -> Tuning:
+        """Read full, lora:RANK or frozen:LAYERS."""
+        kind, _, number = text.partition(":")
+        if text == "full":
+            return cls()
+        if kind not in ("lora", "frozen") or not number.isdecimal() or not 0 < int(number) < 1e6:
+            raise InputError(
+                f"{arg('tune')} {shortened(text)}: expected full, lora:RANK such as lora:16, or "
+                "frozen:LAYERS such as frozen:16"
+            )
+        return cls(**{"rank" if kind == "lora" else "frozen": int(number)})
+
+    @property
+    def is_partial(self) -> bool:
+        """True if some parameters are not trained."""
+        return bool(self.rank or self.frozen)
+
+    def words(self) -> str:
+        """Return the text that `named` reads."""
+        if not self.is_partial:
+            return "full"
+        return f"lora:{self.rank}" if self.rank else f"frozen:{self.frozen}"
+
+
+@dataclass(frozen=True)
+class DecoderPasses:
+    """Both passes of a micro-batch on a GPU; InputError for what is not predicted.
+
+    `sequences` of `length` tokens, padding included. `checkpointing`: none, full (a layer keeps its input
+    alone), selective (it keeps attention and every second product too, as torchtitan does). LoRA's adapters
+    are on all products of the layers; with frozen layers the embedding is not trained either.
+    """
+
+    decoder: Decoder
+    length: int
+    sequences: int
+    checkpointing: str = "none"
+    tuning: Tuning = Tuning()
+    launch: Launch = EAGER
+
+    def __post_init__(self) -> None:
+        d, frozen = self.decoder, self.tuning.frozen
+        if d.kind != "dense":
+            has = {"latent": "latent attention", "linear": "linear attention"}.get(
+                d.kind, "experts"
+            )
+            raise InputError(
+                f"{d.name} has {has}; expected a dense decoder: the training of others is not predicted",
+                code="decoder-kind",
+            )
+        if frozen > d.layers:
+            raise InputError(
+                f"{arg('tune')} frozen:{frozen}: {d.name} has {d.layers} layers; expected no more"
+            )
+        if d.positions:
+            object.__setattr__(self, "decoder", replace(d, positions=max(d.positions, self.length)))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch."""
+        return self.sequences * self.length
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Elements of a token's queries, and of its keys and values together."""
+        d = self.decoder
+        return d.heads * d.head_dim, 2 * d.kv_heads * d.head_dim
+
+    @property
+    def products(self) -> list[tuple[int, int]]:
+        """(outputs, inputs) of a layer's products.
+
+        Llama and its kind have one each for query, key and value; MPT has one for all three.
+        """
+        d, (query, cached) = self.decoder, self.widths
+        into = [query, cached // 2, cached // 2] if d.gated else [query + cached]
+        into += [d.intermediate] * (2 if d.gated else 1)
+        return [*((n, d.hidden) for n in into), (d.hidden, query), (d.hidden, d.intermediate)]
+
+    def flops(self) -> float:
+        """FLOPs of a token by the usual definition: 6 a parameter, and 12 x layers x width x length of
+        attention as if it were not causal (Chowdhery et al., "PaLM", 2022, appendix B).
+        """
+        return (
+            6.0 * self.decoder.parameters
+            + 12.0 * self.decoder.layers * self.widths[0] * self.length
+        )
+
+    # ---- Time.
+
+    def parts_ms(self, gpu: GPU, c: Constants = CONSTANTS) -> tuple[np.ndarray, np.ndarray]:
+        """(2 + layers,) ms of both passes: embedding, layers, and the head with the loss."""
+        d, m, rank, frozen = self.decoder, float(self.tokens), self.tuning.rank, self.tuning.frozen
+        bandwidth = gpu.specs.bandwidth * c.bandwidth
+        windows = [layer.window for layer in d.kinds for _ in range(layer.number)]
+        attention = {w: self._attention_ms(gpu, w, c) for w in {*windows}}
+        into, out_of, learned = (
+            c.products * self._products_ms(gpu, way) for way in ("forward", "input", "weights")
+        )
+        moved, moved_back = (HALF * m * n / bandwidth for n in self._moved())
+        starts = self._starts_ms()
+        again_starts = starts * (self.checkpointing != "none")
+        forward, backward = np.zeros(d.layers + 2), np.zeros(d.layers + 2)
+        for i, window in enumerate(windows, 1):
+            ms = into + attention[window] + moved
+            again = {"full": ms, "selective": into / 2 + moved}.get(self.checkpointing, 0.0)
+            back = out_of + learned * (not rank) + moved_back
+            back += FLASH_BACKWARD * c.backward * attention[window] + again
+            forward[i] = max(ms, starts)
+            backward[i] = max(back, 2 * BACKWARD * starts + again_starts) * (i > frozen)
+        sizes = (m, d.vocab, d.hidden), (m, d.hidden, d.vocab), (d.vocab, d.hidden, m)
+        head = [c.products * float(gpu.ms("gemm", "bfloat16", *size)) for size in sizes]
+        loss = m * d.vocab * LOSS_BYTES[self.launch == COMPILED] / 3 / bandwidth
+        forward[0] = 2 * HALF * m * d.hidden / bandwidth
+        backward[0] = 3 * forward[0] * (not self.tuning.is_partial)
+        forward[-1], backward[-1] = head[0] + loss, head[1] + head[2] * (not rank) + 2 * loss
+        return forward, backward
+
+    def _attention_ms(self, gpu: GPU, window: int, c: Constants) -> float:
+        d, sheet = self.decoder, gpu.section.sheet
+        newer = sheet.bf16_tflops / sheet.multiprocessors / A100_TFLOPS
+        sizes = self.sequences, self.length, d.heads, d.kv_heads, d.head_dim, window
+        ms = float(gpu.ms("prefill_attention", "bfloat16", *sizes))
+        return ms * c.attention * max(newer, 1.0) ** c.growth
+
+    def _products_ms(self, gpu: GPU, way: str) -> float:
+        """Return the ms of a layer's products: forward, gradient of the input, or of the weights.
+
+        An adapter has two more each way; the gradients of its weights go with those of the input.
+        """
+
+        def ms(*size: object) -> float:
+            return float(gpu.ms("gemm", "bfloat16", *size).sum())
+
+        m, r = float(self.tokens), float(self.tuning.rank)
+        n, k = np.array(self.products, float).T
+        found = ms(*{"forward": (m, n, k), "input": (m, k, n), "weights": (n, k, m)}[way])
+        if r:
+            found += ms(m, r, k) + ms(m, n, r)
+            found += ms(r, k, m) + ms(n, r, m) if way == "input" else 0.0
+        return found
+
+    def _counts(self) -> dict[str, tuple[int, float]]:
+        """Return a layer's element-wise operations: their number and the elements of a token in all."""
+        d, (query, cached) = self.decoder, self.widths
+        norm, act = ("rms_norm", "gated") if d.gated else ("layer_norm", "gelu")
+        number, elements = d.norms, d.norms * float(d.hidden)
+        if d.head_norm:
+            number, elements = number + 2, elements + query + cached / 2
+        counts = {
+            norm: (number, elements),
+            act: (1, float(d.intermediate)),
+            "sum": (2, 2.0 * d.hidden),
+        }
+        if not d.positions:
+            counts["rotation"] = 2, query + cached / 2
+        if d.gated:
+            counts["branch"] = 3, 3.0 * d.hidden
+        if d.gated and not self.tuning.rank:
+            counts["norm_weights"] = counts[norm]
+        if self.tuning.rank:
+            (number, elements), pairs = counts.get("branch", (0, 0.0)), self.products
+            counts["adapter"] = len(pairs), float(sum(n for n, _ in pairs))
+            counts["branch"] = number + len(pairs), elements + sum(k for _, k in pairs)
+        return counts
+
+    def _moved(self) -> tuple[float, float]:
+        """Return the elements of a token that a layer's element-wise work moves in both passes."""
+        passes, counts = FUSED if self.launch == COMPILED else UNFUSED, self._counts()
+        forward, backward = (
+            sum(passes[name][way] * n for name, (_, n) in counts.items()) for way in (0, 1)
+        )
+        return forward, backward
+
+    def _starts_ms(self) -> float:
+        """Return the ms that the host takes to launch a layer's forward pass."""
+        number = 1 + len(self.products) * (3 if self.tuning.rank else 1)
+        number += sum(n for name, (n, _) in self._counts().items() if UNFUSED[name][0])
+        return number * (GRAPH_MS if self.launch == GRAPH else USUAL_MS)
+
+    # ---- Memory.
+
+    def kept(self) -> tuple[float, float]:
+        """Return the elements of half precision that a trained layer keeps for a token until its backward
+        pass, with checkpointing and without.
+        """
+        d, fused, (query, cached) = self.decoder, self.launch == COMPILED, self.widths
+        # The input of a normalization, in float32 for an RMS one, its normalized form, and its result.
+        norm = (2.0 + (not self.tuning.rank) if d.gated and not fused else 1.0) + 1.0
+        widths = {(True, False): 4, (True, True): 3}.get((d.gated, fused), 2)
+        every = d.norms * norm * d.hidden + 2.0 * query + cached + widths * float(d.intermediate)
+        selective = d.hidden + query + sum(n for n, _ in self.products) / 2
+        return {"full": 1.0 * d.hidden, "selective": selective}.get(
+            self.checkpointing, every
+        ), every

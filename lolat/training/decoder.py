@@ -1,0 +1,112 @@
+"""A step of a decoder's training: both passes, the messages between GPUs, the update; and its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from lolat.errors import InputError, arg
+from lolat.llm.decoder import Decoder
+from lolat.llm.gpu import GPU
+from lolat.llm.passes import CONSTANTS, Constants, DecoderPasses
+from lolat.training.memory import HALF_BYTES, Recipe, state_parts
+from lolat.training.parallel import Parallel
+
+LOGIT_BYTES = 8.0
+"""Bytes of a logit at the peak: its log-softmax and the gradient of that, in float32."""
+FRAGMENTED = 0.05
+"""Memory that the allocator holds and cannot hand out, over that of tensors that come and go."""
+GATHERED_LAYERS = 2  # whole at the same time: one is gathered in advance
+
+
+class TrainedDecoder(NamedTuple):
+    """A decoder, and the tokens of the sequences that it is trained on."""
+
+    decoder: Decoder
+    length: int
+
+
+@dataclass(frozen=True)
+class DecoderStep:
+    """A micro-batch of a decoder's training by a recipe; InputError for a precision without products."""
+
+    passes: DecoderPasses
+    recipe: Recipe
+
+    def __post_init__(self) -> None:
+        if self.recipe.weight > HALF_BYTES and not self.recipe.copy:
+            raise InputError(
+                f"{arg('precision')} {self.recipe.dtype}: the training of a decoder is predicted in amp or "
+                "bf16",
+                code="decoder-precision",
+            )
+
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        """(2 + layers,) parameters of embedding, layers and head: those that are trained, and all."""
+        d, tuning = self.passes.decoder, self.passes.tuning
+        parts = d.parameters_by_part
+        layers = (d.parameters - parts["embedding"] - parts["head"]) / d.layers
+        every = np.full(d.layers + 2, layers)
+        every[[0, -1]] = parts["embedding"], parts["head"]
+        trained = every.copy()
+        if tuning.rank:
+            trained[:] = tuning.rank * sum(n + k for n, k in self.passes.products)
+            trained[[0, -1]] = 0.0
+        elif tuning.frozen:
+            trained[0 if not d.tied else 1 : tuning.frozen + 1] = 0.0
+        return trained, every
+
+    def update_ms(
+        self, gpu: GPU, parallel: Parallel, batches: int, c: Constants = CONSTANTS
+    ) -> float:
+        """Return the ms of what follows the passes of `batches` micro-batches: sums, casts, the update."""
+        r, (trained, every), shards = self.recipe, self.numbers(), parallel.shards
+        learned = float(trained.sum())
+        # The norm of the gradients is computed and they are scaled (4); all else is read and written.
+        each = 4 * r.gradient + 2 * (r.weight + r.master + r.states)
+        moved = each * learned / shards.states
+        moved += 3 * r.gradient * learned * (batches - 1) / shards.gradients
+        if r.copy:
+            half = r.frozen <= HALF_BYTES and self.passes.tuning.rank > 0
+            cast = learned if half else float(every.sum())
+            moved += batches * (r.weight + r.copy) * cast / shards.parameters
+            moved += batches * (HALF_BYTES + r.gradient) * learned / shards.gradients
+        return moved / (gpu.specs.bandwidth * c.bandwidth)
+
+    def iteration_ms(
+        self, gpu: GPU, parallel: Parallel, batches: int = 1, c: Constants = CONSTANTS
+    ) -> dict[str, float]:
+        """Return the ms of the parts of an iteration of `batches` micro-batches; "hidden" is in no sum."""
+        forward, backward = self.passes.parts_ms(gpu, c)
+        trained, every = self.numbers()
+        exchange, hidden = parallel.exchange_ms(
+            (trained * self.recipe.gradient).tolist(), backward.tolist(),
+            (every * HALF_BYTES).tolist(), forward.tolist(), batches,
+        )  # fmt: skip
+        parts = {
+            "forward": batches * float(forward.sum()), "backward": batches * float(backward.sum()),
+            "update": self.update_ms(gpu, parallel, batches, c),
+        }  # fmt: skip
+        waiting = c.waiting * float(np.log2(parallel.devices)) * sum(parts.values())
+        return parts | {"exchange": exchange + waiting, "hidden": hidden}
+
+    def memory(self, parallel: Parallel) -> dict[str, float]:
+        """Return the bytes of a GPU at the peak of an iteration, by part."""
+        passes, r, (trained, every) = self.passes, self.recipe, self.numbers()
+        d, tokens, learned = passes.decoder, float(passes.tokens), float(trained.sum())
+        frozen = float(every.sum()) - learned * (not passes.tuning.rank)
+        sharded = parallel.shards.parameters > 1
+        state = state_parts(r, learned, frozen, 0 if sharded else None, parallel.shards)
+        kept, whole = (HALF_BYTES * tokens * n for n in passes.kept())
+        moving = {"activations": kept * (d.layers - passes.tuning.frozen)}
+        again = whole * (passes.checkpointing != "none")
+        gradients = HALF_BYTES * tokens * 3 * d.intermediate
+        moving["loss"] = max(LOGIT_BYTES * tokens * d.vocab, again + gradients)
+        if sharded:
+            gathered = HALF_BYTES * (GATHERED_LAYERS * every[1] + every[0] + every[-1])
+            moving["gathered"] = float(gathered + r.gradient * trained.max())
+        elif parallel.devices > 1:
+            moving["buckets"] = r.gradient * learned
+        return state | moving | {"fragmentation": FRAGMENTED * sum(moving.values())}

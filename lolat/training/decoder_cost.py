@@ -1,0 +1,319 @@
+"""Answers what training or fine-tuning a decoder costs, on one GPU or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lolat.device.file import OF_LANGUAGE_MODELS, lacks
+from lolat.device.intervals import conformal_quantile
+from lolat.device.question import AUTO, as_whole, several
+from lolat.errors import InputError, arg
+from lolat.graph.analysis import largest_fitting
+from lolat.graph.modes import EAGER
+from lolat.hardware.gpus import GIB, UNUSABLE_BYTES, gpu_of
+from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK, Link, assumed_link
+from lolat.hardware.prices import (
+    Prices,
+    Rental,
+    hardware_of,
+    instances_of,
+    price_list,
+    rental_of,
+)
+from lolat.io.results import Remark
+from lolat.llm.gpu import GPU, ServingSection, section_of
+from lolat.llm.passes import DecoderPasses, Tuning
+from lolat.parameters import COVERAGE, PARAMETERS, SHARDINGS, optimizer_named
+from lolat.training.cost import Cost, best_numbers, check_limits, option_of
+from lolat.training.decoder import DecoderStep, TrainedDecoder
+from lolat.training.memory import Recipe, recipe_of
+from lolat.training.model import Limits, TrainingPrediction, TrainingRun
+from lolat.training.parallel import FSDP, HYBRID, NONE, Parallel
+
+if TYPE_CHECKING:
+    from lolat.device import Device
+
+PRECISION, OPTIMIZER = "amp", "adamw"
+"""Those of a decoder if not given."""
+KNOWN = ("A100", "H100")
+"""GPUs with published runs; on others times are estimated."""
+LONGEST, MOST_GPUS = 65536, 512
+"""Tokens of the longest sequences, and the most GPUs, of published runs."""
+LEFT_OUT = (
+    0.001, 0.004, 0.005, 0.006, 0.007, 0.008, 0.01, 0.011, 0.012, 0.016, 0.019, 0.02, 0.02, 0.022, 0.024,
+    0.026, 0.027, 0.031, 0.033, 0.034, 0.038, 0.039, 0.042, 0.05, 0.053, 0.054, 0.057, 0.058, 0.06, 0.065,
+    0.07, 0.077, 0.087, 0.093, 0.102, 0.113, 0.181, 0.26, 0.287,
+)  # fmt: skip
+"""Quantiles of |log(published / predicted)| of runs of decoders that the constants are not chosen on;
+benchmarks/training_decoders.py prints them."""
+UNMEASURED = 1.5
+"""Factor of the interval on a GPU without published runs, and of what none of them did: LoRA, frozen
+layers, another way to checkpoint."""
+
+
+def is_known(section: ServingSection, device: str, step: DecoderPasses) -> bool:
+    """Return True if own rows set the level of a GPU, or runs like this one were published for it."""
+    if step.tuning.is_partial or step.checkpointing == "selective" or step.length > LONGEST:
+        return False
+    return section.trained is not None or any(name in device.upper() for name in KNOWN)
+
+
+def half_width(section: ServingSection, device: str, step: DecoderPasses, coverage: float) -> float:
+    """Return half of the width of a time's interval, as a logarithm."""
+    half = conformal_quantile(LEFT_OUT, coverage)
+    return half * (1.0 if is_known(section, device, step) else UNMEASURED)
+
+
+@dataclass(frozen=True)
+class DecoderRun:
+    """Training a decoder on a GPU: `trained`, how, and `run`, how long.
+
+    `batch`: sequences of a micro-batch on a GPU, `accumulate` of which make an iteration of `run`.
+    `useful`: tokens of a sequence that are no padding.
+    """
+
+    section: ServingSection
+    device: str
+    trained: TrainedDecoder
+    run: TrainingRun
+    recipe: Recipe
+    batch: int
+    accumulate: int
+    useful: float
+    sharding: str
+    checkpointing: str
+    tuning: Tuning
+    launch: Any
+
+    def step(self, batch: int | None = None) -> DecoderStep:
+        """Return a micro-batch of the run, or one of another size."""
+        passes = DecoderPasses(
+            *self.trained, batch or self.batch, self.checkpointing, self.tuning, self.launch
+        )
+        return DecoderStep(passes, self.recipe)
+
+    def parallel(self, devices: int, link: Link | None = None) -> Parallel:
+        """Return so many GPUs that train together."""
+        within = assumed_link(self.device, min(devices, MACHINE))
+        return Parallel(devices, link, self.sharding, within)
+
+    def link(self, devices: int, gbps: float) -> Link:
+        """Return the link of GPUs whose own has so many Gbit/s; those of a machine use all of theirs.
+
+        Nothing is faster between machines than inside one.
+        """
+        within = assumed_link(self.device, min(devices, MACHINE))
+        return Link(gbps if devices <= MACHINE else min(MACHINE * gbps, max(within.gbps, gbps)))
+
+    def needed(self, devices: int, batch: int) -> int:
+        """Return the bytes that a GPU needs."""
+        return int(sum(self.step(batch).memory(self.parallel(devices)).values()))
+
+    @property
+    def is_known(self) -> bool:
+        """True if own rows set the level, or runs like this one were published for the GPU."""
+        return is_known(self.section, self.device, self.step().passes)
+
+    def predicted(self, available: float, devices: int, link: Link | None) -> TrainingPrediction:
+        """Predict training on `devices` GPUs, each with so many bytes, joined by `link`."""
+        self.run.check_batch(devices)
+        own = self.section.trained
+        level, gpu, step = own.level if own else 1.0, GPU(self.section), self.step()
+
+        def parts(over: Link | None) -> dict[str, float]:
+            found = step.iteration_ms(gpu, self.parallel(devices, over), self.accumulate)
+            return {name: level * ms for name, ms in found.items()}
+
+        found, ends = parts(link), [] if link is None else [parts(end) for end in link.ends]
+        hidden, exchange = found.pop("hidden"), found["exchange"]
+        total = sum(found.values())
+        sequences = devices * self.batch * self.accumulate
+        per_s = 1e3 * sequences / total
+        each_s = per_s * self.useful / devices
+        peak = 1e12 * self.section.sheet.bf16_tflops
+        needed = self.needed(devices, self.batch)
+        made = TrainingPrediction(
+            devices, None if link is None else link.name, None if link is None else link.gbps, total,
+            dict(found), hidden, per_s, tokens_per_s=each_s * devices, tokens_per_s_per_gpu=each_s,
+            mfu=each_s * step.passes.flops() / peak, memory_bytes=needed, fits=needed <= available,
+            warnings=tuple(self._remarks()),
+        )  # fmt: skip
+        if self.run.samples is None:
+            return made
+        iterations = -(-self.run.samples // sequences)
+        times, factor = self.run.epochs * iterations / 1e3, math.exp(self._half_width())
+        short, long = (end["exchange"] for end in ends) if ends else (exchange, exchange)
+        alone = total - exchange
+        return replace(
+            made, iterations=iterations, epoch_s=iterations * total / 1e3, total_s=times * total,
+            interval_s=(times * (alone / factor + short), times * (alone * factor + long)),
+        )  # fmt: skip
+
+    def _half_width(self) -> float:
+        return half_width(self.section, self.device, self.step().passes, self.run.coverage)
+
+    def _remarks(self) -> Iterator[str]:
+        whole = self.sharding not in (FSDP, HYBRID)
+        recipe = self.recipe if whole else replace(self.recipe, copy=0.0)
+        yield Remark("memory", recipe.words())
+        if not self.is_known:
+            yield Remark(
+                "no published run is like this one",
+                "its time is from the kernels alone, with a wider interval; own runs set the level: "
+                "`lolat fit`",
+            )
+        context = self.trained.decoder.context
+        if 0 < context < self.trained.length:
+            yield f"{self.trained.decoder.name} was published for {context:,} tokens"
+
+    def would_fit(self, available: float, devices: int) -> Iterator[str]:
+        """Yield options of `lolat cost` with which an iteration fits, the smallest changes first."""
+        checkpointed = replace(self, checkpointing="full")
+        more = [1 << n for n in range(1, 10) if 1 << n > devices]
+        lora = replace(self, tuning=Tuning(rank=16), recipe=recipe_of(
+            self.recipe.dtype, optimizer_named(self.recipe.optimizer), half_frozen=True))  # fmt: skip
+        ways: list[tuple[str, DecoderRun, Sequence[int]]] = [
+            ("--checkpointing full", checkpointed, [devices]),
+            ("--sharding fsdp", replace(self, sharding=FSDP), [devices, *more]),
+            ("--sharding fsdp --checkpointing full", replace(checkpointed, sharding=FSDP),
+             [devices, *more]),
+            ("--tune lora:16", lora, [devices]),
+            ("--tune lora:16 --checkpointing full", replace(lora, checkpointing="full"), [devices]),
+        ]  # fmt: skip
+        for words, run, numbers in ways:
+            if run == self and numbers == [devices]:
+                continue
+            fitting = (k for k in numbers if run.needed(k, self.batch) <= available)
+            if number := next(fitting, None):
+                yield words + f" --replicas {number}" * (number != devices)
+
+
+def decoder_cost_on(
+    device: Device, trained: TrainedDecoder, batch_size: int | str, samples: int | None = None,
+    epochs: int = 1, optimizer: str | None = None, coverage: float | None = None, *,
+    replicas: int | Sequence[int] = 1, link_gbps: float | None = None,
+    validation_samples: int | None = None, memory_gib: float | None = None,
+    max_hours: float | None = None, max_dollars: float | None = None,
+    price_per_hour: float | None = None, prices: str | Prices | None = None,
+    accumulate: int = 1, checkpointing: str = "none", tune: str = "full", sharding: str = NONE,
+    tokens: float | None = None, mean_tokens: float | None = None,
+) -> Cost:  # fmt: skip
+    """Predict the cost of training a decoder; arguments and errors as of `lolat.api.model.Model.cost`."""
+    if "llm" not in device.document:
+        raise lacks(device.document, device.source, OF_LANGUAGE_MODELS)
+    if validation_samples is not None:
+        raise InputError(
+            f"{arg('validation_samples')}: only of networks; leave it out", code="no-evaluation"
+        )
+    if sharding not in SHARDINGS:
+        raise InputError(
+            f"{arg('sharding')} {sharding}: expected one of {', '.join(SHARDINGS)}; tensor and pipeline "
+            "parallelism are not predicted"
+        )
+    section = section_of(device.document, device.source)
+    useful = _useful(mean_tokens, trained.length)
+    samples = _samples(samples, tokens, useful)
+    limits, tuning = Limits(max_hours, max_dollars), Tuning.named(tune)
+    check_limits(samples, price_per_hour, prices, memory_gib, **asdict(limits))
+    largest, each = batch_size == AUTO, as_whole(accumulate, "accumulate")
+    batch = 1 if largest else as_whole(batch_size)
+    name = optimizer or OPTIMIZER
+    updates = optimizer_named(name)
+    recipe = recipe_of(device.asked_precision or PRECISION, updates, half_frozen=tuning.rank > 0)
+    run = TrainingRun(
+        batch * each, samples, epochs, name, COVERAGE if coverage is None else coverage
+    )
+    asked = DecoderRun(
+        section, hardware_of(device.document), trained, run, recipe, batch, each, useful, sharding,
+        checkpointing, tuning, device.asked_launch or EAGER,
+    )  # fmt: skip
+    listed = price_list(prices) if price_per_hour is None else None
+    priced = device.document, price_per_hour, listed, memory_gib
+    numbers = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(replicas)))
+    numbers = numbers or run.most_devices(instances_of(rental_of(*priced)))
+    gpu = gpu_of(device.document)
+    gib = memory_gib or (gpu and gpu.memory_gib) or section.sheet.memory_gib
+    available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
+    most = largest_fitting(partial(asked.needed, max(numbers)), available)
+    if largest and most:
+        asked = replace(asked, batch=most, run=replace(run, batch_size=most * each))
+    return _answer(device, asked, numbers, link_gbps, available, most, limits, priced)
+
+
+def _with_known_network(rental: Rental | None, devices: int) -> Rental:
+    """Keep the offers whose network between machines is known; InputError if there are none."""
+    offers = rental.offers if rental else ()
+    known = [o for o in offers if rental and rental.link(devices, o).name != UNKNOWN_NETWORK]
+    if rental is None or not known:
+        raise InputError(
+            f"{arg('replicas')} {devices}: no offer in the price list says how its machines are joined; "
+            f"expected {arg('link_gbps')}, the Gbit/s of each GPU's network, such as 400",
+            code="no-network",
+        )
+    return replace(rental, offers=tuple(known))
+
+
+def _useful(mean_tokens: float | None, length: int) -> float:
+    """Return the tokens of a sequence that are no padding."""
+    if mean_tokens is None:
+        return float(length)
+    PARAMETERS["mean_tokens"].check([mean_tokens])
+    if mean_tokens > length:
+        raise InputError(
+            f"{arg('mean_tokens')} {mean_tokens:g}: more than the {length:,} tokens of a sequence; "
+            "expected the mean of the samples, each of which is padded to a sequence"
+        )
+    return float(mean_tokens)
+
+
+def _samples(samples: int | None, tokens: float | None, useful: float) -> int | None:
+    """Return the sequences of the data, given as such or in tokens."""
+    if tokens is None:
+        return samples
+    if samples is not None:
+        raise InputError(
+            f"{arg('tokens')} and {arg('samples')}: both say how much data; expected one"
+        )
+    PARAMETERS["tokens"].check([tokens])
+    return max(math.ceil(tokens / useful), 1)
+
+
+def _answer(
+    device: Device, asked: DecoderRun, numbers: Sequence[int], link_gbps: float | None, available: int,
+    most: int, limits: Limits, priced: tuple[Mapping[str, Any], Any, Any, Any],
+) -> Cost:  # fmt: skip
+    """Answer for each number of GPUs; those whose memory does not suffice have no price."""
+    needed = {k: asked.needed(k, asked.batch) for k in numbers}
+    least = min(numbers, key=needed.__getitem__)
+    fits, run = needed[least] <= available, asked.run
+    rental = rental_of(*priced, needed[least]) if fits else None
+
+    def option(k: int) -> TrainingPrediction:
+        link = None if link_gbps is None else asked.link(k, link_gbps)
+        renting = rental if needed[k] <= available else None
+        if link is None and k > MACHINE:
+            renting = _with_known_network(renting, k)
+        predicted = partial(asked.predicted, available)
+        return option_of(predicted, k, device.document, link, renting, limits)
+
+    options = tuple(map(option, numbers))
+    told = f"{asked.trained.decoder.name} {asked.trained.length:,} tokens"
+    return Cost(
+        model=str(device.document["device"]), device=device.label,
+        precision=device.asked_precision or PRECISION, launch=asked.launch, network=told,
+        batch_size=asked.batch, samples=run.samples, epochs=run.epochs, optimizer=run.optimizer,
+        coverage=run.coverage, estimated=not asked.is_known,
+        in_domain=asked.is_known and max(numbers) <= MOST_GPUS,
+        memory_bytes=needed[least], available_bytes=available, largest_batch=most, **asdict(limits),
+        prices=rental.prices if rental else None, price_list=priced[2].prices if priced[2] else None,
+        options=options,
+        **best_numbers([o for o in options if o.fits], limits), other_cards=(),
+        warnings=options[0].warnings, sequence_length=asked.trained.length, accumulate=asked.accumulate,
+        sharding=asked.sharding, checkpointing=asked.checkpointing, tune=asked.tuning.words(),
+        memory={n: int(b) for n, b in asked.step().memory(asked.parallel(least)).items()},
+        would_fit=() if fits else tuple(asked.would_fit(available, least)),
+    )  # fmt: skip

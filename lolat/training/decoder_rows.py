@@ -1,0 +1,151 @@
+"""Reads runs of training decoders, as tables have them, and fits the level of a device to them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from lolat.errors import InputError, LolatError
+from lolat.graph.modes import EAGER, LAUNCHES
+from lolat.hardware.links import MACHINE, Link, assumed_link
+from lolat.io.tables import ABOVE_ZERO, Row, read_table
+from lolat.llm.gpu import GPU, ServingSection, TrainingLevel
+from lolat.llm.names import find_decoder
+from lolat.llm.passes import CONSTANTS, Constants, DecoderPasses, Tuning
+from lolat.parameters import CHECKPOINTING, SHARDINGS, optimizer_named
+from lolat.training.decoder import DecoderStep
+from lolat.training.memory import recipe_of
+from lolat.training.parallel import FSDP, HYBRID, NONE, ZERO2, Parallel
+from lolat.units import percent, plural
+
+RUNS = (
+    "expected a table with the columns model, gpus, sequence_length, micro_batch_size, "
+    "tokens_per_s_per_gpu (a number, or the path of transformers' trainer_state.json), and where known "
+    "gradient_accumulation, precision, sharding, activation_checkpointing, optimizer, tune, launch, "
+    "link_gbps"
+)
+COLUMNS = ("model", "gpus", "sequence_length", "micro_batch_size", "tokens_per_s_per_gpu")
+WORDS: dict[str, dict[str, str]] = {
+    "precision": {"": "amp", "amp_bf16": "amp", "amp": "amp", "bf16": "bf16"},
+    "sharding": {**{name: name for name in SHARDINGS}, "": NONE, "no_shard": NONE, "full_shard": FSDP,
+                 "shard_grad_op": ZERO2, "hybrid_shard": HYBRID},
+    "activation_checkpointing": {**{name: name for name in CHECKPOINTING}, "": "none", "false": "none",
+                                 "true": "full"},
+    "launch": {**{name: name for name in LAUNCHES}, "": EAGER},
+}  # fmt: skip
+"""Column -> the words in it, those of llm-foundry among them, by their meaning."""
+CLUSTER_GBPS = {"NVLink 3": 800.0}
+"""Gbit/s of a machine's network in a cluster by the link inside it, if a row does not state it; else
+USUAL_GBPS, InfiniBand of 400 Gbit/s for each GPU."""
+USUAL_GBPS = 3200.0
+TOO_FAR = math.log(3.0)
+"""The median error of own rows, as a logarithm, above which they must be those of another GPU."""
+
+
+@dataclass(frozen=True)
+class TrainedRow:
+    """A run: `batches` micro-batches `step` make an iteration, which takes `ms` on `parallel` GPUs."""
+
+    step: DecoderStep
+    parallel: Parallel
+    batches: int
+    ms: float
+    row: Row
+
+    def predicted_ms(self, gpu: GPU, constants: Constants = CONSTANTS) -> float:
+        """Predict the ms of an iteration by the kernels alone."""
+        parts = self.step.iteration_ms(gpu, self.parallel, self.batches, constants)
+        return sum(ms for name, ms in parts.items() if name != "hidden")
+
+
+def read_runs(
+    path: str | Path, device: str
+) -> tuple[list[TrainedRow], list[tuple[Row, LolatError]]]:
+    """Read the runs of a device in a table, and rows that are not predicted, each with the reason.
+
+    `device`: its name, for the link of its GPUs. InputError names a cell that is wrong.
+    """
+    found, refused = list[TrainedRow](), list[tuple[Row, LolatError]]()
+    for row in read_table(path, COLUMNS, RUNS).of_devices([device] if device else []):
+        try:
+            found.append(_run_of(row, Path(path).parent, device))
+        except InputError as error:
+            if error.code not in ("decoder-kind", "not-predicted"):
+                raise
+            refused.append((row, error))
+    return found, refused
+
+
+def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
+    gpus, length, batch = (int(row.number(c, 1, 1e9, "a whole number")) for c in COLUMNS[1:4])
+    batches = int(row.number("gradient_accumulation", 1, 1e6, "a whole number", 1))
+    precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
+    tuning = Tuning.named(row.get("tune") or "full")
+    updates = optimizer_named(row.get("optimizer") or "adamw")
+    decoder = find_decoder(row["model"])
+    passes = DecoderPasses(decoder, length, batch, checkpointing, tuning, launch)  # type: ignore[arg-type]
+    step = DecoderStep(passes, recipe_of(precision, updates, half_frozen=tuning.rank > 0))
+    within = assumed_link(device, min(gpus, MACHINE))
+    usual = CLUSTER_GBPS.get(within.name or "", USUAL_GBPS)
+    between = Link(min(row.number("link_gbps", ABOVE_ZERO, default=usual), within.gbps))
+    link = None if gpus == 1 else within if gpus <= MACHINE else between
+    tokens = _tokens_per_s(row, folder, gpus, length)
+    ms = 1e3 * batch * batches * length / tokens
+    return TrainedRow(step, Parallel(gpus, link, sharding, within), batches, ms, row)
+
+
+def _word(row: Row, column: str) -> str:
+    words = WORDS[column]
+    text = row.get(column, "").casefold()
+    if text not in words:
+        if column == "precision":
+            why = f"training of decoders in {text} is not predicted; expected amp or bf16"
+            raise InputError(why, code="not-predicted")
+        raise row.wrong(column, f"one of {', '.join(filter(None, words))}")
+    return words[text]
+
+
+def _tokens_per_s(row: Row, folder: Path, gpus: int, length: int) -> float:
+    """Return tokens a second of a GPU: the cell, or those of a log of transformers' Trainer."""
+    column = COLUMNS[-1]
+    if not row[column].endswith(".json"):
+        return row.number(column, ABOVE_ZERO, expected="tokens a second of a GPU, or a log")
+    path = folder / row[column]
+    try:
+        history = json.loads(path.read_text("utf-8"))["log_history"]
+        last = next(one for one in reversed(history) if "train_samples_per_second" in one)
+        each = last.get("train_tokens_per_second") or length * last["train_samples_per_second"]
+        return float(each) / gpus
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        raise row.wrong(
+            column, "the path of a trainer_state.json that ends with train_samples_per_second"
+        ) from None
+
+
+def level_of(section: ServingSection, rows: Sequence[TrainedRow]) -> tuple[ServingSection, str]:
+    """Set the level of a section by own runs; return it, and a sentence on the errors.
+
+    InputError if the rows cannot be those of this GPU.
+    """
+    gpu = GPU(section)
+    off = np.log([row.ms / row.predicted_ms(gpu) for row in rows])
+    middle = float(np.median(off))
+    if abs(middle) > TOO_FAR:
+        raise InputError(
+            f"the runs take {math.exp(middle):.2g} times as long as predicted at the median; expected "
+            "tokens a second of one GPU, of this one",
+            code="runs-unlike",
+        )
+    rest = float(np.median(np.abs(off - middle)))
+    level = TrainingLevel(level=float(f"{math.exp(middle):.4g}"), rows=len(rows))
+    words = (
+        f"{plural(len(rows), 'run')}: off by {percent(float(np.median(np.abs(np.expm1(-off)))))} at the "
+        f"median before, {percent(rest)} at their level"
+    )
+    return msgspec.structs.replace(section, trained=level), words

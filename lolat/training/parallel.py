@@ -1,0 +1,195 @@
+"""Data parallelism, sharded or not: memory of each device, messages, and the time that they are waited for.
+
+Every device has its own part of the batch, and after the backward pass needs the sum of the gradients: of
+all parameters, or of those whose optimizer states it has (ZeRO, Rajbhandari et al. 2020; FSDP, Zhao et al.
+2023). Messages travel while others are still computed, in buckets as in PyTorch's DistributedDataParallel
+(Li et al., "PyTorch Distributed", VLDB 2020), or layer by layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lolat.graph import Graph
+from lolat.graph.analysis import operation_parameters
+from lolat.graph.counts import COLUMNS, count
+from lolat.graph.modes import Mode
+from lolat.hardware.links import MACHINE, Link
+from lolat.parameters import SHARDINGS
+from lolat.training.iteration import state_bytes
+from lolat.training.memory import Shards
+
+BUCKET_BYTES = 25 * 2**20
+"""The default `bucket_cap_mb` of DistributedDataParallel, 25 MiB."""
+FIRST_BUCKET_BYTES = 2**20
+"""The first bucket of DistributedDataParallel, small so that the link is busy early."""
+
+
+def exposed_ms(
+    gradient_bytes: Sequence[float],
+    backward_ms: Sequence[float],
+    allreduce: Callable[[float], float],
+    bucket_bytes: float = BUCKET_BYTES,
+    first_bytes: float = FIRST_BUCKET_BYTES,
+) -> float:
+    """Return the ms that the exchange goes on after the backward pass has ended.
+
+    `gradient_bytes`, `backward_ms`: (gradients,) bytes, and ms of the backward pass that computes each, in
+    the order of the forward pass. `allreduce`: bytes -> ms. Gradients become ready from the last to the
+    first and fill a bucket, which leaves with `bucket_bytes` or more (the first with `first_bytes`). The
+    link exchanges one bucket at a time.
+    """
+    computed = free = bucket = 0.0
+    limit = first_bytes
+    for index in reversed(range(len(gradient_bytes))):
+        computed += backward_ms[index]
+        bucket += gradient_bytes[index]
+        if bucket >= limit or index == 0:
+            free = max(computed, free) + allreduce(bucket)
+            bucket, limit = 0.0, bucket_bytes
+    return max(0.0, free - computed)
+
+
+def gradients(
+    graph: Graph, backward_ms: np.ndarray, mode: Mode | None = None
+) -> tuple[list[float], list[float]]:
+    """Return the bytes of each gradient, and the ms of the backward pass that each one waits for.
+
+    One of both for every operation with parameters, in the order of the forward pass. `backward_ms`:
+    (operations,) ms. Operations in front of the first such one have no backward pass, as nobody needs the
+    gradient of an input; their time is divided among the others, so that the sum stays.
+    """
+    weights = count(graph).at(1)[:, COLUMNS.index("weights")]
+    size = state_bytes(graph, mode)
+    numbers = [
+        operation_parameters(graph, o, int(w))
+        for o, w in zip(graph.operations, weights, strict=True)
+    ]
+    learned = [i for i, n in enumerate(numbers) if n]
+    if not learned:
+        return [], []
+    parts = np.add.reduceat(backward_ms, learned)
+    behind, whole = float(parts.sum()), float(backward_ms.sum())
+    parts = parts * (whole / behind) if behind > 0 else np.full(len(parts), whole / len(parts))
+    return [size * numbers[i] for i in learned], parts.tolist()
+
+
+NONE, ZERO1, ZERO2, FSDP, HYBRID = SHARDINGS
+GATHERED = 0.5
+"""Share of a network's rate that gathers of a layer at a time reach between machines, beside the products
+(`lolat.training.decoder` says by which rows)."""
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """So many devices that train together, and what they divide.
+
+    `sharding`: none (every device has all), zero1 (optimizer states are divided), zero2 (gradients too),
+    fsdp (parameters too: ZeRO 3), hybrid (as fsdp inside a machine, whole in each machine). `link`: that of
+    all devices; None for one device. `within`, `machine`: that inside a machine, and its devices.
+    """
+
+    devices: int = 1
+    link: Link | None = None
+    sharding: str = NONE
+    within: Link | None = None
+    machine: int = MACHINE
+
+    @property
+    def shards(self) -> Shards:
+        """Devices among which parameters, gradients and optimizer states are divided."""
+        k = min(self.devices, self.machine) if self.sharding == HYBRID else self.devices
+        level = SHARDINGS.index(self.sharding)
+        return Shards(*(k if level >= least else 1 for least in (3, 2, 1)))
+
+    def volume(self, parameters: float) -> float:
+        """Return the elements that a device sends in an update: nearly 2 or 3 a parameter (ZeRO)."""
+        k, between = self.shards.states, self.devices // self.shards.states
+        gathers = {NONE: 0, ZERO1: 1, ZERO2: 1}.get(self.sharding, 2)
+        inside = (gathers + (self.sharding != NONE)) * (k - 1) / k
+        return parameters * (inside + 2 * (between - 1) / between / k)
+
+    def exchange_ms(
+        self, gradients: Sequence[float], backward_ms: Sequence[float] | None,
+        weights: Sequence[float] = (), forward_ms: Sequence[float] = (), batches: int = 1,
+    ) -> tuple[float, float]:  # fmt: skip
+        """Return the ms that an iteration waits for messages, and the ms of messages that it hides.
+
+        `gradients`, `weights`: bytes of each part's messages, in the order of the forward pass;
+        `backward_ms`, `forward_ms`: ms of each part in a batch, of which an iteration has `batches`.
+        Without `backward_ms` all gradients are exchanged at once after the backward pass. Gradients of
+        zero2 and fsdp leave each batch, others once in an iteration; fsdp gathers the parameters of a part
+        before each of its passes, zero1 and zero2 gather them all once after the update.
+        """
+        if self.devices == 1 or self.link is None:
+            return 0.0, 0.0
+        if self.sharding == NONE:
+            return exchange_ms(gradients, backward_ms, self.devices, self.link)
+        if backward_ms is None:
+            gradients, weights, backward_ms, forward_ms = (
+                [sum(gradients)],
+                [sum(weights)],
+                [0.0],
+                [0.0],
+            )
+        none, k = [0.0] * len(gradients), self.shards.states
+        is_apart, link = self.devices > k, self.link
+
+        def ring(size_bytes: float) -> float:
+            """Return the ms to gather, or to scatter sums, among the devices that divide something."""
+            over = self.within if is_apart and self.within else link
+            return _ring_ms(size_bytes, k, over, 1.0 if k <= self.machine else GATHERED)
+
+        def waits(forward: Sequence[float], backward: Sequence[float]) -> float:
+            gathering = exposed_ms(weights[::-1], forward[::-1], ring, 0.0, 0.0)
+            if self.sharding == ZERO1:
+                return exposed_ms(gradients, backward, ring) + gathering
+            scattering = batches * exposed_ms(gradients, backward, ring, 0.0, 0.0)
+            if self.sharding == ZERO2:
+                return scattering + gathering
+            both = [g + w for g, w in zip(gradients, weights, strict=True)]
+            return batches * (exposed_ms(both, backward, ring, 0.0, 0.0) + gathering)
+
+        last = 2 * _ring_ms(sum(gradients), self.devices // k, link, GATHERED)
+        exposed, whole = waits(forward_ms, backward_ms) + last, waits(none, none) + last
+        return exposed, max(whole - exposed, 0.0)
+
+
+def _ring_ms(size_bytes: float, devices: int, link: Link, share: float) -> float:
+    """Return the ms of a round in a ring that reaches a share of the link's rate; nothing is no message."""
+    if not size_bytes or devices == 1:
+        return 0.0
+    return (devices - 1) * link.message_ms(size_bytes / devices / share)
+
+
+def exchange_ms(
+    gradient_bytes: Sequence[float],
+    backward_ms: Sequence[float] | None,
+    devices: int,
+    link: Link,
+) -> tuple[float, float]:
+    """Return the ms that an iteration waits for the exchange, and the ms that the backward pass hides.
+
+    `gradient_bytes`, `backward_ms`: as `gradients` returns them. Without `backward_ms` all gradients are
+    exchanged at once after the backward pass. One device exchanges nothing.
+    """
+
+    def allreduce(size_bytes: float) -> float:
+        """Return the ms of an all-reduce in a ring, as in NCCL and gloo.
+
+        K-1 steps scatter sums and K-1 gather them, each of bytes / K (Patarasuk and Yuan, "Bandwidth
+        optimal all-reduce algorithms for clusters of workstations", 2009). Adding costs nothing: memory is
+        far faster than a link.
+        """
+        return 2 * (devices - 1) * link.message_ms(size_bytes / devices)
+
+    if devices == 1 or backward_ms is None:
+        return allreduce(sum(gradient_bytes)), 0.0
+    # If the backward pass took no time, the wait would be the whole exchange, bucket by bucket.
+    whole = exposed_ms(gradient_bytes, [0.0] * len(backward_ms), allreduce)
+    exposed = exposed_ms(gradient_bytes, backward_ms, allreduce)
+    hidden = whole - exposed
+    return exposed, hidden if hidden > 1e-9 * whole else 0.0  # below: rounding

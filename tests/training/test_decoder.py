@@ -1,0 +1,216 @@
+"""Training of decoders by the command and in Python: hand-counted memory, tokens, times, refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lolat as package
+from lolat.api.model import Model
+from lolat.cli.common import run
+from lolat.cli.main import lolat as commands
+from lolat.errors import InputError
+from lolat.hardware.links import Link
+from lolat.llm.gpu import GPU
+from lolat.llm.passes import DecoderPasses, Tuning
+from lolat.parameters import optimizer_named
+from lolat.training.decoder import FRAGMENTED, DecoderStep
+from lolat.training.memory import recipe_of
+from lolat.training.parallel import Parallel
+from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, document, section
+
+BILLIONS = 8_030_261_248  # parameters of Llama 3.1 8B, as published
+TABLES = 2 * 128256 * 4096
+LINK = Link(1000.0)
+
+
+@pytest.fixture
+def gpu() -> Model:
+    return Model(document())
+
+
+def step(precision: str = "bf16", tune: str = "full", checkpointing: str = "none") -> DecoderStep:
+    tuning = Tuning.named(tune)
+    recipe = recipe_of(precision, optimizer_named("adamw"), half_frozen=tuning.rank > 0)
+    return DecoderStep(DecoderPasses(EIGHT, 2048, 1, checkpointing, tuning), recipe)
+
+
+# ---- Memory, by hand.
+
+
+def test_states_of_8b_are_8_bytes_a_parameter_in_bf16_and_18_in_amp() -> None:
+    names = ("weights", "copies in half precision", "gradients", "optimizer states")
+    for precision, each in (("bf16", (2, 0, 2, 4)), ("amp", (4, 2, 4, 8))):
+        parts = step(precision).memory(Parallel())
+        assert [parts.get(n, 0.0) for n in names] == [b * BILLIONS for b in each]
+
+
+def test_fsdp_divides_states_and_gathers_two_layers_and_the_tables() -> None:
+    parts = step("amp").memory(Parallel(8, LINK, "fsdp"))
+    assert parts["weights"] == 4 * BILLIONS / 8
+    assert parts["optimizer states"] == 8 * BILLIONS / 8
+    layer = (BILLIONS - TABLES) / 32
+    assert parts["gathered"] == pytest.approx(2 * (2 * layer + TABLES) + 4 * TABLES / 2, rel=1e-6)
+
+
+def test_activations_logits_and_fragmentation_are_counted() -> None:
+    parts = step(checkpointing="full").memory(Parallel())
+    assert parts["activations"] == 2 * 2048 * 4096 * 32  # a layer's input, in bfloat16
+    assert parts["loss"] == 2 * 4 * 2048 * 128256  # log-softmax and its gradient, in float32
+    assert parts["fragmentation"] == pytest.approx(
+        FRAGMENTED * (parts["activations"] + parts["loss"])
+    )
+
+
+def test_lora_keeps_the_base_in_bfloat16_and_states_of_its_adapters_alone() -> None:
+    adapters = 41_943_040  # as PEFT prints for rank 16
+    parts = step("amp", "lora:16").memory(Parallel())
+    assert parts["weights"] == 2 * BILLIONS + 4 * adapters
+    assert parts["optimizer states"] == 8 * adapters
+    assert 18 < sum(parts.values()) / 2**30 < 30
+
+
+def test_frozen_layers_have_no_states_and_keep_nothing() -> None:
+    layer = (BILLIONS - TABLES - 4096) / 32
+    whole, parts = step().memory(Parallel()), step(tune="frozen:16").memory(Parallel())
+    learned = BILLIONS - 16 * layer - TABLES / 2
+    assert parts["gradients"] == pytest.approx(2 * learned, rel=1e-3)
+    assert parts["activations"] == whole["activations"] / 2
+
+
+# ---- Time.
+
+
+def test_an_update_moves_what_the_recipe_has_in_memory() -> None:
+    """bf16, AdamW: gradients for their norm, scaled, read: 8 bytes; weights and states both ways: 12."""
+    gpu = GPU(section())
+    assert step().update_ms(gpu, Parallel(), 1) == pytest.approx(20 * BILLIONS / (0.85 * 2e9))
+
+
+def test_micro_batches_are_added_up_and_updated_once() -> None:
+    gpu = GPU(section())
+    one, four = (step("amp").iteration_ms(gpu, Parallel(8, LINK, "none"), n) for n in (1, 4))
+    assert four["forward"] == pytest.approx(4 * one["forward"])
+    alone = {
+        n: sum(p[k] for k in ("forward", "backward", "update")) for n, p in ((1, one), (4, four))
+    }
+    waits = (p["exchange"] - 3 * 0.0034 * alone[n] for n, p in ((1, one), (4, four)))
+    first, second = waits
+    assert first == pytest.approx(second)  # gradients are exchanged once
+
+
+def test_lora_takes_less_time_than_all_and_more_than_its_forward_passes() -> None:
+    gpu = GPU(section())
+    full, lora = (
+        sum(step(tune=t).iteration_ms(gpu, Parallel()).values()) for t in ("full", "lora:16")
+    )
+    assert 0.5 < lora / full < 0.9
+
+
+# ---- The answer.
+
+
+def cost(gpu: Model, **asked: Any) -> Any:
+    return gpu.cost(LARGE, **{"batch_size": 1, "input_size": 2048, "price_per_hour": 2.0, **asked})
+
+
+def test_tokens_hours_dollars_and_mfu_follow_from_the_time(gpu: Model) -> None:
+    found = cost(gpu, replicas=8, sharding="fsdp", accumulate=4, tokens=1e8, checkpointing="full",
+                 link_gbps=1000)  # fmt: skip
+    option = found.options[0]
+    assert option.tokens_per_s == pytest.approx(8 * 4 * 2048 / option.iteration_ms * 1e3)
+    assert option.tokens_per_s_per_gpu == pytest.approx(option.tokens_per_s / 8)
+    flops = 6 * BILLIONS + 12 * 32 * 4096 * 2048
+    assert option.mfu == pytest.approx(option.tokens_per_s_per_gpu * flops / 1e15)
+    assert found.samples == math.ceil(1e8 / 2048)
+    assert option.iterations == math.ceil(found.samples / 32)
+    assert option.total_s == pytest.approx(option.iterations * option.iteration_ms / 1e3)
+    assert option.dollars == pytest.approx(8 * 2.0 * option.total_s / 3600)
+    assert option.interval_s[0] < option.total_s < option.interval_s[1]
+    assert (found.fits, found.precision, found.optimizer) == (True, "amp", "adamw")
+    assert sum(found.memory.values()) == pytest.approx(found.memory_bytes, abs=len(found.memory))
+
+
+def test_padding_counts_in_time_and_not_in_tokens(gpu: Model) -> None:
+    packed, padded = (cost(gpu, tokens=1e8, mean_tokens=n, tune="lora:16") for n in (None, 1024))
+    assert padded.options[0].iteration_ms == packed.options[0].iteration_ms
+    assert padded.options[0].tokens_per_s == pytest.approx(packed.options[0].tokens_per_s / 2)
+    assert padded.samples == math.ceil(1e8 / 1024)
+
+
+def test_the_largest_micro_batch_fits_and_one_more_does_not(gpu: Model) -> None:
+    asked = {"tune": "lora:16", "checkpointing": "full"}
+    most = cost(gpu, batch_size="auto", **asked)
+    assert most.batch_size == most.largest_batch
+    assert most.fits
+    assert not cost(gpu, batch_size=most.batch_size + 1, **asked).fits
+
+
+def test_what_does_not_fit_says_what_would(gpu: Model) -> None:
+    found = cost(gpu)
+    assert not found.fits
+    assert found.options[0].iteration_ms > 0
+    assert found.options[0].dollars is None
+    assert any("--tune lora:16" in way for way in found.would_fit)
+    sharded = next(way for way in found.would_fit if way.startswith("--sharding fsdp --replicas"))
+    number = int(sharded.rpartition(" ")[2])
+    fit = [
+        cost(gpu, replicas=k, sharding="fsdp", link_gbps=400).fits for k in (number // 2, number)
+    ]
+    assert fit == [False, True]
+
+
+def test_only_options_that_fit_are_chosen(gpu: Model) -> None:
+    found = cost(
+        gpu, replicas=(1, 8), sharding="fsdp", checkpointing="full", tokens=1e7, link_gbps=400
+    )
+    assert [o.fits for o in found.options] == [False, True]
+    assert (found.cheapest, found.fastest, found.frontier) == (8, 8, (8,))
+
+
+def test_a_link_between_machines_is_asked_for(gpu: Model) -> None:
+    with pytest.raises(InputError, match="how its machines are joined"):
+        cost(gpu, replicas=16, sharding="fsdp")
+
+
+@pytest.mark.parametrize(
+    ("asked", "match"),
+    [
+        ({"sharding": "tensor"}, "tensor and pipeline parallelism are not predicted"),
+        ({"validation_samples": 5, "samples": 9}, "only of networks"),
+        ({"tokens": 1e6, "samples": 9}, "both say how much data"),
+        ({"mean_tokens": 4096}, "more than the 2,048 tokens"),
+        ({"input_size": None}, "is trained on sequences"),
+        ({"tokens": 4096, "replicas": 8}, "more than 2 samples"),
+        ({"tune": "lora"}, "expected full, lora:RANK"),
+    ],
+)
+def test_bad_questions_are_refused(gpu: Model, asked: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        cost(gpu, **asked)
+
+
+def test_float32_is_refused_and_a_network_takes_no_options_of_decoders(gpu: Model) -> None:
+    with pytest.raises(InputError, match="predicted in amp or bf16"):
+        cost(gpu.run_as("fp32"))
+    with pytest.raises(InputError, match="decoder's configuration only"):
+        package.load("v100-fp32").cost("timm:resnet18", 1, sharding="fsdp")
+
+
+def test_the_command_answers_in_json_and_ends_with_3_where_it_does_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, given in (("gpu.json", document()), ("config.json", LLAMA), ("large.json", LARGE)):
+        (tmp_path / name).write_text(json.dumps(given))
+    words = f"cost {tmp_path}/gpu.json {tmp_path}/{{}} --sequence-length 2048 --batch-size 1 --json"
+    codes, answers = [], []
+    for name in ("config.json", "large.json"):
+        codes.append(run(commands, words.format(name).split(), "lolat"))
+        answers.append(json.loads(capsys.readouterr().out))
+    assert codes == [0, 3]
+    assert [a["fits"] for a in answers] == [True, False]
+    assert all(a["options"][0]["iteration_ms"] > 0 for a in answers)

@@ -1,0 +1,104 @@
+"""Runs of training decoders: tables and logs, the level of a device, `lolat fit` and `lolat evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import lolat as package
+from lolat.api.model import Model
+from lolat.errors import InputError
+from lolat.llm.gpu import GPU
+from lolat.training.decoder_rows import level_of, read_runs
+from tests.llm.known_gpu import LLAMA, document, section
+
+COLUMNS = (
+    "model,gpus,sequence_length,micro_batch_size,gradient_accumulation,precision,sharding,"
+    "activation_checkpointing,tokens_per_s_per_gpu"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 24}))
+    (tmp_path / "gpu.json").write_text(json.dumps(document()))
+    return tmp_path
+
+
+def table(folder: Path, *rows: str) -> str:
+    path = folder / "runs.csv"
+    path.write_text("\n".join([COLUMNS, *(f"{folder}/small.json,{row}" for row in rows)]) + "\n")
+    return str(path)
+
+
+def test_a_row_is_an_iteration_with_all_its_micro_batches(folder: Path) -> None:
+    path = table(folder, "8,2048,4,3,amp_bf16,full_shard,true,50000", "1,512,2,,bf16,,,9000")
+    (first, second), refused = read_runs(path, "")
+    assert not refused
+    assert first.ms == pytest.approx(1e3 * 3 * 4 * 2048 / 50000)
+    assert (first.parallel.sharding, first.parallel.devices, first.batches) == ("fsdp", 8, 3)
+    assert (first.step.recipe.weight, first.step.passes.checkpointing) == (4, "full")
+    assert (second.step.recipe.weight, second.parallel.sharding, second.batches) == (2, "none", 1)
+
+
+def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
+    """8 samples of 1,024 tokens a second on two GPUs: 4,096 tokens/s on each."""
+    log = {
+        "log_history": [{"loss": 2.0, "step": 10}, {"train_samples_per_second": 8.0, "step": 20}]
+    }
+    (folder / "trainer_state.json").write_text(json.dumps(log))
+    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
+    assert rows[0].ms == pytest.approx(1e3 * 4 * 1024 / 4096)
+    (folder / "trainer_state.json").write_text("{}")
+    with pytest.raises(InputError, match="train_samples_per_second"):
+        read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
+
+
+def test_fp8_is_left_out_and_a_wrong_cell_named(folder: Path) -> None:
+    rows, refused = read_runs(
+        table(folder, "1,512,2,1,amp_fp8,,,9000", "1,512,2,1,bf16,,,9000"), ""
+    )
+    assert (len(rows), len(refused)) == (1, 1)
+    with pytest.raises(InputError, match=r"sharding.*full_shard"):
+        read_runs(table(folder, "8,512,2,1,bf16,half,,9000"), "")
+    with pytest.raises(InputError, match="micro_batch_size"):
+        read_runs(table(folder, "8,512,x,1,bf16,,,9000"), "")
+
+
+def slower(folder: Path, factor: float) -> str:
+    """Runs that take so many times as long as predicted, but for one that takes ten times."""
+    sizes = [f"8,{n},4,2,amp_bf16,full_shard,false," for n in (512, 1024, 2048, 4096)]
+    rows, _ = read_runs(table(folder, *(size + "1" for size in sizes)), "")
+    tokens = [2 * 4 * r.step.passes.length / r.predicted_ms(GPU(section())) * 1e3 for r in rows]
+    times = [factor, factor, factor, 10 * factor]
+    return table(folder, *(f"{s}{t / f}" for s, t, f in zip(sizes, tokens, times, strict=True)))
+
+
+def test_fit_sets_the_level_and_evaluate_judges_by_it(folder: Path) -> None:
+    path = slower(folder, 1.3)
+    said: list[str] = []
+    made = package.fit([folder / "gpu.json", path], folder / "mine.json", warn=said.append)
+    level = made.language_models.trained
+    assert level is not None
+    assert (level.level, level.rows) == (pytest.approx(1.3, rel=1e-3), 4)
+    assert any("4 runs" in words for words in said)
+    asked = {
+        "batch_size": 4,
+        "input_size": 1024,
+        "replicas": 8,
+        "sharding": "fsdp",
+        "accumulate": 2,
+    }
+    config = folder / "small.json"
+    before, after = (m.cost(config, **asked).options[0] for m in (Model(document()), made))
+    assert after.iteration_ms == pytest.approx(1.3 * before.iteration_ms, rel=1e-3)
+    judged = made.evaluate_table(path)
+    assert judged.summary["median"] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_runs_of_another_gpu_are_refused(folder: Path) -> None:
+    rows, _ = read_runs(slower(folder, 5.0), "")
+    with pytest.raises(InputError, match="5 times as long"):
+        level_of(section(), rows)
