@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
 UNREPEATABLE = 0.08  # relative difference of repeated measurements
 OTHERS = 0.2  # processors that other programs use
+LONGEST_WAIT_S, WATCH_S, CALM_S = 600.0, 2.0, 6.0
+"""The longest wait for a calm moment, the time between two looks, and how long it has to be calm."""
 MOVED = 0.1  # relative change of the machine's speed
 REFERENCES = (
     "residual 34 3x128x128", "inverted 3x224x224", "vgg 11 3x96x96", "u-net 3x96x96",
@@ -175,6 +178,35 @@ def _processors(where: Mapping[str, Any]) -> int:
     """The processors of an environment's machine; a framework may have been given fewer."""
     number: int = where.get("processor", {}).get("threads", where["threads"])
     return number
+
+
+def wait_until_calm(
+    progress: Progress,
+    most_s: float = LONGEST_WAIT_S,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Wait until other programs have let the machine alone for CALM_S seconds, or `most_s` are over."""
+    waited = calm = 0.0
+    while waited < most_s and calm < CALM_S:
+        used = environment.others()
+        if used is None:
+            progress.note("whether other programs run cannot be told here: not waiting")
+            return
+        if used > OTHERS and not waited:
+            progress.note(
+                f"waiting for a calm moment, {most_s / 60:.0f} minutes at most (other programs use "
+                f"{used:.1f} processors)"
+            )
+        calm = calm + WATCH_S if used <= OTHERS else 0.0
+        if calm < CALM_S:
+            sleep(WATCH_S)
+            waited += WATCH_S
+    if calm < CALM_S:
+        progress.note(
+            f"no calm moment in {most_s / 60:.0f} minutes: the times include other programs"
+        )
+    else:
+        progress.note("a calm moment: starting")
 
 
 def busy(where: Mapping[str, Any]) -> str | None:

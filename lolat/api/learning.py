@@ -38,6 +38,7 @@ def learn(
     options: Sequence[str] = (),
     training: bool = False,
     restart: bool = False,
+    wait: bool = False,
     progress: Progress | None = None,
 ) -> Model:
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
@@ -46,7 +47,8 @@ def learn(
     if None. `backend`: tensorflow, torch or onnxruntime; if None, the usual one that is installed.
     `options`: of the backend, such as "compile", "half" or "threads=2". `training`: measure forward,
     backward and update too, some minutes more. `restart`: throw away the measurements of an interrupted
-    run, and a model of another device in `output`. `progress`: gets stages, steps and notes.
+    run, and a model of another device in `output`. `wait`: for a calm moment, ten minutes
+    at most. `progress`: gets stages, steps and notes.
 
     Returns the `Model`. After Ctrl-C the same call goes on from the measurements. Raises
     MissingPackageError or DeviceError where there is nothing to measure with, InputError where `output`
@@ -57,6 +59,8 @@ def learn(
     joined, target, here = _backend_and_output(device, path, backend, options, shown)
     if training:
         backends.check_trains(joined)
+    if wait:
+        learn_blocks.wait_until_calm(shown)
     journal = target.with_name(target.name + ".journal.jsonl")
     run = learn_blocks.Run(joined, device, journal, time.time(), restart, shown)
     document = _model_in(target, here, restart)

@@ -151,6 +151,7 @@ def evaluate(
     networks: Sequence[str],
     batch_sizes: Sequence[int],
     input_size: InputSize,
+    wait: bool,
     progress: Progress,
 ) -> Evaluation:
     """Measure networks on this machine, and compare them with the predictions: see `Model.evaluate`."""
@@ -174,6 +175,10 @@ def evaluate(
     # Read before a framework is started.
     wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, as_size(input_size))
     references = check.references_of(_points(model), backend)
+    if wait:
+        learn.wait_until_calm(progress)
+    elif remark := learn.busy(here | {"others_at_start": environment.others()}):
+        progress.note(remark)
     with runners.Runner(backend, device, progress) as runner:
         found = environment.differences(model.device, where, here | runner.environment)
         for difference in found:

@@ -318,20 +318,23 @@ class Model(Device):
         batch_size: int | Sequence[int] = (),
         *,
         input_size: InputSize = None,
+        wait: bool = False,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Measure networks on this machine and compare them with what the model predicts: some minutes.
 
         `networks`: a name, file or "package.module:callable", or several, as the model's framework runs
-        them; ten of keras.applications if none. `batch_size`: one or several; 1 and 4 if none. `progress`:
-        is told how far it is (start, step, note). Returns an `Evaluation`. Raises MissingPackageError
-        where the framework is not installed, InputError where the model is not of this kind of device.
+        them; ten of keras.applications if none. `batch_size`: one or several; 1 and 4 if none. `wait`: for
+        a calm moment, ten minutes at most. `progress`: is told how far it is (start, step, note).
+
+        Returns an `Evaluation`. Raises MissingPackageError where the framework is not installed, InputError
+        where the model is not of this kind of device.
         """
         from lolat.api.measuring import evaluate
         from lolat.io.progress import Progress
 
         sizes = several(batch_size)
-        return evaluate(self, several(networks), sizes, input_size, progress or Progress())
+        return evaluate(self, several(networks), sizes, input_size, wait, progress or Progress())
 
     def evaluate_table(
         self,

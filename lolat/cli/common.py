@@ -282,6 +282,10 @@ prices_option = option(
     "--prices", type=click.Path(), metavar="FILE",
     help="A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not given.",
 )  # fmt: skip
+wait_option = option(
+    "--wait", is_flag=True,
+    help="Start when other programs let the machine alone, after ten minutes at the latest.",
+)  # fmt: skip
 output_option = option(
     "--output", type=click.Path(path_type=Path), metavar="PATH", help="Where the result goes."
 )

@@ -22,6 +22,7 @@ from lolat.errors import AnswerIsNo, InputError, arg
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
 @common.parameter("batch_size", "1 and 4 if not given.", default=())
 @common.parameter("input_size", default=())
+@common.wait_option
 @common.option("--table", type=click.Path(), metavar="FILE",
                help="Measure nothing: compare with the times in this table.")  # fmt: skip
 @common.option("--only", type=List(click.STRING, "NAME[,NAME]", "v100,p100"),
@@ -34,7 +35,7 @@ from lolat.errors import AnswerIsNo, InputError, arg
 @common.parameter("precision", "With --table.")
 def evaluate(
     model: str, networks: tuple[str, ...], batch_size: tuple[int, ...],
-    input_size: tuple[int, ...], table: str | None, only: tuple[str, ...] | None,
+    input_size: tuple[int, ...], wait: bool, table: str | None, only: tuple[str, ...] | None,
     predictions: str | None, predictor: str | None, precision: str | None, training: bool,
 ) -> None:  # fmt: skip
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
@@ -57,12 +58,14 @@ def evaluate(
         common.refuse_given(arg("table"), *of_table)
         takes = "minutes: each network is timed in several rounds, at each batch size"
         with common.progress(takes) as bar:
-            result = loaded.evaluate(networks, batch_size, input_size=input_size, progress=bar)
+            result = loaded.evaluate(
+                networks, batch_size, input_size=input_size, wait=wait, progress=bar
+            )
         common.answer(result, evaluation_lines(result))
         return
     if networks:
         raise InputError(f"{arg('networks')} beside {arg('table')}; expected one of them")
-    common.refuse_given(arg("networks"), "batch_size", "input_size")
+    common.refuse_given(arg("networks"), "batch_size", "input_size", "wait")
     with common.progress() as bar:
         answer = loaded.evaluate_table(
             table, only=only, predictor=predictor, precision=precision, training=training,

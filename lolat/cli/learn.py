@@ -34,10 +34,11 @@ from lolat.cli import common
     show_default=True,
     help="training: measure forward, backward and update too, and add them to the model file.",
 )
+@common.wait_option
 @common.option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 def learn(
     device: str, output: Path | None, backend: str | None, threads: int | None, mode: str,
-    restart: bool, **options: bool,
+    restart: bool, wait: bool, **options: bool,
 ) -> None:  # fmt: skip
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
 
@@ -58,7 +59,7 @@ def learn(
     with common.progress(takes) as bar:
         made = learning.learn(
             device, output, backend=backend, options=chosen, training=training, restart=restart,
-            progress=bar,
+            wait=wait, progress=bar,
         )  # fmt: skip
     common.answer(made, learned(made, near(made.source), called(made.source)))
 

@@ -140,7 +140,8 @@ def process(arguments: Sequence[object], **options: object) -> subprocess.Comple
 class Measuring:
     """In place of measuring networks: those of a user take a tenth longer than `model` predicts.
 
-    `ratio`: how many times as long as learned the model's own networks take; None: it has none. `failures`:
+    `others`: processors that other programs use. `ratio`: how many times as long as learned the model's own
+    networks take; None: it has none. `failures`:
     networks that fail -> the reason. `versions`: the backend's environment. `differences`: from when the
     model was learned. `error`: raised in place of an answer.
     """
@@ -148,6 +149,7 @@ class Measuring:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, list[tuple[str, int, tuple[int, ...]]]]] = []
         self.ratio: float | None = None
+        self.others = 0.0
         self.networks = 5
         self.failures: dict[str, str] = {}
         self.versions: dict[str, Any] = {}
@@ -158,6 +160,7 @@ class Measuring:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Let `evaluate` and `doctor` measure with this."""
         real = environment.differences
+        patch.setattr(environment, "others", lambda *_: self.others)
         patch.setattr("lolat.api.measuring.runners.Runner", self.runner)
         patch.setattr(check, "references_of", self.references_of)
         patch.setattr(check, "read_cases", self.read_cases)

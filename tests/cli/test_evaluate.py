@@ -117,3 +117,8 @@ def test_the_backend_and_the_options_are_the_models(
 def test_a_gpu_of_others_is_not_measured_here(lolat: Command) -> None:
     line = lolat.refused("evaluate", "rtx-4090-amp", "timm:resnet50")
     assert line.endswith("`lolat evaluate rtx-4090-amp --table TIMES.csv`")
+
+
+def test_other_programs_are_told_at_once(lolat: Command, model: Path, device: Measuring) -> None:
+    device.others = 1.5
+    assert "other programs use 1.5 of" in lolat.done("evaluate", model, "keras:A", "--json").err

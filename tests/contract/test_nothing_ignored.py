@@ -113,6 +113,7 @@ VALUES = {
     "--validation-samples": "100",
     "--value": "user_made:score",
     "--vary": "width",
+    "--wait": "",
 }
 """Option -> a value that differs from its default."""
 

@@ -156,3 +156,24 @@ def test_a_run_warns_of_noise_and_failures(
     remarks = learn.warnings(where, STEADY | noise, failures)
     assert len(remarks) == len(words)
     assert all(part in remark for remark, part in zip(remarks, words, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("used", "slept_s", "said"),
+    [
+        ([0.0, 0.1, 0.0], 4.0, ["a calm moment"]),
+        ([1.5, 1.0, 0.0, 0.5, 0.0, 0.0, 0.0], 12.0, ["waiting for a calm", "a calm moment"]),
+        ([1.5] * 9, 16.0, ["waiting for a calm", "no calm moment"]),
+        ([None], 0.0, ["cannot be told here"]),
+    ],
+)
+def test_waiting_for_a_calm_moment(
+    monkeypatch: pytest.MonkeyPatch, used: list[Any], slept_s: float, said: list[str]
+) -> None:
+    """Calm for three looks on end, or over after 16 seconds."""
+    watcher, slept, looks = Watcher(), list[float](), iter(used)
+    monkeypatch.setattr(environment, "others", lambda: next(looks))
+    learn.wait_until_calm(watcher, 16.0, slept.append)
+    assert sum(slept) == slept_s
+    assert len(watcher.notes) == len(said)
+    assert all(known in note for known, note in zip(said, watcher.notes, strict=True))
