@@ -14,10 +14,18 @@ import msgspec
 import numpy as np
 
 from benchmarks.runner import Table, Tables, benchmark, percent
-from lolat.device.file import made, write
+from lolat.device.file import made, read, write
 from lolat.device.intervals import normal_quantile
+from lolat.io.paths import list_models
 from lolat.llm import calibration, fit
-from lolat.llm.gpu import GPU, FrameworkOverheads, ServingSection, operation_ms, specs_of
+from lolat.llm.gpu import (
+    GPU,
+    FrameworkOverheads,
+    ServingSection,
+    operation_ms,
+    section_of,
+    specs_of,
+)
 from lolat.llm.load import Server
 from lolat.llm.names import find_decoder
 from lolat.llm.served import ServedRow, read_served
@@ -25,10 +33,10 @@ from lolat.llm.serving import deployment_of
 from lolat.parameters import COVERAGE
 
 GPUS = {
-    ("a100-sxm", "vllm"): "a100-vllm", ("b200-sxm", "sglang"): "b200-sglang",
-    ("b200-sxm", "trtllm"): "b200-trtllm",
+    ("a100-sxm", "vllm"): "a100-vllm", ("b200-sxm", "trtllm"): "b200-trtllm",
     ("b200-sxm", "vllm"): "b200-vllm", ("h100-sxm", "sglang"): "h100-sglang",
     ("h100-sxm", "trtllm"): "h100-trtllm", ("h100-sxm", "vllm"): "h100-vllm", ("l40s", "vllm"): "l40s-vllm",
+    ("b200-sxm", "sglang"): "b200-sglang",
 }  # fmt: skip
 """Tables, and the shipped models made of them."""
 FILES = (
@@ -221,6 +229,67 @@ def served_models(data: Path) -> Tables:
         lines.append([title, str(sum(len(found[0].tpot) for found in several)), *cells])
     columns = ("served", "rows", *(f"{known}: {figure}" for known in KNOWN for figure in FIGURES))
     return {"llm-served": (columns, lines)}
+
+
+HALVES = 2
+"""The served configurations are divided in two so often."""
+AICONFIGURATOR = ("aiconfigurator 0.12, published", "49 of 319", "20 %", "", "", "", "", "81 %")
+
+
+@benchmark("llm-mla", "llm", "language-models", FILES)
+def latent(data: Path, operations: str = "200") -> Tables:
+    """Latent and linear attention on a B200: 200 operations a kind, half of the served configurations.
+
+    The errors are those of the other half. Rows that two models share are in one half.
+    """
+    lines, pooled = [], dict[str, list[Off]]()
+    for framework in ("sglang", "trtllm", "vllm"):
+        one = _sampled(data, "b200-sxm", framework, int(operations))
+        served = read_rows(data, "serving-mla.csv", "b200-sxm", framework)
+        for kind in sorted({find_decoder(row.model).kind for row in served}):
+            rows = [row for row in served if find_decoder(row.model).kind == kind]
+            found: dict[str, list[Off]] = {}
+            for seed in range(HALVES):
+                fitted_to, rest = _halves(rows, seed)
+                known = calibration.served_by(one, fitted_to, find_decoder)[0].of(kind)
+                several = calibration.by_deployment(rest)
+                timed = calibration.joined(
+                    [calibration.timed_of(known, some, find_decoder) for some in several]
+                )
+                for group, which in groups(timed):
+                    off = errors(timed.take(which), known.overheads, known.spread)
+                    found.setdefault(group, []).append(off)
+            for group, offs in found.items():
+                every = Off(*map(np.concatenate, zip(*offs, strict=True)))
+                lines.append([f"{framework}, {group}", str(len(every.tpot)), *figures(every)])
+                for title in (f"all of {framework}, {kind} attention", f"all, {kind} attention"):
+                    pooled.setdefault(title, []).extend(offs)
+    for title, offs in sorted(pooled.items()):
+        every = Off(*map(np.concatenate, zip(*offs, strict=True)))
+        lines.append([title, str(len(every.tpot)), *figures(every)])
+    columns = ("served", "rows left out", *FIGURES)
+    return {"llm-mla": (columns, [*lines, AICONFIGURATOR])}
+
+
+def _sampled(data: Path, device: str, framework: str, number: int) -> ServingSection:
+    """A GPU and a framework from `number` rows of each operation, completed by the shipped models."""
+    timed = fit.TimedTables()
+    for path in tables(data, device, framework):
+        for name, dtypes in fit.read_operations(path).items():
+            for dtype, (sizes, ms) in dtypes.items():
+                some = np.random.default_rng(100).permutation(len(ms))[:number]
+                timed.setdefault(name, {})[dtype] = fit.take(sizes, some), ms[some]
+    sheet = fit.read_sheet(data / "devices.csv", device)
+    known = ((name, path) for name, path, _ in list_models() if name in GPUS.values())
+    shipped = {name: section_of(read(path), name) for name, path in known}
+    others = {n: msgspec.structs.replace(s, fits={}) for n, s in shipped.items()}
+    return fit.section_of_timed(sheet, framework, timed, others)
+
+
+def _halves(rows: Sequence[ServedRow], seed: int) -> tuple[list[ServedRow], list[ServedRow]]:
+    times = sorted({row.tpot_ms for row in rows})
+    chosen = {*np.random.default_rng(seed).permutation(times)[: len(times) // 2].tolist()}
+    return [r for r in rows if r.tpot_ms in chosen], [r for r in rows if r.tpot_ms not in chosen]
 
 
 ARRIVING = {

@@ -264,13 +264,15 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     from lolat.llm.served import read_served
     from lolat.llm.serving import deployment_of
 
-    section, found = model.language_models, []
+    known, found = model.language_models, []
     device = name_of(model.document)
-    for some in by_deployment(read_served(asked.path, device, section.framework)):
+    for some in by_deployment(read_served(asked.path, device, known.framework)):
         try:
+            decoder = find_decoder(some[0].model)
+            section = known.of(decoder.kind)
             timed = timed_of(section, some, find_decoder)
             tpot, first = timed.found(section.overheads)
-            deployment = deployment_of(section, find_decoder(some[0].model), *some[0].deployment)
+            deployment = deployment_of(section, decoder, *some[0].deployment)
             lengths = np.array([(row.input_tokens, row.output_tokens) for row in some])
             sizes = np.column_stack([np.minimum(timed.concurrency, timed.capacity), lengths])
             low, high, _ = interval(GPU(section), deployment, sizes, timed.step_parts)

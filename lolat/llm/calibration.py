@@ -51,6 +51,8 @@ MOST_OFF = math.log(2.5)
 WAITING, LONGER = 0.5, 2.0
 """A request waits for memory if its first token takes more than WAITING times its output tokens, and more
 than LONGER times what prompts explain. Such rows say nothing about the overheads."""
+FEW_REQUESTS = 8.0
+"""With more of them the first token says less of `poll_steps`: prompts wait for each other too."""
 COLD = 10.0
 """A server was not warm if the first token takes COLD times what prompts explain; its time is unknown."""
 DecoderOf = Callable[[str], Decoder]
@@ -168,6 +170,7 @@ def fit_overheads(
     )
     tpot, known = np.log(timed.tpot_ms), timed.ttft_ms > 0
     ttft = np.log(np.where(known, timed.ttft_ms, 1.0))
+    lighter = np.where(timed.polls, np.minimum(np.sqrt(FEW_REQUESTS / timed.concurrency), 1.0), 1.0)
 
     def overheads(unknowns: np.ndarray) -> np.ndarray:
         every = begin.copy()
@@ -178,7 +181,7 @@ def fit_overheads(
         every = overheads(unknowns)
         per_token, to_first = timed.found(FrameworkOverheads(*every))
         first = np.where(known, np.log(to_first) - ttft, 0.0)
-        off = [(np.log(per_token) - tpot) * weight / OFF_TPOT, first * weight / OFF_TTFT]
+        off = [(np.log(per_token) - tpot) * weight / OFF_TPOT, first * weight * lighter / OFF_TTFT]
         moved = (every - begin) / width
         if has_level:
             few = math.sqrt(1.0 + FEW / len(tpot))

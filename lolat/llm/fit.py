@@ -261,7 +261,7 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
     the decoders in OWN_FITS are of any GPU, if need be, and rather of the same framework.
     """
     known = {name: dict(dtypes) for name, dtypes in section.operations.items()}
-    order = sorted(others.items(), key=lambda item: _unlike(section, item[1]))
+    order = sorted(others.items(), key=lambda one: (_unlike(section, one[1]), not one[1].served))
     for other, one in order:
         is_alike = _unlike(section, one) < LIKE
         for name, dtypes in one.operations.items():
@@ -324,16 +324,25 @@ def section_from(
     others: Mapping[str, ServingSection], warn: Warn = nobody,
 ) -> ServingSection:  # fmt: skip
     """Fit a GPU from its data sheet and tables of operations, and complete it from `others`."""
-    specs, timed = specs_of(sheet), TimedTables()
+    timed = TimedTables()
     for path in tables:
         for name, dtypes in read_operations(path, warn).items():
             timed.setdefault(name, {}).update(dtypes)
+    return section_of_timed(sheet, framework, timed, others)
+
+
+def section_of_timed(
+    sheet: Sheet, framework: str, timed: TimedTables, others: Mapping[str, ServingSection]
+) -> ServingSection:
+    """Fit a GPU from timed operations, as `section_from`."""
+    specs = specs_of(sheet)
     fitted = {
         name: {
             dtype: fit_operation(name, dtype, *dtypes[dtype], specs)
             for dtype in _of_use(name, timed)
         }
         for name, dtypes in timed.items()
+        if _of_use(name, timed)
     }
     section = ServingSection(
         sheet=sheet, operations=fitted, overheads=FRAMEWORKS[framework].overheads, framework=framework,

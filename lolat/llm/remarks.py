@@ -152,6 +152,11 @@ class Chosen:
 
     def _outside(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
         """Remark on loads beyond all that were served, and on GPUs in several machines."""
+        if rows[0].attention_data_parallel > 1:
+            yield (
+                "extrapolating: groups with attention of their own wait for each other in ways that no fit "
+                "knows; the interval is wider"
+            )
         columns = [
             (min(_each(r), r.largest_concurrency / r.groups), r.input_tokens, r.output_tokens)
             for r in rows

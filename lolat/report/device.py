@@ -207,12 +207,14 @@ def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
         others = [dtype for dtype in dtypes if dtype not in timed]
         told += [f"as on other GPUs {', '.join(others)}"] if others else []
         yield plain(f"{name} (standard deviation, held out): {'; '.join(told)}")
-    served, (tpot, _) = part.get("served", 0), part.get("spread", (0.2, 0.4))
-    rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
-    yield (
-        f"{plain(part.get('framework', ''))}: scheduling and starts of kernels {rows}; time per output "
-        f"token, models held out: {percent(COVERAGE)} within {percent(math.expm1(tpot))}"
-    )
+    for kind, fit in {"": part, **part.get("fits", {})}.items():
+        served, (tpot, _) = fit.get("served", 0), fit.get("spread", (0.2, 0.4))
+        rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
+        of = f" of {plain(kind)} attention" if kind else ""
+        yield (
+            f"{plain(part.get('framework', ''))}{of}: scheduling and starts of kernels {rows}; time per "
+            f"output token, models held out: {percent(COVERAGE)} within {percent(math.expm1(tpot))}"
+        )
 
 
 # ---- The formulas
