@@ -159,6 +159,7 @@ FITTED = (
     "kernels.csv served.csv --name v100 --facts llm_facts.csv",
     "gpu.json one_layout.csv --tensor-parallel 1",
     "gpu.json served.csv",
+    "gpu.json runs.csv",
     "--name v100 --facts facts.csv",
 )
 JUDGED = (
@@ -169,6 +170,7 @@ JUDGED = (
     "desk.json --table three.csv",
     "gpu.json --table kernels.csv",
     "gpu.json --table served.csv",
+    "gpu.json --table runs.csv",
 )
 
 

@@ -183,6 +183,8 @@ def tables() -> dict[str, list[dict[str, object]]]:
         ("epochs.csv", _epochs()),
         ("kernels.csv", _kernels()),
         ("served.csv", _served()),
+        ("runs.csv", ({"model": "llama-3.1-8b", "gpus": 8, "sequence_length": n, "micro_batch_size": 1,
+                       "sharding": "fsdp", "tokens_per_s_per_gpu": 5000} for n in (512, 1024, 2048))),
         ("one_layout.csv", ({n: v for n, v in r.items() if n != "tensor_parallel"} for r in _served())),
         ("prices.csv", _prices()),
         ("facts.csv", [{"device": "v100", "multiprocessors": 80, "bandwidth_gb_s": 900,
