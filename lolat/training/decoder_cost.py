@@ -14,7 +14,7 @@ from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import EAGER
-from lolat.hardware.gpus import GIB, UNUSABLE_BYTES, gpu_of
+from lolat.hardware.gpus import GIB, UNUSABLE_BYTES
 from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK, Link, assumed_link
 from lolat.hardware.prices import (
     Prices,
@@ -232,11 +232,10 @@ def decoder_cost_on(
         checkpointing, tuning, device.asked_launch or EAGER,
     )  # fmt: skip
     listed = price_list(prices) if price_per_hour is None else None
-    priced = device.document, price_per_hour, listed, memory_gib
+    gib = memory_gib or section.sheet.memory_gib
+    priced = device.document, price_per_hour, listed, gib
     numbers = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(replicas)))
     numbers = numbers or run.most_devices(instances_of(rental_of(*priced)))
-    gpu = gpu_of(device.document)
-    gib = memory_gib or (gpu and gpu.memory_gib) or section.sheet.memory_gib
     available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
     most = largest_fitting(partial(asked.needed, max(numbers)), available)
     if largest and most:

@@ -214,3 +214,12 @@ def test_the_command_answers_in_json_and_ends_with_3_where_it_does_not_fit(
     assert codes == [0, 3]
     assert [a["fits"] for a in answers] == [True, False]
     assert all(a["options"][0]["iteration_ms"] > 0 for a in answers)
+
+
+def test_a_card_has_the_memory_of_its_section_and_is_rented_with_it() -> None:
+    """The bundled A100 has 80 GB; there are cards with 40."""
+    found = package.load("a100-vllm").cost("llama-3.1-8b", 1, input_size=2048, tune="lora:8")
+    assert found.available_bytes == 79.5 * 2**30
+    rented = found.options[0].rented
+    assert rented is not None
+    assert "80" in rented.accelerator
