@@ -23,16 +23,16 @@ from lolat.units import percent, plural
 
 WIDTHS = FrameworkOverheads(
     kernel_ms=1e-3, fp8_ms=1e-3, block_ms=1e-3, fp4_ms=1.5e-3, experts_ms=5e-3, exchange_ms=3e-3,
-    step_ms=0.3, parallel_ms=0.3, small=0.5, api_ms=20.0, poll_steps=10.0, level=0.2,
+    step_ms=0.3, parallel_ms=0.3, small=0.5, front_ms=20.0, poll_steps=10.0, level=0.2,
 )  # fmt: skip
 """The change of an overhead that costs the fit as much as a row that is off by OFF_TPOT. For `level` it is
 a change of the logarithm, if there are many more than FEW rows."""
 FEW = 2
 MOST_OVERHEADS = FrameworkOverheads(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
-    step_ms=5.0, parallel_ms=5.0, small=12.0, api_ms=40.0, poll_steps=60.0, level=2.5,
+    step_ms=5.0, parallel_ms=5.0, small=12.0, front_ms=40.0, poll_steps=60.0, level=2.5,
 )  # fmt: skip
-"""Upper bounds. Some served rows have an `api_ms` of hundreds, as their server was not warm."""
+"""Upper bounds. Some served rows have an `front_ms` of hundreds, as their server was not warm."""
 POLLS, LEVEL = (
     FrameworkOverheads.__struct_fields__.index(name) for name in ("poll_steps", "level")
 )
@@ -84,7 +84,7 @@ class Timed:
     def found(self, overheads: FrameworkOverheads) -> tuple[np.ndarray, np.ndarray]:
         """(rows,) ms per output token, and to the first one, with these overheads."""
         each = each_ms(overheads)
-        waiting = overheads.api_ms + overheads.poll_steps * (self.step_parts @ each)
+        waiting = overheads.front_ms + overheads.poll_steps * (self.step_parts @ each)
         return self.tpot_parts @ each, waiting + self.ttft_parts @ each
 
 

@@ -23,7 +23,7 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
     `block_ms`, `fp4_ms`: a kernel that quantizes the input of a product. `experts_ms`: the small kernels
     of a layer with experts. `exchange_ms`: the wait for the slowest GPU in an all-reduce. `step_ms`:
     scheduling and sampling; `parallel_ms`: what several GPUs add to it. `small`: the number of times that
-    the bytes of small operations are moved. `api_ms`: from the client to the scheduler, and back.
+    the bytes of small operations are moved. `front_ms`: from the client to the scheduler, and back.
     `poll_steps`: steps until the scheduler looks for new requests. `level`: the factor between the sum of
     all this and the time of a step.
     """
@@ -37,7 +37,7 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
     step_ms: NotNegative
     parallel_ms: NotNegative
     small: NotNegative
-    api_ms: NotNegative = msgspec.field(name="front_ms")
+    front_ms: NotNegative
     poll_steps: NotNegative = 0.0
     level: Positive = 1.0
 

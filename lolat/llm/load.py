@@ -117,7 +117,7 @@ class Load:
             return float(max(map(sum, pairs)))
         return self.input_tokens + self.output_tokens
 
-    def drawn(self, at_once: int, api_ms: float) -> Requests:
+    def drawn(self, at_once: int, front_ms: float) -> Requests:
         """Return the requests; of a closed loop at most `at_once` at any time."""
         rng = np.random.default_rng(SEED)
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
@@ -139,7 +139,7 @@ class Load:
         ages = np.zeros(0)
         if arrivals is None and not self.requests:
             ages = rng.permutation((np.arange(at_once) + 0.5) / at_once) * self.output_tokens
-        return Requests(inputs, outputs, cached, arrivals, at_once, api_ms, ages)
+        return Requests(inputs, outputs, cached, arrivals, at_once, front_ms, ages)
 
     def _lengths(self, rng: Any, most: float, number: int) -> np.ndarray:
         most = max(round(most), 1)
@@ -208,7 +208,7 @@ class Server:
     def simulate(self, load: Load, overheads: FrameworkOverheads) -> tuple[Requests, Simulated]:
         """Simulate a load."""
         at_once = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE))
-        requests = load.drawn(at_once, overheads.api_ms)
+        requests = load.drawn(at_once, overheads.front_ms)
         number = len(requests.inputs) if load.request_rate else at_once
         key = overheads, min(self.rule.sequences, number)
         if key not in self._tables:
@@ -227,7 +227,7 @@ class Server:
             skip = 0 if load.requests else len(requests.ages)
             is_seen = np.arange(len(arrival)) >= skip
         events = np.array(found.events, float)
-        api, outputs = overheads.api_ms, requests.outputs[is_seen].astype(float)
+        api, outputs = overheads.front_ms, requests.outputs[is_seen].astype(float)
         step = self.mean_step(events)
         api += overheads.poll_steps * float(step @ each_ms(overheads))
         ttft = (first - arrival)[is_seen] + api

@@ -100,7 +100,7 @@ class Requests:
     """Requests as (requests,) arrays of tokens; `cached`: those of each prompt that the cache holds.
 
     Open loop: `arrivals`, ms from the start, ascending. Closed loop: `at_once` requests at any time; each
-    one that ends is followed by the next one `api_ms` later. `ages`: output tokens that the first ones
+    one that ends is followed by the next one `front_ms` later. `ages`: output tokens that the first ones
     already have, so that a steady load is there from the start; empty: all of them start at once.
     """
 
@@ -109,7 +109,7 @@ class Requests:
     cached: np.ndarray
     arrivals: np.ndarray | None = None
     at_once: int = 0
-    api_ms: float = 0.0
+    front_ms: float = 0.0
     ages: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
@@ -230,7 +230,7 @@ class _Server:
     def _leave(self, one: int) -> None:
         self.end[one] = self.t
         if self.requests.arrivals is None and self.following < len(self.inputs):
-            at = self.t + self.requests.api_ms
+            at = self.t + self.requests.front_ms
             self.arrival[self.following] = at
             self.coming.append((at, self.following))
             self.following += 1

@@ -20,7 +20,7 @@ SHEET = Sheet(
 SPECS = specs_of(SHEET)
 OVERHEADS = FrameworkOverheads(
     kernel_ms=2e-3, fp8_ms=1e-3, block_ms=3e-3, fp4_ms=4e-3, experts_ms=0.01, exchange_ms=5e-3, step_ms=0.5,
-    parallel_ms=0.25, small=2.0, api_ms=20.0,
+    parallel_ms=0.25, small=2.0, front_ms=20.0,
 )  # fmt: skip
 DTYPES = {
     "gemm": ("bfloat16", "fp8", "fp8_block"), "moe": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),

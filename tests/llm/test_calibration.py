@@ -50,7 +50,7 @@ def fitted(known: ServingSection, rows: list[ServedRow]) -> tuple[ServingSection
 
 @pytest.mark.parametrize("noise", [0.0, 0.03])
 def test_the_overheads_of_served_rows_are_found(noise: float) -> None:
-    others = {"kernel_ms": 3e-3, "step_ms": 0.2, "small": 2.5, "api_ms": 35.0}
+    others = {"kernel_ms": 3e-3, "step_ms": 0.2, "small": 2.5, "front_ms": 35.0}
     start = msgspec.structs.replace(OVERHEADS, **others)
     rows = steps(served(noise))
     right = steps(served())
@@ -60,7 +60,7 @@ def test_the_overheads_of_served_rows_are_found(noise: float) -> None:
     )
     assert after.max() < 0.5 * before.max()
     assert np.median(after) < 0.01 + noise / 3
-    assert fit_overheads(rows, start).api_ms == pytest.approx(OVERHEADS.api_ms, rel=0.25)
+    assert fit_overheads(rows, start).front_ms == pytest.approx(OVERHEADS.front_ms, rel=0.25)
 
 
 def few(loads: tuple[int, ...], factors: Any, noise: float = 0.02) -> list[ServedRow]:

@@ -115,7 +115,7 @@ def test_a_queue_without_batching_waits_as_theory_says(load):
 
 def test_a_closed_loop_conserves_requests():
     """Little's law: requests at once = rate x time in the system; one starts for each that ends."""
-    found = simulate(table(), Rule(), requests(200, np.full(800, 50), at_once=16, api_ms=0.0))
+    found = simulate(table(), Rule(), requests(200, np.full(800, 50), at_once=16, front_ms=0.0))
     span = found.end_ms.max()
     inside = float(np.sum(found.end_ms - found.arrival_ms)) / span
     assert inside == pytest.approx(16, rel=0.05)

@@ -35,7 +35,7 @@ def document() -> dict[str, Any]:
                   fp8_tflops=2000, link_gb_s=400)  # fmt: skip
     overheads = FrameworkOverheads(kernel_ms=2e-3, fp8_ms=1e-3, block_ms=3e-3, fp4_ms=4e-3, experts_ms=0.01,
                 exchange_ms=5e-3, step_ms=0.5, parallel_ms=0.25, small=2.0,
-                api_ms=20.0)  # fmt: skip
+                front_ms=20.0)  # fmt: skip
     operations = {n: {d: _operation(n, d) for d in dtypes} for n, dtypes in DTYPES.items()}
     section = ServingSection(
         sheet=sheet, operations=operations, overheads=overheads, framework="vllm", served=20
