@@ -33,7 +33,7 @@ from lolat.api.model import load
 from lolat.parameters import optimizer_named
 from lolat.readers import open_network, read
 from lolat.training.cost import training_of
-from lolat.training.iteration import memory_bytes
+from lolat.training.memory import memory_bytes
 from lolat.training.model import Training, TrainingRun, predict
 
 KEPT = Path("training-runs.json")

@@ -150,13 +150,15 @@ _EVERY = (
     Parameter("samples", "Samples in the data set.", most=10**12),
     Parameter("epochs", "Times through the data set.", most=10**12),
     _word("optimizer", tuple(OPTIMIZERS), "Optimizer that updates the weights."),
+    Parameter("accumulate", "Batches of each device, one after the other, before an update.", most=10**6),
+    _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again, to save "
+          "memory: none; all of a block but its input; all of a network's but results of products, of a "
+          "decoder's but attention and every second product. If not given, as a network says itself."),
+    Parameter("tune", "What is trained: full; lora:RANK, adapters at linear layers; frozen:N, all but the "
+              "first N blocks; frozen, a network's last layer. If not given, as a network says itself "
+              "(requires_grad, trainable).", str, metavar="WHAT"),
     Parameter("validation_samples", "Samples evaluated after each epoch."),
     Parameter("replicas", "Devices that train together.", most=4096, metavar="K[,K]", example="1,2,4,8"),
-    Parameter("accumulate", "Batches of each device, one after the other, before an update.", most=10**6),
-    _word("checkpointing", CHECKPOINTING, "Activations that are computed again in the backward pass, to "
-          "save memory: none; all of a layer but its input; all but attention and every second product."),
-    Parameter("tune", "What is trained: full, lora:RANK (adapters on all products of the layers), or "
-              "frozen:N (all but the first N layers).", str, metavar="WHAT"),
     _word("sharding", SHARDINGS, "What the devices divide among them: nothing; optimizer states; gradients "
           "too; parameters too; these inside a machine alone."),
     Parameter("tokens", "Tokens in the data set, in place of --samples.", float, 1, 1e18),

@@ -199,8 +199,8 @@ class Model(Device):
         prices: str | None = None,
         input_size: InputSize = None,
         accumulate: int = 1,
-        checkpointing: str = "none",
-        tune: str = "full",
+        checkpointing: str | None = None,
+        tune: str | None = None,
         sharding: str = "none",
         tokens: float | None = None,
         mean_tokens: float | None = None,
@@ -212,6 +212,10 @@ class Model(Device):
         many devices; none: as many as one instance of the price list has, within the data set. `optimizer`:
         sgd, momentum, rmsprop, adagrad, adam, adamw (as adam), adadelta, lion or adamw8bit. Several devices
         exchange gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
+        `accumulate`: batches whose gradients are added up for one update, of which an iteration is made.
+        `checkpointing`: "full" computes the activations of each block again, "selective" all of them but
+        results of products. `tune`: "full", "lora:RANK" (adapters at linear layers), "frozen" (the last
+        layer) or "frozen:N" (all behind the first N blocks); None of both: as the network says.
         `validation_samples`: evaluated after each epoch. `memory_gib`: of each device, of which 6 % and
         half a GiB stay free. `max_hours`, `max_dollars`: the cheapest is within both, and the fastest
         within so many dollars. `price_per_hour`: US$ for one device; else that of the model's device in

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @common.command(
     "lolat cost epyc-2t keras:MobileNetV2 --batch-size 64",
     "lolat cost v100-fp32 keras:ResNet50 --batch-size 64 --samples 50000 --epochs 20 --replicas 1,2,4",
+    "lolat cost rtx-4090-amp timm:vit_base_patch16_224 --batch-size 64 --tune lora:16 --checkpointing full",
     "lolat cost timm:resnet50 --batch-size auto --samples 1281167 --epochs 90",
     "lolat cost h100-vllm llama-3.1-8b --sequence-length 4096 --batch-size 2 --accumulate 8 --replicas 8 "
     "--sharding fsdp --tokens 200e6",
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 @common.parameter("epochs", default=1, show_default=True)
 @common.parameter("optimizer", "sgd if not given, of a decoder adamw.")
 @common.parameter("accumulate", default=1, show_default=True)
-@common.parameter("checkpointing", default="none", show_default=True)
-@common.parameter("tune", default="full", show_default=True)
+@common.parameter("checkpointing")
+@common.parameter("tune")
 @common.parameter("sharding", default="none", show_default=True)
 @common.parameter("tokens")
 @common.parameter("mean_tokens")

@@ -72,9 +72,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     `inputs` and `outputs` are tensor indices. `warnings` are what its reader tells the user. `framework`:
     keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
     PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
-    as a decoder's keys and values. `training`: why training costs less than training the whole, such as
-    frozen parameters. `autocast`: its code computes in half precision with parameters in float32, as
-    Keras' mixed policies and `torch.autocast` do. The fields are the JSON that `lolat read` writes.
+    as a decoder's keys and values. `training`: why its training cannot be counted, such as layers that run
+    in training alone. `autocast`: its code computes in half precision with parameters in float32, as
+    Keras' mixed policies and `torch.autocast` do. `still`: constants that are not trained, where not all of
+    it is (`lolat.graph.backward`). The fields are the JSON that `lolat read` writes.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     training: tuple[str, ...] = ()
     autocast: bool = False
     training_only: tuple[str, ...] = ()  # acts so and is not counted, such as stochastic depth
+    still: tuple[int, ...] = ()
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -178,6 +180,7 @@ class GraphBuilder:
         self.operations: list[Operation] = []
         self.inputs: list[int] = []
         self.kept: list[int] = []
+        self.still: list[int] = []
         self.warnings: list[str] = []
         self.training: list[str] = []  # see `Graph`
         self.training_only: list[str] = []
@@ -240,7 +243,7 @@ class GraphBuilder:
         warnings = tuple(dict.fromkeys(self.warnings))
         more = (self.framework, self.channels_first, tuple(self.kept), tuple(self.training))
         only = tuple(dict.fromkeys(self.training_only))
-        graph = Graph(self.name, *parts, warnings, *more, self.autocast, only)
+        graph = Graph(self.name, *parts, warnings, *more, self.autocast, only, tuple(self.still))
         return merge_padding(graph)
 
 

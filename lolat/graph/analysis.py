@@ -28,9 +28,14 @@ def parameters(graph: Graph) -> int:
 
     A parameter that several operations share (a layer called twice, tied embeddings) counts once.
     """
-    weights = count(graph).at(1)[:, COLUMNS.index("weights")]
-    each = zip(graph.operations, weights.tolist(), strict=True)
-    return sum(operation_parameters(graph, o, n) for o, n in each)
+    return sum(operations_parameters(graph))
+
+
+def operations_parameters(graph: Graph) -> list[int]:
+    """Number of parameters of each operation."""
+    weights = count(graph).at(1)[:, COLUMNS.index("weights")].tolist()
+    each = zip(graph.operations, weights, strict=True)
+    return [operation_parameters(graph, o, n) for o, n in each]
 
 
 READ_SHARE, FEW_PARAMETERS = 0.98, 1000
@@ -49,9 +54,10 @@ def unread_parameters(graph: Graph, number: int) -> list[str]:
     ]
 
 
-def trained_whole(graph: Graph) -> Graph:
-    """Return the graph as it is trained; NetworkError if a part is frozen or quantized, or activations are
-    recomputed. A normalization by the batch at inference too is a batch norm like any other.
+def as_trained(graph: Graph) -> Graph:
+    """Return the graph as it is trained; NetworkError if it is quantized, or not countable.
+
+    A normalization by the batch at inference too is a batch norm like any other.
     """
     if quantized := sum("bits" in o.attributes for o in graph.operations):
         raise NetworkError(
@@ -61,8 +67,8 @@ def trained_whole(graph: Graph) -> Graph:
         )
     if graph.training:
         raise NetworkError(
-            f"{shortened(graph.name)}: {'; '.join(graph.training)}; expected a network that is trained "
-            "whole and keeps its activations, as that is what is counted; give it so for an upper limit",
+            f"{shortened(graph.name)}: {'; '.join(graph.training)}; expected a network without that, as it "
+            "is not counted",
             code="partly-trained",
         )
     if not any("of_batch" in o.attributes for o in graph.operations):

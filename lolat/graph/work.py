@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds
+from lolat.graph.backward import backward_of
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.graph.modes import Lowering, Mode, Pairs
 
@@ -211,17 +212,26 @@ class _Steps:
         self.moves(ELEMENTS, [(tensor, DROPPED * self.lowering.sizes[tensor])], [])
 
     def back(self) -> None:
-        """Append the backward pass, with a step for each gradient but that of the network's input."""
-        graph = self.lowering.graph
+        """Append the backward pass, with a step for each gradient but that of the network's input.
+
+        If not all of the network is trained, a step for each that is computed.
+        """
+        graph, part = self.lowering.graph, backward_of(self.lowering.graph)
         for step, factor in list(zip(self.rows, self.backs, strict=True))[::-1]:
+            at = step.operation
+            if part is not None and not part.runs[at]:
+                continue
             name, back = CLASSES[step.kind], step._replace(backward=True)
             if name == ATTENTION:
                 back, factor = back._replace(number=ATTENTION_BACKWARD * step.number), 2.0
             if name not in PRODUCTS or name == ATTENTION:
                 back = back._replace(fixed=factor * step.fixed, sample=factor * step.sample)
             else:
-                if graph.operations[step.operation].inputs[0] not in graph.inputs:
+                whole = graph.operations[at].inputs[0] not in graph.inputs
+                if whole if part is None else part.first[at]:
                     self.rows.append(back._replace(columns=step.depth, depth=step.columns))
+                if part is not None and not part.second[at]:
+                    continue
                 growing = GROW_DEPTH if step.growing == GROW_ROWS else step.growing
                 back = back._replace(rows=step.depth, depth=step.rows, growing=growing)
             self.rows.append(back)

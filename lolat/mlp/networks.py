@@ -16,7 +16,7 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
-from lolat.graph.analysis import trained_whole
+from lolat.graph.analysis import as_trained
 from lolat.graph.counts import COLUMNS, count, quantized_remark, quantized_share
 from lolat.graph.modes import other_dtype
 from lolat.mlp.layer_model import LayerModel
@@ -62,7 +62,7 @@ def network_time(
     `models`: by "convolution" and "dense"; `gpu`, `optimizer`: as in a LayerTable ("none": forward only).
     InputError as of `LayerModel.predict`, and for a missing model.
     """
-    graph = graph if optimizer == "none" else trained_whole(graph)
+    graph = graph if optimizer == "none" else as_trained(graph)
     rows, others = network_rows(graph, gpu, batch_size, optimizer)
     quantized = quantized_share(graph, count(graph))
     warnings = [

@@ -31,6 +31,7 @@ from typing import Any
 from msgspec import structs
 
 from lolat.graph import GraphBuilder
+from lolat.graph.backward import STOPPED, changed
 from lolat.graph.kinds import COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS
 
 NAMES = {
@@ -204,6 +205,14 @@ class Writer:
                 reached |= set(operation.inputs) - self.held
         return needed, reached
 
+    def mark_stops(self, still: Iterable[int]) -> None:
+        """Mark where no gradient goes through; `still`: constants that are not trained."""
+        operations = self.builder.operations
+        for i, o in enumerate(operations):
+            if not self.held.isdisjoint(o.outputs):
+                operations[i] = changed(o, **{STOPPED: True})
+        self.builder.still += still
+
     def prune(self, outputs: Sequence[int]) -> list[int]:
         """Drop operations and results that no output needs, and tensors that nobody reads or writes.
 
@@ -222,7 +231,8 @@ class Writer:
             read, written = (tuple(number[i] for i in tensors) for tensors in (o.inputs, o.outputs))
             builder.operations.append(structs.replace(o, inputs=read, outputs=written))
         builder.inputs[:] = [number[i] for i in builder.inputs]
-        builder.kept[:] = [number[i] for i in builder.kept if i in number]
+        for found in (builder.kept, builder.still):
+            found[:] = [number[i] for i in found if i in number]
         return [number[i] for i in outputs]
 
     def activations(self, call: Call) -> list[int]:

@@ -47,6 +47,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
         *room,
         f"{title} · {plain(cost.model)}" + (f" · {cost.precision}" if cost.precision else ""),
         f"{byte_size(cost.memory_bytes)} of memory on each device, {fit_words(cost)}",
+        *_memory_lines(cost),
         f"{milliseconds(first.iteration_ms)} an iteration{iteration}",
     ]
     if first.mfu is not None:
@@ -54,9 +55,6 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
             f"{digits(first.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, {percent(first.mfu)} of "
             "its peak in bfloat16 (MFU: 6 FLOPs a parameter and token, and attention's)"
         )
-    if cost.memory:
-        each = [f"{name} {byte_size(size)}" for name, size in cost.memory.items()]
-        before.append(f"memory: {' · '.join(each)}")
     if first.startup_s:
         before.append(f"the first epoch takes {duration(first.startup_s)} more to start")
     if first.evaluation_s:
@@ -73,6 +71,21 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
     return before, table, after
+
+
+LEAST_SHOWN = 0.005
+"""The least share of the memory that is listed."""
+
+
+def _memory_lines(cost: Cost) -> Iterator[str]:
+    """The parts of the memory, the largest first, with the recipe; what is trained, and computed again."""
+    parts = sorted(cost.memory.items(), key=lambda part: -part[1])
+    shown = [(n, size) for n, size in parts if size >= LEAST_SHOWN * cost.memory_bytes]
+    yield f"memory: {' · '.join(f'{name} {byte_size(size)}' for name, size in shown)}"
+    yield from [cost.recipe] if cost.recipe else []
+    trained, every = cost.trained_parameters or 0, cost.parameters or 0
+    if trained < every:
+        yield f"{trained:,} of {every:,} parameters are trained ({percent(trained / every)})"
 
 
 NO_SAMPLES = "Give --samples N for epochs, and with a price their cost."

@@ -11,7 +11,7 @@ import numpy as np
 
 from lolat.errors import LolatError
 from lolat.graph import Graph
-from lolat.graph.analysis import parameters, trained_whole
+from lolat.graph.analysis import as_trained, parameters
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.modes import Mode
 from lolat.graph.work import STEP_COLUMNS, Workload, at, lower
@@ -94,7 +94,7 @@ def _read(
 
 
 def _packed(mode: Mode, graph: Graph) -> np.ndarray:
-    counts = count(trained_whole(graph) if mode.training else graph)
+    counts = count(as_trained(graph) if mode.training else graph)
     totals = [counts.fixed.sum(axis=0), counts.scaled.sum(axis=0)]
     return np.concatenate([[float(parameters(graph))], *totals, lower(graph, mode).ravel()])
 

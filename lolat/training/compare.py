@@ -16,12 +16,14 @@ from lolat.hardware.gpus import gpu_of, name_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.llm.names import find_decoder, is_decoder
+from lolat.parameters import CHECKPOINTING
 from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_trained
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_cost import decoder_cost_on
 from lolat.training.model import Limits
 from lolat.training.parallel import NONE
+from lolat.training.tuning import FULL, tuned
 from lolat.units import dollars, duration, plain, plural
 
 
@@ -123,6 +125,8 @@ def compare(
     """
     check_limits(**asked)
     graph = read_question(network, asked.pop("input_size", None))
+    if isinstance(graph, Graph):
+        tuned(graph, asked.get("tune"), asked.get("checkpointing"))  # what is wrong is said once
     left_out = dict(left_out)
     answers = [
         answer
@@ -161,8 +165,7 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
     return TrainedDecoder(decoder, as_whole(sizes[0], "input_size"))
 
 
-OF_DECODERS = {"accumulate": 1, "checkpointing": "none", "tune": "full", "sharding": NONE, "tokens": None,
-               "mean_tokens": None}  # fmt: skip
+OF_DECODERS = {"sharding": NONE, "tokens": None, "mean_tokens": None}
 """Arguments of decoders alone -> their defaults."""
 
 
@@ -173,6 +176,8 @@ def answer_on(
     if is_decoder(trained):
         trained = read_question(trained, asked.pop("input_size", None))
     if isinstance(trained, TrainedDecoder):
+        asked["checkpointing"] = asked.get("checkpointing") or CHECKPOINTING[0]
+        asked["tune"] = asked.get("tune") or FULL
         return decoder_cost_on(device, trained, batch_size, *args, **asked)
     for name, default in OF_DECODERS.items():
         if asked.pop(name, default) != default:

@@ -16,9 +16,10 @@ from lolat.device.question import AUTO, as_whole, several
 from lolat.device.running import as_written
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import largest_fitting, trained_whole
+from lolat.graph.analysis import as_trained, largest_fitting
+from lolat.graph.backward import learns
 from lolat.hardware.gpus import PRECISION_OF, Gpu, available_bytes, find_gpu, gpu_of
-from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount
+from lolat.hardware.links import Link, assumed_link, check_amount
 from lolat.hardware.prices import (
     Offer,
     Prices,
@@ -35,10 +36,11 @@ from lolat.io.results import Remark, Result, plain_data
 from lolat.parameters import COVERAGE, optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
-from lolat.training.iteration import half_remarks, memory_bytes
 from lolat.training.measured import MeasuredTraining
+from lolat.training.memory import Recipe, memory_parts, mixed_remarks, numbers_of, recipe_for
 from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.parallel import NONE
+from lolat.training.tuning import is_lora, tuned
 from lolat.units import dollars, duration, milliseconds, plain, plural
 
 if TYPE_CHECKING:
@@ -49,9 +51,11 @@ if TYPE_CHECKING:
 class Cost(Result):
     """Time, memory and money of training on each number of devices.
 
-    `device`: the device profile as it was given. `precision`, `launch`: its execution mode; None if
-    unknown. `estimated`: True if the answer follows from inference, because too little training was
-    measured. `in_domain`: True if most of the time is inside the measured range; None if unknown.
+    `batch_size`: that of a micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as
+    asked for, None as the network says. `device`: the device profile as it was given. `precision`,
+    `launch`: its execution mode; None if unknown. `estimated`: True if the answer follows from inference,
+    because too little training was measured. `in_domain`: True if most of the time is inside the measured
+    range; None if unknown.
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`, `fastest`: numbers
     of devices, the cheapest within `max_hours` and `max_dollars`, the fastest within `max_dollars`.
@@ -59,13 +63,14 @@ class Cost(Result):
     are None or empty without samples or a price, and if an iteration does not fit into memory.
 
     `prices`: the source of the price; `price_list`: the list that was searched. `memory_bytes`: bytes of an
-    iteration on each device; `available_bytes`: those that a device has, None if unknown;
-    `largest_batch`: the largest batch that fits. `other_cards`: remarks on cards of the same name with
-    another memory, if an iteration does not fit or the largest batch is asked for.
+    iteration on each device, `memory`: by part; `recipe`: what a parameter takes of it, in words;
+    `available_bytes`: those that a device has, None if unknown; `largest_batch`: the largest batch that
+    fits. `other_cards`: remarks on cards of the same name with another memory, if an iteration does not fit
+    or the largest batch is asked for.
 
-    Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences of a micro-batch on each
-    device, of which an iteration has `accumulate`; `memory`: bytes by part; `would_fit`: options with which
-    it would, if it does not; `memory_bytes` is then that of the number of devices that needs the least.
+    Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `would_fit`: options
+    with which it would, if it does not; `memory_bytes` is then that of the number of devices that needs the
+    least.
     """
 
     KEYS = (
@@ -73,7 +78,7 @@ class Cost(Result):
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
         "max_hours", "max_dollars", "prices", "price_list", "options", "cheapest", "fastest", "frontier",
         "other_cards", "warnings", "sequence_length", "accumulate", "sharding", "checkpointing", "tune",
-        "memory", "would_fit",
+        "memory", "would_fit", "recipe", "parameters", "trained_parameters",
     )  # fmt: skip
 
     model: str
@@ -104,10 +109,13 @@ class Cost(Result):
     sequence_length: int | None = None
     accumulate: int = 1
     sharding: str = NONE
-    checkpointing: str = "none"
-    tune: str = "full"
+    checkpointing: str | None = None
+    tune: str | None = None
     memory: Mapping[str, int] = field(default_factory=dict)
     would_fit: tuple[str, ...] = ()
+    recipe: str = ""
+    parameters: int | None = None
+    trained_parameters: int | None = None
 
     @property
     def limits(self) -> Limits:
@@ -184,7 +192,7 @@ MUCH_MORE = 1.2
 
 def read_trained(network: Any, input_size: Any = None) -> Graph:
     """Read a network and check that all of it can be trained; errors as of `lolat.read`."""
-    return trained_whole(readers.read(network, input_size))
+    return as_trained(readers.read(network, input_size))
 
 
 def cost_on(
@@ -193,12 +201,13 @@ def cost_on(
     link_gbps: float | None = None, validation_samples: int | None = None,
     memory_gib: float | None = None, max_hours: float | None = None, max_dollars: float | None = None,
     price_per_hour: float | None = None, prices: str | Prices | None = None, input_size: Any = None,
+    accumulate: int = 1, checkpointing: str | None = None, tune: str | None = None,
 ) -> Cost:  # fmt: skip
     """Predict the cost of training on `device`; arguments and errors as of `lolat.api.model.Model.cost`."""
     largest, limits = batch_size == AUTO, Limits(max_hours, max_dollars)
     run = TrainingRun(
         1 if largest else as_whole(batch_size), samples, epochs, optimizer or "sgd",
-        COVERAGE if coverage is None else coverage, validation_samples,
+        COVERAGE if coverage is None else coverage, validation_samples, accumulate,
     )  # fmt: skip
     training = training_of(device.document, device.source)
     check_limits(samples, price_per_hour, prices, memory_gib, **asdict(limits))
@@ -212,42 +221,50 @@ def cost_on(
     if largest and not numbers:
         numbers = run.most_devices(instances_of(rental_of(*asked)))
     run.check_batch(max(numbers, default=1))
-    graph = read_trained(network, input_size)  # last, as it takes long
+    graph = tuned(read_trained(network, input_size), tune, checkpointing)  # last, as it takes long
     training = training_of(as_written(device, graph).document, device.source)
-    updates, mode = optimizer_named(run.optimizer), training.mode
+    recipe = recipe_for(graph, optimizer_named(run.optimizer), training.mode, is_lora(tune))
 
-    def needed(batch_size: int) -> int:
-        return memory_bytes(graph, batch_size, updates, mode, max(numbers, default=MACHINE) > 1)
+    def parts(batch_size: int) -> dict[str, int]:
+        return memory_parts(graph, batch_size, recipe, training.mode, max(numbers, default=2) > 1)
 
-    batch_for = partial(largest_fitting, needed)
+    batch_for = partial(largest_fitting, lambda n: sum(parts(n).values()))
     most = None if available is None else batch_for(available)
     if most and largest:
         run = replace(run, batch_size=min(most, run.samples_each(max(numbers)) or most))
-    # Of this iteration: a card with less memory may hold it.
-    rental = rental_of(*asked, needed(run.batch_size))
+    # A card with less memory may hold this iteration.
+    rental = rental_of(*asked, sum(parts(run.batch_size).values()))
     numbers = numbers or run.most_devices(instances_of(rental))
-    memory = needed(run.batch_size)
-    fits = available is None or memory <= available
+    memory = parts(run.batch_size)
+    fits = available is None or sum(memory.values()) <= available
     rental = rental if fits else None  # what does not run has no price
     more = training.document, link, rental, limits
     options = tuple(option_of(partial(predict, training, graph, run), k, *more) for k in numbers)
-    remarks = *half_remarks(graph, memory, updates, mode), *_training_only(graph)
     return Cost(
-        model=training.name,
         device=device.label,
-        **_about(training, graph, run),
-        memory_bytes=memory, available_bytes=available, largest_batch=most,
+        **_about(training, graph, run, recipe), tune=tune or None, checkpointing=checkpointing or None,
+        memory=memory, memory_bytes=sum(memory.values()), available_bytes=available, largest_batch=most,
         **asdict(limits),
         prices=rental.prices if rental else None, price_list=listed.prices if listed else None,
         options=options,
         **best_numbers(options if fits else (), limits),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
-        warnings=(*remarks, *options[0].warnings),
+        warnings=(*_remarks(graph, run, recipe, memory), *options[0].warnings),
     )  # fmt: skip
 
 
-def _training_only(graph: Graph) -> Iterator[str]:
-    """Yield remarks on what is in training only, which is not counted."""
+def _remarks(
+    graph: Graph, run: TrainingRun, recipe: Recipe, memory: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield remarks on half precision, and on what is in training only, which is not counted."""
+    needed, optimizer = sum(memory.values()), optimizer_named(run.optimizer)
+    yield from mixed_remarks(graph, needed, recipe, optimizer)
+    still = any(o.kind == "batch_norm" and not learns(o) for o in graph.operations)
+    if still and graph.framework == "torch":
+        yield (
+            "batch normalizations that are frozen still compute the statistics of the batch, as they do in "
+            "training mode"
+        )
     if graph.training_only:
         yield f"in training only, and not counted: {', '.join(graph.training_only)}"
     kinds = {o.kind for o in graph.operations}
@@ -285,13 +302,18 @@ def check_limits(
             raise InputError(f"{arg(name)} without {arg('samples')}: expected both, or none")
 
 
-def _about(training: Training, graph: Graph, run: TrainingRun) -> dict[str, Any]:
-    """Return the fields of a Cost about the question and the execution mode."""
-    names = ("batch_size", "samples", "epochs", "optimizer", "coverage")
+def _about(training: Training, graph: Graph, run: TrainingRun, recipe: Recipe) -> dict[str, Any]:
+    """Return the fields of a Cost about the question, the network and the execution mode."""
+    learned = numbers_of(graph)
+    names = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage")
     mode = training.mode
     return {
         **{name: getattr(run, name) for name in names},
+        "model": training.name,
         "network": graph.name,
+        "parameters": learned.trained + learned.frozen,
+        "trained_parameters": learned.trained,
+        "recipe": recipe.words(learned.frozen > 0),
         "precision": None if mode is None else PRECISION_OF[mode.dtype],
         "launch": None if mode is None else mode.launch,
         "estimated": training.estimated,

@@ -15,7 +15,7 @@ from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, leave_out
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
-from lolat.graph.analysis import parameters, trained_whole
+from lolat.graph.analysis import as_trained
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import MODE_COLUMNS, Mode, other_dtype
 from lolat.io.documents import NotNegative, Number, converted
@@ -23,7 +23,8 @@ from lolat.io.progress import Warn
 from lolat.io.tables import COPIES, Table, read_table
 from lolat.parameters import Optimizer, optimizer_named
 from lolat.tables.networks import SIZES, on_several
-from lolat.training.iteration import PASS_TERMS, pass_rows
+from lolat.training.iteration import PASS_TERMS, pass_rows, shares
+from lolat.training.memory import numbers_of
 from lolat.training.model import Iteration, Training, TrainingRun
 
 EPOCH_COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
@@ -53,8 +54,14 @@ class EpochSection(msgspec.Struct):
 
 
 def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
-    """(4,) the first four EPOCH_TERMS of a forward pass; a backward pass has the same tensors."""
-    counts = dict(zip(PASS_TERMS, pass_rows(graph, batch_size).sum(axis=0), strict=True))
+    """(4,) the first four EPOCH_TERMS of a forward pass; a backward pass has the same tensors.
+
+    Both together have three products of each kernel. Of a network that is not trained whole each operation
+    counts by those that run.
+    """
+    back, again = shares(graph)
+    rows = pass_rows(graph, batch_size) * ((1 + again + 2 * back) / 3)[:, None]
+    counts = dict(zip(PASS_TERMS, rows.sum(axis=0), strict=True))
     elements = counts["acts"] + counts["inp"] + counts["traffic"]
     return np.array([counts["ops"], counts["flat_norms"], counts["flops"], elements])
 
@@ -65,7 +72,7 @@ def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer)
     work, steps = full * pass_counts(graph, batch_size), full + bool(rest)
     if rest:
         work += pass_counts(graph, rest)
-    return np.array([*work, steps * parameters(graph) * optimizer.accesses, steps])
+    return np.array([*work, steps * numbers_of(graph).trained * optimizer.accesses, steps])
 
 
 class EpochTraining(Training):
@@ -175,7 +182,7 @@ def _timed_epochs(
                 raise row.refused(f"run in {mode}, the first row in {first}; expected one way")
             run = TrainingRun(batch_size, samples, optimizer=row["optimizer"])
             if network not in graphs:
-                graphs[network] = trained_whole(read(*network))
+                graphs[network] = as_trained(read(*network))
         except InputError as error:
             raise error.reworded(f"{row.where}: {error.message}") from error
         optimizer = optimizer_named(run.optimizer)

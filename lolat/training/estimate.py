@@ -42,12 +42,13 @@ from lolat.device.predictors.roofline import (
 from lolat.device.question import Question
 from lolat.device.running import is_measured
 from lolat.graph import Graph
-from lolat.graph.analysis import analyze, operation_parameters, parameters
+from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
 from lolat.parameters import Optimizer, optimizer_named
-from lolat.training.iteration import PASS_TERMS, pass_rows, state_bytes
+from lolat.training.iteration import PASS_TERMS, pass_rows, shares
+from lolat.training.memory import gradient_bytes, numbers_of, trained_parameters
 from lolat.training.model import Iteration, Training
 from lolat.units import milliseconds
 
@@ -108,10 +109,12 @@ class ForwardTraining(Training):
         norms = prediction.latency_ms * norms
         terms = self.latency.predictor().coefficients
         element_ms = float(next((terms[t] for t in MOVING_TERMS if terms.get(t)), 0.0))
+        back, again = shares(graph)
+        forward_ms = forward * each + forward_norms * norms
         return Iteration(
-            forward * each + forward_norms * norms,
-            backward * each + backward_norms * norms,
-            parameters(graph) * optimizer.accesses * element_ms,
+            forward_ms,
+            back * (backward * each + backward_norms * norms) + again * forward_ms,
+            numbers_of(graph).trained * optimizer.accesses * element_ms,
         )
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
@@ -185,11 +188,14 @@ class EstimatedTraining(Training):
         backward = np.bincount(steps.operation, steps.ms * back, number)
         within = self.within.accesses if self.within else 0
         # The measured networks have no large tables: their steps contain the update of other weights only.
-        tables = sum(
-            operation_parameters(graph, o, 0) for o in graph.operations if o.kind == "embedding"
+        each = zip(graph.operations, trained_parameters(graph), strict=True)
+        trained, tables = (
+            numbers_of(graph).trained,
+            sum(n for o, n in each if o.kind == "embedding"),
         )
-        accesses = optimizer.accesses * parameters(graph) - within * (parameters(graph) - tables)
-        moved = max(accesses, 0) * state_bytes(graph, self.mode)
+        accesses = optimizer.accesses * trained - within * (trained - tables)
+        moved = max(accesses, 0) * gradient_bytes(graph, self.mode)
+        backward += shares(graph)[1] * forward
         return Iteration(
             forward, backward, self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
         )

@@ -1,17 +1,13 @@
-"""Counts and memory of a training iteration."""
+"""Counts of a training iteration."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from lolat.graph import Graph, Operation
-from lolat.graph.analysis import parameters, parameters_bytes
+from lolat.graph.backward import TRAINED, backward_of, drops
 from lolat.graph.counts import COLUMNS, count
-from lolat.graph.kinds import BOTH, INPUT, NORMALIZATIONS, OUTPUT, VIEWS, kind_of
-from lolat.graph.modes import AMP, FLOAT_BYTES, Mode, element_bytes, parameter_bytes
-from lolat.io.results import Remark
-from lolat.parameters import Optimizer
-from lolat.units import byte_size
+from lolat.graph.kinds import GATES, NORMALIZATIONS, VIEWS, kind_of
 
 # ---- The terms that the time of a forward or a backward pass depends on, counted operation by operation.
 #
@@ -33,16 +29,11 @@ TRAINING_TERMS = (
     "wide_depthwise",  # multiply-accumulates of depthwise convolutions whose backward pass is slow
 )
 PASS_TERMS = (*PLAIN, *TRAINING_TERMS)
+OF_KERNELS = ("weights", "pointwise", "kernels")
+"""Terms of a backward pass that come with the gradient of a kernel."""
 DROPOUT_ELEMENTS = 3  # moved for each input element: input, result, mask
 NARROW = 3  # kernels up to this size are fast
 _COLUMN = {term: column for column, term in enumerate(PASS_TERMS)}
-
-
-def drops(graph: Graph, operation: Operation) -> bool:
-    """Return True if an operation is a dropout with an effect; one of PyTorch without a rate has none."""
-    return operation.kind == "dropout" and (
-        graph.framework != "torch" or "rate" in operation.attributes
-    )
 
 
 def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
@@ -82,15 +73,15 @@ def _count_convolution(operation: Operation, row: np.ndarray) -> None:
 
 # ---- The tensors that an optimizer updates, and the operations that a framework traces.
 
-RECURRENT = {"lstm": 7, "gru": 7, "simple_rnn": 1}
-"""Kind of recurrent layer -> vectors of a step that its forward pass keeps for the backward pass (gates,
-cell, state), as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to three times as many."""
-
 
 def variables(graph: Graph) -> int:
     """Count the tensors that an optimizer updates: kernels, biases, tables, vectors of normalizations."""
-    weights = count(graph).at(1)[:, COLUMNS.index("weights")]
-    return sum(_variables(o, int(w)) for o, w in zip(graph.operations, weights, strict=True))
+    weights = count(graph).at(1)[:, COLUMNS.index("weights")].tolist()
+    part = backward_of(graph)
+    return sum(
+        _variables(o, w) for i, (o, w) in enumerate(zip(graph.operations, weights, strict=True))
+        if part is None or (part.runs[i] and o.attributes.get(TRAINED, 1))
+    )  # fmt: skip
 
 
 def _variables(operation: Operation, weights: int) -> int:
@@ -99,110 +90,41 @@ def _variables(operation: Operation, weights: int) -> int:
     if not weights:
         return 0
     a = operation.attributes
-    if operation.kind not in RECURRENT:
+    if operation.kind not in GATES:
         return 1 + bool(a.get("bias"))
     # One kernel is for the input, one for the state. Keras has all biases in one tensor, and its reader
     # gives no number of them; PyTorch has one tensor for each kernel.
     return 2 + bool(a.get("bias")) * int(a.get("bias_vectors", 1))
 
 
+def shares(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Return the share of each operation's backward pass that runs, and how often it runs forward again.
+
+    Both are (operations,): of an operation with a kernel each of its two gradients is half.
+    """
+    part = backward_of(graph)
+    if part is None:
+        return np.ones(len(graph.operations)), np.zeros(len(graph.operations))
+    return np.array([part.share(o, i) for i, o in enumerate(graph.operations)]), part.again.astype(
+        float
+    )
+
+
+def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:
+    """Return the (operations, PASS_TERMS) counts of the backward pass, of those of a forward pass.
+
+    They are the same if all of a network is trained: coefficients say how much longer each takes. Else
+    they count by `shares`, and what is written for the gradients of kernels only where these are trained.
+    """
+    part = backward_of(graph)
+    if part is None:
+        return rows
+    found = rows * shares(graph)[0][:, None]
+    own = [_COLUMN[term] for term in OF_KERNELS]
+    found[:, own] = rows[:, own] * part.second[:, None]
+    return found
+
+
 def started(graph: Graph) -> int:
     """Count the operations that a framework traces before the first step, without reshapes and the like."""
     return sum(o.kind not in VIEWS or o.kind == "dropout" for o in graph.operations)
-
-
-# ---- Memory: activations saved for the backward pass, weights, gradients, optimizer states.
-
-
-def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
-    """Return the bytes that the forward pass keeps for the backward pass, at `batch_size`.
-
-    These are the tensors that each kind of operation `saves` (`lolat.graph.kinds`), each once, and the
-    vectors of each step of a recurrent layer; a view counts as the tensor that it shows.
-    """
-    viewed: dict[int, int] = {}
-    saved: set[int] = set()
-    sizes, inside = element_bytes(graph, mode), 0.0
-    for operation in graph.operations:
-        if operation.kind in VIEWS and operation.inputs and not drops(graph, operation):
-            root = viewed.get(operation.inputs[0], operation.inputs[0])
-            viewed.update((t, root) for t in operation.outputs)
-            continue
-        saves = kind_of(operation.kind).saves
-        if saves in (INPUT, BOTH):
-            saved.update(viewed.get(t, t) for t in operation.inputs)
-        if saves in (OUTPUT, BOTH):
-            saved.update(operation.outputs)
-        if vectors := RECURRENT.get(operation.kind):
-            a, read = operation.attributes, graph.tensors[operation.inputs[0]]
-            steps = read.elements(batch_size) // a["in_features"]
-            inside += vectors * steps * a["units"] * sizes[operation.outputs[0]]
-    return int(inside + sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in saved))
-
-
-LOSS_NUMBERS = 3
-"""Numbers in float32 per output of a loss: the output, its log-softmax, its gradient, as PyTorch's
-MemTracker shows for cross_entropy."""
-
-
-def state_bytes(graph: Graph, mode: Mode | None = None) -> float:
-    """Return the bytes of a gradient, of an optimizer's state, and of the weight that it updates."""
-    autocast = mode is not None and mode.dtype == AMP
-    return float(FLOAT_BYTES) if autocast else parameter_bytes(graph, mode)
-
-
-HALF_BYTES = 2
-
-
-def loss_bytes(graph: Graph, batch_size: int) -> int:
-    """Return the bytes of the loss of all outputs while its gradient is computed."""
-    outputs = [graph.tensors[t] for t in set(graph.outputs).difference(graph.kept)]
-    numbers = sum(t.elements(batch_size) for t in outputs if t.batched and "float" in t.dtype)
-    return LOSS_NUMBERS * FLOAT_BYTES * numbers
-
-
-def memory_bytes(
-    graph: Graph, batch_size: int, optimizer: Optimizer, mode: Mode | None = None,
-    several: bool = False,
-) -> int:  # fmt: skip
-    """Estimate the bytes of an iteration at their peak, without framework, library and allocator.
-
-    Saved activations + the larger of the loss and the gradients of the largest operation + bytes of the
-    parameters, their gradients and the optimizer's states. `mode`: float32 if None; autocast saves
-    activations in half precision, and weights in float32. `several`: devices exchange gradients, of which
-    DistributedDataParallel's buckets are a copy.
-    """
-    of_element = element_bytes(graph, mode)
-    tensors = [{*o.inputs, *o.outputs} for o in graph.operations if o.kind not in VIEWS]
-    sizes = [
-        sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in each) for each in tensors
-    ]
-    states = (1 + several + optimizer.states) * state_bytes(graph, mode)
-    of_parameters = int(parameters_bytes(graph, mode) + parameters(graph) * states)
-    most = int(max(*sizes, loss_bytes(graph, batch_size), 0))
-    return saved_bytes(graph, batch_size, mode) + most + of_parameters
-
-
-def half_remarks(
-    graph: Graph, needed: int, optimizer: Optimizer, mode: Mode | None
-) -> tuple[str, ...]:
-    """Remark on training in half precision alone, with the memory that the usual recipe takes.
-
-    The usual recipe has weights and states in float32 too (ZeRO, Rajbhandari et al. 2020), beside the
-    `needed` bytes. Other precisions have no remark.
-    """
-    if state_bytes(graph, mode) != HALF_BYTES:
-        return ()
-    each = (
-        HALF_BYTES * (2 + optimizer.states),
-        2 * HALF_BYTES + FLOAT_BYTES * (1 + optimizer.states),
-    )
-    mixed = needed + parameters(graph) * (each[1] - each[0])
-    return (
-        Remark(
-            f"weights, gradients and states of {optimizer.name} are taken to be in half precision alone, "
-            f"{each[0]} bytes a parameter; with weights and states in float32 besides, as is usual, "
-            f"{each[1]} bytes",
-            byte_size(mixed),
-        ),
-    )

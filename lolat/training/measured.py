@@ -19,13 +19,20 @@ from lolat.fitting.cross_validation import cross_validate, leave_out, log_errors
 from lolat.fitting.intervals import interval_entry
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
-from lolat.graph.analysis import parameters
 from lolat.graph.blocks import cut
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import other_dtype
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.parameters import Optimizer
-from lolat.training.iteration import PASS_TERMS, pass_rows, started, variables
+from lolat.training.iteration import (
+    PASS_TERMS,
+    backward_rows,
+    pass_rows,
+    shares,
+    started,
+    variables,
+)
+from lolat.training.memory import numbers_of
 from lolat.training.model import Iteration, Training
 from lolat.units import percent
 
@@ -307,10 +314,11 @@ class MeasuredTraining(Training):
                 code="no-optimizer",
             )
         rows = pass_rows(graph, batch_size)
+        again = shares(graph)[1] * (rows @ self.forward)
         return Iteration(
             rows @ self.forward,
-            rows @ self.backward,
-            update.variable * variables(graph) + update.parameter * parameters(graph),
+            backward_rows(graph, rows) @ self.backward + again,
+            update.variable * variables(graph) + update.parameter * numbers_of(graph).trained,
             self._step_ms(graph, batch_size),
         )
 

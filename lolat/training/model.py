@@ -15,13 +15,12 @@ from lolat.device.question import as_whole
 from lolat.device.running import mode_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import parameters
 from lolat.graph.modes import Mode
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE, Optimizer, optimizer_named
-from lolat.training.iteration import state_bytes
+from lolat.training.memory import gradient_bytes, numbers_of
 from lolat.training.parallel import exchange_ms, gradients
 
 # ---- The question.
@@ -31,8 +30,9 @@ from lolat.training.parallel import exchange_ms, gradients
 class TrainingRun:
     """A training run that a question describes; InputError for impossible numbers.
 
-    `batch_size`: samples of an iteration on each device; `samples`: those of the data set, None: iterations
-    alone; `validation`: samples evaluated after each epoch; `coverage`: the probability of the interval.
+    `batch_size`: samples of a micro-batch on each device; `accumulate`: micro-batches of an iteration,
+    which ends with one update; `samples`: those of the data set, None: iterations alone; `validation`:
+    samples evaluated after each epoch; `coverage`: the probability of the interval.
     """
 
     batch_size: int
@@ -41,9 +41,14 @@ class TrainingRun:
     optimizer: str = "sgd"
     coverage: float = COVERAGE
     validation: int | None = None
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
-        numbers = {"batch_size": self.batch_size, "epochs": self.epochs}
+        numbers = {
+            "batch_size": self.batch_size,
+            "epochs": self.epochs,
+            "accumulate": self.accumulate,
+        }
         numbers |= {} if self.samples is None else {"samples": self.samples}
         for name, number in numbers.items():
             object.__setattr__(self, name, as_whole(number, name))
@@ -66,16 +71,24 @@ class TrainingRun:
         """Return the numbers in `devices` whose batches the data set fills, else the most it fills."""
         if self.samples is None:
             return tuple(devices)
-        most = max(self.samples // self.batch_size, 1)
+        most = max(self.samples // (self.batch_size * self.accumulate), 1)
         return tuple(k for k in devices if k <= most) or (most,)
 
     def check_batch(self, devices: int) -> None:
         """Raise InputError unless `devices` is a whole number whose batches the data set fills."""
         as_whole(devices, "replicas")
-        if self.samples is not None and self.batch_size * devices > self.samples:
-            wrong = arg("replicas" if devices > 1 else "batch_size")
+        if self.samples is not None and self.batch_size * self.accumulate * devices > self.samples:
+            wrong = arg(
+                "replicas"
+                if devices > 1
+                else "batch_size"
+                if self.accumulate == 1
+                else "accumulate"
+            )
+            times = f"{self.accumulate} x " * (self.accumulate > 1)
             raise InputError(
-                f"{wrong}: {devices} x a batch of {self.batch_size} is more than {self.samples} samples",
+                f"{wrong}: {devices} x {times}a batch of {self.batch_size} is more than "
+                f"{self.samples} samples",
                 code="batch-over-data",
             )
 
@@ -102,6 +115,8 @@ class Limits:
 
 # ---- A device's training.
 
+ACCUMULATED = 3  # elements read and written for each parameter as a gradient is added to another
+
 
 @dataclass(frozen=True)
 class Iteration:
@@ -116,6 +131,17 @@ class Iteration:
     backward: np.ndarray | None
     update: float
     step: float = 0.0
+
+    def accumulated(self, number: int, optimizer: Optimizer) -> Iteration:
+        """Return the iteration of a number of such micro-batches with one update.
+
+        Adding up a gradient reads and writes as much as an update without states, but for the first one.
+        """
+        added = ACCUMULATED * (number - 1) / optimizer.accesses
+        backward = None if self.backward is None else number * self.backward
+        return Iteration(
+            number * self.forward, backward, self.update * (1 + added), number * self.step
+        )
 
     @property
     def total(self) -> float:
@@ -185,12 +211,12 @@ class TrainingPrediction:
     """The prediction of training on `devices` devices.
 
     `link`, `link_gbps`: name and Gbit/s of the link that joins them; the user's link has no name.
-    `parts_ms`: forward, backward, update (None each if only known together) and the wait for the exchange,
-    which add up to `iteration_ms`. `hidden_ms`: the exchange during the backward pass, in no sum.
-    `samples_per_s`: samples of all devices in full iterations. `epoch_s`: an epoch after the first, with
-    `evaluation_s` for the validation samples; `startup_s`: how much longer the first one takes; `total_s`:
-    all of it, with the interval `interval_s`. `dollars`: the price of `total_s`, by what is `rented`.
-    None stands for what is unknown or was not asked for.
+    `iteration_ms`: one update, with all its micro-batches. `parts_ms`: forward, backward, update (None each
+    if only known together) and the wait for the exchange, which add up to it. `hidden_ms`: the exchange
+    during the backward pass, in no sum. `samples_per_s`: samples of all devices in full iterations.
+    `epoch_s`: an epoch after the first, with `evaluation_s` for the validation samples; `startup_s`: how
+    much longer the first one takes; `total_s`: all of it, with the interval `interval_s`. `dollars`: the
+    price of `total_s`, by what is `rented`. None stands for what is unknown or was not asked for.
 
     Of a decoder: `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: of each, both without
     padding; `mfu`: their share of the data sheet's FLOPs in bfloat16, of which a token takes 6 a
@@ -232,14 +258,15 @@ def predict(
     """
     run.check_batch(devices)
     optimizer = optimizer_named(run.optimizer)
-    alone = model.iteration(graph, run.batch_size, optimizer)
+    micro = model.iteration(graph, run.batch_size, optimizer)
+    alone = micro.accumulated(run.accumulate, optimizer)
     waited_ms = hidden_ms = 0.0
     ends_ms = (0.0, 0.0)
     if devices > 1:
         assert link is not None
-        sizes, backward_ms = [parameters(graph) * state_bytes(graph, model.mode)], None
-        if alone.backward is not None:
-            sizes, backward_ms = gradients(graph, alone.backward, model.mode)
+        sizes, backward_ms = [numbers_of(graph).trained * gradient_bytes(graph, model.mode)], None
+        if micro.backward is not None:  # that of the last micro-batch
+            sizes, backward_ms = gradients(graph, micro.backward, model.mode)
         (waited_ms, hidden_ms), (short, _), (long, _) = (
             exchange_ms(sizes, backward_ms, devices, each) for each in (link, *link.ends)
         )
@@ -247,12 +274,13 @@ def predict(
     parts_ms, total_ms = alone.parts() | {"exchange": waited_ms}, alone.total + waited_ms
     prediction = TrainingPrediction(
         devices, None if link is None else link.name, None if link is None else link.gbps,
-        total_ms, parts_ms, hidden_ms, 1e3 * devices * run.batch_size / max(total_ms, 1e-9),
+        total_ms, parts_ms, hidden_ms,
+        1e3 * devices * run.batch_size * run.accumulate / max(total_ms, 1e-9),
         warnings=model.warnings(graph, run.batch_size, optimizer),
     )  # fmt: skip
     if run.samples is None:
         return prediction
-    return _with_epochs(prediction, model, graph, run, alone.total, ends_ms)
+    return _with_epochs(prediction, model, graph, run, micro, alone.update, ends_ms)
 
 
 def _with_epochs(
@@ -260,21 +288,23 @@ def _with_epochs(
     model: Training,
     graph: Graph,
     run: TrainingRun,
-    alone_ms: float,
+    micro: Iteration,
+    update_ms: float,
     ends_ms: tuple[float, float],
 ) -> TrainingPrediction:
     """Add the times of epochs; an epoch's last iteration has the rest of a device's samples.
 
-    `alone_ms`: an iteration without its exchange; `ends_ms`: the wait for the exchange over the fastest and
-    over the slowest possible link. The lower ends of computing and exchanging are added, and so are the
-    upper ends: a sum of squares would be narrower, as a ratio, than either part alone.
+    `micro`: a micro-batch; `update_ms`: the update behind those of an iteration; `ends_ms`: the wait for
+    the exchange over the fastest and over the slowest possible link. The lower ends of computing and
+    exchanging are added, and so are the upper ends: a sum of squares would be narrower, as a ratio, than
+    either part alone.
     """
     assert run.samples is not None
     optimizer, warnings = optimizer_named(run.optimizer), list(prediction.warnings)
 
     def trained_ms(size: int) -> float:
-        full = size == run.batch_size
-        return alone_ms if full else model.iteration(graph, size, optimizer).total
+        found = micro if size == run.batch_size else model.iteration(graph, size, optimizer)
+        return found.total - found.update
 
     def all_ms(samples: int, batch_ms: Callable[[int], float]) -> float:
         """Return the ms of a pass over one device's samples."""
@@ -282,13 +312,13 @@ def _with_epochs(
         batches = ((full, run.batch_size), (1, rest))
         return model.epoch_ms + sum(n * batch_ms(size) for n, size in batches if n and size)
 
-    epoch_s = all_ms(run.samples, trained_ms) / 1e3
+    iterations = -(-run.samples // (prediction.devices * run.batch_size * run.accumulate))
+    epoch_s = (all_ms(run.samples, trained_ms) + iterations * update_ms) / 1e3
     evaluation_s = None
     if run.validation is not None:
         evaluation_s = all_ms(run.validation, lambda n: model.evaluated_ms(graph, n)) / 1e3
         epoch_s += evaluation_s
     startup_s = model.startup_s(graph, optimizer)
-    iterations = -(-run.samples // (prediction.devices * run.batch_size))
     exchange_s = iterations * (prediction.parts_ms["exchange"] or 0.0) / 1e3
     alone_s, exchanges_s = (startup_s or 0.0) + run.epochs * epoch_s, run.epochs * exchange_s
     low_s, high_s = (run.epochs * iterations * ms / 1e3 for ms in ends_ms)

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lolat.graph import Graph
-from lolat.graph.analysis import operation_parameters
-from lolat.graph.counts import COLUMNS, count
 from lolat.graph.modes import Mode
 from lolat.hardware.links import MACHINE, Link
 from lolat.parameters import SHARDINGS
-from lolat.training.iteration import state_bytes
-from lolat.training.memory import Shards
+from lolat.training.memory import Shards, gradient_bytes, trained_parameters
 
 BUCKET_BYTES = 25 * 2**20
 """The default `bucket_cap_mb` of DistributedDataParallel, 25 MiB."""
@@ -58,16 +55,11 @@ def gradients(
 ) -> tuple[list[float], list[float]]:
     """Return the bytes of each gradient, and the ms of the backward pass that each one waits for.
 
-    One of both for every operation with parameters, in the order of the forward pass. `backward_ms`:
-    (operations,) ms. Operations in front of the first such one have no backward pass, as nobody needs the
-    gradient of an input; their time is divided among the others, so that the sum stays.
+    One of both for every operation with trained parameters, in the order of the forward pass.
+    `backward_ms`: (operations,) ms. Operations in front of the first such one have no backward pass, as
+    nobody needs the gradient of an input; their time is divided among the others, so that the sum stays.
     """
-    weights = count(graph).at(1)[:, COLUMNS.index("weights")]
-    size = state_bytes(graph, mode)
-    numbers = [
-        operation_parameters(graph, o, int(w))
-        for o, w in zip(graph.operations, weights, strict=True)
-    ]
+    size, numbers = gradient_bytes(graph, mode), trained_parameters(graph)
     learned = [i for i, n in enumerate(numbers) if n]
     if not learned:
         return [], []

@@ -17,6 +17,7 @@ from lolat.llm.names import named, published
 from lolat.llm.question import PERCENTILES
 from lolat.parameters import COVERAGE, MOST_CONCURRENCY, PARAMETERS
 from lolat.readers.cache import bundled_networks
+from lolat.training.tuning import Tune
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import Device
 from lolat.web.networks import UPLOAD, sent_name
@@ -187,6 +188,13 @@ def batch_on_each(text: str) -> int | str:
     return AUTO if text == AUTO else int(Numbers()(text))
 
 
+def what_is_tuned(text: str) -> str:
+    """The words of what is tuned; InputError for others."""
+    if text:
+        Tune.of(text)
+    return text
+
+
 SURE = f"{100 * COVERAGE:g}"
 EMPTY = 1e-6
 """The distance of a field's numbers from the ends of an open range."""
@@ -241,6 +249,12 @@ TABS = {
               parse=batch_on_each),
         *MODE,
         field("optimizer", "Optimizer", "sgd"),
+        field("accumulate", "Batches for one update", "1", "gradient accumulation"),
+        field("checkpointing", "Activations computed again", "",
+              words=_or("as the network says", PARAMETERS["checkpointing"].choices)),
+        field("tune", "What is trained", "",
+              "empty: as the network says; full, lora:16 (adapters), frozen (the last layer)",
+              parse=what_is_tuned),
         field("replicas", "Number of devices", "1,2,4,8", "several with commas", 16),
         field("link_gbps", "Link of a device, Gbit/s", "",
               "empty: the usual link inside a machine; between machines that of the instance type, or 10"),

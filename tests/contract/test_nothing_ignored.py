@@ -109,7 +109,7 @@ VALUES = {
     "--threads": "1",
     "--tokens": "2e6",
     "--training": "",
-    "--tune": "lora:4",
+    "--tune": "frozen",
     "--validation-samples": "100",
     "--value": "user_made:score",
     "--vary": "width",

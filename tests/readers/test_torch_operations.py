@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrizations, prune
 
 import lolat
-from lolat.graph.analysis import trained_whole
+from lolat.graph.analysis import as_trained
 from lolat.graph.counts import count
 from lolat.readers import read
 from tests.readers.counting import check, six
@@ -236,7 +236,7 @@ def test_a_batch_norm_of_the_batch_is_trained_as_any_other() -> None:
         graph_of(nn.BatchNorm2d(4, track_running_stats=k), (4, 6, 6)) for k in (False, True)
     )
     assert [kinds(g) for g in (own, kept)] == [["instance_norm"], ["batch_norm"]]
-    assert kinds(trained_whole(own)) == ["batch_norm"]
+    assert kinds(as_trained(own)) == ["batch_norm"]
 
 
 def test_attention_without_fused_kernels_is_single_operations() -> None:

@@ -17,7 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.parameters import OPTIMIZERS
 from lolat.training.epochs import EPOCH_TERMS, EpochTraining, epochs_document
-from lolat.training.iteration import memory_bytes
+from lolat.training.memory import memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.cli.commands import Command
@@ -136,7 +136,7 @@ def test_epochs_of_several_devices_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"epoch_s": float("nan")}, {"samples": 4}, {"optimizer": "lion"}]
+    "change", [{"epoch_s": float("nan")}, {"samples": 4}, {"optimizer": "unknown"}]
 )
 def test_a_wrong_row_is_named_by_its_line(tmp_path: Path, change: dict[str, Any]) -> None:
     good = Epoch("s1w8x14", 8, 100, "sgd", 1.0)

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import lolat
 from lolat.api.model import Model
 from lolat.device import predicting
 from lolat.device.question import Question
 from lolat.graph import Graph
+from lolat.graph.backward import changed
 from lolat.graph.counts import count
 from lolat.graph.work import CLASSES
 from lolat.io.documents import read_json
@@ -29,6 +31,7 @@ from lolat.training.estimate import (
     Ratios,
 )
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
+from lolat.training.tuning import tuned
 from tests import synthetic
 from tests.training import known_device as known
 from tests.training.epoch_tables import by_hand
@@ -59,6 +62,50 @@ def test_an_iteration(optimizer: str) -> None:
     assert found.parts_ms == pytest.approx(expected)
     assert found.iteration_ms == pytest.approx(sum(expected.values()))
     assert found.warnings == (SAID,)
+
+
+def product_ms(n: int) -> float:
+    return n * known.TOKENS * known.NARROW * known.WIDE / known.MACS_PER_MS
+
+
+def test_a_frozen_layer_has_no_backward_pass_in_front_of_the_trained_ones() -> None:
+    """Of the last layer alone: the gradient of its weights, the loss, and an update of half of them."""
+    whole = known.by_hand(32)
+    loss = whole["backward"] - 3 * product_ms(32) - known.MOVED_BACK * moved_ms(32)
+    found = asked(model(), tuned(known.network(), "frozen", None), 32).parts_ms
+    expected = {"backward": product_ms(32) + loss, "update": whole["update"] / 2}
+    assert found == pytest.approx(whole | expected)
+
+
+def moved_ms(n: int) -> float:
+    """A relu and a dropout."""
+    return n * known.TOKENS * known.WIDE * (2 * 4 + 4 + 4 + 1) / known.BYTES_PER_MS
+
+
+def test_what_is_computed_again_takes_another_forward_pass() -> None:
+    """The first layer, relu and dropout, whose mask is the last tensor that is saved."""
+    graph = known.network()
+    first = [changed(o, checkpoint=1) for o in graph.operations[:3]]
+    again = replace(graph, operations=(*first, graph.operations[3]))
+    whole = known.by_hand(32)
+    found = asked(model(), again, 32).parts_ms
+    more = product_ms(32) + moved_ms(32)
+    assert found == pytest.approx(whole | {"backward": whole["backward"] + more})
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_several_batches_have_one_update(optimizer: str) -> None:
+    """Each gradient but the first is added: it is read, and the sum read and written."""
+    one = known.by_hand(32, optimizer)
+    found = asked(model(), known.network(), 32, 32 * 10, optimizer=optimizer, accumulate=4)
+    added = 3 * 3 * 4 * known.PARAMETERS / known.BYTES_PER_MS
+    update = one["update"] + added
+    expected = {"forward": 4 * one["forward"], "backward": 4 * one["backward"], "update": update}
+    assert found.parts_ms == pytest.approx(one | expected)
+    assert found.samples_per_s == pytest.approx(1e3 * 4 * 32 / sum((one | expected).values()))
+    assert found.iterations == 3
+    passes = 10 * (one["forward"] + one["backward"])
+    assert found.epoch_s == pytest.approx((passes + 3 * update) / 1e3)
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -16,12 +16,11 @@ from lolat.parameters import OPTIMIZERS
 from lolat.training.iteration import (
     PASS_TERMS,
     PLAIN,
-    memory_bytes,
     pass_rows,
-    saved_bytes,
     started,
     variables,
 )
+from lolat.training.memory import memory_bytes, saved_bytes
 from tests import synthetic
 
 OWN = PASS_TERMS[len(PLAIN) :]
@@ -173,8 +172,8 @@ def test_memory_by_hand() -> None:
     # input of the convolution, relu's result, dropout's mask, softmax's result; the dense layer's
     # input is the dropout's result
     kept = 32 + 48 + 48 + 5
-    assert saved_bytes(graph, 1) == 4 * kept
-    assert saved_bytes(graph, 7) == 7 * 4 * kept
+    assert saved_bytes(graph, 1)[0] == 4 * kept
+    assert saved_bytes(graph, 7)[0] == 7 * 4 * kept
     # the gradients of the largest operation, relu: 48 + 48
     for name, slots in (("sgd", 0), ("momentum", 1), ("adam", 2)):
         expected = 7 * 4 * (kept + 96) + 4 * learned * (2 + slots)

@@ -21,7 +21,7 @@ from lolat.graph.analysis import largest_fitting
 from lolat.graph.counts import behaviors
 from lolat.parameters import OPTIMIZERS
 from lolat.training.cost import training_of
-from lolat.training.iteration import PASS_TERMS, memory_bytes
+from lolat.training.iteration import PASS_TERMS
 from lolat.training.measured import (
     WIDENING,
     UpdatePoint,
@@ -32,6 +32,7 @@ from lolat.training.measured import (
     fit_update,
     refitted,
 )
+from lolat.training.memory import memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.training import training_points

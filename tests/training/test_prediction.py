@@ -70,7 +70,7 @@ def test_what_is_not_known_is_said() -> None:
         ({"samples": 0}, "samples"),
         ({"samples": 4}, "batch_size"),
         ({"samples": 80, "epochs": 0}, "epochs"),
-        ({"optimizer": "sophia"}, "optimizer"),
+        ({"optimizer": "unknown"}, "optimizer"),
         ({"coverage": 1.0}, "coverage"),
     ],
 )

@@ -173,7 +173,7 @@ WRONG = [
     ({"view": "budget", "sure": "100"}, "sure"),
     ({"view": "training", "samples": "10"}, "batch_size"),
     ({"view": "training", "epochs": "2.5"}, "epochs"),
-    ({"view": "training", "optimizer": "lion"}, "optimizer"),
+    ({"view": "training", "optimizer": "unknown"}, "optimizer"),
     ({"view": "training", "replicas": "1,x"}, "replicas"),
     ({"view": "training", "price_per_hour": "-3"}, "price_per_hour"),
     ({"view": "training", "memory_gib": "0"}, "memory_gib"),

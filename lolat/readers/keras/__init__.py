@@ -23,11 +23,11 @@ from unittest import mock
 from lolat.errors import MissingPackageError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import unread_parameters
-from lolat.graph.kinds import COMPUTE, KERNELS
+from lolat.graph.backward import TRAINED, changed
+from lolat.graph.kinds import COMPUTE, KERNELS, NORMALIZATIONS
 from lolat.io.forms import not_a_network, unknown_network
 from lolat.readers.batch import ONLY, batch_remarks
-from lolat.readers.keras import layers
-from lolat.readers.keras.remarks import in_training_only, is_mixed, otherwise, run_as
+from lolat.readers.keras import layers, remarks
 from lolat.readers.ops import Call, Writer, einsum_terms, switched
 from lolat.readers.size import as_sizes, filled
 from lolat.units import one_line, shapes_text, shortened
@@ -69,13 +69,18 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
             o for o in reader.builder.operations
             if o.kind in COMPUTE and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
         ]  # fmt: skip
-        reader.builder.autocast = any(map(is_mixed, model._flatten_layers()))
-        reader.builder.training += otherwise(model, reader.fixed, len(stopped))
-        reader.builder.training_only += in_training_only(model)
+        reader.builder.autocast = any(map(remarks.is_mixed, model._flatten_layers()))
+        reader.builder.training += remarks.otherwise(model, reader.partly)
+        if stopped or any(TRAINED in o.attributes for o in reader.builder.operations):
+            reader.writer.mark_stops(reader.writer.constants)
+        reader.builder.training_only += remarks.in_training_only(model)
         graph = reader.builder.build(found)
         number = sum(prod(v.shape) for v in model.trainable_variables)
         reader.builder.warnings += unread_parameters(graph, number)
-        reader.builder.warnings += [*switched(model._flatten_layers(), "call"), *run_as(model)]
+        reader.builder.warnings += [
+            *switched(model._flatten_layers(), "call"),
+            *remarks.run_as(model),
+        ]
         reader.builder.warnings += _of_two(model, as_sizes(input_size), graph)
         return reader.builder.build(found)
 
@@ -256,7 +261,7 @@ class KerasReader:
 
     def __init__(self, name: str, model: Any) -> None:
         self.owner = model  # the layer whose `call` is followed
-        self.fixed: set[int] = set()  # ids of kernels of products that are not trainable
+        self.partly: list[str] = []  # layers of several operations of which some are trained
         self.builder = GraphBuilder(name, "keras")
         self.writer = Writer(self.builder)
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
@@ -278,9 +283,8 @@ class KerasReader:
             start, own = len(self.builder.operations), _functional(node.operation) is None
             written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
             if own and layers.rule_of(node.operation) is not None:
-                self.writer.tie(start, id(node.operation), _bits(node.operation))
-                if any(o.kind in KERNELS for o in self.builder.operations[start:]):
-                    self.fixed.update(self.fixed_kernels(node))
+                self.writer.tie(start, id(node.operation), remarks.bits_of(node.operation))
+                self.mark(node, start)
                 for part in getattr(node.operation, "_flatten_layers", tuple)():
                     if getattr(part, "lora_enabled", False):
                         self.add_adapter(part, path)
@@ -312,29 +316,22 @@ class KerasReader:
         dtype = str(call.node.output_tensors[0].dtype)
         return self.writer.write(Call(op, inputs, shapes, name, path, parameters, dtype))
 
-    def fixed_kernels(self, node: Any) -> set[int]:
-        """The ids of the kernels of a product that are not trainable, or are constants.
-
-        A kernel that a layer computes from a variable is known by its number of elements.
-        """
-        import keras
-
-        if isinstance(node.operation, keras.layers.Layer):
-            layer = getattr(node.operation, "cell", node.operation)  # without the states of an RNN
-            return {id(v) for v in layer.variables if _is_kernel(v) and not v.trainable}
-        owner, found = self.owner, set[int]()
-        own = [*owner._trainable_variables, *owner._non_trainable_variables]
-        for given in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
-            if isinstance(given, keras.KerasTensor) or not _is_kernel(given):
-                continue
-            size = prod(given.shape)
-            same = [v for v in own if _is_kernel(v) and prod(v.shape) == size]
-            of = [given] if isinstance(given, keras.Variable) else same
-            if not of and not any(map(_is_kernel, own)):
-                found.add(id(given))  # a constant, of a layer without kernels
-            if not any(v.trainable for v in of):
-                found.update(map(id, of))
-        return found
+    def mark(self, node: Any, start: int) -> None:
+        """Mark the operations of a call, from position `start` on, if not all of their parameters train."""
+        every, (trained, total) = (
+            self.builder.operations,
+            remarks.trained_parameters(node.operation),
+        )
+        own = [i for i in range(start, len(every)) if every[i].kind in COMPUTE | NORMALIZATIONS]
+        kernels = any(every[i].kind in KERNELS for i in own) and remarks.fixed_kernels(
+            node, self.owner
+        )
+        if not own or not (kernels or trained < total):
+            return
+        if trained and len(own) > 1:
+            self.partly.append(node.operation.name)
+        for i in own:
+            every[i] = changed(every[i], **{TRAINED: trained})
 
     def add_adapter(self, layer: Any, path: str) -> None:
         """Write the sum of a kernel and the product of two thin ones, made in each call (enable_lora)."""
@@ -422,20 +419,7 @@ class KerasReader:
         return all(id(t) in made or id(t) in self.known for t in needed)
 
 
-_BITS = {"int8": 8, "float8": 8, "int4": 4, "gptq": 4, "awq": 4}
 """A mode of `quantize` -> the bits of a weight."""
-
-
-def _bits(layer: Any) -> int:
-    """Bits of a weight of a quantized layer, the fewest of its parts; 0 if it is not quantized."""
-    parts = layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ()
-    modes = (getattr(part, "quantization_mode", None) for part in parts)
-    return min((_BITS.get(mode, 8) for mode in modes if mode), default=0)
-
-
-def _is_kernel(value: Any) -> bool:
-    """True for a floating-point matrix, or a tensor of more axes."""
-    return len(getattr(value, "shape", ())) > 1 and "float" in str(value.dtype)
 
 
 def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
+from math import prod
 from typing import Any
 
 from lolat.readers.ops import drop_rates, several_of
@@ -60,21 +61,66 @@ def is_mixed(layer: Any) -> bool:
     return layer.variable_dtype == "float32" and layer.compute_dtype in ("float16", "bfloat16")
 
 
-def otherwise(model: Any, fixed: set[int], stopped: int) -> Iterator[str]:
-    """Reasons why training a network costs less than training all of it.
+_BITS = {"int8": 8, "float8": 8, "int4": 4, "gptq": 4, "awq": 4}
 
-    They are frozen variables, variables that are not trainable (ids in `fixed`), operations without a
-    gradient, and activations that are computed again.
+
+def bits_of(layer: Any) -> int:
+    """Bits of a weight of a quantized layer, the fewest of its parts; 0 if it is not quantized."""
+    parts = layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ()
+    modes = (getattr(part, "quantization_mode", None) for part in parts)
+    return min((_BITS.get(mode, 8) for mode in modes if mode), default=0)
+
+
+def trained_parameters(layer: Any) -> tuple[int, int]:
+    """Return how many parameters of a layer or operation are trained, and how many could be."""
+    trained = total = 0
+    for part in layer._flatten_layers() if hasattr(layer, "_flatten_layers") else ():
+        for v in part._trainable_variables:
+            total += prod(v.shape)
+            trained += prod(v.shape) * bool(part.trainable and v.trainable)
+    return trained, total
+
+
+def fixed_kernels(node: Any, owner: Any) -> set[int]:
+    """The ids of the kernels of a product that are not trainable, or are constants.
+
+    A kernel that the layer `owner` computes from a variable is known by its number of elements.
+    """
+    import keras
+
+    if isinstance(node.operation, keras.layers.Layer):
+        layer = getattr(node.operation, "cell", node.operation)  # without the states of an RNN
+        return {id(v) for v in layer.variables if _is_kernel(v) and not v.trainable}
+    found = set[int]()
+    own = [*owner._trainable_variables, *owner._non_trainable_variables]
+    for given in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
+        if isinstance(given, keras.KerasTensor) or not _is_kernel(given):
+            continue
+        size = prod(given.shape)
+        same = [v for v in own if _is_kernel(v) and prod(v.shape) == size]
+        of = [given] if isinstance(given, keras.Variable) else same
+        if not of and not any(map(_is_kernel, own)):
+            found.add(id(given))  # a constant, of a layer without kernels
+        if not any(v.trainable for v in of):
+            found.update(map(id, of))
+    return found
+
+
+def _is_kernel(value: Any) -> bool:
+    """True for a floating-point matrix, or a tensor of more axes."""
+    return len(getattr(value, "shape", ())) > 1 and "float" in str(value.dtype)
+
+
+def otherwise(model: Any, partly: Sequence[str]) -> Iterator[str]:
+    """Reasons why training a network cannot be counted.
+
+    `partly`: layers of several operations of which some are trained.
     """
     layers_of = list(model._flatten_layers())
-    variables = [(layer, v) for layer in layers_of for v in layer._trainable_variables]
-    made_so = len(fixed.difference(id(v) for _, v in variables))
-    if frozen := made_so + sum(not (layer.trainable and v.trainable) for layer, v in variables):
-        lora = any(getattr(layer, "lora_enabled", False) for layer in layers_of)
-        how = "enable_lora" if lora else "trainable=False"
-        yield f"{frozen} of its {made_so + len(variables)} variables are frozen ({how})"
-    if stopped:
-        yield f"no gradient goes to {plural(stopped, 'operation')} (stop_gradient)"
+    if any(getattr(layer, "lora_enabled", False) for layer in layers_of):
+        yield "it has adapters (enable_lora), which make each kernel anew"
+    if partly:
+        yield f"a part of {', '.join(map(shortened, partly))} is frozen"
     for method in ("train_step", "compute_loss"):
         owner = getattr(type(model), method, None)
         if owner is not None and not owner.__module__.startswith("keras."):

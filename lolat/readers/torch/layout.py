@@ -103,7 +103,7 @@ def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) ->
             images.update(operation.inputs)
         if operation.attributes.get("to_image"):
             kind = "transpose" if images.isdisjoint(operation.outputs) else "reshape"
-            attributes = {"permutation": operation.attributes["permutation"]}
+            attributes = {k: v for k, v in operation.attributes.items() if k != "to_image"}
             operation = structs.replace(operation, kind=kind, attributes=attributes)
         turned.append(operation)
     return turned[::-1]

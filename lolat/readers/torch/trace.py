@@ -14,26 +14,24 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from math import prod
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd import grad_mode
 from torch.utils import _pytree as pytree
-from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import unread_parameters
-from lolat.graph.kinds import KERNELS
+from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed
+from lolat.graph.kinds import KERNELS, kind_of
 from lolat.readers.ops import Writer, switched
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.operations import Operation
 from lolat.readers.torch.trained import in_training_alone, in_training_only, otherwise
+from lolat.readers.torch.watched import watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -63,8 +61,13 @@ class Tracer(TorchDispatchMode):
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.anew = 0  # operations whose weights are such constants
         self.fixed: list[list[int]] = []  # results of operations without such weights
+        self.asked: set[int] = set()  # results whose gradient the code asks for (requires_grad_)
+        self.bare: set[int] = set()  # results of normalizations without parameters
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
-        self.recomputed: list[str] = []  # by which calls activations are
+        self.part: tuple[int, bool] | None = (
+            None  # that is computed again: its number, if reentrant
+        )
+        self.parts = 0
         self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
 
     def input(self, tensor: Any) -> None:
@@ -145,13 +148,13 @@ class Tracer(TorchDispatchMode):
         for_batch = operations.for_batch(op, named, bool(sources))
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
         constant = self.writer.constants.issuperset(sources) and not (sources and grows)
-        before = len(self.builder.tensors)
+        before, begin = len(self.builder.tensors), len(self.builder.operations)
         # new_zeros(x) is of the type of x, not of its values
         if op.startswith("new_") or (constant and op not in operations.NEVER_FOLDED):
             written = []
         else:
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
-            start = len(self.builder.operations)
+            start = begin
             written = operations.write(
                 Operation(
                     op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout
@@ -163,8 +166,10 @@ class Tracer(TorchDispatchMode):
                 self.learned += [(owner, written, yes and self.gradients) for owner, yes in learns]
             weights = self.weights(sources, start)
             self.anew += not self.computed.isdisjoint(weights)
-            if grows and not self.still.issuperset(weights) and self.trainable.isdisjoint(weights):
+            is_fixed = not self.still.issuperset(weights) and self.trainable.isdisjoint(weights)
+            if grows and is_fixed:
                 self.fixed.append(written)
+            self.mark(start, owned, is_fixed)
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
                     made = self.builder.tensors[index]
@@ -182,6 +187,34 @@ class Tracer(TorchDispatchMode):
             self.writer.held.update(index for index in written if index >= before)
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
+
+    def mark(self, start: int, owned: Sequence[tuple[Any, bool]], is_fixed: bool) -> None:
+        """Mark the operations from position `start` on: how many parameters are trained, if not all.
+
+        `owned`: their parameters; `is_fixed`: their weights are none. A part that is computed again too.
+        """
+        trained = sum(key[0] for key, is_learned in owned if is_learned)
+        made: dict[str, Any] = {}
+        if is_fixed or trained < sum(key[0] for key, _ in owned):
+            made = {TRAINED: trained}
+        if self.part is not None:
+            made |= {CHECKPOINT: self.part[0]} | ({REENTRANT: True} if self.part[1] else {})
+        every = self.builder.operations
+        for i in range(start, len(every)) if made else ():
+            every[i] = changed(every[i], **made)
+        if not owned:
+            self.bare.update(t for o in every[start:] for t in o.outputs if kind_of(o.kind).vectors)
+
+    @contextlib.contextmanager
+    def again(self, reentrant: bool = False) -> Iterator[None]:
+        """Note that what runs meanwhile runs again in the backward pass; of nested parts the outer one."""
+        outer = self.part
+        self.parts += outer is None
+        self.part = outer or (self.parts, reentrant)
+        try:
+            yield
+        finally:
+            self.part = outer
 
     def weights(self, sources: Sequence[int], start: int) -> list[int]:
         """The constant matrices and kernels that the operations from position `start` on read."""
@@ -208,17 +241,23 @@ class Tracer(TorchDispatchMode):
                 found.append((key, is_learned and root.requires_grad))
         return found
 
-    def frozen(self, outputs: Sequence[int]) -> tuple[int, int, int]:
-        """Count frozen parameters, all parameters, and operations whose weights are no parameters.
-
-        Only operations that some outputs need count.
-        """
+    def is_whole(self, outputs: Sequence[int]) -> bool:
+        """True if all parameters that some outputs need are trained, and nothing is computed again."""
         needed, reached = self.writer.reached(outputs)
         used = [one for one in self.learned if not needed.isdisjoint(one[1])]
         trained = {owner for owner, to, yes in used if yes and not reached.isdisjoint(to)}
-        number = len({owner for owner, _, _ in used})
-        fixed = sum(not needed.isdisjoint(written) for written in self.fixed)
-        return number - len(trained), number, fixed
+        fixed = any(not needed.isdisjoint(written) for written in self.fixed)
+        return not (fixed or self.parts or {owner for owner, _, _ in used} - trained)
+
+    def mark_stops(self) -> None:
+        """Mark where no gradient goes through, and constants that are not trained, of a partial network."""
+        self.writer.mark_stops(self.writer.constants - self.trainable)
+        every = self.builder.operations
+        for i, o in enumerate(every):
+            if not self.bare.isdisjoint(o.outputs):
+                every[i] = changed(o, **{TRAINED: 0})
+            if not self.asked.isdisjoint(o.outputs):
+                every[i] = changed(every[i], **{ASKED: True})
 
     def overwrite(self, changed: Any, index: int) -> None:
         """Record that an operation in place gave its tensor, and what that is a view of, a new value."""
@@ -246,6 +285,8 @@ class Tracer(TorchDispatchMode):
     def follow_modules(self) -> Iterator[None]:
         """Keep the modules that are being called in `stack`."""
 
+        entered: dict[Any, contextlib.ExitStack] = {}
+
         def enter(module: Any, args: Any) -> None:
             cls = type(module)
             self.called.add(module)
@@ -253,9 +294,18 @@ class Tracer(TorchDispatchMode):
             if self.has_batch_elsewhere(module, args[0] if args else None):
                 self.misread.append(path or cls.__name__)
             self.stack.append((path, f"{cls.__module__}.{cls.__qualname__}"))
+            if getattr(module, "gradient_checkpointing", False) is True and any(
+                c.__name__ == "GradientCheckpointingLayer" for c in cls.__mro__
+            ):  # of transformers, which does so in training alone
+                function = getattr(module, "_gradient_checkpointing_func", None)
+                whole = bool(getattr(function, "keywords", {}).get("use_reentrant"))
+                entered[module] = contextlib.ExitStack()
+                entered[module].enter_context(self.again(whole))
 
         def leave(module: Any, args: Any, output: Any) -> None:
             self.stack.pop()
+            if module in entered:
+                entered.pop(module).close()
 
         hooks = torch.nn.modules.module
         handles = [
@@ -306,7 +356,9 @@ def traced(
             "it computed"
         )
     alone = in_training_alone(model, tracer)
-    builder.training += otherwise(model, tracer, outputs, alone)
+    builder.training += otherwise(model, tracer, alone)
+    if not tracer.is_whole(outputs):
+        tracer.mark_stops()
     builder.training_only += in_training_only(model, tracer)
     builder.warnings += switched(model.modules(), "forward")
     if tracer.anew:
@@ -359,7 +411,7 @@ def _called(
             return torch.empty_like(tensor)
         return tensor.new_empty([*shape[:axis], samples, *shape[axis + 1 :]])
 
-    with _evaluated(model), _quietly(), torch.inference_mode(), _watched(tracer), mode:
+    with _evaluated(model), _quietly(), torch.inference_mode(), watched(tracer), mode:
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, (args, kwargs))
         for tensor in pytree.tree_leaves((args, kwargs)):
             if isinstance(tensor, torch.Tensor):
@@ -370,61 +422,6 @@ def _called(
         outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
         builder.kept += [i for t in _held(leaves) if (i := tracer.known.get(id(t))) is not None]
     return tracer, outputs
-
-
-NO_AUTOCAST = (
-    "its code uses torch.autocast of CUDA, which is off on this machine: the precision is the device's, or "
-    "the one asked for"
-)
-
-
-@contextlib.contextmanager
-def _watched(tracer: Tracer) -> Iterator[None]:
-    """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
-    recompute = checkpoint._infer_device_type  # by each form of a checkpoint
-    enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
-    enable = torch._C._set_grad_enabled
-    autocast = torch.autocast.__enter__
-    before: list[bool] = []  # gradients around each torch.inference_mode
-
-    def recomputed(*args: Any) -> Any:
-        tracer.recomputed.append("torch.utils.checkpoint")
-        return recompute(*args)
-
-    def cast(context: Any) -> Any:
-        if context._enabled and context.fast_dtype in (torch.float16, torch.bfloat16):
-            tracer.builder.autocast = True
-        elif context.device == "cuda" and not torch.cuda.is_available():
-            tracer.builder.warnings.append(NO_AUTOCAST)
-        return autocast(context)
-
-    def entered(context: Any) -> None:
-        before.append(tracer.gradients)
-        tracer.gradients &= not context.mode
-        enter(context)
-
-    def left(context: Any, *error: Any) -> None:
-        tracer.gradients = before.pop()
-        leave(context, *error)
-
-    def enabled(yes: bool) -> None:
-        tracer.gradients = yes
-        if (
-            not torch.is_inference_mode_enabled()
-        ):  # as where PyTorch makes a fake tensor of a parameter
-            enable(yes)
-
-    # To whoever else asks there are no gradients, as it is.
-    told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
-    with (
-        mock.patch.object(checkpoint, "_infer_device_type", recomputed),
-        mock.patch.object(torch.autocast, "__enter__", cast),
-        mock.patch.object(torch.inference_mode, "__enter__", entered),
-        mock.patch.object(torch.inference_mode, "__exit__", left),
-        mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
-        mock.patch.object(torch._C, "_set_grad_enabled", enabled),
-    ):
-        yield
 
 
 def _held(values: Any, depth: int = 4) -> Iterator[Any]:

@@ -22,29 +22,20 @@ _SWITCH = re.compile(
 """Attributes that transformers, timm, torchvision and others have for computing activations again."""
 
 
-def otherwise(
-    model: Any, tracer: Tracer, outputs: Sequence[int], alone: Sequence[str]
-) -> Iterator[str]:
-    """Reasons why training costs other than all of the module; `alone`: layers that run only then."""
-    frozen, number, fixed = tracer.frozen(outputs)
-    if frozen:
-        yield f"{frozen} of its {number} parameters are frozen (requires_grad, detach, torch.no_grad)"
-    if fixed:
-        what = "are not parameters (register_buffer), or computed from frozen ones"
-        yield f"the weights of {plural(fixed, 'operation')} {what}"
+def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]:
+    """Reasons why training of a module cannot be counted; `alone`: layers that run only then."""
     if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
     modules_of = {type(m).__module__ for m in model.modules()}
     if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
         yield f"{plural(len(sparse), 'table')} of embeddings has sparse gradients (sparse=True)"
-    if any(name.startswith("peft.") for name in modules_of):
-        yield "it has adapters of peft"
     if any(re.search(r"\bquantized\b|^torchao\.|^bitsandbytes\.", name) for name in modules_of):
         yield "it is quantized"
     of_all = (pair for module in model.modules() for pair in vars(module).items())
     switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
-    if how := dict.fromkeys(switches + tracer.recomputed):
-        yield f"activations are computed again ({', '.join(how)})"
+    if switches and not tracer.parts:
+        how = ", ".join(dict.fromkeys(switches))
+        yield f"activations are computed again where a trace does not show it ({how})"
 
 
 def _is_torch(kind: type) -> bool:

@@ -1,0 +1,187 @@
+"""The part of a backward pass that runs where not all of a network is trained, and what runs again in it.
+
+Attributes of operations say so; a network that is trained whole has none of them: `trained`, the number of
+their parameters that are; `stopped`, no gradient goes through their results; `asked`, their
+result has a gradient though nothing before it is trained; `checkpoint`, the number of
+the part whose activations are computed again. Such a part runs again up to its last saved tensor, all of
+it if `reentrant`, and without its products if `selective`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from lolat.arrays import np
+from lolat.graph import Graph, Operation
+from lolat.graph.kinds import (
+    BOTH,
+    GATES,
+    INPUT,
+    KERNELS,
+    MULTIPLYING,
+    NORMALIZATIONS,
+    OUTPUT,
+    SLICES,
+    VIEWS,
+    kind_of,
+)
+
+TRAINED, STOPPED, ASKED, CHECKPOINT = "trained", "stopped", "asked", "checkpoint"
+REENTRANT, SELECTIVE = "reentrant", "selective"
+_AFTER = NORMALIZATIONS | frozenset(GATES)
+"""Kinds that save results of their own too, such as statistics, so that they run before they have saved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Backward:
+    """A backward pass, by operation, each (operations,).
+
+    `runs`: True if a part of it runs; `first`, `second`: True if the gradient of the first operand is
+    computed, and that of the kernel or of the other operand; `again`: True if it runs forward once more.
+    `needs`: (tensors,) True if its gradient is wanted.
+    """
+
+    runs: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    again: np.ndarray
+    needs: tuple[bool, ...]
+
+    def share(self, operation: Operation, position: int) -> float:
+        """Return the fraction of an operation's whole backward pass that runs."""
+        if operation.kind in MULTIPLYING and operation.kind != "attention":
+            return 0.5 * (float(self.first[position]) + float(self.second[position]))
+        return float(self.runs[position])
+
+    def saved(self, graph: Graph, position: int) -> set[int]:
+        """Return the tensors that an operation keeps, by the rules of PyTorch's autograd."""
+        o = graph.operations[position]
+        if not self.runs[position]:
+            return set()
+        if o.kind == "dense":
+            return {*o.inputs[: int(self.second[position])]}
+        if o.kind in ("matmul", "multiply", "divide") and len(o.inputs) == 2:
+            left, right = o.inputs  # each goes into the gradient of the other
+            kept = {left: self.needs[right], right: o.kind == "divide" or self.needs[left]}
+            return {t for t, keeps in kept.items() if keeps}
+        return saved_whole(graph, o)
+
+
+def saved_whole(graph: Graph, operation: Operation) -> set[int]:
+    """Return the tensors that an operation keeps if all of a network is trained."""
+    if is_view(graph, operation):
+        return set()
+    saves = kind_of(operation.kind).saves
+    if operation.kind in ("multiply", "divide") and len(operation.inputs) < 2:
+        return set()  # by a number
+    kept = {*operation.inputs} if saves in (INPUT, BOTH) else set[int]()
+    return kept.union(operation.outputs if saves in (OUTPUT, BOTH) else ())
+
+
+def drops(graph: Graph, operation: Operation) -> bool:
+    """Return True if an operation is a dropout with an effect; one of PyTorch without a rate has none."""
+    return operation.kind == "dropout" and (
+        graph.framework != "torch" or "rate" in operation.attributes
+    )
+
+
+def is_view(graph: Graph, operation: Operation) -> bool:
+    """Return True if an operation hands on its input in training, or a part of it that keeps all of it."""
+    sliced = graph.framework == "torch" and operation.kind in SLICES
+    is_one = (operation.kind in VIEWS or sliced) and bool(operation.inputs)
+    return is_one and not drops(graph, operation)
+
+
+def is_partial(graph: Graph) -> bool:
+    """Return True if a part of the network is not trained, or is computed again."""
+    names = {TRAINED, STOPPED, CHECKPOINT}
+    return any(not names.isdisjoint(o.attributes) for o in graph.operations)
+
+
+def backward_of(graph: Graph) -> Backward | None:
+    """Return the backward pass, cached with the graph; None if all is trained and nothing runs again."""
+    return graph.cached("backward", lambda g: _backward(g) if is_partial(g) else None)
+
+
+def learns(operation: Operation) -> bool:
+    """Return True if an operation has parameters that are trained."""
+    kind = operation.kind
+    has_any = kind in KERNELS or kind == "embedding" or kind_of(kind).vectors > 0
+    return has_any and operation.attributes.get(TRAINED, 1) > 0
+
+
+def _learns_kernel(operation: Operation) -> bool:
+    """Return True if what is trained is not a bias alone."""
+    a = operation.attributes
+    biases: Any = a.get("out_features", a.get("out_channels", 0))
+    return learns(operation) and a.get(TRAINED, biases + 1) > biases
+
+
+def _backward(graph: Graph) -> Backward:
+    tensors, operations = graph.tensors, graph.operations
+    is_float = ["float" in t.dtype for t in tensors]
+    given = {t for o in operations for t in o.outputs}.union(graph.inputs, graph.still)
+    needs = [real and t not in given for t, real in enumerate(is_float)]
+    for o in operations:
+        if STOPPED in o.attributes or o.kind == "fill":
+            continue
+        if learns(o) or any(needs[t] for t in o.inputs):
+            for t in o.outputs:
+                needs[t] = is_float[t]
+        if ASKED in o.attributes:
+            needs[o.outputs[0]] = True
+    asked = {t for t in set(graph.outputs).difference(graph.kept) if needs[t]}
+    runs, first, second, again = np.zeros((4, len(operations)), bool)
+    for i in reversed(range(len(operations))):
+        o = operations[i]
+        runs[i] = not asked.isdisjoint(o.outputs)
+        if runs[i]:
+            asked.update(t for t in o.inputs if needs[t])
+            first[i] = bool(o.inputs) and needs[o.inputs[0]]
+            second[i] = (
+                _learns_kernel(o) if o.kind in KERNELS else any(needs[t] for t in o.inputs[1:])
+            )
+    found = Backward(runs, first, second, again, tuple(needs))
+    for part in checkpoints(graph).values():
+        again[list(_run_again(graph, found, part))] = True
+    return found
+
+
+# ---- Parts whose activations are computed again.
+
+
+def checkpoints(graph: Graph) -> dict[int, list[int]]:
+    """Return the positions of the operations of each part that is computed again."""
+    parts: dict[int, list[int]] = {}
+    for i, o in enumerate(graph.operations):
+        if CHECKPOINT in o.attributes:
+            parts.setdefault(o.attributes[CHECKPOINT], []).append(i)
+    return parts
+
+
+def _run_again(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
+    """Yield the positions of the operations of a part that run again.
+
+    They end where the last tensor is saved: of inputs, and of kernels, before the operation runs.
+    """
+    operations, end = graph.operations, 0
+    for i in part:
+        o = operations[i]
+        if found.saved(graph, i) or (found.runs[i] and found.first[i] and o.kind in KERNELS):
+            runs = kind_of(o.kind).saves in (OUTPUT, BOTH) or o.kind in _AFTER
+            end = i + runs
+    for i in part:
+        o = operations[i]
+        runs = end > 0 and (i < end or REENTRANT in o.attributes)
+        if runs and not (SELECTIVE in o.attributes and o.kind in MULTIPLYING):
+            yield i
+
+
+def changed(operation: Operation, **attributes: object) -> Operation:
+    """Return an operation with other attributes; None removes one."""
+    every = operation.attributes | attributes
+    return replace(operation, attributes={k: v for k, v in every.items() if v is not None})

@@ -1,0 +1,85 @@
+"""Watches a call of a PyTorch module for torch.no_grad, torch.autocast, torch.utils.checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+from torch.autograd import grad_mode
+from torch.utils import checkpoint
+
+if TYPE_CHECKING:
+    from lolat.readers.torch.trace import Tracer
+
+NO_AUTOCAST = (
+    "its code uses torch.autocast of CUDA, which is off on this machine: the precision is the device's, or "
+    "the one asked for"
+)
+
+BY_POLICY = "a policy of its own chooses the activations that are computed again (context_fn)"
+
+
+@contextlib.contextmanager
+def watched(tracer: Tracer) -> Iterator[None]:
+    """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
+    enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
+    enable = torch._C._set_grad_enabled
+    autocast = torch.autocast.__enter__
+    before: list[bool] = []  # gradients around each torch.inference_mode
+
+    def again(
+        function: Any, preserve: Any, context: Any, check: Any, debug: Any, early: bool, *args: Any,
+        **kwargs: Any,
+    ) -> Iterator[None]:  # fmt: skip
+        if context is not checkpoint.noop_context_fn:
+            tracer.builder.training.append(BY_POLICY)
+        with tracer.again(not early):
+            yield
+
+    def reentrant(function: Any, preserve: Any, *args: Any) -> Any:
+        with tracer.again(True):
+            return function(*args)
+
+    def cast(context: Any) -> Any:
+        if context._enabled and context.fast_dtype in (torch.float16, torch.bfloat16):
+            tracer.builder.autocast = True
+        elif context.device == "cuda" and not torch.cuda.is_available():
+            tracer.builder.warnings.append(NO_AUTOCAST)
+        return autocast(context)
+
+    def entered(context: Any) -> None:
+        before.append(tracer.gradients)
+        tracer.gradients &= not context.mode
+        enter(context)
+
+    def left(context: Any, *error: Any) -> None:
+        tracer.gradients = before.pop()
+        leave(context, *error)
+
+    def enabled(yes: bool) -> None:
+        tracer.gradients = yes
+        if not torch.is_inference_mode_enabled():  # as PyTorch makes a fake tensor of a parameter
+            enable(yes)
+
+    def asked(tensor: Any, requires_grad: bool = True) -> Any:
+        if requires_grad and id(tensor) in tracer.known:
+            tracer.asked.add(tracer.known[id(tensor)])
+        return tensor
+
+    # To whoever else asks there are no gradients, as it is.
+    told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
+    with (
+        mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
+        mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
+        mock.patch.object(torch.Tensor, "requires_grad_", asked),
+        mock.patch.object(torch.autocast, "__enter__", cast),
+        mock.patch.object(torch.inference_mode, "__enter__", entered),
+        mock.patch.object(torch.inference_mode, "__exit__", left),
+        mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
+        mock.patch.object(torch._C, "_set_grad_enabled", enabled),
+    ):
+        yield

@@ -1,0 +1,199 @@
+"""Changes a network as its training is asked for: what is tuned, what is computed again.
+
+`--tune` frozen is a new head, LoRA (Hu et al. 2021) as the package peft adds it to linear layers;
+`--checkpointing` full computes each block again (Chen et al. 2016), and selective all but its products, as
+PyTorch's create_selective_checkpoint_contexts does if these are to be saved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from lolat.errors import InputError, NetworkError, arg
+from lolat.graph import Graph, Operation, Tensor
+from lolat.graph.analysis import operations_parameters
+from lolat.graph.backward import CHECKPOINT, REENTRANT, SELECTIVE, TRAINED, changed
+from lolat.graph.blocks import cut
+from lolat.graph.kinds import COMPUTE
+from lolat.parameters import CHECKPOINTING
+from lolat.training.memory import numbers_of
+from lolat.units import plural, shortened
+
+FULL, FROZEN, LORA = "full", "frozen", "lora"
+
+
+@dataclass(frozen=True)
+class Tune:
+    """The part of a network that is tuned; `number`: of blocks for `frozen`, the rank for `lora`, or 0."""
+
+    how: str
+    number: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Tune:
+        """Return it by its words; InputError for others."""
+        found = re.fullmatch(
+            r"(full|frozen|frozen:[1-9]\d{0,5}|lora:[1-9]\d{0,5})", text.strip().lower()
+        )
+        if found is None:
+            raise InputError(
+                f"{arg('tune')} {text!r}: expected full, lora:RANK, frozen (all but the last layer) or "
+                "frozen:N (the first N blocks)"
+            )
+        how, _, number = found.group().partition(":")
+        return cls(how, int(number or 0))
+
+
+def is_lora(tune: str | None) -> bool:
+    """Return True if adapters are tuned; their base is in bfloat16 then."""
+    return bool(tune) and Tune.of(str(tune)).how == LORA
+
+
+def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
+    """Return a network as it is asked to be trained; None or "" leaves what it says itself.
+
+    NetworkError if nothing of it is trained, or it has no layer that adapters are for; InputError for words
+    that are not known.
+    """
+    if tune:
+        graph = _tuned(graph, Tune.of(tune))
+    if checkpointing:
+        if checkpointing not in CHECKPOINTING:
+            expected = f"expected one of {', '.join(CHECKPOINTING)}"
+            raise InputError(f"{arg('checkpointing')} {checkpointing!r}: {expected}")
+        graph = _recomputed(graph, checkpointing)
+    if numbers_of(graph).frozen and not numbers_of(graph).trained:
+        raise NetworkError(
+            f"{shortened(graph.name)}: none of its {numbers_of(graph).frozen:,} parameters is trained; "
+            f"expected some with requires_grad (Keras: trainable), or {arg('tune')} full",
+            code="nothing-trained",
+        )
+    return graph
+
+
+def _with(graph: Graph, operations: Iterable[Operation], still: Iterable[int] = ()) -> Graph:
+    return replace(graph, operations=tuple(operations), still=tuple(still))
+
+
+def _constants(graph: Graph) -> set[int]:
+    written = {t for o in graph.operations for t in o.outputs}
+    return {*range(len(graph.tensors))}.difference(written, graph.inputs)
+
+
+def _tuned(graph: Graph, tune: Tune) -> Graph:
+    operations = [changed(o, **{TRAINED: None}) for o in graph.operations]
+    if tune.how == FULL:
+        return _with(graph, operations)
+    learned = [i for i, n in enumerate(operations_parameters(graph)) if n]
+    last = max((i for i in learned if operations[i].kind in COMPUTE), default=0)
+    if tune.how == LORA:
+        return _adapted(graph, operations, tune.number, last)
+    trained = {last}
+    if tune.number:
+        every = units(graph)
+        if tune.number >= len(every):
+            raise InputError(
+                f"{arg('tune')} frozen:{tune.number}: {shortened(graph.name)} has "
+                f"{plural(len(every), 'block')}; expected fewer, or frozen for all but its last layer"
+            )
+        frozen = range(every[tune.number][0])
+        trained = {*learned}.difference(frozen)
+    frozen_ones = (
+        {TRAINED: None} if i in trained else {TRAINED: 0} for i in range(len(operations))
+    )
+    made = [changed(o, **more) for o, more in zip(operations, frozen_ones, strict=True)]
+    return _with(graph, made, _constants(graph))
+
+
+def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) -> Graph:
+    """Add adapters of a rank to all linear layers but the last layer; everything else is frozen.
+
+    The result of a layer is added to that of two layers one after the other, times a number.
+    """
+    tensors, made, found = list(graph.tensors), list[Operation](), 0
+    for i, o in enumerate(operations):
+        made.append(changed(o, **{TRAINED: 0}))
+        if o.kind != "dense" or i == last or "experts" in o.attributes:
+            continue
+        found += 1
+        read, out = o.inputs[0], o.outputs[0]
+        given, result = tensors[read], tensors[out]
+        low, high, scaled, base = range(len(tensors), len(tensors) + 4)
+        tensors += [
+            Tensor((*given.shape[:-1], rank), given.batched, result.dtype),
+            result,
+            result,
+            result,
+        ]
+        made[-1] = replace(made[-1], outputs=(base,))
+        sizes = o.attributes["in_features"], rank, o.attributes["out_features"]
+        path = o.full_name
+        about = {k: v for k, v in o.attributes.items() if k in (CHECKPOINT, REENTRANT)}
+        made += [
+            Operation("lora_A", "dense", (read,), (low,),
+                      {"in_features": sizes[0], "out_features": rank, "bias": False, **about}, path),
+            Operation("lora_B", "dense", (low,), (high,),
+                      {"in_features": rank, "out_features": sizes[2], "bias": False, **about}, path),
+            Operation("scale", "multiply", (high,), (scaled,), about, path),
+            Operation("add", "add", (base, scaled), (out,), about, path),
+        ]  # fmt: skip
+    if not found:
+        raise NetworkError(
+            f"{arg('tune')} lora: {shortened(graph.name)} has no linear layer before its last layer; "
+            "expected full, or frozen",
+            code="no-linear-layer",
+        )
+    still = tuple(_constants(graph))
+    return replace(graph, tensors=tuple(tensors), operations=tuple(made), still=still)
+
+
+# ---- The blocks of a network, as people freeze them and compute them again.
+
+LEAST_LAYERS = 2
+_NUMBERED = re.compile(r"(?:^|[./])\d+(?=[./]|$)")
+
+
+def units(graph: Graph) -> list[list[int]]:
+    """Return the positions of the operations of each block, in order; NetworkError if there is none.
+
+    They are the numbered modules that hold several layers, the innermost ones (`blocks.3`, `layer1.0`); of
+    a network without such names, those that `lolat report` lists if they hold several layers.
+    """
+    names = dict[str, list[int]]()
+    layers = dict[str, int]()
+    for i, o in enumerate(graph.operations):
+        for found in _NUMBERED.finditer(o.full_name):
+            name = o.full_name[: found.end()]
+            names.setdefault(name, []).append(i)
+            layers[name] = layers.get(name, 0) + (o.kind in COMPUTE)
+    large = {name for name, number in layers.items() if number >= LEAST_LAYERS}
+    inner = {n for n in large if not any(other.startswith((n + ".", n + "/")) for other in large)}
+    parts = [names[name] for name in names if name in inner]
+    if not parts:
+        blocks = (list(block.operations) for block in cut(graph))
+        parts = [
+            b for b in blocks if sum(graph.operations[i].kind in COMPUTE for i in b) >= LEAST_LAYERS
+        ]
+    if not parts:
+        raise NetworkError(
+            f"{shortened(graph.name)} has no blocks of several layers, which {arg('checkpointing')} and "
+            f"{arg('tune')} frozen:N count; expected a network with some, or torch.utils.checkpoint in its "
+            "code",
+            code="no-blocks",
+        )
+    return sorted(parts)
+
+
+def _recomputed(graph: Graph, checkpointing: str) -> Graph:
+    nothing = {CHECKPOINT: None, REENTRANT: None, SELECTIVE: None}
+    operations = [changed(o, **nothing) for o in graph.operations]
+    if checkpointing != "none":
+        selective = {SELECTIVE: True} if checkpointing == "selective" else {}
+        for number, part in enumerate(units(graph), start=1):
+            for i in part:
+                operations[i] = changed(operations[i], **{CHECKPOINT: number}, **selective)
+    return _with(graph, operations, graph.still)

@@ -1,0 +1,302 @@
+"""Networks of which a part is trained, or computed again, against PyTorch's own backward pass.
+
+PyTorch says which parameters get a gradient, how much is multiplied (its FlopCounterMode), and which
+tensors stay for the backward pass (its saved_tensors_hooks).
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple
+
+import pytest
+
+import lolat
+from lolat.errors import InputError, NetworkError
+from lolat.graph import Graph
+from lolat.graph.analysis import as_trained
+from lolat.graph.backward import backward_of
+from lolat.graph.modes import Mode
+from lolat.graph.work import work_of
+from lolat.readers.torch.named import load_torchvision
+from lolat.training.memory import numbers_of, saved_bytes
+from lolat.training.tuning import tuned
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+BYTES = 0.05
+"""Of the saved tensors; those that differ are small, such as the statistics of normalizations."""
+
+
+class Seen(NamedTuple):
+    """What a training step does: multiply-accumulates of both passes, parameters with a gradient, bytes."""
+
+    macs: int
+    trained: int
+    saved: int
+
+
+def by_pytorch(network: Any, x: Any) -> Seen:
+    """A training step of PyTorch, whose saved tensors are those alive after the forward pass."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class Held:
+        def __init__(self, tensor: Any) -> None:
+            self.tensor = tensor.detach()  # which does not keep the step alive
+
+    held: list[Any] = []
+
+    def keep(tensor: Any) -> Any:
+        box = Held(tensor)
+        held.append(weakref.ref(box))
+        return box
+
+    network.train()
+    own = {t.untyped_storage().data_ptr() for t in (*network.parameters(), *network.buffers())}
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda box: box.tensor):
+        result = network(x)
+    boxes = [box for reference in held if (box := reference()) is not None]
+    storages = [box.tensor.untyped_storage() for box in boxes]
+    saved = {s.data_ptr(): s.nbytes() for s in storages if s.data_ptr() not in own}
+    with FlopCounterMode(display=False) as flops:
+        result = network(x)
+        result = result if isinstance(result, torch.Tensor) else result[0]
+        result.sum().backward()
+    trained = sum(p.numel() for p in network.parameters() if p.grad is not None)
+    return Seen(flops.get_total_flops() // 2, trained, sum(saved.values()))
+
+
+def by_us(graph: Graph, batch_size: int) -> Seen:
+    work, part = work_of(graph, batch_size, Mode(training=True)), backward_of(graph)
+    again = 0.0
+    if part is not None:
+        again = work.macs[~work.backward & part.again[work.operation]].sum()
+    saved = saved_bytes(graph, batch_size)[0]
+    return Seen(int(work.macs.sum() + again), numbers_of(graph).trained, saved)
+
+
+def agree(network: Any, x: Any, graph: Graph | None = None) -> None:
+    read = as_trained(lolat.read((network, (x,)))) if graph is None else graph
+    expected, found = by_pytorch(network, x), by_us(read, len(x))
+    assert found.macs == expected.macs
+    assert found.trained == expected.trained
+    assert found.saved == pytest.approx(expected.saved, rel=BYTES)
+
+
+# ---- A network of residual blocks, with an attention of single operations.
+
+
+class Block(nn.Module):
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: Any) -> Any:
+        query, key, value = self.qkv(self.norm(x)).chunk(3, -1)
+        x = x + (query @ key.transpose(-1, -2)).softmax(-1) @ value
+        return x + self.down(F.gelu(self.up(x)))
+
+
+class Blocks(nn.Module):
+    """`reentrant`: each block is a checkpoint of that kind; None: none is."""
+
+    def __init__(self, reentrant: bool | None = None) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(8, 32), nn.Linear(32, 10)
+        self.blocks, self.reentrant = nn.ModuleList([Block() for _ in range(4)]), reentrant
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x)
+        for block in self.blocks:
+            if self.reentrant is None:
+                x = block(x)
+            else:
+                x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=self.reentrant)
+        return self.head(x)
+
+
+def trained_only(network: Any, *parts: str) -> Any:
+    """Freeze all but the parameters whose names have one of these parts."""
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(any(part in name for part in parts))
+    return network
+
+
+TOKENS = torch.rand(4, 16, 8)
+PARTS = {
+    "all": [""], "head": ["head"], "last blocks": ["blocks.2", "blocks.3", "head"], "stem": ["stem"],
+    "biases": ["bias"], "norms": ["norm"], "one in the middle": ["blocks.1.up"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reentrant", [None, False])
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_network_of_which_some_is_trained(parts: str, reentrant: bool | None) -> None:
+    agree(trained_only(Blocks(reentrant), *PARTS[parts]), TOKENS)
+
+
+def test_a_reentrant_checkpoint_runs_all_of_it_again() -> None:
+    agree(Blocks(True), TOKENS)
+
+
+def convolutions() -> Any:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Conv2d(16, 16, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", [[""], ["11."], ["7.", "11."], ["0.", "1.weight", "1.bias"]])
+def test_convolutions_of_which_some_are_trained(parts: list[str]) -> None:
+    """A frozen convolution keeps its input all the same, as a frozen linear layer does not."""
+    network = convolutions()
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(any(name.startswith(part) for part in parts))
+    agree(network, torch.rand(4, 3, 32, 32))
+
+
+def test_no_gradient_goes_through_what_is_detached() -> None:
+    class Stopped(Blocks):
+        def forward(self, x: Any) -> Any:
+            x = self.blocks[0](self.stem(x)).detach()
+            with torch.no_grad():
+                x = self.blocks[1](x)
+            return self.head(self.blocks[3](self.blocks[2](x)))
+
+    agree(Stopped(), TOKENS)
+
+
+@pytest.mark.parametrize("reentrant", [None, False])
+def test_adapters_of_peft(reentrant: bool | None) -> None:
+    load_torchvision()  # which peft imports
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["qkv", "up", "down"])
+    agree(peft.get_peft_model(Blocks(reentrant), config), TOKENS)
+
+
+def test_adapters_that_are_asked_for_are_those_of_peft() -> None:
+    """At all linear layers but the last one."""
+    load_torchvision()
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["stem", "qkv", "up", "down"])
+    graph = tuned(as_trained(lolat.read((Blocks(), (TOKENS,)))), "lora:4", None)
+    agree(peft.get_peft_model(Blocks(), config), TOKENS, graph)
+
+
+@pytest.mark.parametrize(
+    ("tune", "parts"),
+    [("full", [""]), ("frozen", ["head"]), ("frozen:2", ["blocks.2", "blocks.3", "head"])],
+)
+def test_what_is_asked_to_be_tuned_is_as_if_the_network_said_it(
+    tune: str, parts: list[str]
+) -> None:
+    whole = as_trained(lolat.read((trained_only(Blocks(), "norm"), (TOKENS,))))
+    agree(trained_only(Blocks(), *parts), TOKENS, tuned(whole, tune, None))
+
+
+def test_full_checkpointing_is_as_if_the_network_had_checkpoints() -> None:
+    whole = as_trained(lolat.read((Blocks(), (TOKENS,))))
+    agree(Blocks(False), TOKENS, tuned(whole, None, "full"))
+    checkpointed = as_trained(lolat.read((Blocks(False), (TOKENS,))))
+    agree(Blocks(), TOKENS, tuned(checkpointed, None, "none"))
+
+
+def test_selective_checkpointing_multiplies_nothing_again() -> None:
+    """As with PyTorch's policy that keeps the results of products."""
+    from torch.utils import checkpoint
+
+    aten, make = torch.ops.aten, checkpoint.create_selective_checkpoint_contexts
+    products = [aten.mm.default, aten.addmm.default, aten.bmm.default]
+
+    class Selective(Blocks):
+        def forward(self, x: Any) -> Any:
+            x = self.stem(x)
+            for block in self.blocks:
+                x = checkpoint.checkpoint(
+                    block, x, use_reentrant=False, context_fn=lambda: make(products)
+                )
+            return self.head(x)
+
+    graph = tuned(as_trained(lolat.read((Blocks(), (TOKENS,)))), None, "selective")
+    assert by_us(graph, 4).macs == by_pytorch(Selective(), TOKENS).macs
+    # The stem's result, and of each block the results of its products and what it adds up.
+    of_block = 3 * 32 + 16 + 32 + 2 * 32 + 32
+    assert saved_bytes(graph, 4)[0] == 4 * 4 * 16 * (8 + 32 + 4 * of_block + 3 * 32 + 32)
+    with pytest.raises(NetworkError, match="context_fn"):
+        as_trained(lolat.read((Selective(), (TOKENS,))))
+
+
+# ---- Networks of packages.
+
+
+def transformer(reentrant: bool | None, part: str = "") -> tuple[Any, Any]:
+    """BERT with 64 positions, as many as a fused attention works on at a time."""
+    load_torchvision()
+    package = pytest.importorskip("transformers")
+    config = package.BertConfig(
+        hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64, vocab_size=100,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager",
+        return_dict=False,
+    )  # fmt: skip
+    network = package.BertForSequenceClassification(config)
+    if reentrant is not None:
+        network.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    return trained_only(network, part), torch.randint(0, 100, (3, 64))
+
+
+@pytest.mark.parametrize(
+    ("reentrant", "part"),
+    [(None, ""), (False, ""), (True, ""), (None, "layer.2"), (False, "classifier")],
+)
+def test_a_network_of_transformers(reentrant: bool | None, part: str) -> None:
+    """Its table of positions is no operation, and is not counted.
+
+    Its blocks hold the mask, which no gradient needs, to run again.
+    """
+    network, tokens = transformer(reentrant, part)
+    expected, found = (
+        by_pytorch(network, tokens),
+        by_us(as_trained(lolat.read((network, (tokens,)))), 3),
+    )
+    assert found.macs == expected.macs
+    positions = network.bert.embeddings.position_embeddings.weight
+    assert found.trained == expected.trained - positions.numel() * positions.requires_grad
+    mask = 4 * tokens.numel() * tokens.shape[1] * (reentrant is not None)
+    assert found.saved == pytest.approx(expected.saved + mask, rel=BYTES)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_network_of_timm(checkpointing: bool) -> None:
+    load_torchvision()
+    network = pytest.importorskip("timm").create_model("resnet18", num_classes=10)
+    network.set_grad_checkpointing(checkpointing)
+    agree(network, torch.rand(2, 3, 64, 64))
+
+
+# ---- What is refused.
+
+
+def test_a_network_of_which_nothing_is_trained_is_refused() -> None:
+    device, network = lolat.load("epyc-2t-torch"), Blocks().requires_grad_(False)
+    with pytest.raises(NetworkError, match=r"none of its .* parameters is trained"):
+        device.cost((network, (TOKENS,)), 4)
+    assert device.cost((network, (TOKENS,)), 4, tune="full").trained_parameters > 0
+
+
+@pytest.mark.parametrize("tune", ["lora", "lora:0", "half", "frozen:-1", "lora:x"])
+def test_words_that_are_not_known_are_refused(tune: str) -> None:
+    with pytest.raises(InputError, match=r"tune.*expected full, lora:RANK"):
+        tuned(as_trained(lolat.read((Blocks(), (TOKENS,)))), tune, None)
+
+
+def test_adapters_need_a_linear_layer_and_blocks_several_layers() -> None:
+    graph = as_trained(lolat.read(convolutions(), (3, 32, 32)))
+    with pytest.raises(NetworkError, match="no linear layer"):
+        tuned(graph, "lora:4", None)
+    single = as_trained(lolat.read(nn.Linear(8, 8), (8,)))
+    with pytest.raises(NetworkError, match="no blocks of several layers"):
+        tuned(single, None, "full")
+    with pytest.raises(InputError, match="has 4 blocks"):
+        tuned(as_trained(lolat.read((Blocks(), (TOKENS,)))), "frozen:4", None)
