@@ -19,8 +19,8 @@ import msgspec
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import read_json
 from lolat.io.paths import shown_path
-from lolat.llm.decoder import Decoder, Latent, LayerGroup, Linear
-from lolat.llm.quantization import KEYS, IsUnquantized, dtypes_of, unquantized_parts
+from lolat.llm.decoder import GROUP, Decoder, Latent, LayerGroup, Linear
+from lolat.llm.quantization import KEYS, KIMI_GROUP, IsUnquantized, dtypes_of, unquantized_parts
 from lolat.units import did_you_mean, one_line, plain, shortened
 
 EXPECTED = "expected the config.json that was published with a language model"
@@ -254,6 +254,7 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         tied=config.get("tie_word_embeddings", bool, False), context=_context(config),
         qkv_bias=biases[0], output_bias=biases[1], feed_forward_bias=biases[2],
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
+        group=KIMI_GROUP if architecture == "kimi_k2" else GROUP,
         dtype=dtype, expert_dtype=expert_dtype, kv_dtype=kv_dtype, towers=towers, **fields,
         positions=config.get("positions", Count, 0),
     )  # fmt: skip

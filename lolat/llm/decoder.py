@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from lolat.errors import InputError, arg
 
 MXFP4 = 0.5 + 1 / 32
+GROUP = 128
+"""Elements that share a scale in int4_wo."""
 WEIGHT_BYTES = {
     "bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4 / 128**2, "nvfp4": 0.5 + 1 / 16,
-    "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / 128,
+    "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / GROUP,
 }  # fmt: skip
 """Bytes of a matrix element and its part of the scales, by data type as in tables of operations."""
 BLOCK = 128
@@ -92,8 +94,9 @@ class Decoder:
 
     `latent`: latent attention, whose cache is not split over GPUs. `linear`: that of linear layers.
 
-    `dtype`, `expert_dtype`: as published; half and single precision are served in two bytes. `kv_dtype`:
-    the data type of the cache; "": not stated. `cache_remark`: a remark on it, if only an id is known.
+    `dtype`, `expert_dtype`: as published; half and single precision are served in two bytes. `group`:
+    elements of an expert in int4_wo that share a scale. `kv_dtype`: the data type of the cache; "": not
+    stated. `cache_remark`: a remark on it, if only an id is known.
 
     `towers`: keys of a multimodal model's other parts, which have no weights and no time here.
     """
@@ -128,6 +131,7 @@ class Decoder:
     linear: Linear | None = None
     dtype: str = "bfloat16"
     expert_dtype: str = "bfloat16"
+    group: int = GROUP
     kv_dtype: str = ""
     towers: tuple[str, ...] = ()
     cache_remark: str = ""
@@ -240,13 +244,18 @@ class Decoder:
         """
         experts = expert_dtype or dtype or self.expert_dtype
         each = dict.fromkeys(("attention", "feed_forward"), WEIGHT_BYTES[dtype or self.dtype])
-        each["experts"] = WEIGHT_BYTES[experts]
+        each["experts"] = self.expert_bytes(experts)
         size = 2.0 * self.parameters
         for layer in self.kinds:
             for part, (matrices, _) in self.of_layer(layer).items():
                 if part in each and part not in layer.unquantized:
                     size += layer.number * matrices * (each[part] - 2.0)
         return round(size)
+
+    def expert_bytes(self, dtype: str) -> float:
+        """Return the bytes of an element of the experts and its part of the scales."""
+        finer = 2 / self.group - 2 / GROUP if dtype == "int4_wo" else 0.0
+        return WEIGHT_BYTES[dtype] + finer
 
     @property
     def replicated(self) -> int:

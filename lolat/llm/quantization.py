@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lolat.errors import InputError, arg
+from lolat.llm.decoder import GROUP
 from lolat.units import one_line, shortened
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ SCHEMES = {
 PLAIN = {
     "bfloat16": "bfloat16", "float16": "bfloat16", "float32": "bfloat16", "float8_e4m3fn": "fp8",
 }  # fmt: skip
-GROUP = 128
-"""Elements that share a scale in int4_wo, as in `WEIGHT_BYTES`."""
+KIMI_GROUP = 32
 KEYS = "quantization_config|compression_config"
 CACHES = {"FP8": "fp8", "FLOAT 8": "fp8", "": "", "NONE": ""}
 NEAREST = f"the nearest {arg('dtype')}: fp8 for 8 bits, int4_wo for 4"
@@ -63,7 +63,7 @@ def dtypes_of(config: Config) -> tuple[str, str, str, IsUnquantized]:
         quantized = inner.changed({"quant_method": "modelopt", **inner.given})
     scheme = _scheme(quantized)
     if config.given.get("model_type") == "kimi_k2":  # its experts were timed in these groups
-        scheme = scheme.removesuffix(" in groups of 32")
+        scheme = scheme.removesuffix(f" in groups of {KIMI_GROUP}")
     if scheme not in SCHEMES:
         raise _unknown(config, repr(shortened(scheme)))
     # The method mxfp4 quantizes nothing but experts.

@@ -139,7 +139,7 @@ class Deployment:
         experts = 0.0
         for layer in (layer for layer in d.kinds if layer.experts):
             dtype = "bfloat16" if "experts" in layer.unquantized else self.expert_dtype
-            experts += layer.number * d.of_layer(layer)["experts"][0] * WEIGHT_BYTES[dtype]
+            experts += layer.number * d.of_layer(layer)["experts"][0] * d.expert_bytes(dtype)
         return whole + experts * (1.0 / self.gpus - 1.0 / parts)
 
     @cached_property

@@ -83,6 +83,8 @@ def test_kimi_keeps_all_but_its_experts_in_bfloat16() -> None:
     """Its quantization ignores attention, shared experts and the first layer's feed-forward."""
     decoder = find_decoder("moonshotai/Kimi-K2.5")
     assert (decoder.expert_dtype, decoder.towers) == ("int4_wo", ("vision_config",))
+    # Moonshot's files are 595 GB; a scale of two bytes for each 32 elements.
+    assert decoder.weight_bytes() == pytest.approx(594e9, rel=0.01)
     assert all(layer.unquantized == {"attention", "feed_forward"} for layer in decoder.kinds)
 
 
