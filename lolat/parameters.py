@@ -22,6 +22,7 @@ SERVING = ("vllm", "sglang", "trtllm")
 CHECKPOINTING = ("none", "full", "selective")
 SHARDINGS = ("none", "zero1", "zero2", "fsdp", "hybrid")
 VARY = ("width", "resolution", "batch")
+SIZE, LENGTH = "input_size", "sequence_length"
 MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
 
 
@@ -71,7 +72,7 @@ class Parameter:
 
     `help`: a line for people. `kind`: int, float or str. Numbers lie from `least` to `most`; where
     `is_open`, both are beyond. `choices`: the values of a word. `metavar`: a value in a command's help.
-    `example`: of several values, which it takes then. `names`: further names of the option.
+    `example`: of several values, which it takes then.
     """
 
     name: str
@@ -83,7 +84,6 @@ class Parameter:
     choices: tuple[str, ...] = ()
     metavar: str = "N"
     example: str = ""
-    names: tuple[str, ...] = ()
 
     @property
     def option(self) -> str:
@@ -127,9 +127,11 @@ _EVERY = (
     # A network, and how a device runs it.
     Parameter("batch_size", "Samples in one batch.", most=10**12, metavar="N[,N]",
               example="1,4,16"),
-    Parameter("input_size", "Height = width of the input, or its whole shape without the batch (Keras: "
-              "H,W,C; PyTorch and ONNX: C,H,W); of a text, its length.", most=10**7, metavar="H[,W,C]",
-              example="224 or 224,224,3", names=("--sequence-length",)),
+    Parameter(SIZE, "Height = width of the input, or its whole shape without the batch (Keras: "
+              "H,W,C; PyTorch and ONNX: C,H,W).", most=10**7, metavar="H[,W,C]",
+              example="224 or 224,224,3"),
+    Parameter(LENGTH, "Tokens of a text, or steps of a sequence; images stay as they are.",
+              most=10**7),
     _word("precision", PRECISIONS,
           "How a GPU computes; as in the measurements if not given, else by its data sheet."),
     _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, those of torch.compile, or "

@@ -45,7 +45,7 @@ class Case:
 
     spec: str
     batch_size: int = 1
-    input_size: tuple[int, ...] = ()
+    input_size: tuple[Any, ...] = ()
 
     @property
     def key(self) -> str:
@@ -75,7 +75,7 @@ class Measured:
 
 
 def read_cases(
-    networks: Sequence[str], batch_sizes: Sequence[int], input_size: tuple[int, ...] = ()
+    networks: Sequence[str], batch_sizes: Sequence[int], input_size: tuple[Any, ...] = ()
 ) -> list[tuple[Case, Graph]]:
     """Read every network, for every batch size, none twice; errors: see `lolat.readers.read`."""
     graphs = {spec: read(spec, input_size) for spec in dict.fromkeys(networks)}

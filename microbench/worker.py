@@ -16,6 +16,7 @@ from typing import Any
 from lolat.errors import InputError, LolatError, MeasuringError, MissingPackageError
 from lolat.graph import Graph
 from lolat.io.process import START_LIMIT_S, Child, Handler, ProcessDied, RequestFailed
+from lolat.readers.size import as_sizes
 
 from . import backends, environment
 from .backends import has, joined, with_dashes
@@ -64,7 +65,7 @@ class Worker:
             return getattr(backends.training_of(self.backend), part)(**arguments)
         if "graph" in job:
             return self.backend.prepare_graph(Graph.from_dict(job["graph"]), job["batch_size"])
-        size = tuple(job["input_size"])
+        size = as_sizes(job["input_size"])
         return self.backend.prepare_network(job["network"], size, job["batch_size"])
 
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
 from lolat.microbench import backends, check, environment, learn
 from lolat.microbench import runner as runners
-from lolat.readers import as_size
+from lolat.readers.size import as_sizes, numbers_of
 from lolat.tables.blocks import Point
 from lolat.units import off, percent, plain, plural
 
@@ -173,7 +173,7 @@ def evaluate(
         )
     sizes = batch_sizes or DEFAULT_BATCH_SIZES
     # Read before a framework is started.
-    wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, as_size(input_size))
+    wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, as_sizes(input_size))
     references = check.references_of(_points(model), backend)
     if wait:
         learn.wait_until_calm(progress)
@@ -256,7 +256,7 @@ def _evaluated(model: Model, network: check.MeasuredNetwork) -> EvaluatedNetwork
     latency, interval = predicted.latency_ms, predicted.interval_ms
     return EvaluatedNetwork(
         network=network.case.spec,
-        input_size=network.case.input_size,
+        input_size=numbers_of(network.case.input_size),
         batch_size=network.case.batch_size,
         measured_ms=ms,
         spread=network.spread,

@@ -24,7 +24,7 @@ from lolat.io.forms import looks_like_network
 from lolat.io.progress import late
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
-from lolat.parameters import PARAMETERS
+from lolat.parameters import LENGTH, PARAMETERS, SIZE
 
 if TYPE_CHECKING:
     from lolat.report.tables import Part
@@ -222,10 +222,12 @@ def option(*names: str, **about: Any) -> Any:
 def parameter(name: str, more: str = "", **changed: Any) -> Any:
     """The option of a parameter of PARAMETERS, called with what a command changes and `more` words of help.
 
-    Without `several` a parameter that takes a list takes one value.
+    Without `several` a parameter that takes a list takes one value; with `with_length`, the input size has
+    the option of a sequence length beside it.
     """
     of = PARAMETERS[name]
     several = changed.pop("several", bool(of.example))
+    with_length = changed.pop("with_length", True)
     about: dict[str, Any] = {"help": of.help}
     if of.choices:
         about["type"] = click.Choice(of.choices, case_sensitive=name != "optimizer")
@@ -242,7 +244,24 @@ def parameter(name: str, more: str = "", **changed: Any) -> Any:
         about["type"] = List(about["type"], of.metavar, of.example)
     elif not of.choices:
         about["metavar"] = "N" if of.example else of.metavar
-    return option(of.option, *of.names, name, **about)(more=more, **changed)
+    if name != SIZE or not with_length:
+        return option(of.option, name, **about)(more=more, **changed)
+    made = option(of.option, name, callback=_with_length, **about)(more=more, **changed)
+    length = parameter(LENGTH, expose_value=False, is_eager=True, callback=_keep_length)
+    return lambda function: made(length(function))
+
+
+def _keep_length(context: click.Context, _: click.Parameter, value: int | None) -> None:
+    context.meta[LENGTH] = value
+
+
+def _with_length(context: click.Context, _: click.Parameter, value: tuple[int, ...]) -> Any:
+    """The input size, with the sequence length that the call has."""
+    if not (length := context.meta.pop(LENGTH, None)):
+        return value
+    from lolat.readers.size import as_sizes
+
+    return as_sizes({SIZE: value, LENGTH: length})
 
 
 def model_and_networks(

@@ -65,7 +65,7 @@ def evaluate(
         return
     if networks:
         raise InputError(f"{arg('networks')} beside {arg('table')}; expected one of them")
-    common.refuse_given(arg("networks"), "batch_size", "input_size", "wait")
+    common.refuse_given(arg("networks"), "batch_size", "input_size", "sequence_length", "wait")
     with common.progress() as bar:
         answer = loaded.evaluate_table(
             table, only=only, predictor=predictor, precision=precision, training=training,

@@ -46,7 +46,7 @@ class Query:
     graph: Graph
     coverage: float | None = None
     spec: Any = None
-    input_size: tuple[int, ...] = ()
+    input_size: tuple[Any, ...] = ()
     reader: AtSize | None = None
 
     @property
@@ -64,11 +64,13 @@ class Query:
     @property
     def arguments(self) -> str:
         """MODEL NETWORK of a command, and the options that were given."""
-        size = f" --input-size {','.join(map(str, self.input_size))}" if self.input_size else ""
+        from lolat.readers.size import options_of
+
         asked = {"precision": self.model.asked_precision, "launch": self.model.asked_launch}
         mode = "".join(f" --{name} {value}" for name, value in asked.items() if value)
         mode += f" --host-us {self.model.asked_host_us:g}" if self.model.asked_host_us else ""
-        return f"{quote(plain(self.model.label))} {quote(plain(self.network))}{size}{mode}"
+        asked_of = f"{quote(plain(self.model.label))} {quote(plain(self.network))}"
+        return f"{asked_of}{options_of(self.input_size)}{mode}"
 
 
 @dataclass(frozen=True)
@@ -138,11 +140,10 @@ class Prediction(Result):
         """The prediction with the network as the user gave it, if that was no graph."""
         if isinstance(network, (Graph, Analysis)):
             return self
-        from lolat.readers import as_size
+        from lolat.readers.size import as_sizes
 
-        return replace(
-            self, query=replace(self.query, spec=network, input_size=as_size(input_size))
-        )
+        sizes = as_sizes(input_size)
+        return replace(self, query=replace(self.query, spec=network, input_size=sizes))
 
     @cached_property
     def counts(self) -> dict[str, int]:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 """The batch size that stands for the largest that fits in memory."""
-InputSize = int | Sequence[int] | None
-"""Height and width of the input, or its shape without the batch; None: the network's own."""
+InputSize = int | Sequence[int | Sequence[int]] | Mapping[str, int | Sequence[int]] | None
+"""Height and width of the input, or its shape without the batch; several, or by name (`lolat.read`); None:
+the network's own."""
 
 
 class Question(msgspec.Struct, frozen=True):

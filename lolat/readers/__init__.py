@@ -22,8 +22,7 @@ from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
 from lolat.readers.cache import Cache, called, nearest
 from lolat.readers.code import attribute_of, brief, stdout_to_stderr
-from lolat.readers.size import as_size as as_size
-from lolat.readers.size import as_sizes, is_of_size
+from lolat.readers.size import as_sizes, is_of_size, options_of
 from lolat.units import shortened
 
 OF_TRANSFORMERS = "configuration"
@@ -46,8 +45,8 @@ def read(network: Any, input_size: Any = None) -> Graph:
     ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras` or `.onnx` file,
     `package.module:callable`.
     `input_size`: height = width, or a shape without the batch, where the network leaves it open or
-    another one is wanted; for several inputs a list of shapes. Raises NetworkError when it cannot be
-    read.
+    another one is wanted; for several inputs a list of shapes, or a mapping that tells images from texts:
+    `{"input_size": 224, "sequence_length": 77}`. Raises NetworkError when it cannot be read.
 
     A string is read once: then its graph is kept on disk (`lolat.readers.cache`), or comes with LoLat.
     """
@@ -155,8 +154,8 @@ def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
     if size and not is_of_size(graph, size):
         shapes = " and ".join("x".join(map(str, shape)) for shape in graph.input_sizes)
         raise NetworkError(
-            f"{shortened(name)} was read with inputs of {shapes}, not {','.join(map(str, size))}; read it "
-            "again at that size (`lolat read NETWORK --input-size SIZE --output FILE`)",
+            f"{shortened(name)} was read with inputs of {shapes}, not of another size; read it again "
+            f"(`lolat read NETWORK{options_of(size) or ' --input-size SIZE'} --output FILE`)",
             code="input-size",
         )
     return graph

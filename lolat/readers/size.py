@@ -1,103 +1,276 @@
-"""The rule of `--input-size`: how the sizes that a user gives become shapes of a network's inputs."""
+"""The rule of `--input-size` and `--sequence-length`: how a user's sizes become shapes of inputs.
+
+One number is the height and width of the images, or the steps of a network without images. A length is
+that of tokens and of steps alone. An input with nothing open stays as it is where another one is open.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph
+from lolat.parameters import LENGTH, SIZE
 
 Shape = tuple[int | None, ...]
 
 
-def as_size(size: int | Sequence[int] | None) -> tuple[int, ...]:
+def as_size(size: int | Sequence[int] | None, name: str = SIZE) -> tuple[int, ...]:
     """An input size as a tuple; () for none. InputError when it is not of positive integers."""
     if size is None:
         return ()
     sizes = tuple(size) if isinstance(size, Iterable) and not isinstance(size, str) else (size,)
     if any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in sizes):
         raise InputError(
-            f"input size {size!r}: expected a positive whole number (224) or several (3,224,224)"
+            f"{name.replace('_', ' ')} {size!r}: expected a positive whole number (224) or several "
+            "(3,224,224)"
         )
     return tuple(int(n) for n in sizes)
 
 
 def as_sizes(size: Any) -> Any:
-    """An input size as `as_size` gives it, or a tuple of several."""
+    """An input size as `as_size` gives it, or a tuple of several, or of pairs of a name and a size.
+
+    Pairs, or a mapping, tell the size of images (SIZE) from the length of texts (LENGTH).
+    """
     several = isinstance(size, Sequence) and not isinstance(size, str)
+    if isinstance(size, Mapping) or (several and size and _is_pair(size[0])):
+        named = {str(name): as_size(one, str(name)) for name, one in dict(size).items()}
+        if not named.keys() <= {SIZE, LENGTH} or len(named.get(LENGTH, ())) > 1:
+            raise InputError(
+                f"input size {size!r}: expected {SIZE} and {LENGTH}, the latter one number, such as "
+                f"{{'{SIZE}': 224, '{LENGTH}': 77}}"
+            )
+        given = tuple(sorted((name, one) for name, one in named.items() if one))
+        return given if LENGTH in dict(given) else named.get(SIZE, ())
     if several and any(isinstance(one, Sequence) for one in size):
         return tuple(as_size(one) for one in size)
     return as_size(size)
 
 
+def _is_pair(one: Any) -> bool:
+    return isinstance(one, Sequence) and bool(one) and isinstance(one[0], str)
+
+
+def is_named(size: Any) -> bool:
+    """True for a size, as `as_sizes` returns it, that has a length."""
+    return bool(size) and _is_pair(size[0])
+
+
+def of_images(size: Any) -> tuple[int, ...]:
+    """The numbers for images in a size, as `as_sizes` returns it; () if it has none, or several shapes."""
+    numbers = dict(size).get(SIZE, ()) if is_named(size) else size
+    return tuple(numbers) if numbers and isinstance(numbers[0], int) else ()
+
+
+def numbers_of(size: Any) -> tuple[int, ...]:
+    """The numbers in a size for a network of one input; () if it has several shapes."""
+    return of_images(size) or (dict(size)[LENGTH] if is_named(size) else ())
+
+
+def options_of(size: Any) -> str:
+    """The options of a command that give a size, each with a blank in front; "" for several shapes."""
+    given = dict(size) if is_named(size) else {SIZE: of_images(size)}
+    return "".join(
+        f" --{name.replace('_', '-')} {','.join(map(str, numbers))}"
+        for name, numbers in given.items() if numbers
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Form:
+    """An input of a network: its shape without the batch, None where that is open.
+
+    `channels`: the axis of the channels or features (0 or -1); `is_index`: whether it holds whole numbers,
+    as tokens are; `steps`: the axes that are known to be steps.
+    """
+
+    shape: Shape
+    channels: int = 0
+    is_index: bool = False
+    steps: frozenset[int] = field(default_factory=frozenset)
+
+    @property
+    def open(self) -> list[int]:
+        """The axes that are open."""
+        return [axis for axis, n in enumerate(self.shape) if n is None]
+
+    @property
+    def inner(self) -> list[int]:
+        """The axes but the one of the channels."""
+        axes = list(range(len(self.shape)))
+        if len(axes) > 1:
+            axes.pop(self.channels)
+        return axes
+
+    @property
+    def is_image(self) -> bool:
+        """True for a shape of an image, or of several (a video)."""
+        return len(self.shape) > 2 and not self.steps
+
+    @property
+    def long(self) -> list[int]:
+        """The open axes that a length is for: all but those of images and of unknown features."""
+        if len(self.open) < 2:
+            return self.open
+        return [
+            a for a in self.open
+            if a in self.steps or (not self.is_image and (self.is_index or a in self.inner))
+        ]  # fmt: skip
+
+    @property
+    def sides(self) -> list[int]:
+        """The axes that one number is for: of an image height and width, the open ones if any is."""
+        wide = self.inner[-2:]
+        is_open = [a for a in self.open if a in wide] if self.is_image else self.long
+        return is_open or (
+            self.open if len(self.open) == 1 else wide if self.is_image else self.inner
+        )
+
+    def with_sizes(self, axes: Sequence[int], numbers: Sequence[int]) -> Form:
+        """The input with numbers on some axes; one number is for all of them."""
+        given = dict(zip(axes, [*numbers] * (len(axes) if len(numbers) == 1 else 1), strict=True))
+        return replace(self, shape=tuple(given.get(a, n) for a, n in enumerate(self.shape)))
+
+    def sized(self, numbers: tuple[int, ...]) -> Form | None:
+        """The input of a size: a whole shape, one number, or one for each open or inner axis, or side.
+
+        None if they do not fit.
+        """
+        if len(numbers) == len(self.shape) > 1:
+            return replace(self, shape=numbers)
+        for axes in (self.open, self.inner, self.sides):
+            if len(numbers) == len(axes) > 1:
+                return self.with_sizes(axes, numbers)
+        return self.with_sizes(self.sides, numbers) if len(numbers) == 1 and self.shape else None
+
+
 def filled(
-    inputs: Mapping[str, Shape], size: Any, network: str, channels: int = 0, fixed: bool = False
-) -> dict[str, tuple[int, ...]]:
+    inputs: Mapping[str, Form], size: Any, network: str, fixed: bool = False,
+    remarks: list[str] | None = None,
+) -> dict[str, tuple[int, ...]]:  # fmt: skip
     """The shape of each input without the batch, in which nothing is open.
 
-    `inputs`: name -> shape without the batch, None where the network leaves a size open; `channels`: the
-    axis of the channels among those (0 or -1). `fixed`: whether a size that is not open must stay.
-    `size` is as `as_sizes` returns it: () for the network's own; one number for each open size, or where
-    none is open for each but the channels; as many numbers as sizes are open; a whole shape. One size for
-    a network of several inputs is for the images and for what leaves something open. NetworkError where
-    a size does not fit, or one stays open.
+    `size` is as `as_sizes` returns it: () for the network's own; several are for an input each. `fixed`:
+    whether a size that is not open must stay. `remarks` gets what a user may not expect. NetworkError
+    where a size does not fit, or one stays open.
     """
-    sizes = _by_name(inputs, size, network)
-    shapes, fits = dict[str, Shape](inputs), not size
-    for name, shape in inputs.items():
-        wanted = _sized(shape, sizes.get(name, ()), channels)
-        if fixed and any(n not in (None, m) for n, m in zip(shape, wanted, strict=False)):
-            continue
-        if wanted:
-            shapes[name], fits = wanted, True
-    if not fits or any(None in shape for shape in shapes.values()):
-        shown = "; ".join(f"{n}: {'x'.join(str(m or '?') for m in s)}" for n, s in inputs.items())
-        is_open = any(None in shape for shape in inputs.values())
-        remedy = (
-            f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "
-            f"without the batch, with {arg('input_size')}, for example 224 or 3,224,224"
-        )
-        if fixed and not is_open:
-            remedy = (
-                f"its file fixes them: leave {arg('input_size')} out, or export with open sizes"
-            )
-        raise NetworkError(f"the inputs of {network!r} are {shown}; {remedy}", code="input-size")
-    return {name: tuple(n for n in shape if n is not None) for name, shape in shapes.items()}
+    made, fits = dict(inputs), True
+    for numbers, names, is_length in _parts(inputs, size, network):
+        found = {
+            name: _lengthened(inputs[name], numbers) if is_length else inputs[name].sized(numbers)
+            for name in names
+        }
+        fitting = {
+            name: form for name, form in found.items()
+            if form and not (fixed and _differ(inputs[name], form))
+        }  # fmt: skip
+        made |= fitting
+        fits = fits and bool(fitting)
+    if not fits or any(form.open for form in made.values()):
+        raise _refused(inputs, size, network, fixed)
+    if remarks is not None and numbers_of(size):
+        remarks += _remarks(inputs, made, size)
+    return {name: tuple(n for n in form.shape if n is not None) for name, form in made.items()}
 
 
-def _by_name(inputs: Mapping[str, Shape], size: Any, network: str) -> dict[str, tuple[int, ...]]:
-    """The size of each input that gets one."""
-    if size and not isinstance(size[0], int):
+def _parts(
+    inputs: Mapping[str, Form], size: Any, network: str
+) -> list[tuple[tuple[int, ...], list[str], bool]]:
+    """The numbers of a size, the inputs that they are for, and whether they are a length."""
+    if not size:
+        return []
+    if not isinstance(size[0], int) and not is_named(size):
         if len(size) != len(inputs):
             raise NetworkError(
-                f"{network!r} has the inputs {', '.join(inputs)}; expected an {arg('input_size')} for each",
+                f"{network!r} has the inputs {', '.join(inputs)}; expected an {arg(SIZE)} for each",
                 code="input-size",
             )
-        return dict(zip(inputs, size, strict=True))
-    flexible = [name for name, shape in inputs.items() if None in shape or len(shape) > 1]
-    return dict.fromkeys(flexible or inputs, size) if size else {}
+        return [(one, [name], False) for name, one in zip(inputs, size, strict=True)]
+    candidates = {n: f for n, f in inputs.items() if f.open} or inputs
+    images = [n for n, f in candidates.items() if f.is_image]
+    parts = []
+    if numbers := of_images(size):
+        wide = (
+            [n for n, f in candidates.items() if len(f.shape) > 1] if candidates is inputs else []
+        )
+        names = images or ([] if is_named(size) else wide or list(candidates))
+        parts.append((numbers, names, False))
+    if is_named(size):
+        parts.append((dict(size)[LENGTH], _of_steps(inputs, candidates), True))
+    return parts
 
 
-def _sized(shape: Shape, size: tuple[int, ...], channels: int) -> tuple[int, ...]:
-    """`shape` with a size put into it; () if the size does not fit, or leaves the shape open."""
-    axes = [axis for axis, n in enumerate(shape) if n is None]
-    if not axes and len(shape) > 1:
-        axes = list(range(len(shape)))
-        axes.pop(channels)
-    if len(size) == len(shape) > 1:
-        return size
-    if not size or len(size) not in (1, len(axes or shape)):
-        return ()
-    numbers = iter(size if len(size) > 1 else size * len(shape))
-    return tuple(next(numbers) if a in (axes or (0,)) else n or 0 for a, n in enumerate(shape))
+def _of_steps(inputs: Mapping[str, Form], candidates: Mapping[str, Form]) -> list[str]:
+    """The inputs that a length is for: those with open steps; else tokens and what is as long, or steps."""
+    if candidates is not inputs:
+        return [n for n, f in candidates.items() if f.long]
+    tokens = {f.shape for f in inputs.values() if f.is_index and len(f.shape) == 1}
+    if tokens:
+        return [n for n, f in inputs.items() if f.shape in tokens]
+    return next(
+        (found for rank in (2, 1) if (found := [n for n, f in inputs.items() if len(f.shape) == rank])),
+        [],
+    )  # fmt: skip
+
+
+def _lengthened(form: Form, numbers: tuple[int, ...]) -> Form:
+    """The input of a length."""
+    return form.with_sizes(form.long or form.inner, numbers)
+
+
+def _differ(form: Form, other: Form) -> bool:
+    return any(n not in (None, m) for n, m in zip(form.shape, other.shape, strict=False))
+
+
+def _refused(inputs: Mapping[str, Form], size: Any, network: str, fixed: bool) -> NetworkError:
+    """The error of inputs that stay open, or that a size does not fit."""
+    shown = "; ".join(f"{name}: {_text(form.shape)}" for name, form in inputs.items())
+    is_open = [form for form in inputs.values() if form.open]
+    remedy = (
+        f"give a number {'where it says ?' if is_open else 'of pixels or tokens'}, or the whole shape "
+        f"without the batch, with {arg(SIZE)}, for example 224 or 3,224,224"
+    )
+    if fixed and not is_open:
+        given = SIZE if of_images(size) or not is_named(size) else LENGTH
+        remedy = f"its file fixes them: leave {arg(given)} out, or export with open sizes"
+    elif is_named(size) or len({form.is_image for form in is_open}) > 1:
+        remedy += f", for images, and {arg(LENGTH)} for tokens and steps alone"
+    return NetworkError(f"the inputs of {network!r} are {shown}; {remedy}", code="input-size")
+
+
+def _remarks(inputs: Mapping[str, Form], made: Mapping[str, Form], size: Any) -> Iterable[str]:
+    """Remarks on other inputs, and on frames or depth, that stay although a size was given."""
+    for name, form in made.items():
+        same = form.shape == inputs[name].shape
+        frames = form.inner[:-2] if form.is_image else []
+        if len(of_images(size)) == 1 and frames:
+            kept = "x".join(str(form.shape[axis]) for axis in frames)
+            yield (
+                f"{name} is read as {_text(form.shape)}: one number is its height and width, and its "
+                f"{kept} frames (or its depth) stay"
+            )
+        elif same and len(made) > 1 and (form.is_index or len(form.shape) > 1) and all(form.shape):
+            yield f"{name} stays {_text(form.shape)}"
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(str("?" if n is None else n) for n in shape)
 
 
 def is_of_size(graph: Graph, size: Any) -> bool:
     """True if a network has the input size, as `as_sizes` gives it; for an image the side is enough."""
     shapes = {str(t): shape for t, shape in zip(graph.inputs, graph.input_sizes, strict=True)}
-    with contextlib.suppress(NetworkError):
-        return any(filled(shapes, size, graph.name, axis) == shapes for axis in (0, -1))
+    for axis in (0, -1):
+        forms = {
+            name: Form(shape, axis, "int" in graph.tensors[int(name)].dtype)
+            for name, shape in shapes.items()
+        }
+        with contextlib.suppress(NetworkError):
+            if filled(forms, size, graph.name) == shapes:
+                return True
     return False

@@ -20,6 +20,7 @@ from lolat.cli.main import lolat
 from lolat.microbench import check, environment
 from lolat.microbench.environment import Difference
 from lolat.microbench.timing import JobLatency, Latencies
+from lolat.readers.size import numbers_of
 from lolat.tables.blocks import Point
 from tests import synthetic
 
@@ -197,7 +198,7 @@ class Measuring:
         networks = []
         for case in wanted:
             i = names.index(case.spec)
-            size = 8 * i + (case.input_size[0] if case.input_size else 32)
+            size = 8 * i + (numbers_of(case.input_size) or (32,))[0]
             graph = synthetic.network(stages=1 + i % 4, size=size, name=case.spec)
             if case.spec not in self.failures:
                 ms = 1.1 * self.model.predict(graph, case.batch_size).latency_ms

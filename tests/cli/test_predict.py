@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from lolat.api.model import load
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
+from lolat.readers.size import as_sizes, of_images
 from tests import synthetic
 from tests.cli.commands import Command, one_line, process
 
@@ -24,7 +25,7 @@ READ: list[tuple[Any, ...]] = []
 def read(network: str, input_size: Any = None) -> Graph:
     """A reader of networks that come by name, of any size up to 640."""
     READ.append((network, tuple(input_size or ())))
-    side = input_size[0] if input_size else 56
+    side = (of_images(as_sizes(input_size)) or (56,))[0]
     if network.startswith("keras:Missing") or side > 640:
         raise NetworkError(f"no network {network!r}: expected keras:NAME")
     if network == "keras:Strange":
@@ -45,7 +46,9 @@ def lolat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 def test_options_go_where_they_belong(lolat: Command, model: Path) -> None:
     lolat("predict", model, "keras:A", "--input-size", "224,192,3")
     extended = lolat.json("predict", model, "keras:B", "--input-size", "96")
-    assert READ == [("keras:A", (224, 192, 3)), ("keras:B", (96,))]
+    lolat("predict", model, "keras:A", "--sequence-length", "77", "--input-size", "96")
+    named = (("input_size", (96,)), ("sequence_length", (77,)))
+    assert [("keras:A", (224, 192, 3)), ("keras:B", (96,)), ("keras:A", named)] == READ
     two = lolat.json("predict", model, "keras:B", "--predictor", "two-regime", "--input-size", 96)
     assert (extended["predictor"], two["predictor"]) == ("extended", "two-regime")
     widths = []

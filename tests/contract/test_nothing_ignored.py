@@ -102,6 +102,7 @@ VALUES = {
     "--restart": "",
     "--samples": "5000",
     "--seed": "3",
+    "--sequence-length": "64",
     "--sharding": "fsdp",
     "--sure": "80",
     "--table": "networks.csv",

@@ -352,6 +352,24 @@ def test_a_size_is_for_images_not_for_the_vector_beside_them() -> None:
     assert graph.shapes(graph.inputs) == [(1, 16, 16, 3), (1, 7)]
 
 
+def test_a_video_keeps_its_frames_and_an_image_is_no_text() -> None:
+    """A convolution of 1x1x1 to 4 channels: 12 MACs for each of 3 x 6 x 6 positions."""
+    video = functional(lambda x: layers.Conv3D(4, 1)(x), (3, 8, 8, 3))
+    graph = lolat.read(video, 6)
+    assert graph.shapes(graph.inputs) == [(1, 3, 6, 6, 3)]
+    assert count(graph).total().flops == 12 * 3 * 6 * 6
+    assert any("3 frames" in told for told in graph.warnings)
+    with without_weights():
+        tokens, image = keras.Input((None,), dtype="int32"), keras.Input((8, 8, 3))
+        text = layers.GlobalAveragePooling1D()(layers.Embedding(9, 4)(tokens))
+        pooled = layers.GlobalAveragePooling2D()(layers.Conv2D(4, 1)(image))
+        both = keras.Model([tokens, image], layers.Add()([text, pooled]))
+    for size in (7, {"sequence_length": 7}):
+        graph = lolat.read(both, size)
+        assert graph.shapes(graph.inputs) == [(1, 7), (1, 8, 8, 3)]
+    refused(CLOSED, CLOSED.name, size={"sequence_length": 16})
+
+
 def test_a_fixed_batch_counts_per_sample() -> None:
     def network(**batch: int) -> Any:
         with without_weights():

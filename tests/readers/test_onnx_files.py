@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import lolat
 from lolat.errors import MissingPackageError
 from lolat.graph.counts import count
 from lolat.readers.onnx import read_file, read_inputs, read_model
+from lolat.readers.size import as_sizes
 from tests.readers.counting import refused
 from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six, total
 
@@ -221,6 +223,107 @@ def shape_of(graph: Any) -> tuple[int, ...]:
 def test_input_sizes(tmp_path: Path, x: Any, size: Any, expected: tuple[int, ...]) -> None:
     path = saved(tmp_path, model([node("Conv", "x w", "y")], x=x, w=(4, 3, 1, 1)))
     assert shape_of(lolat.read(path, size)) == expected
+
+
+NAMED = ("batch_size", "num_channels", "height", "width")  # as optimum has them
+
+
+@pytest.mark.parametrize(
+    ("nodes", "x", "size", "expected"),
+    [
+        ([node("Conv", "x w", "y")], NAMED, 8, (1, 3, 8, 8)),
+        ([node("Mul", "x s", "n"), node("Conv", "n g", "y", group=2)], NAMED, 8, (1, 6, 8, 8)),
+        ([node("Transpose", "x", "t", perm=[0, 3, 1, 2]), node("Conv", "t w", "y")],
+         ("N", None, None, None), 8, (1, 8, 8, 3)),
+        ([node("ConvTranspose", "x w", "y")], NAMED, 8, (1, 4, 8, 8)),
+        ([node("MatMul", "x m", "y")], ("N", "steps", "features"), 7, (1, 7, 5)),
+        ([node("Gemm", "x m", "y", transB=1)], ("N", "features"), None, (1, 6)),
+    ],
+)  # fmt: skip
+def test_channels_that_are_open_are_those_of_the_first_layer(
+    tmp_path: Path, nodes: list[Any], x: Any, size: Any, expected: tuple[int, ...]
+) -> None:
+    constants: Any = {"w": (4, 3, 1, 1), "g": (8, 3, 1, 1), "m": (5, 6), "s": np.float32(2)}
+    made = model(nodes, x=x, **constants)
+    graph = graph_of(tmp_path, made, as_sizes(size))
+    assert shape_of(graph) == expected
+    assert "as its first layer has" in graph.warnings[0]
+    (out,) = ReferenceEvaluator(made).run(None, {"x": np.zeros(expected, np.float32)})
+    assert graph.shapes(graph.outputs) == [out.shape]
+
+
+def test_channels_that_a_kernel_does_not_read_are_refused() -> None:
+    nodes = [node("Conv", "x w", "y", name="stem")]
+    refused(model(nodes, x=("N", 2, 8, 8), w=(4, 3, 1, 1)), "stem", "reads 2 channels", "has 3")
+    made = model(nodes, x=NAMED, w=(4, 3, 1, 1))
+    refused(made, "x: 3x?x?", size=(2, 8, 8))
+    assert lolat.read(made, (3, 8, 8)).input_sizes == [(3, 8, 8)]
+
+
+def of_type(made: Any, name: str, kind: int) -> Any:
+    """The model with an input of another type."""
+    next(i for i in made.graph.input if i.name == name).type.tensor_type.elem_type = kind
+    return made
+
+
+def test_images_and_texts_that_are_both_open() -> None:
+    """As CLIP is exported: one number is not enough, and neither is for the other's axes."""
+    nodes = [
+        node("Conv", "x w", "c"), node("GlobalAveragePool", "c", "p"), node("Flatten", "p", "f"),
+        node("Gather", "e ids", "g"), node("ReduceMean", "g a", "t", keepdims=0), node("Mul", "f t", "y"),
+    ]  # fmt: skip
+    made = model(nodes, NAMED, more={"ids": ("batch_size", "sequence")}, w=(4, 3, 1, 1), e=(9, 4),
+                 a=np.array([1]))  # fmt: skip
+    of_type(made, "ids", TensorProto.INT64)
+    for size in (8, {"sequence_length": 7}):
+        refused(made, "x: 3x?x?; ids: ?", "sequence_length", size=size)
+    for size in ({"input_size": 8, "sequence_length": 7}, [(3, 8, 8), (7,)]):
+        graph = lolat.read(made, size)
+        assert graph.input_sizes == [(3, 8, 8), (7,)]
+    assert lolat.load("epyc-2t").predict(made, input_size=size).counts["flops"] == 12 * 64
+
+
+def test_a_decoder_with_a_past_reads_a_prompt(tmp_path: Path) -> None:
+    """A prompt of 5 tokens: two products of 5 x 5 x 8, as nothing is before it."""
+    nodes = [
+        node("Gather", "e ids", "t"), node("Concat", "x t", "k", axis=1),
+        node("Transpose", "k", "u", perm=[0, 2, 1]), node("MatMul", "t u", "s"),
+        node("Add", "s mask", "m"), node("MatMul", "m k", "y"),
+    ]  # fmt: skip
+    past, both = "past_sequence_length", "past_sequence_length + sequence_length"
+    more = {
+        "ids": ("batch_size", "sequence_length"),
+        "mask": ("batch_size", "sequence_length", both),
+    }
+    made = model(nodes, ("batch_size", past, 8), more=more, e=(9, 8), outputs="y k")
+    of_type(made, "ids", TensorProto.INT64)
+    graph = graph_of(tmp_path, made, (5,))
+    assert graph.input_sizes == [(0, 8), (5,), (5, 5)]
+    assert count(graph).total().flops == 2 * 5 * 5 * 8
+    assert f"no earlier tokens ({past}: 0)" in graph.warnings[0]
+    inputs = {
+        "x": np.zeros((1, 0, 8), np.float32), "ids": np.zeros((1, 5), np.int64),
+        "mask": np.zeros((1, 5, 5), np.float32),
+    }  # fmt: skip
+    made_of = ReferenceEvaluator(made).run(None, inputs)
+    assert graph.shapes(graph.outputs) == [out.shape for out in made_of]
+    step = lolat.read(made, [(7, 8), (1,), (1, 8)])  # one more token behind 7
+    assert total(step).flops == 2 * 1 * 8 * 8
+
+
+def test_a_step_of_a_decoder_has_the_length_as_its_past() -> None:
+    """A file of one token at a time: what is open is the past alone."""
+    nodes = [
+        node("Gather", "e ids", "t"), node("Concat", "x t", "k", axis=1),
+        node("Transpose", "k", "u", perm=[0, 2, 1]), node("MatMul", "t u", "s"), node("MatMul", "s k", "y"),
+    ]  # fmt: skip
+    made = model(
+        nodes, ("batch_size", "past_sequence_length", 8), more={"ids": ("batch_size", 1)}, e=(9, 8)
+    )
+    of_type(made, "ids", TensorProto.INT64)
+    graph = lolat.read(made, {"sequence_length": 7})
+    assert graph.input_sizes == [(7, 8), (1,)]
+    assert count(graph).total().flops == 2 * 1 * 8 * 8
 
 
 @pytest.mark.parametrize(("x", "size"), [(("N", 3, "h", "w"), None), (("N", 3, 8, 8), 9)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from lolat.errors import InputError, NetworkError
 from lolat.graph import GraphBuilder
-from lolat.readers.size import as_size, filled, is_of_size
+from lolat.readers.size import Form, as_size, as_sizes, filled, is_of_size, options_of
 
 
 @pytest.mark.parametrize(
@@ -27,12 +28,26 @@ def test_sizes_as_tuples() -> None:
 @pytest.mark.parametrize(
     ("shapes", "size", "fits"),
     [([(1, 9)] * 2, (9,), True), ([(1, 9)] * 2, ((9,), (9,)), True), ([(1, 9)] * 2, (6,), False),
-     ([(1, 8, 8, 3), (1, 7)], (8,), True), ([(1, 3, 8, 8)], (8, 8), True), ([(1, 3, 8, 8)], (9,), False)],
+     ([(1, 8, 8, 3), (1, 7)], (8,), True), ([(1, 3, 16, 8, 8)], (8,), True),
+     ([(1, 9)], (("sequence_length", (9,)),), True), ([(1, 8, 8, 3)], (("sequence_length", (8,)),), False),
+     ([(1, 3, 8, 8)], (8, 8), True), ([(1, 3, 8, 8)], (9,), False)],
 )  # fmt: skip
 def test_a_network_is_of_a_size(shapes: Any, size: Any, fits: bool) -> None:
     builder = GraphBuilder("net")
     tensors = [builder.input(shape) for shape in shapes]
     assert is_of_size(builder.build(tensors), size) == fits
+
+
+def test_sizes_by_name() -> None:
+    """A length alone stays apart from a size; the form is the same again after JSON."""
+    both = as_sizes({"sequence_length": 77, "input_size": (3, 8, 8)})
+    assert as_sizes(json.loads(json.dumps(both))) == both
+    assert hash(both) == hash(as_sizes({"input_size": [3, 8, 8], "sequence_length": 77}))
+    assert as_sizes({"input_size": 8}) == as_sizes(8) == (8,)
+    assert options_of(both) == " --input-size 3,8,8 --sequence-length 77"
+    for wrong in ({"pixels": 8}, {"sequence_length": (7, 7)}, {"sequence_length": 0}):
+        with pytest.raises(InputError):
+            as_sizes(wrong)
 
 
 IMAGE, OPEN, FACTS = (8, 8, 3), (None, None, 3), (7,)
@@ -53,8 +68,8 @@ IMAGE, OPEN, FACTS = (8, 8, 3), (None, None, 3), (7,)
     ],
 )
 def test_sizes_that_fit(inputs: Any, size: Any, fixed: bool, shapes: Any) -> None:
-    named = {f"x{i}": shape for i, shape in enumerate(inputs)}
-    made = filled(named, size, "net", channels=-1, fixed=fixed)
+    named = {f"x{i}": Form(shape, -1) for i, shape in enumerate(inputs)}
+    made = filled(named, size, "net", fixed=fixed)
     assert list(made.values()) == shapes
 
 
@@ -64,7 +79,7 @@ def test_sizes_that_fit(inputs: Any, size: Any, fixed: bool, shapes: Any) -> Non
      ([IMAGE, FACTS], ((9, 9, 3),), False)],
 )  # fmt: skip
 def test_sizes_that_do_not_fit(inputs: Any, size: Any, fixed: bool) -> None:
-    named = {f"x{i}": shape for i, shape in enumerate(inputs)}
+    named = {f"x{i}": Form(shape, -1) for i, shape in enumerate(inputs)}
     with pytest.raises(NetworkError) as caught:
-        filled(named, size, "net", channels=-1, fixed=fixed)
+        filled(named, size, "net", fixed=fixed)
     assert caught.value.code == "input-size"

@@ -207,6 +207,60 @@ def test_inputs_that_come_with_a_network_get_the_size_that_is_given() -> None:
             lolat.read((conv, image), size)
 
 
+TEXTS = {"sequence_length": 7}
+
+
+def pair(*shape: int, tokens: int = 0) -> Any:
+    """A convolution of 1x1 of images, of videos or of steps, and its input; or with tokens beside it."""
+    if tokens:
+        return Two(), (torch.zeros(1, *shape), torch.zeros(1, tokens, dtype=torch.int64))
+    convolution: Any = {2: nn.Conv1d, 3: nn.Conv2d, 4: nn.Conv3d}[len(shape)]
+    return convolution(shape[0], 2, 1), torch.zeros(1, *shape)
+
+
+@pytest.mark.parametrize(
+    ("network", "size", "shapes"),
+    [
+        (pair(3, 8, 8, tokens=5), TEXTS, [(1, 3, 8, 8), (1, 7)]),
+        (pair(3, 8, 8, tokens=5), 6, [(1, 3, 6, 6), (1, 5)]),
+        (pair(3, 8, 8, tokens=5), {"input_size": 6, **TEXTS}, [(1, 3, 6, 6), (1, 7)]),
+        (pair(3, 4, 8, 8), 6, [(1, 3, 4, 6, 6)]),
+        (pair(80, 30), TEXTS, [(1, 80, 7)]),
+        ((nn.LSTM(6, 4, batch_first=True), torch.zeros(1, 9, 6)), TEXTS, [(1, 7, 6)]),
+        (nn.Embedding(9, 4), TEXTS, [(1, 7)]),
+        (nn.Linear(6, 4), TEXTS, [(1, 7, 6)]),
+    ],
+)  # fmt: skip
+def test_a_size_is_of_images_and_a_length_of_tokens_and_steps(
+    network: Any, size: Any, shapes: list[tuple[int, ...]]
+) -> None:
+    graph = lolat.read(network, size)
+    assert graph.shapes(graph.inputs) == shapes
+
+
+def test_inputs_that_keep_their_size_are_told() -> None:
+    (told,) = lolat.read(pair(3, 8, 8, tokens=5), TEXTS).warnings
+    assert told == "input 1 stays 3x8x8"
+    (told,) = lolat.read(pair(3, 4, 8, 8), 6).warnings
+    assert "its 4 frames" in told
+    assert any("4 frames" in said for said in lolat.read(CLIPS).warnings)
+
+
+@pytest.mark.parametrize(
+    ("network", "size"),
+    [
+        (pair(1, 80, 30), TEXTS),  # an image, or a spectrogram with its steps last
+        (nn.Conv3d(2, 3, 3), 6),  # of unknown depth
+        (pair(3, 8, 8), {"input_size": 6, **TEXTS}),
+        ((nn.Embedding(9, 4), torch.zeros(1, 5, dtype=torch.int64)), {"input_size": 6, **TEXTS}),
+    ],
+)
+def test_sizes_that_could_be_of_several_axes_are_refused(network: Any, size: Any) -> None:
+    with pytest.raises(NetworkError) as caught:
+        lolat.read(network, size)
+    assert caught.value.code == "input-size"
+
+
 def test_a_network_that_was_read_is_refused_at_another_size() -> None:
     graph, model = lolat.read(nn.Conv2d(3, 1, 3), 8), lolat.load("h100-fp32")
     assert lolat.read(graph, 8) is graph
@@ -245,15 +299,18 @@ def test_outputs_of_any_structure() -> None:
 
 OWN = conv()
 OWN.default_cfg = {"input_size": (3, 32, 40)}  # as timm's
+CLIPS: Any = nn.Conv3d(3, 2, 1)
+CLIPS.default_cfg = {"input_size": (3, 4, 6, 6)}  # four frames
 
 
 @pytest.mark.parametrize(
     ("module", "size", "shape"),
     [
         (nn.Conv1d(2, 3, 3), (50,), (2, 50)), (conv(4), (20,), (4, 20, 20)),
-        (nn.Conv3d(2, 3, 3), (6,), (2, 6, 6, 6)), (nn.Linear(7, 3), (), (7,)),
+        (nn.Conv3d(2, 3, 3), (4, 6, 6), (2, 4, 6, 6)), (nn.Linear(7, 3), (), (7,)),
         (nn.Linear(7, 3), (7,), (7,)), (nn.Linear(7, 3), (5,), (5, 7)),
-        (OWN, (), (3, 32, 40)),
+        (OWN, (), (3, 32, 40)), (OWN, (16,), (3, 16, 16)), (OWN, (16, 24), (3, 16, 24)),
+        (CLIPS, (8,), (3, 4, 8, 8)), (CLIPS, (8, 10), (3, 4, 8, 10)), (CLIPS, (2, 8, 8), (3, 2, 8, 8)),
         (vit, (32,), (3, 32, 32)),  # the embedding of positions is not what reads the image
     ],
 )  # fmt: skip

@@ -366,6 +366,15 @@ def test_torchvisions_videos_and_pairs_of_frames(name: str, shapes: list[tuple[i
 
 
 @needs_torchvision
+def test_a_video_at_another_size_keeps_its_frames() -> None:
+    """As torchvision publishes it: 40.7 GMACs on 16 frames of 112x112."""
+    graph = read("torchvision:r3d_18", 112)
+    assert count(graph).total().flops / 1e9 == pytest.approx(40.70, abs=0.01)
+    smaller = read("torchvision:r3d_18", 56)
+    assert smaller.shapes(smaller.inputs) == [(1, 3, 16, 56, 56)]
+
+
+@needs_torchvision
 @pytest.mark.parametrize(
     ("name", "gmacs", "weights"),
     [("resnet18", 1.81, 11.68), ("vgg11", 7.61, 132.86), ("resnet50", 4.09, 25.557 - 0.053)],

@@ -29,7 +29,7 @@ from lolat.io.forms import not_a_network, unknown_network
 from lolat.readers.batch import ONLY, batch_remarks
 from lolat.readers.keras import layers, remarks
 from lolat.readers.ops import Call, Writer, einsum_terms, switched
-from lolat.readers.size import as_sizes, filled
+from lolat.readers.size import Form, as_sizes, filled, numbers_of, of_images
 from lolat.units import one_line, shapes_text, shortened
 
 
@@ -63,7 +63,8 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         stack.enter_context(_known_shapes())
         stack.enter_context(warnings.catch_warnings(action="ignore"))  # on our own calls
-        found = reader.read(*_called(model, as_sizes(input_size)))
+        sizes = as_sizes(input_size)
+        found = reader.read(*_called(model, sizes, said=reader.builder.warnings))
         needed, reached = reader.writer.reached(found)
         stopped = [
             o for o in reader.builder.operations
@@ -81,7 +82,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
             *switched(model._flatten_layers(), "call"),
             *remarks.run_as(model),
         ]
-        reader.builder.warnings += _of_two(model, as_sizes(input_size), graph)
+        reader.builder.warnings += _of_two(model, sizes, graph)
         return reader.builder.build(found)
 
 
@@ -99,7 +100,9 @@ def _of_two(model: Any, size: Any, graph: Graph) -> Iterator[str]:
 # ---- The call of the whole network.
 
 
-def _called(model: Any, size: Any, samples: int = 1) -> tuple[list[Any], list[Any]]:
+def _called(
+    model: Any, size: Any, samples: int = 1, said: list[str] | None = None
+) -> tuple[list[Any], list[Any]]:
     """The symbolic inputs and outputs of a call with `samples`; a model that is not built is built."""
     import keras
 
@@ -110,7 +113,7 @@ def _called(model: Any, size: Any, samples: int = 1) -> tuple[list[Any], list[An
             model(example)
         functional = _functional(model)
     target = model if functional is None else functional
-    inputs = _example(target, size, samples)
+    inputs = _example(target, size, samples, said)
     with _calling(model, inputs), without_weights():
         outputs = keras.tree.flatten(target.call(inputs, **_inference(target)))
     return keras.tree.flatten(inputs), outputs
@@ -128,7 +131,7 @@ def _functional(model: Any) -> Any:
     return model if hasattr(model, "_nodes_by_depth") and hasattr(model, "inputs") else None
 
 
-def _example(model: Any, size: Any, batch_size: int | None) -> Any:
+def _example(model: Any, size: Any, batch_size: int | None, said: list[str] | None = None) -> Any:
     """Symbolic inputs of a model, as its call takes them: a tensor, or a list or dict of tensors."""
     import keras
 
@@ -138,18 +141,22 @@ def _example(model: Any, size: Any, batch_size: int | None) -> Any:
         structure = keras.tree.map_shape_structure(keras.KerasTensor, built)
     tensors = keras.tree.flatten(structure)
     if structure is None or any(len(tensor.shape) < 2 for tensor in tensors):
-        if not size or not all(isinstance(n, int) for n in size):
+        if not numbers_of(size):
             raise NetworkError(
                 f"the input shape of {model.name!r} is not known (it was not built); give "
                 f"{arg('input_size')}, for example 224 or 224,224,3"
             )
         first = type((getattr(model, "layers", None) or [None])[0]).__name__
-        is_image = len(size) == 1 and first not in ("Embedding", "Dense")
+        is_image = len(of_images(size)) == 1 and first not in ("Embedding", "Dense")
+        size = numbers_of(size)
         return keras.KerasTensor((batch_size, *((*size, *size, 3) if is_image else size)))
     formats = {getattr(layer, "data_format", None) for layer in getattr(model, "layers", ())}
-    shapes = {tensor.name: tuple(tensor.shape[1:]) for tensor in tensors}
     channels = 0 if "channels_first" in formats else -1
-    wanted = filled(shapes, size, model.name, channels)
+    forms = {
+        tensor.name: Form(tuple(tensor.shape[1:]), channels, "int" in tensor.dtype)
+        for tensor in tensors
+    }
+    wanted = filled(forms, size, model.name, remarks=said)
     made = [
         keras.KerasTensor((batch_size, *shape), dtype=tensor.dtype)
         for tensor, shape in zip(tensors, wanted.values(), strict=True)
@@ -419,9 +426,6 @@ class KerasReader:
         return all(id(t) in made or id(t) in self.known for t in needed)
 
 
-"""A mode of `quantize` -> the bits of a weight."""
-
-
 def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any]:
     """The calls that lead to `outputs` from tensors with `known` ids.
 
@@ -462,14 +466,14 @@ def _building(weights: bool) -> Iterator[None]:
         yield
 
 
-def application(name: str, size: tuple[int, ...], weights: bool) -> Any:
+def application(name: str, size: Any, weights: bool) -> Any:
     """A network of keras.applications with random weights, at its own input size or another."""
     keras = import_keras()
     by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
     known = by_lower.get(name.lower())
     if known is None:
         raise unknown_network(f"keras:{name}", by_lower.values(), "keras.io/api/applications")
-    make = getattr(keras.applications, known)
+    make, size = getattr(keras.applications, known), of_images(size)
     shape = size if len(size) == 3 else (*(size * 2 if len(size) == 1 else size), 3)
     try:
         with _building(weights):

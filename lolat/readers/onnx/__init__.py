@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.batch import ONLY, batch_remarks
-from lolat.readers.size import as_sizes, filled
+from lolat.readers.onnx.sizes import first_layers, forms
+from lolat.readers.size import as_sizes, filled, numbers_of
 from lolat.units import one_line, shortened
 
 LARGEST = 4096
@@ -81,24 +82,25 @@ def read_inputs(path: str, input_size: Any = None) -> dict[str, Input]:
     """The inputs of the network in a file, by name; sizes and errors as of `read_file`."""
     model, name = _load(path), shortened(path)
     constants = _without_large_constants(model, name)
-    return _inputs(model.graph, constants, as_sizes(input_size), name)
+    return _inputs(model.graph, constants, as_sizes(input_size), name, [])
 
 
 def _graph(model: Any, name: str, input_size: Any) -> Graph:
     """The Graph of a ModelProto, which is changed on the way."""
     parameters = _without_large_constants(model, name)
-    inputs = _inputs(model.graph, parameters, as_sizes(input_size), name)
+    remarks: list[str] = []
+    inputs = _inputs(model.graph, parameters, as_sizes(input_size), name, remarks)
     two = None
     if inputs and not any(one.fixed for one in inputs.values()):
         two = type(model)()
         two.CopyFrom(model)
     graph = _of_samples(model, name, inputs, parameters)
-    fixed = [
+    remarks += [
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
     ]  # fmt: skip
-    remarks = () if two is None else _batch_remarks(graph, two, inputs, parameters)
-    return replace(graph, warnings=(*fixed, *graph.warnings, *remarks))
+    of_two = () if two is None else _batch_remarks(graph, two, inputs, parameters)
+    return replace(graph, warnings=(*remarks, *graph.warnings, *of_two))
 
 
 def _of_samples(
@@ -201,27 +203,33 @@ def _as_input(tensor: Any, name: str) -> Any:
 # ---- The inputs.
 
 
-def _inputs(graph: Any, parameters: set[str], size: Any, network: str) -> dict[str, Input]:
-    """The inputs that are not parameters, with the sizes that the file or a user gives."""
+def _inputs(
+    graph: Any, parameters: set[str], size: Any, network: str, remarks: list[str]
+) -> dict[str, Input]:
+    """The inputs that are not parameters, with the sizes that the file or a user gives, or weights tell."""
     inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
     dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
     batch = _batch_axes(dims, _steps_first(graph))
     symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
-    open_sizes = {
-        name: {axis: d.dim_value if d.dim_value > 0 else None for axis, d in enumerate(dims[name])
-               if axis != batch.get(name) and d.dim_param not in symbols}
-        for name in inputs
-    }  # fmt: skip
-    shapes = {name: tuple(sizes.values()) for name, sizes in open_sizes.items()}
-    wanted = filled(shapes, size, network, fixed=True)
+    axes = {
+        name: [a for a, d in enumerate(of) if a != batch.get(name) and d.dim_param not in symbols]
+        for name, of in dims.items()
+    }
+    dtypes = {
+        n: import_onnx().helper.tensor_dtype_to_np_dtype(t.elem_type) for n, t in inputs.items()
+    }
+    known = forms(
+        dims, axes, {name: dtype.kind in "iub" for name, dtype in dtypes.items()},
+        first_layers(graph, dims, parameters), bool(numbers_of(size)), remarks,
+    )  # fmt: skip
+    wanted = filled(known, size, network, fixed=True, remarks=remarks)
     sized = {}
-    for name, tensor in inputs.items():
-        sizes = dict(zip(open_sizes[name], wanted[name], strict=True))
+    for name in inputs:
+        sizes = dict(zip(axes[name], wanted[name], strict=True))
         fixed = dims[name][batch[name]].dim_value if name in batch else 0
         sized[name] = Input(
             tuple(sizes.get(axis, 1) for axis in range(len(dims[name]))),
-            str(import_onnx().helper.tensor_dtype_to_np_dtype(tensor.elem_type)),
-            batch.get(name), max(fixed, 0),
+            str(dtypes[name]), batch.get(name), max(fixed, 0),
         )  # fmt: skip
     return sized
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.errors import NetworkError
+from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.readers.onnx.patterns import Patterns, clip_limits, number
 from lolat.readers.onnx.quantized import BITS
@@ -242,6 +242,14 @@ def _convolution(r: OnnxReader, node: Any) -> list[int]:
         [source, weights, _input(node, 2), _input(node, 4)] if is_deformed else [source, weights]
     )
     # PyTorch's exporter gives zeros to a convolution without biases.
+    read, given = kernel[0] if transposed else kernel[1] * groups, r.shape(source)[1]
+    if read != given:
+        raise NetworkError(
+            f"operation {shortened(str(node.name or node.outputs[0].name))!r} reads {given} channels, and "
+            f"its kernel has {read}; expected {arg('input_size')} with those of the network, such as "
+            f"{read},224,224 of its first convolution",
+            code="input-size",
+        )
     values = None if vector is None or vector.name in r.parameters else vector.const_value
     is_zero = values is not None and not np.any(values.numpy())
     has_bias, window = vector is not None and not is_zero, len(kernel) - 2
@@ -249,7 +257,7 @@ def _convolution(r: OnnxReader, node: Any) -> list[int]:
         node, [value for value in inputs if value is source or value in r.live], "convolution",
         kernel=kernel[2:], strides=tuple(_attribute(node, "strides") or (1,) * window),
         dilation=tuple(_attribute(node, "dilations") or (1,) * window), padding=_padding(r, node),
-        bias=has_bias or node in r.patterns.biases, in_channels=r.shape(source)[1],
+        bias=has_bias or node in r.patterns.biases, in_channels=given,
         out_channels=kernel[1] * groups if transposed else kernel[0], groups=groups, transposed=transposed,
     )  # fmt: skip
 

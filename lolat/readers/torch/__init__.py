@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.readers.batch import ONLY, batch_remarks
-from lolat.readers.size import Shape, filled
+from lolat.readers.size import Form, Shape, filled, numbers_of
 from lolat.units import one_line, plural, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
@@ -167,10 +167,11 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
     """The graph with the batch on an axis of the inputs; the first layer that has it elsewhere, or ""."""
     from lolat.readers.torch.trace import traced
 
-    errors: list[Exception] = []
-    for args, kwargs in _calls(model, name, size, example, axis):
+    errors, sized = list[Exception](), list[str]()
+    for args, kwargs in _calls(model, name, size, example, axis, sized):
         try:
             graph, misread = traced(model, name, args, kwargs, axis)
+            graph = replace(graph, warnings=(*graph.warnings, *sized))
             if not misread:
                 remarks = _of_two(model, graph, args, kwargs, axis)
                 graph = replace(graph, warnings=(*graph.warnings, *remarks))
@@ -211,23 +212,27 @@ def _package_line(error: BaseException) -> str:
 
 
 def _calls(
-    model: Any, name: str, size: Any, example: Any, axis: int
+    model: Any, name: str, size: Any, example: Any, axis: int, remarks: list[str]
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Arguments to call a module with, positional and named, at batch size 1 on an `axis`.
 
-    If the types of the inputs are not known, there are several: numbers first, then indices.
+    If the types of the inputs are not known, there are several: numbers first, then indices. `remarks` gets
+    those on their sizes.
     """
     import torch
 
     if example is not None:
-        yield _of_one(example, name, size, axis)
+        yield _of_one(model, example, name, size, axis, remarks)
         return
     is_index = None
-    if size and not isinstance(size[0], int):
+    if size and not numbers_of(size):
         shapes = list(size)
     else:
-        shape, is_index = _input(model, size)
-        shapes = [tuple(filled({"input": shape}, size, name)["input"])]
+        shape, is_index = _input(model, numbers_of(size))
+        form = Form(shape, _channels(model, len(shape)), is_index)
+        shapes = [*filled({"the input": form}, size, name, remarks=remarks).values()]
+        if not size and len(shape) == 4:
+            remarks.append(f"read on {shape[1]} frames, as is usual for its weights")
     if any(math.prod(s) > MOST_BYTES // 8 for s in shapes):
         raise NetworkError(
             f"an input of network {name!r} has more elements than counts hold; give a smaller "
@@ -247,7 +252,7 @@ def _calls(
 
 
 def _of_one(
-    example: Any, name: str, size: Any, axis: int
+    model: Any, example: Any, name: str, size: Any, axis: int, remarks: list[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The example at batch size 1, on an axis, for the tensors that are as long there as the first one.
 
@@ -264,8 +269,13 @@ def _of_one(
         id(t): (*t.shape[:axis], *t.shape[axis + 1 :])
         for t in leaves if t.shape[axis] == leaves[0].shape[axis]
     }  # fmt: skip
-    names = {f"input {i}": shape for i, shape in enumerate(batched.values(), start=1)}
-    shapes = dict(zip(batched, filled(names, size, name).values(), strict=True))
+    index = {id(t): not t.is_floating_point() for t in leaves}
+    names = {
+        f"input {i}": Form(shape, _channels(model, len(shape)), index[of])
+        for i, (of, shape) in enumerate(batched.items(), start=1)
+    }
+    sized = filled(names, size, name, remarks=remarks)
+    shapes = dict(zip(batched, sized.values(), strict=True))
 
     def of_one(value: Any) -> Any:
         shape = shapes.get(id(value))
@@ -279,19 +289,25 @@ def _of_one(
 def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
     """Shape of the one input without the batch, None for an open size; True if it holds indices."""
     layer, kind = _first_layer(model)
-    spatial = _SPATIAL.get(kind, 0)
+    spatial, default = _SPATIAL.get(kind, 0), _default_size(model)
+    channels = int(layer.in_channels) if spatial else default[0] if default else 3
+    if len(default) > 2:
+        return (channels if size else default[0], *default[1:]), False
     if len(size) > 1 and len(size) != spatial:
         return size, kind == "Embedding"
-    default = _default_size(model)
-    if default and not size:
-        return default, False
     if kind == "Embedding":
         return (None,), True
     if kind == "Linear":
         features = int(layer.in_features)
         return ((features,) if size in ((), (features,)) else (None, features)), False
-    channels = int(layer.in_channels) if spatial else default[0] if len(default) == 3 else 3
     return (channels, *[None] * (spatial or 2)), False
+
+
+def _channels(model: Any, rank: int) -> int:
+    """The axis of the channels of an input without the batch: in front, but behind the steps of a sequence
+    that no convolution reads first.
+    """
+    return -1 if rank == 2 and _first_layer(model)[1] != "Conv1d" else 0
 
 
 def _first_layer(model: Any) -> tuple[Any, str]:

@@ -21,6 +21,7 @@ from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.forms import unknown_network
+from lolat.readers.size import of_images
 from lolat.readers.torch import import_torch
 from lolat.units import one_line, shortened
 
@@ -41,13 +42,14 @@ OF_FLOW = (520, 960)
 """Height and width of two frames, as in torchvision's example of optical flow."""
 
 
-def named(spec: str, size: tuple[int, ...], weights: bool) -> tuple[Any, str]:
+def named(spec: str, size: Any, weights: bool) -> tuple[Any, str]:
     """Return (network, or a pair of it and its inputs; name) of `timm:`, `torchvision:`, `transformers:`.
 
     Raises MissingPackageError where the package is not there, NetworkError where it has no such network.
     """
     package, _, whole = spec.partition(":")
     name, _, form = whole.partition("?")
+    size = of_images(size)
     if package == "timm":
         return _timm(name, form, size, weights), whole
     if package == "torchvision":
