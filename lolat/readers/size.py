@@ -67,9 +67,14 @@ def of_images(size: Any) -> tuple[int, ...]:
     return tuple(numbers) if numbers and isinstance(numbers[0], int) else ()
 
 
+def length_of(size: Any) -> tuple[int, ...]:
+    """The length in a size, as `as_sizes` returns it; () if it has none."""
+    return tuple(dict(size)[LENGTH]) if is_named(size) else ()
+
+
 def numbers_of(size: Any) -> tuple[int, ...]:
     """The numbers in a size for a network of one input; () if it has several shapes."""
-    return of_images(size) or (dict(size)[LENGTH] if is_named(size) else ())
+    return of_images(size) or length_of(size)
 
 
 def options_of(size: Any) -> str:
@@ -201,7 +206,7 @@ def _parts(
         names = images or ([] if is_named(size) else wide or list(candidates))
         parts.append((numbers, names, False))
     if is_named(size):
-        parts.append((dict(size)[LENGTH], _of_steps(inputs, candidates), True))
+        parts.append((length_of(size), _of_steps(inputs, candidates), True))
     return parts
 
 

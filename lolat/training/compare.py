@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.question import as_whole, ask_each, no_device, several
+from lolat.device.question import ask_each, no_device
 from lolat.device.running import mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
@@ -18,6 +18,7 @@ from lolat.io.results import Result
 from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import CHECKPOINTING
 from lolat.readers.children import OnProgress
+from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_trained
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_cost import decoder_cost_on
@@ -155,14 +156,15 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
     """Read what is trained: a network, or a decoder with the length of its sequences."""
     if not is_decoder(network):
         return read_trained(network, input_size)
-    sizes, decoder = several(input_size if input_size is not None else ()), find_decoder(network)
-    if len(sizes) != 1:
+    sizes, decoder = as_sizes(input_size), find_decoder(network)
+    numbers = (*of_images(sizes), *length_of(sizes))
+    if len(numbers) != 1:
         raise InputError(
             f"{arg('input_size')}, also --sequence-length: {decoder.name} is trained on sequences; "
             "expected the tokens of one, such as 4096",
             code="sequence-length",
         )
-    return TrainedDecoder(decoder, as_whole(sizes[0], "input_size"))
+    return TrainedDecoder(decoder, numbers[0])
 
 
 OF_DECODERS = {"sharding": NONE, "tokens": None, "mean_tokens": None}
