@@ -217,8 +217,8 @@ class Tracer(TorchDispatchMode):
             self.part = outer
 
     def weights(self, sources: Sequence[int], start: int) -> list[int]:
-        """The constant matrices and kernels that the operations from position `start` on read."""
-        written = [o for o in self.builder.operations[start:] if o.kind in KERNELS]
+        """The constant matrices, kernels and tables that the operations from position `start` on read."""
+        written = [o for o in self.builder.operations[start:] if o.kind in (*KERNELS, "embedding")]
         if any(o.attributes.get("in_features") == 1 for o in written):
             return []  # sums nothing, such as the angles of positions
         read = {i for o in written for i in o.inputs}

@@ -28,7 +28,7 @@ def watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
     enable = torch._C._set_grad_enabled
-    autocast = torch.autocast.__enter__
+    autocast, apply = torch.autocast.__enter__, vars(torch.autograd.Function)["apply"]
     before: list[bool] = []  # gradients around each torch.inference_mode
 
     def again(
@@ -50,6 +50,13 @@ def watched(tracer: Tracer) -> Iterator[None]:
         elif context.device == "cuda" and not torch.cuda.is_available():
             tracer.builder.warnings.append(NO_AUTOCAST)
         return autocast(context)
+
+    def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not function.__module__.startswith("torch."):
+            tracer.builder.training_only.append(
+                f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
+            )
+        return apply.__func__(function, *args, **kwargs)
 
     def entered(context: Any) -> None:
         before.append(tracer.gradients)
@@ -76,6 +83,7 @@ def watched(tracer: Tracer) -> Iterator[None]:
         mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
         mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
         mock.patch.object(torch.Tensor, "requires_grad_", asked),
+        mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)),
         mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
