@@ -32,7 +32,7 @@ MOST_OVERHEADS = FrameworkOverheads(
     kernel_ms=0.05, fp8_ms=0.05, block_ms=0.05, fp4_ms=0.05, experts_ms=0.1, exchange_ms=0.05,
     step_ms=5.0, parallel_ms=5.0, small=12.0, front_ms=40.0, poll_steps=60.0, level=2.5,
 )  # fmt: skip
-"""Upper bounds. Some served rows have an `front_ms` of hundreds, as their server was not warm."""
+"""Upper bounds. Some served rows have a `front_ms` of hundreds, as their server was not warm."""
 POLLS, LEVEL = (
     FrameworkOverheads.__struct_fields__.index(name) for name in ("poll_steps", "level")
 )
@@ -263,7 +263,8 @@ def served_by(
 ) -> tuple[ServingSection, str]:
     """Fit the overheads of a section to served rows; return it, and a sentence on the errors.
 
-    Those of the decoders in OWN_FITS are fitted apart, and start from the others'. Rows of an earlier fit
+    Those of the decoders in OWN_FITS are fitted apart, and start from the others'. Of these, rows with
+    attention data parallel count only if there are no others. Rows of an earlier fit
     are fitted too; each counts once. InputError if the rows cannot be those of this GPU.
     """
     several, said = dict[str, list[ServedRow]](), list[str]()
@@ -271,6 +272,8 @@ def served_by(
         kind = decoder_of(row.model).kind
         several.setdefault(kind if kind in OWN_FITS else "", []).append(row)
     for kind, some in sorted(several.items()) or [("", [])]:
+        if not kind:  # published rows of groups often have the times of one group
+            some = [row for row in some if row.attention_data_parallel == 1] or some
         known, is_new = section.of(kind), bool(kind) and kind not in section.fits
         if is_new:
             known = msgspec.structs.replace(known, served=0, kinds=())

@@ -118,6 +118,12 @@ def test_every_kind_is_as_transformers_builds_it(kind: str, flag: bool) -> None:
     assert (decoder.active_parameters < parameters) == (kind in EXPERTS)
 
 
+def test_queries_that_come_from_the_input_itself() -> None:
+    """As in DeepSeek V2 Lite."""
+    config = small("deepseek_v2", q_lora_rank=None)
+    assert read_decoder(config).parameters == built(config)[1]
+
+
 @settings(max_examples=60)
 @given(data=st.data())
 def test_any_sizes_are_as_transformers_builds_them(data: st.DataObject) -> None:

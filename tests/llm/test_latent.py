@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -306,7 +307,8 @@ def test_latent_attention_has_overheads_of_its_own() -> None:
     decoders = {"dense": SMALL, "latent": LATENT}
     dense, latent = rows_of("dense", LLAMA, 1.2), rows_of("latent", DEEPSEEK, 1.6)
     alone, _ = served_by(section(), dense, decoders.__getitem__)
-    both, words = served_by(section(), dense + latent, decoders.__getitem__)
+    groups = [replace(row, attention_data_parallel=2, tpot_ms=9.9) for row in dense]
+    both, words = served_by(section(), dense + latent + groups, decoders.__getitem__)
     assert both.overheads == alone.overheads
     assert both.of("dense") == both
     assert "latent attention: 4 served rows" in words
