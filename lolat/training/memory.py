@@ -9,7 +9,7 @@ state_parts(recipe, 8e9, shards=Shards(8, 8, 8))        # ZeRO 3 of eight device
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lolat.graph import Graph
@@ -194,7 +194,16 @@ def recipe_for(
     """Return the recipe of a network in a mode: its own data type, if the mode is not in half precision."""
     dtype = mode.dtype if mode is not None and mode.half else own_dtype(graph)
     own = dtype if dtype in SIZES or (mode is not None and mode.half) else FLOAT32
-    return recipe_of(own or FLOAT32, optimizer, half_frozen=half_frozen)
+    recipe = recipe_of(own or FLOAT32, optimizer, half_frozen=half_frozen)
+    still = {
+        graph.tensors[o.outputs[0]].dtype
+        for o in graph.operations if o.kind in KERNELS and o.attributes.get(TRAINED) == 0
+    }  # fmt: skip
+    # As of a base in half precision, whose adapters are in float32.
+    of_base = {SIZES.get(dtype, FLOAT_BYTES) for dtype in still}
+    return (
+        replace(recipe, frozen=min(recipe.frozen, of_base.pop())) if len(of_base) == 1 else recipe
+    )
 
 
 def gradient_bytes(graph: Graph, mode: Mode | None = None) -> float:

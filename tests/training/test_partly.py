@@ -176,6 +176,18 @@ def test_adapters_of_peft(reentrant: bool | None) -> None:
     agree(peft.get_peft_model(Blocks(reentrant), config), TOKENS)
 
 
+def test_a_base_in_half_precision_has_adapters_in_float32() -> None:
+    """As peft makes them; PyTorch's own bytes of all parameters, and of those with a gradient."""
+    load_torchvision()
+    peft = pytest.importorskip("peft")
+    base = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).to(torch.bfloat16)
+    network = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["0"]))
+    memory = lolat.load("epyc-2t-torch").cost((network, torch.rand(1, 64).bfloat16()), 4).memory
+    every = [p.numel() * p.element_size() for p in network.parameters()]
+    trained = [p.numel() * p.element_size() for p in network.parameters() if p.requires_grad]
+    assert (memory["weights"], memory["gradients"]) == (sum(every), sum(trained))
+
+
 def test_adapters_that_are_asked_for_are_those_of_peft() -> None:
     """At all linear layers but the last one."""
     load_torchvision()
