@@ -160,14 +160,12 @@ def fit_overheads(
     """
     names, numbers = np.unique(timed.group, return_inverse=True)
     weight = np.sqrt(np.minimum(1.0, A_GROUP / np.bincount(numbers, minlength=len(names))))[numbers]
-    begin, most, width = (
-        np.array(msgspec.structs.astuple(one)) for one in (start, MOST_OVERHEADS, WIDTHS)
-    )
+    every = map(msgspec.structs.astuple, (start, MOST_OVERHEADS, WIDTHS))
+    begin, most, width = map(np.array, every)
     has_level, least = one_server and _shares_level(timed, start), np.zeros(LEVEL + 1)
     least[LEVEL] = 1.0 / most[LEVEL]
-    free = np.array(
-        [has_level if i == LEVEL else i != POLLS or timed.polls.any() for i in range(LEVEL + 1)]
-    )
+    free = np.ones(LEVEL + 1, bool)
+    free[[POLLS, LEVEL]] = timed.polls.any(), has_level
     tpot, known = np.log(timed.tpot_ms), timed.ttft_ms > 0
     ttft = np.log(np.where(known, timed.ttft_ms, 1.0))
     lighter = np.where(timed.polls, np.minimum(np.sqrt(FEW_REQUESTS / timed.concurrency), 1.0), 1.0)

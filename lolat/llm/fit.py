@@ -337,12 +337,9 @@ def section_of_timed(
     """Fit a GPU from timed operations, as `section_from`."""
     specs = specs_of(sheet)
     fitted = {
-        name: {
-            dtype: fit_operation(name, dtype, *dtypes[dtype], specs)
-            for dtype in _of_use(name, timed)
-        }
-        for name, dtypes in timed.items()
-        if _of_use(name, timed)
+        name: {d: fit_operation(name, d, *timed[name][d], specs) for d in dtypes}
+        for name in timed
+        if (dtypes := _of_use(name, timed))
     }
     section = ServingSection(
         sheet=sheet, operations=fitted, overheads=FRAMEWORKS[framework].overheads, framework=framework,

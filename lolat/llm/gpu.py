@@ -281,9 +281,5 @@ class GPU:
 
     def named(self, name: str) -> str:
         """Return the name of an operation in the section, where it may be part of a module."""
-        module = f"{name}_module"
-        return (
-            module
-            if module in self.section.operations and name not in self.section.operations
-            else name
-        )
+        module, known = f"{name}_module", self.section.operations
+        return module if module in known and name not in known else name
