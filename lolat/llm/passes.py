@@ -72,15 +72,15 @@ class Tuning:
     frozen: int = 0
 
     @classmethod
-    def named(cls, text: str) -> Tuning:
-        """Read full, lora:RANK or frozen:LAYERS."""
+    def named(cls, text: str, layers: int) -> Tuning:
+        """Read full, lora:RANK, frozen:LAYERS or frozen, which is all of the `layers`."""
         kind, _, number = text.partition(":")
-        if text == "full":
-            return cls()
+        if text in ("full", "frozen"):
+            return cls(frozen=layers * (text == "frozen"))
         if kind not in ("lora", "frozen") or not number.isdecimal() or not 0 < int(number) < 1e6:
             raise InputError(
-                f"{arg('tune')} {shortened(text)}: expected full, lora:RANK such as lora:16, or "
-                "frozen:LAYERS such as frozen:16"
+                f"{arg('tune')} {shortened(text)}: expected full, lora:RANK such as lora:16, "
+                "frozen:LAYERS such as frozen:16, or frozen"
             )
         return cls(**{"rank" if kind == "lora" else "frozen": int(number)})
 

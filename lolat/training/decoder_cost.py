@@ -217,7 +217,7 @@ def decoder_cost_on(
     section = section_of(device.document, device.source)
     useful = _useful(mean_tokens, trained.length)
     samples = _samples(samples, tokens, useful)
-    limits, tuning = Limits(max_hours, max_dollars), Tuning.named(tune)
+    limits, tuning = Limits(max_hours, max_dollars), Tuning.named(tune, trained.decoder.layers)
     check_limits(samples, price_per_hour, prices, memory_gib, **asdict(limits))
     largest, each = batch_size == AUTO, as_whole(accumulate, "accumulate")
     batch = 1 if largest else as_whole(batch_size)

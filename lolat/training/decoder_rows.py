@@ -86,9 +86,9 @@ def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
     gpus, length, batch = (int(row.number(c, 1, 1e9, "a whole number")) for c in COLUMNS[1:4])
     batches = int(row.number("gradient_accumulation", 1, 1e6, "a whole number", 1))
     precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
-    tuning = Tuning.named(row.get("tune") or "full")
     updates = optimizer_named(row.get("optimizer") or "adamw")
     decoder = find_decoder(row["model"])
+    tuning = Tuning.named(row.get("tune") or "full", decoder.layers)
     passes = DecoderPasses(decoder, length, batch, checkpointing, tuning, launch)  # type: ignore[arg-type]
     step = DecoderStep(passes, recipe_of(precision, updates, half_frozen=tuning.rank > 0))
     within = assumed_link(device, min(gpus, MACHINE))

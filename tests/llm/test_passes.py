@@ -78,7 +78,7 @@ def test_products_have_the_flops_that_pytorch_counts(torch: Any, layer: Any) -> 
 
 def test_lora_of_llama_8b_has_the_parameters_that_peft_prints() -> None:
     """PEFT with rank 16 on all linear layers: "trainable params: 41,943,040"."""
-    passes = DecoderPasses(EIGHT, 2048, 1, tuning=Tuning.named("lora:16"))
+    passes = DecoderPasses(EIGHT, 2048, 1, tuning=Tuning.named("lora:16", 32))
     assert 32 * 16 * sum(n + k for n, k in passes.products) == 41_943_040
 
 
@@ -117,9 +117,17 @@ def test_attention_of_long_sequences_takes_its_flops_in_both_passes() -> None:
 
 def test_frozen_layers_have_no_backward_pass() -> None:
     gpu = GPU(section())
-    backward = DecoderPasses(EIGHT, 2048, 1, tuning=Tuning.named("frozen:30")).parts_ms(gpu)[1]
+    backward = DecoderPasses(EIGHT, 2048, 1, tuning=Tuning.named("frozen:30", 32)).parts_ms(gpu)[1]
     assert not backward[:31].any()
     assert (backward[31:] > 0).all()
+
+
+def test_a_decoder_of_frozen_layers_trains_its_head_alone() -> None:
+    backward = DecoderPasses(EIGHT, 2048, 1, tuning=Tuning.named("frozen", 32)).parts_ms(
+        GPU(section())
+    )[1]
+    assert not backward[:-1].any()
+    assert backward[-1] > 0
 
 
 def test_fused_work_moves_less() -> None:
@@ -139,7 +147,7 @@ def test_a_small_decoder_waits_for_the_host() -> None:
 @pytest.mark.parametrize("tune", ["lora", "lora:0", "lora:x", "half", "frozen:-1", "frozen:"])
 def test_a_tuning_of_another_form_is_refused(tune: str) -> None:
     with pytest.raises(InputError, match="expected full, lora:RANK"):
-        Tuning.named(tune)
+        Tuning.named(tune, 32)
 
 
 def test_experts_and_more_frozen_layers_than_there_are_are_refused() -> None:

@@ -34,7 +34,7 @@ def gpu() -> Model:
 
 
 def step(precision: str = "bf16", tune: str = "full", checkpointing: str = "none") -> DecoderStep:
-    tuning = Tuning.named(tune)
+    tuning = Tuning.named(tune, 32)
     recipe = recipe_of(precision, optimizer_named("adamw"), half_frozen=tuning.rank > 0)
     return DecoderStep(DecoderPasses(EIGHT, 2048, 1, checkpointing, tuning), recipe)
 
