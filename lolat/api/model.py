@@ -210,21 +210,21 @@ class Model(Device):
         `batch_size`: samples of an iteration on each device, "auto": the most that fit; a list gives
         `Costs`, an answer for each. `samples`: in the data set; None: iterations alone. `replicas`: how
         many devices; none: as many as one instance of the price list has, within the data set. `optimizer`:
-        sgd, momentum, rmsprop, adagrad, adam, adamw (as adam), adadelta, lion or adamw8bit. Several devices
-        exchange gradients over links of `link_gbps` Gbit/s, if None as such devices usually are linked.
-        `accumulate`: batches whose gradients are added up for one update, of which an iteration is made.
+        sgd (if None), momentum, rmsprop, adagrad, adam, adamw (as adam; if None of a decoder), adadelta,
+        lion, adamw8bit. Several devices exchange gradients over links of `link_gbps` Gbit/s, if None as
+        such devices usually are linked. `accumulate`: batches of an iteration, which ends with one update.
         `checkpointing`: "full" computes the activations of each block again, "selective" all of them but
         results of products. `tune`: "full", "lora:RANK" (adapters at linear layers), "frozen" (the last
         layer) or "frozen:N" (all behind the first N blocks); None of both: as the network says.
-        `validation_samples`: evaluated after each epoch. `memory_gib`: of each device, of which 6 % and
-        half a GiB stay free. `max_hours`, `max_dollars`: the cheapest is within both, and the fastest
-        within so many dollars. `price_per_hour`: US$ for one device; else that of the model's device in
-        `prices` (a CSV file in the layout of SkyPilot's catalog; None: the list of `lolat prices`).
+        `sharding`: what devices divide: none, zero1 (states), zero2 (gradients too), fsdp (parameters too);
+        of a decoder also hybrid (inside a machine). `validation_samples`: evaluated after each epoch.
+        `memory_gib`: of each device, of which 6 % and half a GiB stay free. `max_hours`, `max_dollars`: the
+        cheapest is within both, the fastest within so many dollars. `price_per_hour`: US$ for one device;
+        else that in `prices` (a CSV file in the layout of SkyPilot's catalog; None: as `lolat prices`).
 
-        A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size` is
-        then a micro-batch of a GPU, `accumulate` of which make an iteration. `checkpointing`: none, full,
-        selective. `tune`: full, lora:RANK, frozen:LAYERS. `sharding`: none, zero1, zero2, fsdp, hybrid.
-        `tokens`: of the data, in place of `samples`; `mean_tokens`: of a sample, if each is padded.
+        A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. "selective"
+        keeps attention and every second product, "frozen" trains the head alone. `tokens`: of the data, in
+        place of `samples`; `mean_tokens`: of a sample, if each is padded.
 
         Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the

@@ -23,7 +23,7 @@ from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_train
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_cost import decoder_cost_on
 from lolat.training.model import Limits
-from lolat.training.parallel import NONE
+from lolat.training.parallel import HYBRID
 from lolat.training.tuning import FULL, tuned
 from lolat.units import dollars, duration, plain, plural
 
@@ -167,8 +167,8 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
     return TrainedDecoder(decoder, numbers[0])
 
 
-OF_DECODERS = {"sharding": NONE, "tokens": None, "mean_tokens": None}
-"""Arguments of decoders alone -> their defaults."""
+OF_DECODERS = ("tokens", "mean_tokens")
+"""Arguments of decoders alone."""
 
 
 def answer_on(
@@ -181,11 +181,13 @@ def answer_on(
         asked["checkpointing"] = asked.get("checkpointing") or CHECKPOINTING[0]
         asked["tune"] = asked.get("tune") or FULL
         return decoder_cost_on(device, trained, batch_size, *args, **asked)
-    for name, default in OF_DECODERS.items():
-        if asked.pop(name, default) != default:
-            raise InputError(
-                f"{arg(name)}: of a decoder's configuration only; leave it out", code="decoder-only"
-            )
+    wrong = {name for name in OF_DECODERS if asked.pop(name, None) is not None}
+    wrong |= {"sharding"} if asked.get("sharding") == HYBRID else set()
+    if wrong:
+        raise InputError(
+            f"{arg(min(wrong))}: of a decoder's configuration only; leave it out",
+            code="decoder-only",
+        )
     return cost_on(device, trained, batch_size, *args, **asked)
 
 

@@ -39,7 +39,7 @@ from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.measured import MeasuredTraining
 from lolat.training.memory import Recipe, memory_parts, mixed_remarks, numbers_of, recipe_for
 from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
-from lolat.training.parallel import NONE
+from lolat.training.parallel import NONE, Parallel
 from lolat.training.tuning import is_lora, tuned
 from lolat.units import dollars, duration, milliseconds, plain, plural
 
@@ -201,13 +201,13 @@ def cost_on(
     link_gbps: float | None = None, validation_samples: int | None = None,
     memory_gib: float | None = None, max_hours: float | None = None, max_dollars: float | None = None,
     price_per_hour: float | None = None, prices: str | Prices | None = None, input_size: Any = None,
-    accumulate: int = 1, checkpointing: str | None = None, tune: str | None = None,
+    accumulate: int = 1, checkpointing: str | None = None, tune: str | None = None, sharding: str = NONE,
 ) -> Cost:  # fmt: skip
     """Predict the cost of training on `device`; arguments and errors as of `lolat.api.model.Model.cost`."""
     largest, limits = batch_size == AUTO, Limits(max_hours, max_dollars)
     run = TrainingRun(
         1 if largest else as_whole(batch_size), samples, epochs, optimizer or "sgd",
-        COVERAGE if coverage is None else coverage, validation_samples, accumulate,
+        COVERAGE if coverage is None else coverage, validation_samples, accumulate, sharding,
     )  # fmt: skip
     training = training_of(device.document, device.source)
     check_limits(samples, price_per_hour, prices, memory_gib, **asdict(limits))
@@ -226,7 +226,11 @@ def cost_on(
     recipe = recipe_for(graph, optimizer_named(run.optimizer), training.mode, is_lora(tune))
 
     def parts(batch_size: int) -> dict[str, int]:
-        return memory_parts(graph, batch_size, recipe, training.mode, max(numbers, default=2) > 1)
+        several, shards = (
+            max(numbers, default=2) > 1,
+            Parallel(min(numbers, default=1), None, sharding).shards,
+        )
+        return memory_parts(graph, batch_size, recipe, training.mode, several, shards)
 
     batch_for = partial(largest_fitting, lambda n: sum(parts(n).values()))
     most = None if available is None else batch_for(available)
@@ -305,7 +309,7 @@ def check_limits(
 def _about(training: Training, graph: Graph, run: TrainingRun, recipe: Recipe) -> dict[str, Any]:
     """Return the fields of a Cost about the question, the network and the execution mode."""
     learned = numbers_of(graph)
-    names = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage")
+    names = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
     mode = training.mode
     return {
         **{name: getattr(run, name) for name in names},

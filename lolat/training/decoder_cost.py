@@ -27,12 +27,12 @@ from lolat.hardware.prices import (
 from lolat.io.results import Remark
 from lolat.llm.gpu import GPU, ServingSection, section_of
 from lolat.llm.passes import DecoderPasses, Tuning
-from lolat.parameters import COVERAGE, PARAMETERS, SHARDINGS, optimizer_named
+from lolat.parameters import COVERAGE, PARAMETERS, optimizer_named
 from lolat.training.cost import Cost, best_numbers, check_limits, option_of
 from lolat.training.decoder import DecoderStep, TrainedDecoder
 from lolat.training.memory import Recipe, recipe_of
 from lolat.training.model import Limits, TrainingPrediction, TrainingRun
-from lolat.training.parallel import FSDP, HYBRID, NONE, Parallel
+from lolat.training.parallel import FSDP, HYBRID, NONE, Parallel, check_sharding
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -209,11 +209,7 @@ def decoder_cost_on(
         raise InputError(
             f"{arg('validation_samples')}: only of networks; leave it out", code="no-evaluation"
         )
-    if sharding not in SHARDINGS:
-        raise InputError(
-            f"{arg('sharding')} {sharding}: expected one of {', '.join(SHARDINGS)}; tensor and pipeline "
-            "parallelism are not predicted"
-        )
+    check_sharding(sharding)
     section = section_of(device.document, device.source)
     useful = _useful(mean_tokens, trained.length)
     samples = _samples(samples, tokens, useful)

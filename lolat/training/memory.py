@@ -312,17 +312,20 @@ def loss_bytes(graph: Graph, batch_size: int) -> int:
 
 ACTIVATIONS, AGAIN, LOSS = "activations", "activations computed again", "loss"
 TEMPORARY, BUCKETS = "gradients of activations", "buckets of gradients"
+GATHERED = "gathered"
 
 
 def memory_parts(
-    graph: Graph, batch_size: int, recipe: Recipe, mode: Mode | None = None, several: bool = False
-) -> dict[str, int]:
+    graph: Graph, batch_size: int, recipe: Recipe, mode: Mode | None = None, several: bool = False,
+    shards: Shards = Shards(),  # noqa: B008 (it is frozen)
+) -> dict[str, int]:  # fmt: skip
     """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
 
     They are those of `state_parts`, the saved activations, and the larger of the loss, in float32, and of
     what the backward pass of the largest operation reads and writes. `mode`: float32 if None; autocast
     saves activations in half precision. `several`: devices exchange gradients, of which the buckets of
-    DistributedDataParallel are a copy.
+    DistributedDataParallel are a copy; with `shards` they divide something instead, and if these are the
+    parameters, two operations have theirs whole.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     sizes = [
@@ -333,8 +336,12 @@ def memory_parts(
     numbers, loss = numbers_of(graph), loss_bytes(graph, batch_size)
     kept, again = saved_bytes(graph, batch_size, mode)
     copied = numbers.copied + numbers.copied_frozen * (recipe.frozen > HALF_BYTES)
-    parts = state_parts(recipe, numbers.trained, numbers.frozen, copied)
-    parts |= {BUCKETS: several * recipe.gradient * numbers.trained}
+    parts = state_parts(recipe, numbers.trained, numbers.frozen, copied, shards)
+    parts |= {BUCKETS: (several and shards == Shards()) * recipe.gradient * numbers.trained}
+    if shards.parameters > 1:
+        parts[GATHERED] = (2 * recipe.weight + recipe.gradient) * max(
+            trained_parameters(graph), default=0
+        )
     parts |= {ACTIVATIONS: kept, AGAIN: again, LOSS: loss, TEMPORARY: max(*sizes, loss, 0) - loss}
     return {name: int(size) for name, size in parts.items() if size}
 

@@ -21,7 +21,7 @@ from lolat.hardware.prices import Rented
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE, Optimizer, optimizer_named
 from lolat.training.memory import gradient_bytes, numbers_of
-from lolat.training.parallel import exchange_ms, gradients
+from lolat.training.parallel import NONE, Parallel, check_sharding, gradients
 
 # ---- The question.
 
@@ -32,7 +32,8 @@ class TrainingRun:
 
     `batch_size`: samples of a micro-batch on each device; `accumulate`: micro-batches of an iteration,
     which ends with one update; `samples`: those of the data set, None: iterations alone; `validation`:
-    samples evaluated after each epoch; `coverage`: the probability of the interval.
+    samples evaluated after each epoch; `coverage`: the probability of the interval; `sharding`: what the
+    devices divide among them, see `Parallel`.
     """
 
     batch_size: int
@@ -42,6 +43,7 @@ class TrainingRun:
     coverage: float = COVERAGE
     validation: int | None = None
     accumulate: int = 1
+    sharding: str = NONE
 
     def __post_init__(self) -> None:
         numbers = {
@@ -60,6 +62,7 @@ class TrainingRun:
             )
         self.check_batch(1)
         check_coverage(self.coverage)
+        check_sharding(self.sharding)
         optimizer_named(str(self.optimizer))
         object.__setattr__(self, "optimizer", self.optimizer.strip().lower())
 
@@ -259,16 +262,24 @@ def predict(
     run.check_batch(devices)
     optimizer = optimizer_named(run.optimizer)
     micro = model.iteration(graph, run.batch_size, optimizer)
+    parallel = Parallel(devices, link, run.sharding)
+    micro = replace(micro, update=micro.update / parallel.shards.states)
     alone = micro.accumulated(run.accumulate, optimizer)
     waited_ms = hidden_ms = 0.0
     ends_ms = (0.0, 0.0)
     if devices > 1:
         assert link is not None
         sizes, backward_ms = [numbers_of(graph).trained * gradient_bytes(graph, model.mode)], None
+        forward_ms: list[float] = []
         if micro.backward is not None:  # that of the last micro-batch
             sizes, backward_ms = gradients(graph, micro.backward, model.mode)
+            share = float(micro.forward.sum()) / max(sum(backward_ms), 1e-9)
+            forward_ms = [share * ms for ms in backward_ms]
         (waited_ms, hidden_ms), (short, _), (long, _) = (
-            exchange_ms(sizes, backward_ms, devices, each) for each in (link, *link.ends)
+            replace(parallel, link=each).exchange_ms(
+                sizes, backward_ms, sizes, forward_ms, run.accumulate
+            )
+            for each in (link, *link.ends)
         )
         ends_ms = short, long
     parts_ms, total_ms = alone.parts() | {"exchange": waited_ms}, alone.total + waited_ms

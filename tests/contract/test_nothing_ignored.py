@@ -206,7 +206,7 @@ def calls() -> Iterator[Call]:
         yield Call(f"llm {model} config.json --draft-tokens 2 --accepted 0.7")
     yield Call("llm gpu.json config.json --request-rate 3 --max-ttft-ms 22")
     decoder = "llama.json --sequence-length 512 --batch-size 4 --price-per-hour 2 --replicas 1,2"
-    yield Call(f"cost gpu.json {decoder} --samples 1000", {"--optimizer": "lion"})
+    yield Call(f"cost gpu.json {decoder} --tokens 5e5", {"--optimizer": "lion"})
     yield Call("llm gpu.json,other_gpu.json config.json --concurrency 4 --tensor-parallel 1")
     yield Call("evaluate desk.json net.json slow.json --batch-size 2")
     for words in JUDGED:

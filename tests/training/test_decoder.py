@@ -198,7 +198,7 @@ def test_float32_is_refused_and_a_network_takes_no_options_of_decoders(gpu: Mode
     with pytest.raises(InputError, match="predicted in amp or bf16"):
         cost(gpu.run_as("fp32"))
     with pytest.raises(InputError, match="decoder's configuration only"):
-        package.load("v100-fp32").cost("timm:resnet18", 1, sharding="fsdp")
+        package.load("v100-fp32").cost("timm:resnet18", 1, sharding="hybrid")
 
 
 def test_the_command_answers_in_json_and_ends_with_3_where_it_does_not_fit(

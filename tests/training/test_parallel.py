@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.modes import AMP, BFLOAT16, Mode
@@ -217,3 +218,22 @@ def test_gathers_between_machines_reach_a_share_of_the_network() -> None:
 def test_a_device_alone_and_gradients_of_nothing_wait_for_nobody() -> None:
     assert Parallel().exchange_ms([1e6], [1.0]) == (0.0, 0.0)
     assert Parallel(4, SLOW, "zero2").exchange_ms([0.0], [0.0], [0.0], [0.0]) == (0.0, 0.0)
+
+
+def test_a_network_divides_its_states_and_waits_for_messages_of_zero() -> None:
+    """Adam, float32: 8 bytes of states, 4 of gradients, 4 of weights a parameter, each among 4 devices."""
+    graph, asked = three_dense(), {"optimizer": "adam", "replicas": 4, "link_gbps": 1.0}
+    model = lolat.load("v100-fp32")
+    found = {
+        s: model.cost(graph, 8, sharding=s, **asked) for s in ("none", "zero1", "zero2", "fsdp")
+    }
+    number = parameters(graph)
+    for sharding, divided in (("none", 0), ("zero1", 8), ("zero2", 12), ("fsdp", 16)):
+        memory = found[sharding].memory
+        kept = sum(memory.get(n, 0) for n in ("weights", "gradients", "optimizer states"))
+        assert kept == pytest.approx(number * (16 - divided * 3 / 4), rel=1e-6)
+    assert found["zero1"].memory.get("buckets of gradients") is None
+    waits = {s: c.options[0].parts_ms["exchange"] for s, c in found.items()}
+    assert (
+        waits["none"] < waits["fsdp"]
+    )  # twice the parameters against three times, and nothing hides
