@@ -157,9 +157,6 @@ class DecoderRun:
         return half_width(self.section, self.device, self.step().passes, self.run.coverage)
 
     def _remarks(self) -> Iterator[str]:
-        whole = self.sharding not in (FSDP, HYBRID)
-        recipe = self.recipe if whole else replace(self.recipe, copy=0.0)
-        yield Remark("memory", recipe.words())
         if not self.is_known:
             yield Remark(
                 "no published run is like this one",
@@ -296,6 +293,10 @@ def _answer(
         return option_of(predicted, k, device.document, link, renting, limits)
 
     options = tuple(map(option, numbers))
+    step = asked.step()
+    trained, every = (int(n.sum()) for n in step.numbers())
+    whole = asked.sharding not in (FSDP, HYBRID)
+    recipe = asked.recipe if whole else replace(asked.recipe, copy=0.0)
     told = f"{asked.trained.decoder.name} {asked.trained.length:,} tokens"
     return Cost(
         model=str(device.document["device"]), device=device.label,
@@ -309,6 +310,8 @@ def _answer(
         **best_numbers([o for o in options if o.fits], limits), other_cards=(),
         warnings=options[0].warnings, sequence_length=asked.trained.length, accumulate=asked.accumulate,
         sharding=asked.sharding, checkpointing=asked.checkpointing, tune=asked.tuning.words(),
-        memory={n: int(b) for n, b in asked.step().memory(asked.parallel(least)).items()},
+        memory={n: int(b) for n, b in step.memory(asked.parallel(least)).items()},
+        recipe=recipe.words(asked.tuning.is_partial), trained_parameters=trained,
+        parameters=every + trained * bool(asked.tuning.rank),
         would_fit=() if fits else tuple(asked.would_fit(available, least)),
     )  # fmt: skip

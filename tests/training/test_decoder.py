@@ -135,6 +135,15 @@ def test_tokens_hours_dollars_and_mfu_follow_from_the_time(gpu: Model) -> None:
     assert sum(found.memory.values()) == pytest.approx(found.memory_bytes, abs=len(found.memory))
 
 
+def test_the_recipe_and_the_numbers_of_parameters_are_told(gpu: Model) -> None:
+    full, lora = cost(gpu), cost(gpu, tune="lora:16")
+    assert (full.parameters, full.trained_parameters) == (BILLIONS, BILLIONS)
+    assert (lora.parameters, lora.trained_parameters) == (BILLIONS + 41_943_040, 41_943_040)
+    assert "18 bytes a parameter" in full.recipe
+    assert "2 if it is frozen" in lora.recipe
+    assert "16 bytes" in cost(gpu, replicas=8, sharding="fsdp", link_gbps=400).recipe
+
+
 def test_padding_counts_in_time_and_not_in_tokens(gpu: Model) -> None:
     packed, padded = (cost(gpu, tokens=1e8, mean_tokens=n, tune="lora:16") for n in (None, 1024))
     assert padded.options[0].iteration_ms == packed.options[0].iteration_ms
