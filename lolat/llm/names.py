@@ -133,7 +133,10 @@ def named(given: str) -> Decoder:
         near = f"{base} is known, and {shortened(rest)!r} behind it is not"
         if not base:
             ids = {name: name for name in known()}
-            near = did_you_mean(name, ids, f"known by name are {', '.join(published())}")
+            families = {name.partition("-")[0]: name for name in published()}
+            near = did_you_mean(
+                name, ids, f"known by name are {', '.join(families.values())} and the like"
+            )
         raise InputError(
             f"{plain(given)}: no such file, nor a known model; expected a config.json as published with "
             f"the model; {near}",

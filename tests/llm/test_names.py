@@ -153,7 +153,7 @@ def test_a_name_that_is_none_is_told_the_nearest() -> None:
     for name, near in (
         ("llama-3.1-70b-banana", "llama-3.1-70b is known"),
         ("lama-3.1-70b-instruct", "did you mean llama-3.1-70b-instruct"),
-        ("banana", "qwen3-32b"),
+        ("banana", "llama-3.3-70b"),
     ):
         with pytest.raises(InputError, match=near) as caught:
             find_decoder(name)
