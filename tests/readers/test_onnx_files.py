@@ -315,14 +315,16 @@ def test_a_step_of_a_decoder_has_the_length_as_its_past() -> None:
     """A file of one token at a time: what is open is the past alone."""
     nodes = [
         node("Gather", "e ids", "t"), node("Concat", "x t", "k", axis=1),
-        node("Transpose", "k", "u", perm=[0, 2, 1]), node("MatMul", "t u", "s"), node("MatMul", "s k", "y"),
+        node("Transpose", "k", "u", perm=[0, 2, 1]), node("MatMul", "t u", "s"),
+        node("Add", "s mask", "m"), node("MatMul", "m k", "y"),
     ]  # fmt: skip
-    made = model(
-        nodes, ("batch_size", "past_sequence_length", 8), more={"ids": ("batch_size", 1)}, e=(9, 8)
-    )
+    past: str = "past_sequence_length"
+    more: dict[str, Any] = {"ids": ("batch_size", 1)}
+    more["mask"] = ("batch_size", 1, f"{past} + 1")
+    made = model(nodes, ("batch_size", past, 8), more=more, e=(9, 8))
     of_type(made, "ids", TensorProto.INT64)
     graph = lolat.read(made, {"sequence_length": 7})
-    assert graph.input_sizes == [(7, 8), (1,)]
+    assert graph.input_sizes == [(7, 8), (1,), (1, 8)]
     assert count(graph).total().flops == 2 * 1 * 8 * 8
 
 

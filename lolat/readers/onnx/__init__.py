@@ -20,7 +20,7 @@ from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.batch import ONLY, batch_remarks
 from lolat.readers.onnx.sizes import first_layers, forms
-from lolat.readers.size import as_sizes, filled, numbers_of
+from lolat.readers.size import as_sizes, filled, length_of, numbers_of
 from lolat.units import one_line, shortened
 
 LARGEST = 4096
@@ -220,7 +220,7 @@ def _inputs(
     }
     known = forms(
         dims, axes, {name: dtype.kind in "iub" for name, dtype in dtypes.items()},
-        first_layers(graph, dims, parameters), bool(numbers_of(size)), remarks,
+        first_layers(graph, dims, parameters), (length_of(size) or numbers_of(size) or (0,))[-1], remarks,
     )  # fmt: skip
     wanted = filled(known, size, network, fixed=True, remarks=remarks)
     sized = {}

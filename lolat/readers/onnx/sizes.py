@@ -69,12 +69,13 @@ def _read(op: str, about: Mapping[str, Any], weights: tuple[int, ...]) -> int | 
 
 def forms(
     dims: Mapping[str, Sequence[Any]], axes: Mapping[str, Sequence[int]], is_index: Mapping[str, bool],
-    layers: Mapping[str, tuple[int, int]], is_prompt: bool, remarks: list[str],
+    layers: Mapping[str, tuple[int, int]], length: int, remarks: list[str],
 ) -> dict[str, Form]:  # fmt: skip
     """The inputs on `axes`, which leave the batch out; open sizes that weights or names tell are filled in.
 
-    `is_prompt`: whether the earlier tokens of a decoder (an axis named "past") are none where its tokens
-    are open. `remarks` gets what was filled in.
+    `length`: the number that is given for tokens and steps, 0 for none. The earlier tokens of a decoder (an
+    axis named "past") are none where its tokens are open, else they are what the length is for. `remarks`
+    gets what was filled in.
     """
     named = {
         name: [dims[name][axis].dim_param or name * bool(_PAST.search(name)) for axis in on]
@@ -91,18 +92,18 @@ def forms(
             remarks.append(f"{name} has {number:,} channels or features, as its first layer has")
     places = [(name, at) for name, of in shapes.items() for at, n in enumerate(of) if n is None]
     steps = {named[n][at] for n, at in places if is_index[n]} - {""}
-    if is_prompt and any(is_index[n] and not _PAST.search(named[n][at]) for n, at in places):
-        past = [(n, at) for n, at in places if _PAST.search(named[n][at])]
-        for name, at in past:
-            terms = [term.strip() for term in named[name][at].split("+")]
-            if all(term.isdigit() or _PAST.search(term) for term in terms):
-                shapes[name][at] = sum(int(term) for term in terms if term.isdigit())
-        if past:
-            names = ", ".join(dict.fromkeys(named[n][at] for n, at in past if shapes[n][at] == 0))
-            remarks.append(
-                f"read as a prompt, with no earlier tokens ({names}: 0); for another number give the shape "
-                "of each input in Python"
-            )
+    past = [(n, at) for n, at in places if length and _PAST.search(named[n][at])]
+    is_prompt = any(is_index[n] and not _PAST.search(named[n][at]) for n, at in places)
+    for name, at in past:
+        terms = [term.strip() for term in named[name][at].split("+")]
+        numbers = [int(term) for term in terms if term.isdigit()]
+        if all(term.isdigit() or _PAST.search(term) for term in terms) and (is_prompt or numbers):
+            shapes[name][at] = sum(numbers) + (len(terms) - len(numbers)) * length * (not is_prompt)
+    if none := {named[n][at]: None for n, at in past if shapes[n][at] == 0}:
+        remarks.append(
+            f"read as a prompt, with no earlier tokens ({', '.join(none)}: 0); for another number give the "
+            "shape of each input in Python"
+        )
     return {
         name: Form(
             tuple(of), axes[name].index(layers[name][0]) if name in layers else 0, is_index[name],
