@@ -313,7 +313,10 @@ def doctor(model: Model, progress: Progress) -> Diagnosis:
 
 def as_now(model: Model, progress: Progress) -> Model:
     """The model of the machine as it is now, by some of its networks measured again: see `Model.as_now`."""
-    found = doctor(model, progress)
+    try:
+        found = doctor(model, progress)
+    except InputError as error:
+        raise error.reworded(f"{arg('now')}: {error.message}") from error
     if found.ratio is None:
         remarks = [*map(str, found.differences), *found.warnings]
         raise InputError(

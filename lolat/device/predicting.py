@@ -28,7 +28,6 @@ from lolat.device.running import (
     AS_NOW,
     ESTIMATED,
     as_written,
-    has_steps_alone,
     is_measured,
     mode_of,
 )
@@ -192,7 +191,7 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     if untimed := 1.0 if hides else quantized_share(graph, analysis.counts):
         extrapolation = with_untimed(extrapolation, untimed)
     mode = mode_of(document)
-    steps_alone = has_steps_alone(document)
+    steps_alone = (where.get("held") or {}).get("inference") is False
     inside = extrapolation.inside_share if is_measured(document) and not steps_alone else 0.0
     ops = int(counts[:, _OPS].sum())
     half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops)

@@ -256,11 +256,6 @@ def is_measured(document: Mapping[str, Any]) -> bool:
     return ESTIMATED not in document and (kernels is None or bool(kernels["measured"]))
 
 
-def has_steps_alone(document: Mapping[str, Any]) -> bool:
-    """True if all that was timed on the device are training steps."""
-    return (document["environment"].get("held") or {}).get("inference") is False
-
-
 def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
     """The remark on a precision that was not measured."""
     had, asked = PRECISION_OF[mode.dtype], PRECISION_OF[wanted.dtype]
