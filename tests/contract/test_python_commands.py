@@ -18,6 +18,7 @@ from lolat.api.predicting import Predictions
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
 from lolat.errors import LolatError
+from lolat.parameters import LENGTH
 from tests.cli.commands import without_schema
 from tests.contract.test_nothing_ignored import LEAVES, VALUES
 from tests.contract.test_nothing_ignored import folder as folder
@@ -51,18 +52,16 @@ def test_an_option_is_an_argument_with_the_same_answer(
     known = {*inspect.signature(ask).parameters, *inspect.signature(Model.cost).parameters}
     name, option = str(param.name), next(o for o in param.opts if o in VALUES)
     text = VALUES[option]
-    assert name in known
+    assert name in known | {LENGTH}
     given = {**usual, name: text if name == "on" else param.type_cast_value(CONTEXT, text)}
-    if (command, name) == (
-        "predict",
-        "max_ms",
-    ):  # of other sizes the command checks it
+    if name == LENGTH:  # a size by its kind
+        given["input_size"] = {LENGTH: given.pop(LENGTH)}
+    if command == "predict" and name == "max_ms":  # of other sizes the command checks it
         given["batch_size"] = "auto"
     if name == "sure":  # a percentage of the command
         given |= {"sure": True, "coverage": float(text) / 100, "max_ms": 20.0, "batch_size": "auto"}
-    words = [
-        f"--{n.replace('_', '-')} {v}" for n, v in given.items() if n not in ("network", "on", name)
-    ]
+    own = {"network", "on", "input_size", name}
+    words = [f"--{n.replace('_', '-')} {v}" for n, v in given.items() if n not in own]
     words = [w for w in words if "coverage" not in w or name == "coverage"]
     on = given["on"] if name == "on" else ",".join(ON)
     words.append(f"--on {on} {'' if name == 'on' else f'{option} {text}'}")
