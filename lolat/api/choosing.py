@@ -35,7 +35,7 @@ def devices(
             f"no device is given; expected MODEL in front of the networks, or {arg('on')}",
             code="no-device",
         )
-    left_out: dict[str, str] = {}
+    left_out: dict[str, LolatError] = {}
     distinct: dict[str, Model] = {}  # of one precision two may be the same
     for name in names:
         if name == ALL:
@@ -51,11 +51,11 @@ def devices(
                 # Among several, one without the precision or the launch is told below the others.
                 if name != ALL and (len(names) == 1 or isinstance(error, ModelFileError)):
                     raise
-                left_out[one] = str(error)
+                left_out[one] = error
     if not distinct:
-        why = "; ".join(left_out.values()) or "there is none"
+        why = "; ".join(error.message for error in left_out.values()) or "there is none"
         raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")
-    return [*distinct.values()], left_out
+    return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
 
 
 def full_name(name: str) -> str:

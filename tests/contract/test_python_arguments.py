@@ -34,6 +34,7 @@ ELSEWHERE = {
     "a graph network": "another one is another question",
     "llm of gpu.json prices": "a list that lacks the device is not told yet",
     "nas.fit samples": "a table, which has no other value here",
+    "learn wait": "a moment to begin at, which its progress is told",
 }
 """Arguments that this test does not judge, and why."""
 FEW = {"objective": "user_made:score", "candidates": 9, "space": "user_made:space"}
