@@ -388,6 +388,11 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
     dense = set(config.get("mlp_only_layers", list[Count], []))
     dense.update(range(config.get("first_k_dense_replace", Count, 0)))
     step = config.get("decoder_sparse_step|interleave_moe_layer_step", Size, 1)
+    every = config.get("moe_layer_freq", Any, 1)
+    if kind.expert_width and every != 1:  # servers follow it, transformers does not
+        raise config.refused(
+            f"moe_layer_freq is {shortened(repr(every))}, and experts in some layers are read at 1 alone"
+        )
     found: Counter[tuple[int, bool, bool, frozenset[str]]] = Counter()
     for i in range(number):
         experts = kind.expert_width != "" and i not in dense and (i + 1) % step == 0

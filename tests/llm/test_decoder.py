@@ -174,6 +174,8 @@ def test_layers_without_positions_attend_to_all() -> None:
     [
         ("llama4_text", {"no_rope_layers": [1, 0]}, "2 entries for 7 layers"),
         ("llama4_text", {"moe_layers": [0, 1]}, "moe_layers contradicts"),
+        ("deepseek_v2", {"moe_layer_freq": 2}, "moe_layer_freq is 2"),
+        ("deepseek_v3", {"moe_layer_freq": [0, 1]}, r"moe_layer_freq is \[0, 1\]"),
         ("smollm3", {"use_sliding_window": True}, "no layer_types"),
         ("qwen2_moe", {"use_sliding_window": True}, "no layer_types"),
     ],
