@@ -164,6 +164,13 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
             "expected the tokens of one, such as 4096",
             code="sequence-length",
         )
+    if decoder.dtype != "bfloat16":
+        raise InputError(
+            f"{decoder.name}: its weights are quantized ({decoder.dtype}), and training beside quantized "
+            "weights (QLoRA) is not predicted; expected its configuration without quantization_config: a "
+            f"frozen weight then takes 2 bytes ({arg('tune')} lora:16)",
+            code="quantized-decoder",
+        )
     return TrainedDecoder(decoder, numbers[0])
 
 

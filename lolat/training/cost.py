@@ -292,9 +292,13 @@ def check_limits(
     price_per_hour: float | None = None,
     prices: str | Prices | None = None,
     memory_gib: float | None = None,
+    tokens: float | None = None,
     **limits: Any,
 ) -> None:
-    """Raise InputError for two prices, impossible numbers, and a limit of time or money without samples."""
+    """Raise InputError for two prices, impossible numbers, and a limit of time or money without samples.
+
+    `tokens`: a decoder's, which are samples too.
+    """
     check_price(price_per_hour, prices)
     if memory_gib is not None:
         check_amount("memory_gib", memory_gib)
@@ -302,7 +306,7 @@ def check_limits(
         if limits.get(name) is None:
             continue
         check_amount(name, limits[name])
-        if samples is None:
+        if samples is None and tokens is None:
             raise InputError(f"{arg(name)} without {arg('samples')}: expected both, or none")
 
 

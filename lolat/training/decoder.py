@@ -107,6 +107,7 @@ class DecoderStep:
         if sharded:
             gathered = HALF_BYTES * (GATHERED_LAYERS * every[1] + every[0] + every[-1])
             moving["gathered"] = float(gathered + r.gradient * trained.max())
-        elif parallel.devices > 1:
-            moving["buckets"] = r.gradient * learned
+        elif parallel.devices > 1:  # divided gradients leave layer by layer
+            is_divided = parallel.shards.gradients > 1
+            moving["buckets"] = r.gradient * float(trained.max() if is_divided else learned)
         return state | moving | {"fragmentation": FRAGMENTED * sum(moving.values())}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lolat.graph import Graph
-from lolat.graph.analysis import operations_parameters
+from lolat.graph.analysis import analyze, operations_parameters
 from lolat.graph.backward import (
     CHECKPOINT,
     SELECTIVE,
@@ -312,6 +312,8 @@ def loss_bytes(graph: Graph, batch_size: int) -> int:
 
 ACTIVATIONS, AGAIN, LOSS = "activations", "activations computed again", "loss"
 TEMPORARY, BUCKETS = "gradients of activations", "buckets of gradients"
+MOVING = (ACTIVATIONS, AGAIN, LOSS, TEMPORARY)
+FORWARD = "tensors of the forward pass"
 GATHERED = "gathered"
 
 
@@ -321,11 +323,12 @@ def memory_parts(
 ) -> dict[str, int]:  # fmt: skip
     """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
 
-    They are those of `state_parts`, the saved activations, and the larger of the loss, in float32, and of
-    what the backward pass of the largest operation reads and writes. `mode`: float32 if None; autocast
-    saves activations in half precision. `several`: devices exchange gradients, of which the buckets of
-    DistributedDataParallel are a copy; with `shards` they divide something instead, and if these are the
-    parameters, two operations have theirs whole.
+    They are those of `state_parts`, the saved activations, and the larger of the loss, in float32, and
+    of what the backward pass of the largest operation reads and writes; or the tensors that are alive
+    at once in the forward pass, where these are more, as of a network of which little is trained.
+    `mode`: float32 if None; autocast saves activations in half precision. `several`: devices exchange
+    gradients, of which the buckets of DistributedDataParallel are a copy; with `shards` they divide
+    something instead, and if these are the parameters, two operations have theirs whole.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     sizes = [
@@ -343,6 +346,9 @@ def memory_parts(
             trained_parameters(graph), default=0
         )
     parts |= {ACTIVATIONS: kept, AGAIN: again, LOSS: loss, TEMPORARY: max(*sizes, loss, 0) - loss}
+    if part is not None:  # a part that is not trained keeps nothing, and runs all the same
+        passing = analyze(graph).memory(batch_size, mode).activations_bytes
+        parts[FORWARD] = max(passing - sum(parts.get(n, 0) for n in MOVING), 0)
     return {name: int(size) for name, size in parts.items() if size}
 
 

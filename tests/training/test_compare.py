@@ -15,6 +15,7 @@ from lolat.errors import InputError, ModelFileError
 from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.report.cost import cost_lines
 from lolat.training.compare import compare
+from lolat.training.cost import check_limits
 from tests.training.several import GPUS, HEAD, PRICES, asked, network
 
 
@@ -247,3 +248,9 @@ def test_a_price_with_the_makers_name_is_of_its_gpu(tmp_path: Path) -> None:
         found = package.load(name).cost(network(), 8, 1000, prices=str(path))
         assert found.options[0].rented is not None
         assert found.options[0].rented.price_per_hour == price
+
+
+def test_tokens_are_data_for_a_limit_of_money() -> None:
+    check_limits(tokens=1e9, max_dollars=300.0)
+    with pytest.raises(InputError, match="max_dollars without samples"):
+        check_limits(max_dollars=300.0)

@@ -57,6 +57,13 @@ def test_fsdp_divides_states_and_gathers_two_layers_and_the_tables() -> None:
     assert parts["gathered"] == pytest.approx(2 * (2 * layer + TABLES) + 4 * TABLES / 2, rel=1e-6)
 
 
+def test_divided_gradients_leave_part_by_part_and_whole_ones_are_copied() -> None:
+    """The largest part is a table of 128,256 words."""
+    for sharding, each in (("none", BILLIONS), ("zero1", BILLIONS), ("zero2", TABLES / 2)):
+        parts = step("amp").memory(Parallel(8, LINK, sharding))
+        assert parts["buckets"] == 4 * each
+
+
 def test_activations_logits_and_fragmentation_are_counted() -> None:
     parts = step(checkpointing="full").memory(Parallel())
     assert parts["activations"] == 2 * 2048 * 4096 * 32  # a layer's input, in bfloat16

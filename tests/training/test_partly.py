@@ -349,3 +349,24 @@ def test_a_function_with_its_own_backward_pass_is_told() -> None:
     graph = lolat.read((Network(), (torch.zeros(1, 8),)))
     told = lolat.load("epyc-2t-torch").cost(graph, 1).warnings
     assert any("Swish (torch.autograd.Function)" in remark for remark in told)
+
+
+def test_what_is_not_trained_has_its_forward_pass_in_memory() -> None:
+    """Of a head on frozen convolutions: the largest result is alive beside the next one."""
+
+    class Probe(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Sequential(
+                nn.Conv2d(3, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)
+            )
+            self.head = nn.Linear(64, 10)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.stem(x).mean((2, 3)))
+
+    network, batch = Probe(), 8
+    network.stem.requires_grad_(False)
+    cost = lolat.load("epyc-2t-torch").cost(lolat.read((network, torch.zeros(1, 3, 32, 32))), batch)
+    two_results = 2 * 4 * batch * 64 * 32 * 32
+    assert two_results <= cost.memory_bytes <= 1.2 * two_results
