@@ -168,6 +168,51 @@ def test_no_gradient_goes_through_what_is_detached() -> None:
     agree(Stopped(), TOKENS)
 
 
+class Twice(Blocks):
+    """Runs twice, once without a gradient: `first` says which, as FixMatch's pseudo-labels or SimSiam's."""
+
+    def __init__(self, first: bool, detached: bool) -> None:
+        super().__init__()
+        self.first, self.detached = first, detached
+
+    def still(self, x: Any) -> Any:
+        if self.detached:
+            return super().forward(x).detach()
+        with torch.no_grad():
+            return super().forward(x)
+
+    def forward(self, x: Any) -> Any:
+        if self.first:
+            target = self.still(x)
+            return (super().forward(2 * x) - target) ** 2
+        found = super().forward(2 * x)
+        return (found - self.still(x)) ** 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("detached", [True, False])
+def test_each_run_of_a_network_has_a_gradient_of_its_own_or_none(
+    first: bool, detached: bool
+) -> None:
+    agree(Twice(first, detached), TOKENS)
+
+
+def test_a_table_that_is_also_the_last_kernel_is_trained_where_a_gradient_comes() -> None:
+    """Its rows are looked up without one; PyTorch's gradient of it is of the product alone."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.between = nn.Embedding(50, 32), nn.Linear(32, 32)
+            self.head = nn.Linear(32, 50, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.between(self.table(x).detach()))
+
+    agree(Tied(), torch.zeros(1, 7, dtype=torch.int64))
+
+
 @pytest.mark.parametrize("reentrant", [None, False])
 def test_adapters_of_peft(reentrant: bool | None) -> None:
     load_torchvision()  # which peft imports

@@ -55,6 +55,8 @@ class Tracer(TorchDispatchMode):
         self.modules = modules  # module -> its path
         # For each parameter of an operation: its id, the results, whether they give it a gradient.
         self.learned: list[tuple[int, list[int], bool]] = []
+        # Key of a parameter -> for each use: positions of its operations, whether it is learned there.
+        self.uses: dict[Any, list[tuple[range, bool]]] = {}
         self.called: set[Any] = set()  # modules
         self.trainable: set[int] = set()  # constants that are parameters, or computed from one
         self.still: set[int] = set()  # frozen parameters
@@ -161,7 +163,10 @@ class Tracer(TorchDispatchMode):
                 )
             )
             owned = self.parameters(named)
-            if owned and self.writer.tie(start, max(key for key, _ in owned)[::-1]):
+            largest = max((key for key, _ in owned), default=())[::-1]
+            if owned and self.writer.tie(start, largest):
+                use = range(start, len(self.builder.operations)), any(yes for _, yes in owned)
+                self.uses.setdefault(largest, []).append(use)
                 learns = ((key[-1], is_learned) for key, is_learned in owned)
                 self.learned += [(owner, written, yes and self.gradients) for owner, yes in learns]
             weights = self.weights(sources, start)
@@ -244,13 +249,29 @@ class Tracer(TorchDispatchMode):
     def is_whole(self, outputs: Sequence[int]) -> bool:
         """True if all parameters that some outputs need are trained, and nothing is computed again."""
         needed, reached = self.writer.reached(outputs)
-        used = [one for one in self.learned if not needed.isdisjoint(one[1])]
-        trained = {owner for owner, to, yes in used if yes and not reached.isdisjoint(to)}
-        fixed = any(not needed.isdisjoint(written) for written in self.fixed)
-        return not (fixed or self.parts or {owner for owner, _, _ in used} - trained)
+        still = any(
+            not (needed.isdisjoint(written) or (yes and not reached.isdisjoint(written)))
+            for _, written, yes in self.learned
+        )  # a use of a parameter without a gradient
+        return not (still or self.parts or any(not needed.isdisjoint(one) for one in self.fixed))
 
-    def mark_stops(self) -> None:
+    def hand_over(self, outputs: Sequence[int]) -> None:
+        """Let the first use with a gradient have a shared parameter, where the first of all has none."""
+        _, reached = self.writer.reached(outputs)
+        every = self.builder.operations
+        for uses in self.uses.values():
+            first, live = uses[0][0], (use for use, is_learned in uses if is_learned)
+            of_use = ((u, {t for i in u for t in every[i].outputs}) for u in live)
+            found = next((u for u, written in of_use if not reached.isdisjoint(written)), first)
+            if found != first and not any("tied" in every[i].attributes for i in first):
+                for i in first:
+                    every[i] = changed(every[i], tied=True)
+                for i in found:
+                    every[i] = changed(every[i], tied=None)
+
+    def mark_stops(self, outputs: Sequence[int]) -> None:
         """Mark where no gradient goes through, and constants that are not trained, of a partial network."""
+        self.hand_over(outputs)
         self.writer.mark_stops(self.writer.constants - self.trainable)
         every = self.builder.operations
         for i, o in enumerate(every):
@@ -358,7 +379,7 @@ def traced(
     alone = in_training_alone(model, tracer)
     builder.training += otherwise(model, tracer, alone)
     if not tracer.is_whole(outputs):
-        tracer.mark_stops()
+        tracer.mark_stops(outputs)
     builder.training_only += in_training_only(model, tracer)
     builder.warnings += switched(model.modules(), "forward")
     if tracer.anew:
