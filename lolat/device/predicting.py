@@ -34,7 +34,7 @@ from lolat.device.running import (
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
-from lolat.graph.counts import COLUMNS, FEATURES, quantized_share
+from lolat.graph.counts import COLUMNS, FEATURES, GraphCounts, quantized_share
 from lolat.graph.kinds import GATES
 from lolat.hardware.gpus import PRECISION_OF, available_bytes
 from lolat.io.paths import list_models
@@ -187,17 +187,17 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     else:
         shares = terms.sum(axis=1) / (latency or 1.0)
         extrapolation = _extrapolation(model, analysis, size, formula, shares)
+    idle, told = idle_experts(graph, analysis.counts, size)
     hides = any("hides" in o.attributes for o in graph.operations)
-    if untimed := 1.0 if hides else quantized_share(graph, analysis.counts):
+    if untimed := max(float(hides), quantized_share(graph, analysis.counts), idle):
         extrapolation = with_untimed(extrapolation, untimed)
     mode = mode_of(document)
     steps_alone = (where.get("held") or {}).get("inference") is False
     inside = extrapolation.inside_share if is_measured(document) and not steps_alone else 0.0
     ops = int(counts[:, _OPS].sum())
     half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops)
-    remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
-    remarks += other_framework(where, graph.framework, model.label)
-    remarks += of_its_source(document)
+    remarks = [*extrapolation.remarks, *told, *doubts, *[STEPS_ALONE] * steps_alone]
+    remarks += (*other_framework(where, graph.framework, model.label), *of_its_source(document))
     remarks += analysis.counts.warnings  # last: less important than the answer's interval
     interval = None
     if half is not None:
@@ -217,7 +217,7 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
         model=model.name,
         learned=date if isinstance(date := where.get("date"), str) else None,
         state=model.state,
-        input_shapes=tuple((size, *shape) for shape in graph.input_sizes),
+        input_shapes=graph.input_shapes(size),
         warnings=tuple(dict.fromkeys(remarks)),
         names=analysis.names,
         features=formula.features,
@@ -232,6 +232,35 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
         host_bound=None if steps is None else steps.host_bound,
         query=Query(model, graph, coverage),
     )
+
+
+ROWS_FOR_ALL = 4
+"""Rows for each expert of a mixture from which nearly all of them, 1 - exp(-4), have one."""
+
+
+def idle_experts(
+    graph: Graph, counts: GraphCounts, batch_size: int
+) -> tuple[float, tuple[str, ...]]:
+    """The share of the weights whose experts have few rows, and a remark on them.
+
+    A row is a token at one of its experts, whichever by chance. Counts and work have all experts read.
+    """
+    few: dict[int, tuple[float, int]] = {}  # position -> (rows, experts)
+    for position, o in enumerate(graph.operations):
+        if (experts := o.attributes.get("experts", 1)) > 1:
+            written = graph.tensors[o.outputs[0]].elements(batch_size)
+            if (rows := written / o.attributes["out_features"]) < ROWS_FOR_ALL * experts:
+                few[position] = rows, experts
+    if not few:
+        return 0.0, ()
+    weights = counts.at(1)[:, COLUMNS.index("weights")]
+    rows, experts = min(few.values(), key=lambda one: one[0] / one[1])
+    hit = experts * (1.0 - (1.0 - 1.0 / experts) ** rows)
+    remark = Remark(
+        "a mixture of experts is timed as if it read all of them; with few tokens at once it reads fewer",
+        f"about {hit:.0f} of {experts:,}",
+    )
+    return float(weights[[*few]].sum() / weights.sum()), (remark,)
 
 
 def with_untimed(extrapolation: Extrapolation, share: float) -> Extrapolation:

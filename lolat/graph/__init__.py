@@ -133,9 +133,17 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def input_sizes(self) -> list[tuple[int, ...]]:
-        """Shapes of the inputs, without the batch."""
+        """Shapes of the inputs, without the batch where they have one."""
         inputs = [self.tensors[i] for i in self.inputs]
-        return [(*t.shape[: t.batch_axis], *t.shape[t.batch_axis + 1 :]) for t in inputs]
+        return [
+            (*t.shape[: t.batch_axis], *t.shape[t.batch_axis + 1 :]) if t.batched else t.shape
+            for t in inputs
+        ]
+
+    def input_shapes(self, batch_size: int) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the inputs at a batch size, the batch first where they have one."""
+        sized = zip(self.inputs, self.input_sizes, strict=True)
+        return tuple((batch_size,) * self.tensors[i].batched + shape for i, shape in sized)
 
     def shapes(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
         """Shapes (at batch size 1) of the tensors at `indices`."""

@@ -311,6 +311,21 @@ def test_a_decoder_with_a_past_reads_a_prompt(tmp_path: Path) -> None:
     assert total(step).flops == 2 * 1 * 8 * 8
 
 
+def test_a_prompt_of_vectors_has_no_past(tmp_path: Path) -> None:
+    """5 tokens that come as vectors of 8; where they are one, the length is of what was before."""
+    nodes = [
+        node("Concat", "x t", "k", axis=1), node("Transpose", "k", "u", perm=[0, 2, 1]),
+        node("MatMul", "t u", "s"), node("MatMul", "s k", "y"),
+    ]  # fmt: skip
+    past = ("batch_size", "past_sequence_length", 8)
+    for steps, expected in (("sequence_length", [(0, 8), (5, 8)]), (1, [(5, 8), (1, 8)])):
+        made = model(nodes, past, more={"t": ("batch_size", steps, 8)})
+        graph = graph_of(tmp_path, made, as_sizes({"sequence_length": 5}))
+        assert graph.input_sizes == expected
+        new = expected[1][0]
+        assert count(graph).total().flops == 2 * new * (expected[0][0] + new) * 8
+
+
 def test_a_step_of_a_decoder_has_the_length_as_its_past() -> None:
     """A file of one token at a time: what is open is the past alone."""
     nodes = [
@@ -363,6 +378,46 @@ def test_a_batch_of_one_written_into_a_reshape(tmp_path: Path) -> None:
     free = graph_of(tmp_path, model(nodes, s=np.array([0, -1]), **constants))
     assert total(fixed, 4) == total(free, 4)
     assert fixed.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("x", "batched"),
+    [
+        (("seq_len", 8), False), (("num_frames", 8), False), (("num_patches", 8), False),
+        (("num_points", 8), False), (("num_tokens", 8), False), (("T", 1, 8), True),
+        (("src_len", "N", 8), True),
+    ],
+)  # fmt: skip
+def test_steps_in_front_are_no_batch(tmp_path: Path, x: Any, batched: bool) -> None:
+    """5 steps: 5 x 8 x 6 products, and as many for each sample where there is a batch."""
+    made = model([node("MatMul", "x w", "y")], x, w=(8, 6))
+    graph = graph_of(tmp_path, made, as_sizes({"sequence_length": 5}))
+    assert graph.input_sizes == [(5, 8)]
+    assert [count(graph).total(n).flops for n in (1, 2)] == [240, 240 * (1 + batched)]
+    assert any("no batch axis" in text for text in graph.warnings) != batched
+    of_one = (5, 1, 8) if batched else (5, 8)
+    (out,) = ReferenceEvaluator(made).run(None, {"x": np.zeros(of_one, np.float32)})
+    assert graph.tensors[graph.outputs[0]].elements() == out.size
+    refused(made, "x: ?x8")
+
+
+def test_tokens_alone_are_no_batch(tmp_path: Path) -> None:
+    nodes = [node("Gather", "e ids", "t"), node("MatMul", "t w", "y")]
+    made = model(nodes, more={"ids": ("sequence_length",)}, e=(9, 8), w=(8, 6))
+    del made.graph.input[0]
+    of_type(made, "ids", TensorProto.INT64)
+    graph = graph_of(tmp_path, made, as_sizes({"sequence_length": 5}))
+    assert graph.input_sizes == [(5,)]
+    assert count(graph).total().flops == 5 * 8 * 6
+
+
+@pytest.mark.parametrize(("name", "told"), [("T", True), ("num_frames", True), ("N", False)])
+def test_a_first_axis_that_is_taken_as_the_batch_is_told(name: str, told: bool) -> None:
+    graph = read_model(model([node("Conv", "x w", "y")], (name, 3, 8, 8), w=(4, 3, 1, 1)))
+    assert graph.input_sizes == [(3, 8, 8)]
+    said = f"the first axis of x, {name}, is taken as the batch"
+    assert (said in graph.warnings) == told
+    assert count(graph).total(2).flops == 2 * 4 * 3 * 64
 
 
 def test_a_larger_batch_is_read_at_one_where_it_can_be(tmp_path: Path) -> None:

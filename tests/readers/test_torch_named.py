@@ -183,6 +183,22 @@ class TestTransformers:
         assert counts[0].flops - counts[1].flops == 2 * (experts - dense)
         assert counts[0].weights - counts[1].weights == 2 * (4 * 3 * 64 * 96 + 64 * 4 - 3 * 64 * 96)
 
+    @pytest.mark.parametrize("device", ["epyc-2t-torch", "a100"])
+    def test_experts_that_few_tokens_do_not_reach_are_told(
+        self, tmp_path: Path, device: str
+    ) -> None:
+        """Of 4 experts a token has 2; 16 rows, 8 tokens at once, are four for each."""
+        graph, model = read(config(tmp_path, MIXTRAL), 1), lolat.load(device)
+        few, seven, eight = (model.predict(graph, batch_size=n) for n in (1, 7, 8))
+        [told] = [text for text in few.warnings if "mixture of experts" in text]
+        assert told.endswith("about 2 of 4")
+        assert few.in_domain is False
+        assert any("mixture of experts" in text for text in seven.warnings)
+        assert not any("mixture of experts" in text for text in eight.warnings)
+        assert not any(
+            "mixture" in text for text in model.predict(read(config(tmp_path, LLAMA), 1)).warnings
+        )
+
     def test_keys_and_values_that_are_kept_are_in_the_memory(self, tmp_path: Path) -> None:
         """Two layers, keys and values, two heads of 16, float32: kept until the end."""
         kept, lost = (

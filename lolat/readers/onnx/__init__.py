@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.batch import ONLY, batch_remarks
-from lolat.readers.onnx.sizes import first_layers, forms
+from lolat.readers.onnx.sizes import batch_axis, first_layers, forms
 from lolat.readers.size import as_sizes, filled, length_of, numbers_of
 from lolat.units import one_line, shortened
 
@@ -99,6 +99,8 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
     ]  # fmt: skip
+    if inputs and all(one.batch_axis is None for one in inputs.values()):
+        remarks.append(f"its inputs have no batch axis, {ONLY}")
     of_two = () if two is None else _batch_remarks(graph, two, inputs, parameters)
     return replace(graph, warnings=(*remarks, *graph.warnings, *of_two))
 
@@ -209,7 +211,7 @@ def _inputs(
     """The inputs that are not parameters, with the sizes that the file or a user gives, or weights tell."""
     inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
     dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
-    batch = _batch_axes(dims, _steps_first(graph))
+    batch = _batch_axes(dims, _steps_first(graph), remarks)
     symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
     axes = {
         name: [a for a, d in enumerate(of) if a != batch.get(name) and d.dim_param not in symbols]
@@ -265,8 +267,10 @@ def _steps_first(graph: Any) -> set[str]:
     }
 
 
-def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, int]:
-    """Input -> its batch axis: the one named "batch", else the first, or the second of `steps_first`.
+def _batch_axes(
+    inputs: Mapping[str, Any], steps_first: set[str], remarks: list[str]
+) -> dict[str, int]:
+    """Input -> its batch axis: the one named "batch", else as of `batch_axis`.
 
     An input has no batch if other inputs have an axis of that name and it has another name, or if its size
     is neither 1 nor that of the first input.
@@ -277,8 +281,11 @@ def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, i
     }
     batch, fixed = {}, 0
     for name, dims in inputs.items():
-        axis = called[name][0] if called[name] else int(name in steps_first)
-        if axis >= len(dims) or (any(called.values()) and dims[0].dim_param and not called[name]):
+        if any(called.values()) and dims and dims[0].dim_param and not called[name]:
+            continue
+        known = called[name][:1]
+        axis = known[0] if known else batch_axis(name, dims, name in steps_first, remarks)
+        if axis is None or axis >= len(dims):
             continue
         fixed = fixed or dims[axis].dim_value
         if dims[axis].dim_value in (0, 1, fixed):

@@ -11,6 +11,30 @@ from lolat.readers.size import Form
 _ELEMENTWISE = frozenset(["Add", "Cast", "Clip", "Div", "Identity", "Mul", "Pad", "Relu", "Sub"])
 _STEPS = re.compile("seq|token|length|step|time", re.IGNORECASE)
 _PAST = re.compile("past", re.IGNORECASE)
+_OTHER = re.compile("encoder|total", re.IGNORECASE)
+"""Steps of a decoder's inputs beside its own tokens: of an encoder, of a mask of all tokens."""
+_ROWS = re.compile("seq|token|len|step|time|frame|patch|point|^[tl]$", re.IGNORECASE)
+_BATCH = re.compile(r"[nb]|bs|.*batch.*|unk.*|.*dynamic.*|dim.*|.*_dim_0|s\d+", re.IGNORECASE)
+"""Names of a first axis that is no batch, and those of a batch; exporters number unnamed axes."""
+
+
+def batch_axis(name: str, dims: Sequence[Any], steps_first: bool, remarks: list[str]) -> int | None:
+    """The axis of an input's batch by the name of its first axis; None where that is steps, and no other.
+
+    `steps_first`: whether a recurrent layer reads it with the batch second. Rows of a network of images are
+    its batch, whatever their name. `remarks` gets a first axis that its name does not tell.
+    """
+    called = dims[0].dim_param if dims else ""
+    if steps_first or not called or _BATCH.fullmatch(called):
+        return int(steps_first)
+    if len(dims) < 4 and _ROWS.search(called):
+        second = dims[1] if len(dims) == 3 else None
+        is_batch = second is not None and (
+            second.dim_value == 1 or _BATCH.fullmatch(second.dim_param)
+        )
+        return 1 if is_batch else None
+    remarks.append(f"the first axis of {name}, {called}, is taken as the batch")
+    return 0
 
 
 def first_layers(
@@ -93,7 +117,11 @@ def forms(
     places = [(name, at) for name, of in shapes.items() for at, n in enumerate(of) if n is None]
     steps = {named[n][at] for n, at in places if is_index[n]} - {""}
     past = [(n, at) for n, at in places if length and _PAST.search(named[n][at])]
-    is_prompt = any(is_index[n] and not _PAST.search(named[n][at]) for n, at in places)
+    new = [(n, named[n][at]) for n, at in places if not _PAST.search(named[n][at])]
+    is_prompt = any(is_index[n] for n, _ in new) or (
+        not any(is_index.values())  # tokens come as vectors
+        and any(len(shapes[n]) == 2 and _STEPS.search(a) and not _OTHER.search(a) for n, a in new)
+    )
     for name, at in past:
         terms = [term.strip() for term in named[name][at].split("+")]
         numbers = [int(term) for term in terms if term.isdigit()]
