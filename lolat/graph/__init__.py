@@ -75,7 +75,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     as a decoder's keys and values. `training`: why its training cannot be counted, such as layers that run
     in training alone. `autocast`: its code computes in half precision with parameters in float32, as
     Keras' mixed policies and `torch.autocast` do. `still`: constants that are not trained, where not all of
-    it is (`lolat.graph.backward`). The fields are the JSON that `lolat read` writes.
+    it is (`lolat.graph.backward`); then `free` has the elements of each trainable parameter that is no
+    operation's weight, with the constants that are computed from it. The fields are the JSON that
+    `lolat read` writes.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     autocast: bool = False
     training_only: tuple[str, ...] = ()  # acts so and is not counted, such as stochastic depth
     still: tuple[int, ...] = ()
+    free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -189,6 +192,7 @@ class GraphBuilder:
         self.inputs: list[int] = []
         self.kept: list[int] = []
         self.still: list[int] = []
+        self.free: list[tuple[int, tuple[int, ...]]] = []
         self.warnings: list[str] = []
         self.training: list[str] = []  # see `Graph`
         self.training_only: list[str] = []
@@ -251,7 +255,8 @@ class GraphBuilder:
         warnings = tuple(dict.fromkeys(self.warnings))
         more = (self.framework, self.channels_first, tuple(self.kept), tuple(self.training))
         only = tuple(dict.fromkeys(self.training_only))
-        graph = Graph(self.name, *parts, warnings, *more, self.autocast, only, tuple(self.still))
+        partly = (tuple(self.still), tuple(self.free))
+        graph = Graph(self.name, *parts, warnings, *more, self.autocast, only, *partly)
         return merge_padding(graph)
 
 

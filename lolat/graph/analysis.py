@@ -45,7 +45,7 @@ timm's networks with learned positions have 0.988 or more."""
 
 def unread_parameters(graph: Graph, number: int) -> list[str]:
     """A remark if the operations of a graph have fewer parameters than the `number` of its network."""
-    counted = parameters(graph)
+    counted = parameters(graph) + sum(n for n, _ in graph.free)
     if counted >= READ_SHARE * number or number - counted <= FEW_PARAMETERS:
         return []
     return [

@@ -107,6 +107,20 @@ def backward_of(graph: Graph) -> Backward | None:
     return graph.cached("backward", lambda g: _backward(g) if is_partial(g) else None)
 
 
+def free_parameters(graph: Graph) -> list[tuple[int, int]]:
+    """Return the trained parameters that are no operation's weights: of each, what reads it, its elements.
+
+    It is the first operation that gives it a gradient, by its position.
+    """
+    part, readers = backward_of(graph), graph.consumers() if graph.free else {}
+    found = []
+    for elements, constants in graph.free:
+        needed = (t for t in constants if part is None or part.needs[t])
+        reading = [i for t in needed for i in readers.get(t, ()) if part is None or part.runs[i]]
+        found += [(min(reading), elements)] if reading else []
+    return found
+
+
 def learns(operation: Operation) -> bool:
     """Return True if an operation has parameters that are trained."""
     kind = operation.kind

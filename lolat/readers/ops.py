@@ -233,6 +233,8 @@ class Writer:
         builder.inputs[:] = [number[i] for i in builder.inputs]
         for found in (builder.kept, builder.still):
             found[:] = [number[i] for i in found if i in number]
+        free = ((n, tuple(number[i] for i in made if i in number)) for n, made in builder.free)
+        builder.free[:] = [(n, made) for n, made in free if made]
         return [number[i] for i in outputs]
 
     def activations(self, call: Call) -> list[int]:

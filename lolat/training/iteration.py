@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lolat.graph import Graph, Operation
-from lolat.graph.backward import TRAINED, backward_of, drops
+from lolat.graph.backward import TRAINED, backward_of, drops, free_parameters
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import GATES, NORMALIZATIONS, VIEWS, kind_of
 
@@ -78,7 +78,7 @@ def variables(graph: Graph) -> int:
     """Count the tensors that an optimizer updates: kernels, biases, tables, vectors of normalizations."""
     weights = count(graph).at(1)[:, COLUMNS.index("weights")].tolist()
     part = backward_of(graph)
-    return sum(
+    return len(free_parameters(graph)) + sum(
         _variables(o, w) for i, (o, w) in enumerate(zip(graph.operations, weights, strict=True))
         if part is None or (part.runs[i] and o.attributes.get(TRAINED, 1))
     )  # fmt: skip

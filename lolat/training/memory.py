@@ -19,6 +19,7 @@ from lolat.graph.backward import (
     SELECTIVE,
     TRAINED,
     backward_of,
+    free_parameters,
     is_view,
     saved_whole,
 )
@@ -151,12 +152,19 @@ class Numbers(NamedTuple):
 def trained_parameters(graph: Graph) -> tuple[int, ...]:
     """Return the number of trained parameters of each operation, cached with the graph.
 
-    One that no gradient reaches is not trained.
+    One that no gradient reaches is not trained. One that is no operation's weight is of what reads it.
     """
     return graph.cached("trained parameters", _trained_parameters)
 
 
 def _trained_parameters(graph: Graph) -> tuple[int, ...]:
+    numbers = [*_trained_weights(graph)]
+    for position, elements in free_parameters(graph):
+        numbers[position] += elements
+    return tuple(numbers)
+
+
+def _trained_weights(graph: Graph) -> tuple[int, ...]:
     part = backward_of(graph)
     numbers = operations_parameters(graph)
     if part is None:
@@ -168,24 +176,23 @@ def _trained_parameters(graph: Graph) -> tuple[int, ...]:
 def numbers_of(graph: Graph) -> Numbers:
     """Count the parameters of a graph.
 
-    Autocast copies no tables of embeddings, unless they are a product's kernel too, and keeps a frozen
-    kernel's copy where a gradient goes through.
+    Autocast copies no tables of embeddings, unless they are a product's kernel too, and no parameters that
+    are no operation's weights; it keeps a frozen kernel's copy where a gradient goes through.
     """
-    part, trained, numbers = (
+    part, weights, numbers = (
         backward_of(graph),
-        trained_parameters(graph),
+        _trained_weights(graph),
         operations_parameters(graph),
     )
-    tied, frozen = (
-        any(o.attributes.get("tied") for o in graph.operations),
-        sum(numbers) - sum(trained),
-    )
+    trained = sum(trained_parameters(graph))
+    frozen = sum(numbers) + sum(n for n, _ in graph.free) - trained
+    tied = any(o.attributes.get("tied") for o in graph.operations)
     copied = [i for i, o in enumerate(graph.operations) if o.kind != "embedding" or tied]
     passed = [
-        numbers[i] - trained[i] for i in copied
+        numbers[i] - weights[i] for i in copied
         if part is None or (part.first[i] and graph.operations[i].kind in KERNELS)
     ]  # fmt: skip
-    return Numbers(sum(trained), frozen, sum(trained[i] for i in copied), sum(passed))
+    return Numbers(trained, frozen, sum(weights[i] for i in copied), sum(passed))
 
 
 def recipe_for(

@@ -19,6 +19,7 @@ from lolat.graph.backward import backward_of
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.readers.torch.named import load_torchvision
+from lolat.training.iteration import variables
 from lolat.training.memory import numbers_of, saved_bytes
 from lolat.training.tuning import tuned
 
@@ -231,6 +232,86 @@ def test_a_base_in_half_precision_has_adapters_in_float32() -> None:
     every = [p.numel() * p.element_size() for p in network.parameters()]
     trained = [p.numel() * p.element_size() for p in network.parameters() if p.requires_grad]
     assert (memory["weights"], memory["gradients"]) == (sum(every), sum(trained))
+
+
+class Prompted(Blocks):
+    """Has a token of its own in front, positions of which it takes a part, a prompt in its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.prompt = nn.Parameter(torch.rand(1, 1, 32)), nn.Parameter(torch.rand(8))
+        self.positions = nn.Parameter(torch.rand(1, 40, 32))
+        self.register_buffer("mean", torch.rand(8))
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x + self.prompt - self.mean)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.positions[:, :1]
+        x = x + self.positions[:, 1 : x.shape[1] + 1]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    "parts", [["token"], ["prompt"], ["positions"], ["token", "head"], ["prompt", "norm"]]
+)
+def test_a_parameter_that_is_no_operations_weight_is_trained(parts: list[str]) -> None:
+    network = trained_only(Prompted(), *parts)
+    agree(network, TOKENS)
+    found = lolat.load("epyc-2t-torch").cost((network, (TOKENS,)), 4)
+    trained = [p for p in network.parameters() if p.requires_grad]
+    assert found.trained_parameters == sum(p.numel() for p in trained)
+    assert found.memory["gradients"] == 4 * found.trained_parameters
+    frozen = sum(
+        p.numel() for n, p in Blocks().named_parameters() if not any(s in n for s in parts)
+    )
+    assert found.parameters == found.trained_parameters + frozen  # of operations
+    graph = as_trained(lolat.read((network, (TOKENS,))))
+    assert variables(graph) == len(trained)
+    head = numbers_of(tuned(graph, "frozen", None))
+    assert head.trained == sum(p.numel() for p in network.head.parameters())
+
+
+def test_a_parameter_that_is_detached_is_not_trained() -> None:
+    class Detached(Prompted):
+        def forward(self, x: Any) -> Any:
+            with torch.no_grad():
+                prompt = 2 * self.prompt
+            x = self.stem(x + prompt) * self.positions[:, :1].detach() + self.token
+            return self.head(x)
+
+    agree(trained_only(Detached(), "prompt", "positions", "token"), TOKENS)
+
+
+@pytest.mark.parametrize("name", ["DoRA", "VeRA", "IA3", "LoHa"])
+def test_other_adapters_of_peft(name: str) -> None:
+    """DoRA computes the norms of its kernels; LoHa its kernels, in a Function with products of its own."""
+    load_torchvision()
+    peft = pytest.importorskip("peft")
+    layers = ["qkv", "up"]
+    config = {
+        "DoRA": lambda: peft.LoraConfig(r=4, target_modules=layers, use_dora=True),
+        "VeRA": lambda: peft.VeraConfig(r=4, target_modules=["up"]),
+        "IA3": lambda: peft.IA3Config(target_modules=["qkv", "down"], feedforward_modules=["down"]),
+        "LoHa": lambda: peft.LoHaConfig(r=4, target_modules=layers),
+    }[name]()
+    network = peft.get_peft_model(Blocks(), config)
+    if name != "LoHa":
+        agree(network, TOKENS)
+    graph = as_trained(lolat.read((network, (TOKENS,))))
+    learned = [p.numel() for p in network.parameters() if p.requires_grad]
+    assert (numbers_of(graph).trained, variables(graph)) == (sum(learned), len(learned))
+
+
+def test_a_computed_kernel_is_trained_beside_a_frozen_bias() -> None:
+    """PyTorch's gradients of a layer with weight_norm; its kernel's gradient is multiplied."""
+    first = nn.utils.parametrizations.weight_norm(nn.Linear(8, 32))
+    network = nn.Sequential(first, nn.ReLU(), nn.Linear(32, 10))
+    network[2].requires_grad_(False)
+    first.bias.requires_grad_(False)
+    graph = as_trained(lolat.read((network, (TOKENS,))))
+    expected, found = by_pytorch(network, TOKENS), by_us(graph, 4)
+    assert (found.macs, found.trained) == (expected.macs, expected.trained)
 
 
 def test_adapters_that_are_asked_for_are_those_of_peft() -> None:

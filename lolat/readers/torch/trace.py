@@ -24,13 +24,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import unread_parameters
-from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed
+from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed, learns
 from lolat.graph.kinds import KERNELS, kind_of
 from lolat.readers.ops import Writer, switched
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.operations import Operation
-from lolat.readers.torch.trained import in_training_alone, in_training_only, otherwise
+from lolat.readers.torch.trained import (
+    free_parameters,
+    in_training_alone,
+    in_training_only,
+    otherwise,
+)
 from lolat.readers.torch.watched import watched
 from lolat.units import plural
 
@@ -58,7 +63,9 @@ class Tracer(TorchDispatchMode):
         # Key of a parameter -> for each use: positions of its operations, whether it is learned there.
         self.uses: dict[Any, list[tuple[range, bool]]] = {}
         self.called: set[Any] = set()  # modules
-        self.trainable: set[int] = set()  # constants that are parameters, or computed from one
+        # Constants that are parameters, or computed from some -> their ids and elements.
+        self.trainable: dict[int, dict[int, int]] = {}
+        self.inside: set[int] = set()  # ids of those in weights of an operation
         self.still: set[int] = set()  # frozen parameters
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.anew = 0  # operations whose weights are such constants
@@ -102,7 +109,7 @@ class Tracer(TorchDispatchMode):
         if id(value) not in self.known:
             self.learn(value, self.writer.constant(tuple(value.shape), dtype_name(value)))
             if value.requires_grad:
-                self.trainable.add(self.known[id(value)])
+                self.trainable[self.known[id(value)]] = {id(value): value.numel()}
             elif isinstance(value, torch.nn.Parameter):
                 self.still.add(self.known[id(value)])
         return self.known[id(value)]
@@ -167,14 +174,19 @@ class Tracer(TorchDispatchMode):
             if owned and self.writer.tie(start, largest):
                 use = range(start, len(self.builder.operations)), any(yes for _, yes in owned)
                 self.uses.setdefault(largest, []).append(use)
-                learns = ((key[-1], is_learned) for key, is_learned in owned)
-                self.learned += [(owner, written, yes and self.gradients) for owner, yes in learns]
+                self.learned += [(key[-1], written, yes and self.gradients) for key, yes in owned]
             weights = self.weights(sources, start)
             self.anew += not self.computed.isdisjoint(weights)
-            is_fixed = not self.still.issuperset(weights) and self.trainable.isdisjoint(weights)
+            is_fixed = not self.still.issuperset(weights) and self.trainable.keys().isdisjoint(
+                weights
+            )
             if grows and is_fixed:
                 self.fixed.append(written)
-            self.mark(start, owned, is_fixed)
+            inside = {k: n for i in weights for k, n in self.trainable.get(i, {}).items()}
+            inside = {k: n for k, n in inside.items() if all(k != key[-1] for key, _ in owned)}
+            if any(map(learns, self.builder.operations[start:])):
+                self.inside |= inside.keys() | {key[-1] for key, _ in owned}
+            self.mark(start, owned, is_fixed, sum(inside.values()))
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
                     made = self.builder.tensors[index]
@@ -183,9 +195,10 @@ class Tracer(TorchDispatchMode):
         for tensor in results[len(written) :]:
             shape, batched = tuple(tensor.shape), for_batch and not written
             written.append(self.writer.constant(shape, dtype_name(tensor), batched))
-            if not self.trainable.isdisjoint(sources):
-                self.trainable.add(written[-1])
             made_of = [] if op.startswith("new_") else sources
+            learned = [] if op == "detach" or not self.gradients else made_of
+            if found := [self.trainable[i] for i in learned if i in self.trainable]:
+                self.trainable[written[-1]] = {k: n for one in found for k, n in one.items()}
             if (made_of and not is_view) or self.computed.intersection(made_of):
                 self.computed.add(written[-1])
         if op == "detach" or not self.gradients:
@@ -193,15 +206,16 @@ class Tracer(TorchDispatchMode):
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
 
-    def mark(self, start: int, owned: Sequence[tuple[Any, bool]], is_fixed: bool) -> None:
+    def mark(self, start: int, owned: Sequence[Any], is_fixed: bool, inside: int) -> None:
         """Mark the operations from position `start` on: how many parameters are trained, if not all.
 
-        `owned`: their parameters; `is_fixed`: their weights are none. A part that is computed again too.
+        `owned`: their parameters; `is_fixed`: their weights are none; `inside`: the number of trained ones
+        of which their weights are computed. A part that is computed again too.
         """
         trained = sum(key[0] for key, is_learned in owned if is_learned)
         made: dict[str, Any] = {}
         if is_fixed or trained < sum(key[0] for key, _ in owned):
-            made = {TRAINED: trained}
+            made = {TRAINED: trained + inside}
         if self.part is not None:
             made |= {CHECKPOINT: self.part[0]} | ({REENTRANT: True} if self.part[1] else {})
         every = self.builder.operations
@@ -247,13 +261,13 @@ class Tracer(TorchDispatchMode):
         return found
 
     def is_whole(self, outputs: Sequence[int]) -> bool:
-        """True if all parameters that some outputs need are trained, and nothing is computed again."""
+        """True if all weights that some outputs need are trained, wherever they are used."""
         needed, reached = self.writer.reached(outputs)
         still = any(
             not (needed.isdisjoint(written) or (yes and not reached.isdisjoint(written)))
             for _, written, yes in self.learned
         )  # a use of a parameter without a gradient
-        return not (still or self.parts or any(not needed.isdisjoint(one) for one in self.fixed))
+        return not (still or any(not needed.isdisjoint(one) for one in self.fixed))
 
     def hand_over(self, outputs: Sequence[int]) -> None:
         """Let the first use with a gradient have a shared parameter, where the first of all has none."""
@@ -272,7 +286,7 @@ class Tracer(TorchDispatchMode):
     def mark_stops(self, outputs: Sequence[int]) -> None:
         """Mark where no gradient goes through, and constants that are not trained, of a partial network."""
         self.hand_over(outputs)
-        self.writer.mark_stops(self.writer.constants - self.trainable)
+        self.writer.mark_stops(self.writer.constants - self.trainable.keys())
         every = self.builder.operations
         for i, o in enumerate(every):
             if not self.bare.isdisjoint(o.outputs):
@@ -378,8 +392,10 @@ def traced(
         )
     alone = in_training_alone(model, tracer)
     builder.training += otherwise(model, tracer, alone)
-    if not tracer.is_whole(outputs):
+    whole = tracer.is_whole(outputs)
+    if tracer.parts or not whole:
         tracer.mark_stops(outputs)
+    builder.free += [] if whole else free_parameters(tracer)
     builder.training_only += in_training_only(model, tracer)
     builder.warnings += switched(model.modules(), "forward")
     if tracer.anew:

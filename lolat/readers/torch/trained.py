@@ -38,6 +38,15 @@ def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]
         yield f"activations are computed again where a trace does not show it ({how})"
 
 
+def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
+    """Elements of each trainable parameter that is no operation's weight, and the constants made of it."""
+    found: dict[int, tuple[int, list[int]]] = {}
+    for constant, made_of in tracer.trainable.items():
+        for key in made_of.keys() - tracer.inside:
+            found.setdefault(key, (made_of[key], []))[1].append(constant)
+    return [(elements, tuple(constants)) for elements, constants in found.values()]
+
+
 def _is_torch(kind: type) -> bool:
     return kind.__module__.startswith("torch.")
 
