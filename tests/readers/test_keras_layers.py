@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from lolat.graph.counts import count
 from lolat.readers.keras import read_model
@@ -149,13 +150,17 @@ class Queried(layers.Layer):  # type: ignore[misc]
 
 
 def test_a_learned_query() -> None:
-    """It is projected once, whatever the batch: 8 x 8 products, and 8 + 8 elements moved."""
+    """An attention of one query for all samples; the layer with projections takes one sample alone."""
     graph = graph_of(lambda x: Queried(layers.MultiHeadAttention(2, 4))(x), (9, 8))
+    (remark,) = graph.warnings
+    assert remark.startswith("it does not take a batch of two"), "as TensorFlow does not"
     macs, moved = multi_head(1, 9, 8, 2, 4, 4)
     assert " ".join(kinds(graph)) == ATTENTION
-    assert six(graph, 3)[2:] == (3 * macs - 2 * 64, 3 * moved - 2 * (8 + 8) - 2 * 8, 4 * 72, 8)
+    assert six(replace(graph, warnings=()), 1)[2:] == (macs, moved, 4 * 72, 8)
     graph = graph_of(lambda x: Queried(layers.Attention())(x), (9, 8))
-    assert (kinds(graph), total(graph, 3).flops) == (["attention"], 3 * 2 * 9 * 8)
+    assert kinds(graph) == ["attention"]
+    # Keras says that the result is as large for any batch, which TensorFlow does not do.
+    assert total(replace(graph, warnings=()), 3).flops == 3 * 2 * 9 * 8
 
 
 @pytest.mark.parametrize("mask", [False, True])
