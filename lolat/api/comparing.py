@@ -26,7 +26,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.hardware.gpus import name_of
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import read_table
+from lolat.io.tables import Table
 from lolat.parameters import COVERAGE, optimizer_named
 from lolat.readers import read
 from lolat.readers.children import OnProgress
@@ -47,11 +47,13 @@ if TYPE_CHECKING:
 class Comparison:
     """A table to compare, and how.
 
-    `devices`: those of its rows, by its column device; `training`: its training steps; `warn`: of an
-    assumed execution mode; `left_out`: receives the rows that cannot be predicted.
+    `given`: its cells, None for a file that is no table; `devices`: those of its rows, by its column
+    device; `training`: its training steps; `warn`: of an assumed execution mode; `left_out`: receives the
+    rows that cannot be predicted.
     """
 
     path: str
+    given: Table | None = None
     devices: Collection[str] = ()
     predictor: str | None = None
     training: bool = False
@@ -139,7 +141,8 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     Left out: networks that cannot be read, or that were run in another mode. InputError if no row is left,
     and for rows of several devices.
     """
-    read_table(asked.path).of_devices(asked.devices, "only")
+    if asked.given is not None:
+        asked.given.of_devices(asked.devices, "only")
     table = read_networks(asked.path, asked.devices, mode_of(model.inference), asked.left_out)
     table.say_assumed(asked.warn)
     return compare_rows(model, table, asked)

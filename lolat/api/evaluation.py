@@ -16,7 +16,7 @@ from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, is_table, read_table, say_unread, to_csv
 from lolat.readers.children import OnProgress
-from lolat.tables.kinds import NETWORKS, Content, content_of
+from lolat.tables.kinds import NETWORKS, Content, content_of, content_of_columns
 from lolat.tables.left_out import LeftOut
 from lolat.units import percent, plain
 
@@ -89,14 +89,16 @@ def evaluate_table(
     on_progress: OnProgress | None,
 ) -> TableEvaluation:
     """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`."""
-    columns = read_table(table).names if is_table(table) else ()
+    given = read_table(table) if is_table(table) else None
+    columns = () if given is None else given.names
     if training and predictor:
         raise InputError(
             f"{arg('predictor')} is for a forward pass, and {arg('training')} compares training steps; "
             "give one of them",
             code="predictor",
         )
-    content, remarks = content_of(table), list[str]()
+    content = content_of(table) if given is None else content_of_columns(columns)
+    remarks = list[str]()
     if content not in COMPARE:
         expected = ", ".join(known.name for known in COMPARE)
         raise InputError(
@@ -108,7 +110,7 @@ def evaluate_table(
     )  # fmt: skip
     model = model.run_as(precision)
     devices = [only] if isinstance(only, str) else only or ()
-    asked = Comparison(table, devices, predictor, training, on_progress, remarks.append)
+    asked = Comparison(table, given, devices, predictor, training, on_progress, remarks.append)
     compared = COMPARE[content](model, asked)
     remarks += _of_others(model, compared, table)
     if content != NETWORKS:
