@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from lolat import readers
 from lolat.errors import MissingPackageError
 from lolat.graph import Graph
 from lolat.readers import cache as module
+from lolat.readers import reading as readers
 from lolat.readers.cache import Cache, bundled_graph
 from tests.readers.onnx_networks import model, node, saved
 

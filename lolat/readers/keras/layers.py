@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.readers.ops import KIND_OF, einsum_features, einsum_terms, normalized
 
 if TYPE_CHECKING:
-    from lolat.readers.keras import KerasReader, LayerCall
+    from lolat.readers.keras.trace import KerasReader, LayerCall
 
 Rule = Callable[["KerasReader", "LayerCall"], list[int]]
 

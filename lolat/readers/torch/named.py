@@ -22,7 +22,7 @@ from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.forms import unknown_network
 from lolat.readers.size import of_images
-from lolat.readers.torch import import_torch
+from lolat.readers.torch.reader import import_torch
 from lolat.units import one_line, shortened
 
 DECODERS = "AutoModelForCausalLM"

@@ -1,0 +1,283 @@
+"""A network as plain data: operations and tensors, whatever the framework it came from.
+
+Shapes are those at batch size 1, with the batch dimension in place. A tensor that does not grow with
+the batch (a constant operand, a position embedding) has `batched=False`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from lolat.errors import InputError
+from lolat.graph.kinds import CONVOLUTIONS
+from lolat.io.documents import converted
+
+FORMAT_VERSION = 1
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+if TYPE_CHECKING:
+    Attribute = Any
+else:  # JSON's lists become tuples
+    Scalar = bool | int | float | str | None
+    Attribute = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
+Result = TypeVar("Result")
+
+
+class Tensor(msgspec.Struct, frozen=True, array_like=True):
+    """A value that flows between operations; `shape` at batch size 1."""
+
+    shape: tuple[Size, ...]
+    batched: bool = True
+    dtype: str = "float32"
+
+    def elements(self, batch_size: int = 1) -> int:
+        """Number of elements at `batch_size`."""
+        return prod(self.shape) * (batch_size if self.batched else 1)
+
+    @property
+    def batch_axis(self) -> int:
+        """The axis of an input that is the batch: the first, or the second where only that is of size 1."""
+        return int(self.shape[:1] != (1,) and self.shape[1:2] == (1,))
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One operation: its kind (see `lolat.graph.kinds`), the tensors that it reads and writes.
+
+    `inputs` and `outputs` are indices into `Graph.tensors`; `path` is the module it sits in
+    ("" at the top, "encoder/layer_1" below).
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: dict[str, Attribute] = {}
+    path: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The name with its module path."""
+        return f"{self.path}/{self.name}" if self.path else self.name
+
+
+class Graph(msgspec.Struct, frozen=True, dict=True):
+    """A directed acyclic graph of operations, in an order in which they can run.
+
+    `inputs` and `outputs` are tensor indices. `warnings` are what its reader tells the user. `framework`:
+    keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
+    PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
+    as a decoder's keys and values. `training`: why its training cannot be counted, such as layers that run
+    in training alone. `autocast`: its code computes in half precision with parameters in float32, as
+    Keras' mixed policies and `torch.autocast` do. `still`: constants that are not trained, where not all of
+    it is (`lolat.graph.backward`); then `free` has the elements of each trainable parameter that is no
+    operation's weight, with the constants that are computed from it. The fields are the JSON that
+    `lolat read` writes.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    operations: tuple[Operation, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
+    framework: str = ""
+    channels_first: bool = False
+    kept: tuple[int, ...] = ()
+    training: tuple[str, ...] = ()
+    autocast: bool = False
+    training_only: tuple[str, ...] = ()  # acts so and is not counted, such as stochastic depth
+    still: tuple[int, ...] = ()
+    free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
+    schema: Literal["lolat-network"] = "lolat-network"
+    version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        """InputError unless each tensor is written once, before it is read."""
+        known = set(range(len(self.tensors)))
+        ready = known.difference(*(o.outputs for o in self.operations))
+        whole = ready.issuperset(self.inputs)
+        for o in self.operations:
+            whole &= ready.issuperset(o.inputs) and ready.isdisjoint(o.outputs)
+            whole &= len(set(o.outputs)) == len(o.outputs) > 0
+            ready.update(o.outputs)
+            if not whole:
+                raise self._wrong(
+                    f"operation {o.name!r} reads what is not yet written, or writes twice"
+                )
+        if not (whole and ready == known and ready.issuperset(self.outputs)):
+            raise self._wrong(
+                f"an input, an operation or an output is none of its {len(known)} tensors"
+            )
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(str(self.tensors[t].shape) for t in self.inputs)
+        return f"<Graph: {self.name}, {len(self.operations)} operations, inputs {shapes}>"
+
+    def _wrong(self, reason: str) -> InputError:
+        return InputError(f"graph {self.name!r}: {reason}", code="network")
+
+    @cached_property
+    def cache(self) -> dict[str, Any]:
+        """Results of `cached`; not part of the value or of the JSON."""
+        return {}
+
+    def cached(self, name: str, function: Callable[[Graph], Result]) -> Result:
+        """The result of `function` on the graph, computed once."""
+        if name not in self.cache:
+            self.cache[name] = function(self)
+        result: Result = self.cache[name]
+        return result
+
+    @property
+    def input_sizes(self) -> list[tuple[int, ...]]:
+        """Shapes of the inputs, without the batch where they have one."""
+        inputs = [self.tensors[i] for i in self.inputs]
+        return [
+            (*t.shape[: t.batch_axis], *t.shape[t.batch_axis + 1 :]) if t.batched else t.shape
+            for t in inputs
+        ]
+
+    def input_shapes(self, batch_size: int) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the inputs at a batch size, the batch first where they have one."""
+        sized = zip(self.inputs, self.input_sizes, strict=True)
+        return tuple((batch_size,) * self.tensors[i].batched + shape for i, shape in sized)
+
+    def shapes(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
+        """Shapes (at batch size 1) of the tensors at `indices`."""
+        return [self.tensors[i].shape for i in indices]
+
+    def channel_axis(self, tensor: int) -> int:
+        """The axis of a tensor on which convolutions, pools and batch normalizations have channels."""
+        rank = len(self.tensors[tensor].shape)
+        return 1 if self.channels_first and rank > 1 else rank - 1
+
+    def consumers(self) -> dict[int, list[int]]:
+        """The positions of the operations that read each tensor, by tensor."""
+        readers: dict[int, list[int]] = {}
+        for position, operation in enumerate(self.operations):
+            for tensor in operation.inputs:
+                readers.setdefault(tensor, []).append(position)
+        return readers
+
+    def to_dict(self) -> dict[str, Any]:
+        """The graph as JSON-ready data; `from_dict` is the inverse."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
+
+    @staticmethod
+    def from_dict(document: Mapping[str, Any]) -> Graph:
+        """The graph of a document that `to_dict` made; InputError for any other."""
+        graph: Graph = converted(document, Graph, "not a graph document")
+        return graph
+
+
+class GraphBuilder:
+    """Collects tensors and operations, in running order, into a `Graph`; names are made unique.
+
+    `channels_first`, `autocast`: see `Graph`; a reader of Keras sets the first where the layers say so.
+    """
+
+    def __init__(self, name: str, framework: str = "") -> None:
+        self.name, self.framework = name, framework
+        self.channels_first = framework in ("torch", "onnx")
+        self.autocast = False
+        self.tensors: list[Tensor] = []
+        self.operations: list[Operation] = []
+        self.inputs: list[int] = []
+        self.kept: list[int] = []
+        self.still: list[int] = []
+        self.free: list[tuple[int, tuple[int, ...]]] = []
+        self.warnings: list[str] = []
+        self.training: list[str] = []  # see `Graph`
+        self.training_only: list[str] = []
+        self.dtype: str | None = None  # of the next operation's results, if a reader knows it
+        self._names: dict[tuple[str, str], int] = {}
+
+    def input(self, shape: Sequence[int], dtype: str = "float32", batched: bool = True) -> int:
+        """Add an input of the network; returns its tensor index."""
+        self.inputs.append(self.tensor(shape, batched, dtype))
+        return self.inputs[-1]
+
+    def tensor(self, shape: Sequence[int], batched: bool = True, dtype: str = "float32") -> int:
+        """Add a tensor without a producer (a constant operand); returns its index."""
+        self.tensors.append(Tensor(tuple(int(n) for n in shape), batched, dtype))
+        return len(self.tensors) - 1
+
+    def add(
+        self, kind: str, inputs: Sequence[int], shape: Sequence[int], *more: Any, **rest: Any
+    ) -> int:
+        """Add an operation with one output of `shape` (at batch size 1); returns its tensor index.
+
+        The output grows with the batch when any input does. Without `dtype` it is `self.dtype`, or
+        that of the first input.
+        """
+        return self.add_several(kind, inputs, [shape], *more, **rest)[0]
+
+    def add_several(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        shapes: Sequence[Sequence[int]],
+        name: str = "",
+        path: str = "",
+        dtype: str | None = None,
+        **attributes: Any,
+    ) -> list[int]:
+        """Add an operation with an output of each shape; as `add`."""
+        batched = any(self.tensors[i].batched for i in inputs) if inputs else True
+        dtype = dtype or self.dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
+        outputs = [self.tensor(shape, batched, dtype) for shape in shapes]
+        name = self._unique(name or kind, path)
+        self.operations.append(
+            Operation(name, kind, tuple(inputs), tuple(outputs), attributes, path)
+        )
+        return outputs
+
+    def _unique(self, name: str, path: str) -> str:
+        """`name`, or `name:2`, `name:3` ... where the network uses a layer again."""
+        uses, unique = 1, name
+        while (path, unique) in self._names:
+            uses = max(uses, self._names[path, name]) + 1
+            unique = f"{name}:{uses}"
+        self._names[path, unique] = 1
+        self._names[path, name] = uses
+        return unique
+
+    def build(self, outputs: Sequence[int]) -> Graph:
+        """The finished graph; a padding that only feeds convolutions becomes part of them."""
+        parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
+        warnings = tuple(dict.fromkeys(self.warnings))
+        more = (self.framework, self.channels_first, tuple(self.kept), tuple(self.training))
+        only = tuple(dict.fromkeys(self.training_only))
+        partly = (tuple(self.still), tuple(self.free))
+        graph = Graph(self.name, *parts, warnings, *more, self.autocast, only, *partly)
+        return merge_padding(graph)
+
+
+def merge_padding(graph: Graph) -> Graph:
+    """Fold a padding that feeds nothing but convolutions into them, so INP is before padding."""
+    readers = graph.consumers().items()
+    kinds = {t: {graph.operations[p].kind for p in users} for t, users in readers}
+    pads = {
+        o.outputs[0]: o
+        for o in graph.operations
+        if o.kind == "pad"
+        and o.outputs[0] in kinds.keys() - set(graph.outputs)
+        and kinds[o.outputs[0]] <= CONVOLUTIONS
+    }
+    operations = []
+    for operation in graph.operations:
+        if operation.outputs[0] in pads:
+            continue
+        if operation.inputs and (pad := pads.get(operation.inputs[0])):
+            attributes = {**operation.attributes, "pad_before": pad.attributes.get("padding")}
+            inputs = (pad.inputs[0], *operation.inputs[1:])
+            operation = replace(operation, inputs=inputs, attributes=attributes)
+        operations.append(operation)
+    return replace(graph, operations=tuple(operations)) if pads else graph

@@ -1,0 +1,104 @@
+"""Keras networks: keras.applications by name, and `.keras` files in safe mode."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+from lolat.errors import MissingPackageError, NetworkError, arg
+from lolat.io.forms import not_a_network, unknown_network
+from lolat.readers.size import of_images
+from lolat.units import one_line, shortened
+
+
+def import_keras() -> Any:
+    """Import Keras quietly: TensorFlow prints to stderr from C++ at any log level."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        with contextlib.ExitStack() as stack:
+            saved, muffled = os.dup(2), stack.enter_context(tempfile.TemporaryFile())
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, 2)
+            os.dup2(muffled.fileno(), 2)
+            import keras
+    except ImportError as error:
+        raise MissingPackageError(
+            f"Keras with TensorFlow is needed for this and cannot be imported ({error})",
+            "tensorflow",
+        ) from error
+    return keras
+
+
+@contextlib.contextmanager
+def without_weights() -> Iterator[None]:
+    """Variables made meanwhile get a shape but no memory.
+
+    Keras would fill them with random numbers when it next leaves a scope of its own, so they are taken
+    off its list.
+    """
+    import keras
+    from keras.src.backend.common import global_state
+
+    listed = "uninitialized_variables"
+    before = list(global_state.get_global_attribute(listed) or ())
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        global_state.set_global_attribute(listed, before)
+
+
+@contextlib.contextmanager
+def _building(weights: bool) -> Iterator[None]:
+    """Silence Keras' warnings: they repeat errors, or tell about networks that somebody else wrote."""
+    variables = contextlib.nullcontext() if weights else without_weights()
+    with warnings.catch_warnings(action="ignore"), variables:
+        yield
+
+
+def application(name: str, size: Any, weights: bool) -> Any:
+    """A network of keras.applications with random weights, at its own input size or another."""
+    keras = import_keras()
+    by_lower = {n.lower(): n for n in dir(keras.applications) if n[0].isupper()}
+    known = by_lower.get(name.lower())
+    if known is None:
+        raise unknown_network(f"keras:{name}", by_lower.values(), "keras.io/api/applications")
+    make, size = getattr(keras.applications, known), of_images(size)
+    shape = size if len(size) == 3 else (*(size * 2 if len(size) == 1 else size), 3)
+    try:
+        with _building(weights):
+            model = make(weights=None, **({"input_shape": shape} if size else {}))
+            if not size and None in model.inputs[0].shape[1:]:
+                model = make(weights=None, input_shape=(224, 224, 3))
+    except Exception as error:  # what an unfit size raises differs from network to network
+        raise NetworkError(
+            f"keras:{known} cannot be built at this {arg('input_size')}: {one_line(error)}"
+        ) from error
+    return model
+
+
+def saved(path: str, weights: bool) -> Any:
+    """A network from a `.keras` file; a file with code in it is refused (Keras' safe mode)."""
+    shown = shortened(path)
+    if not os.path.isfile(path):
+        raise not_a_network(path)
+    keras = import_keras()
+    try:
+        with _building(weights):
+            if weights:
+                return keras.saving.load_model(path, compile=False, safe_mode=True)
+            with zipfile.ZipFile(path) as archive:
+                config = json.loads(archive.read("config.json"))
+            config.pop("compile_config", None)
+            return keras.saving.deserialize_keras_object(config, safe_mode=True)
+    except Exception as error:  # a damaged file can fail anywhere in Keras
+        raise NetworkError(
+            f"{shown!r} cannot be opened: {one_line(error)}; expected a file that model.save wrote; a "
+            "network with code of its own (a Lambda layer) as package.module:callable"
+        ) from error

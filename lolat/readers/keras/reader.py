@@ -1,0 +1,169 @@
+"""Keras network -> Graph, from a call on symbolic tensors of batch size 1.
+
+Each call of a layer or of a keras.ops operation is a node of the history that Keras keeps. A layer without
+a rule (a nested model, a class of the user's) is followed into its own `call`. Weights are not needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+from unittest import mock
+
+from lolat.errors import NetworkError, arg
+from lolat.graph import Graph
+from lolat.graph.analysis import unread_parameters
+from lolat.graph.backward import TRAINED
+from lolat.graph.kinds import COMPUTE
+from lolat.readers.batch import ONLY, batch_remarks
+from lolat.readers.keras import remarks
+from lolat.readers.keras.named import without_weights
+from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
+from lolat.readers.ops import einsum_terms, switched
+from lolat.readers.size import Form, as_sizes, filled, numbers_of, of_images
+from lolat.units import one_line, shortened
+
+
+def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
+    """Read a Keras model (or layer) into a Graph.
+
+    `input_size`: as of `lolat.readers.size.filled`; a model that was never built gets H x H x 3, or H where
+    its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError when the shape is
+    not known or the model cannot be called on a symbolic input.
+    """
+    reader = KerasReader(name or model.name, model)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        stack.enter_context(_known_shapes())
+        stack.enter_context(warnings.catch_warnings(action="ignore"))  # on our own calls
+        sizes = as_sizes(input_size)
+        found = reader.read(*_called(model, sizes, said=reader.builder.warnings))
+        needed, reached = reader.writer.reached(found)
+        stopped = [
+            o for o in reader.builder.operations
+            if o.kind in COMPUTE and not needed.isdisjoint(o.outputs) and reached.isdisjoint(o.outputs)
+        ]  # fmt: skip
+        reader.builder.autocast = any(map(remarks.is_mixed, model._flatten_layers()))
+        reader.builder.training += remarks.otherwise(model, reader.partly)
+        if stopped or any(TRAINED in o.attributes for o in reader.builder.operations):
+            reader.writer.mark_stops(reader.writer.constants)
+        reader.builder.training_only += remarks.in_training_only(model)
+        graph = reader.builder.build(found)
+        number = sum(prod(v.shape) for v in model.trainable_variables)
+        reader.builder.warnings += unread_parameters(graph, number)
+        reader.builder.warnings += [
+            *switched(model._flatten_layers(), "call"),
+            *remarks.run_as(model),
+        ]
+        reader.builder.warnings += _of_two(model, sizes, graph)
+        return reader.builder.build(found)
+
+
+def _of_two(model: Any, size: Any, graph: Graph) -> Iterator[str]:
+    """Remarks on work that does not grow as the batch does; see `lolat.readers.batch`."""
+    reader = KerasReader(graph.name, model)
+    try:
+        found = reader.read(*_called(model, size, samples=2))
+    except Exception as error:  # whatever the user's code raises
+        yield f"it does not take a batch of two ({shortened(one_line(error))}), {ONLY}"
+        return
+    yield from batch_remarks(graph, reader.builder.build(found))
+
+
+# ---- The call of the whole network.
+
+
+def _called(
+    model: Any, size: Any, samples: int = 1, said: list[str] | None = None
+) -> tuple[list[Any], list[Any]]:
+    """The symbolic inputs and outputs of a call with `samples`; a model that is not built is built."""
+    import keras
+
+    functional = functional_of(model)
+    if functional is None and not model.built:
+        example = _example(model, size, None)
+        with calling(model, example):
+            model(example)
+        functional = functional_of(model)
+    target = model if functional is None else functional
+    inputs = _example(target, size, samples, said)
+    with calling(model, inputs), without_weights():
+        outputs = keras.tree.flatten(target.call(inputs, **inference(target)))
+    return keras.tree.flatten(inputs), outputs
+
+
+def _example(model: Any, size: Any, batch_size: int | None, said: list[str] | None = None) -> Any:
+    """Symbolic inputs of a model, as its call takes them: a tensor, or a list or dict of tensors."""
+    import keras
+
+    structure = model.input if functional_of(model) is not None else None
+    built = (getattr(model, "_build_shapes_dict", None) or {}).get("input_shape")
+    if structure is None and built:
+        structure = keras.tree.map_shape_structure(keras.KerasTensor, built)
+    tensors = keras.tree.flatten(structure)
+    if structure is None or any(len(tensor.shape) < 2 for tensor in tensors):
+        if not numbers_of(size):
+            raise NetworkError(
+                f"the input shape of {model.name!r} is not known (it was not built); give "
+                f"{arg('input_size')}, for example 224 or 224,224,3"
+            )
+        first = type((getattr(model, "layers", None) or [None])[0]).__name__
+        is_image = len(of_images(size)) == 1 and first not in ("Embedding", "Dense")
+        size = numbers_of(size)
+        return keras.KerasTensor((batch_size, *((*size, *size, 3) if is_image else size)))
+    formats = {getattr(layer, "data_format", None) for layer in getattr(model, "layers", ())}
+    channels = 0 if "channels_first" in formats else -1
+    forms = {
+        tensor.name: Form(tuple(tensor.shape[1:]), channels, "int" in tensor.dtype)
+        for tensor in tensors
+    }
+    wanted = filled(forms, size, model.name, remarks=said)
+    made = [
+        keras.KerasTensor((batch_size, *shape), dtype=tensor.dtype)
+        for tensor, shape in zip(tensors, wanted.values(), strict=True)
+    ]
+    return keras.tree.pack_sequence_as(structure, made)
+
+
+_OPERATORS = {"__add__": "add", "__sub__": "subtract", "__mul__": "multiply", "__pow__": "power",
+              "__truediv__": "true_divide", "__floordiv__": "floor_divide",
+              "__matmul__": "matmul"}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _known_shapes() -> Iterator[None]:
+    """Let `variable * symbolic tensor` work, and EinsumDense know all sizes of its output.
+
+    Keras hands the variable to TensorFlow, which knows no symbolic tensors, and leaves sizes open that
+    `output_shape` leaves open.
+    """
+    import keras
+
+    def operator(name: str, original: Any) -> Any:
+        def symbolic(variable: Any, other: Any) -> Any:
+            if isinstance(other, keras.KerasTensor):
+                return getattr(keras.ops, name)(variable, other)
+            return original(variable, other)
+
+        return symbolic
+
+    def einsum_shape(layer: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+        labels, result = einsum_terms(layer.equation)
+        rest = len(shape) - len(labels[0])
+        sizes = dict(zip(labels[1], layer.kernel.shape, strict=True))
+        sizes |= zip(labels[0], shape[rest:], strict=True)
+        return (*shape[:rest], *(sizes[label] for label in result))
+
+    patches: list[tuple[Any, str, Any]] = [
+        (keras.Variable, method, operator(name, getattr(keras.Variable, method)))
+        for method, name in _OPERATORS.items()
+    ]
+    patches.append((keras.layers.EinsumDense, "compute_output_shape", einsum_shape))
+    with contextlib.ExitStack() as stack:
+        for cls, name, function in patches:
+            stack.enter_context(mock.patch.object(cls, name, function))
+        yield

@@ -1,0 +1,259 @@
+"""Follows symbolic Keras tensors back through the calls that made them, and writes these into a graph."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from lolat.errors import NetworkError, arg
+from lolat.graph import GraphBuilder
+from lolat.graph.backward import TRAINED, changed
+from lolat.graph.kinds import COMPUTE, KERNELS, NORMALIZATIONS
+from lolat.readers.keras import layers, remarks
+from lolat.readers.ops import Call, Writer
+from lolat.units import one_line, shapes_text
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of a layer or operation: its inputs in the graph, the shapes of its outputs."""
+
+    layer: Any
+    inputs: list[int]
+    shapes: list[tuple[int, ...]]
+    path: str
+    node: Any
+
+    @property
+    def inner(self) -> str:
+        """The path of the operations inside the layer."""
+        return f"{self.path}/{self.layer.name}" if self.path else str(self.layer.name)
+
+
+class KerasReader:
+    """Walks symbolic Keras tensors and writes the calls that made them into a GraphBuilder."""
+
+    def __init__(self, name: str, model: Any) -> None:
+        self.owner = model  # the layer whose `call` is followed
+        self.partly: list[str] = []  # layers of several operations of which some are trained
+        self.builder = GraphBuilder(name, "keras")
+        self.writer = Writer(self.builder)
+        self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
+        self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
+
+    def read(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[int]:
+        """Write all calls from the inputs to the outputs of the network; return the latter's tensors."""
+        for tensor in inputs:
+            self.known[id(tensor)] = self.builder.input(tuple(tensor.shape), str(tensor.dtype))
+        return self.follow(outputs, "")
+
+    def follow(self, outputs: Sequence[Any], path: str) -> list[int]:
+        """Write all calls between the tensors known already and `outputs`, in order."""
+        for node in _ordered_nodes(self.known, outputs):
+            sources = [self.known[id(t)] for t in node.input_tensors]
+            shapes = [tuple(t.shape) for t in node.output_tensors]
+            if getattr(node.operation, "data_format", "") == "channels_first":
+                self.builder.channels_first = True
+            start, own = len(self.builder.operations), functional_of(node.operation) is None
+            written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
+            if own and layers.rule_of(node.operation) is not None:
+                self.writer.tie(start, id(node.operation), remarks.bits_of(node.operation))
+                self.mark(node, start)
+                for part in getattr(node.operation, "_flatten_layers", tuple)():
+                    if getattr(part, "lora_enabled", False):
+                        self.add_adapter(part, path)
+            if type(node.operation).__name__ == "StopGradient":
+                self.writer.held.update(written)
+            self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
+        return [self.known[id(t)] for t in outputs]
+
+    def emit(self, call: LayerCall) -> list[int]:
+        """Write one call of a layer or keras.ops operation; the tensors that it yields."""
+        rule = layers.rule_of(call.layer) if functional_of(call.layer) is None else None
+        if rule is None:
+            return self.follow_layer(call)
+        return rule(self, replace(call, inputs=self.unmasked(call)))
+
+    def write(
+        self, call: LayerCall, op: str, inputs: Sequence[int],
+        shapes: Sequence[tuple[int, ...]] | None = None, suffix: str = "", **parameters: Any,
+    ) -> list[int]:  # fmt: skip
+        """Write one operation of a call, named after its layer; its shapes are the call's unless given."""
+        name = f"{call.layer.name}_{suffix}" if suffix else str(call.layer.name)
+        return self.step(call, op, inputs, shapes or call.shapes, name, call.path, **parameters)
+
+    def step(
+        self, call: LayerCall, op: str, inputs: Sequence[int], shapes: Sequence[tuple[int, ...]],
+        name: str, path: str, **parameters: Any,
+    ) -> list[int]:  # fmt: skip
+        """Write one operation of a call, with its own name and path."""
+        dtype = str(call.node.output_tensors[0].dtype)
+        return self.writer.write(Call(op, inputs, shapes, name, path, parameters, dtype))
+
+    def mark(self, node: Any, start: int) -> None:
+        """Mark the operations of a call, from position `start` on, if not all of their parameters train."""
+        every, (trained, total) = (
+            self.builder.operations,
+            remarks.trained_parameters(node.operation),
+        )
+        own = [i for i in range(start, len(every)) if every[i].kind in COMPUTE | NORMALIZATIONS]
+        kernels = any(every[i].kind in KERNELS for i in own) and remarks.fixed_kernels(
+            node, self.owner
+        )
+        if not own or not (kernels or trained < total):
+            return
+        if trained and len(own) > 1:
+            self.partly.append(node.operation.name)
+        for i in own:
+            every[i] = changed(every[i], **{TRAINED: trained})
+
+    def add_adapter(self, layer: Any, path: str) -> None:
+        """Write the sum of a kernel and the product of two thin ones, made in each call (enable_lora)."""
+        thin = "kernel" if hasattr(layer, "lora_kernel_a") else "embeddings"
+        shapes = [tuple(getattr(layer, f"lora_{thin}_{end}").shape) for end in "ab"]
+        made, whole = [*map(self.writer.constant, shapes)], (*shapes[0][:-1], shapes[1][-1])
+        for op, more in (("matmul", []), ("scale", []), ("add", [self.writer.constant(whole)])):
+            made = self.writer.write(Call(op, [*more, *made], [whole], f"{layer.name}_lora", path))
+
+    def view(
+        self, call: LayerCall, source: int, shape: tuple[int, ...], name: str, path: str
+    ) -> int:
+        """A view of another shape."""
+        return self.step(call, "reshape", [source], [shape], name, path)[0]
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        """The shape of a tensor at batch size 1."""
+        return self.writer.shape(tensor)
+
+    def operands(self, call: LayerCall) -> list[int]:
+        """The operands of a call in order: symbolic tensors, and constants that have a shape."""
+        import keras
+
+        arguments = call.node.arguments
+        operands = []
+        for value in keras.tree.flatten((arguments.args, arguments.kwargs)):
+            if isinstance(value, keras.KerasTensor) or (
+                getattr(value, "shape", None) and not isinstance(value, type)
+            ):
+                operands.append(self.operand(value))
+        return operands
+
+    def operand(self, value: Any) -> int:
+        """A symbolic tensor, or a constant such as a variable of the layer."""
+        if id(value) in self.known:
+            return self.known[id(value)]
+        return self.writer.constant(tuple(value.shape))
+
+    def unmasked(self, call: LayerCall) -> list[int]:
+        """The inputs of a layer's call without the masks that Keras passes along."""
+        import keras
+
+        args, kwargs = call.node.arguments.args, call.node.arguments.kwargs
+        kwargs = {k: v for k, v in kwargs.items() if not k.endswith("mask")}
+        leaves = keras.tree.flatten((args, kwargs))
+        return [self.known[id(t)] for t in leaves if isinstance(t, keras.KerasTensor)]
+
+    def follow_layer(self, call: LayerCall) -> list[int]:
+        """Write the operations of the layer's own `call`; an unknown operation if it cannot be followed."""
+        import keras
+
+        layer, arguments = call.layer, call.node.arguments
+        sources = {id(t): self.known[id(t)] for t in call.node.input_tensors}  # masks too
+        fresh = {
+            id(t): keras.KerasTensor(self.shape(sources[id(t)]), dtype=t.dtype)
+            for t in call.node.input_tensors
+        }
+        args, kwargs = keras.tree.map_structure(
+            lambda value: fresh.get(id(value), value), (arguments.args, arguments.kwargs)
+        )
+        kwargs = {k: v for k, v in kwargs.items() if k != "training"} | inference(layer)
+        outputs: list[Any] = []
+        try:
+            with calling(layer, list(fresh.values())):
+                outputs = keras.tree.flatten(layer.call(*args, **kwargs))
+        except NetworkError:  # a framework's own functions do not take symbolic tensors
+            if functional_of(layer) is not None or any(len(w.shape) > 1 for w in layer.weights):
+                raise  # products cannot be counted
+        self.alive += [*fresh.values(), *outputs]
+        self.known.update((id(fresh[t]), source) for t, source in sources.items())
+        if len(outputs) == len(call.shapes) and self.reachable(outputs):
+            with mock.patch.object(self, "owner", layer):
+                return self.follow(outputs, call.inner)
+        return self.writer.unknown(
+            Call(type(layer).__name__, call.inputs, call.shapes, layer.name, call.path)
+        )
+
+    def reachable(self, outputs: Sequence[Any]) -> bool:
+        """True if outputs are symbolic and made of known tensors alone."""
+        if not all(hasattr(t, "_keras_history") or id(t) in self.known for t in outputs):
+            return False
+        nodes = _ordered_nodes(self.known, outputs)
+        made = {id(t) for node in nodes for t in node.output_tensors}
+        needed = [*outputs, *(t for node in nodes for t in node.input_tensors)]
+        return all(id(t) in made or id(t) in self.known for t in needed)
+
+
+def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any]:
+    """The calls that lead to `outputs` from tensors with `known` ids.
+
+    Each comes after the ones it needs, branch by branch.
+    """
+    done: set[int] = set()
+    order: list[Any] = []
+    stack = [(_producer(t), False) for t in reversed(list(outputs)) if id(t) not in known]
+    while stack:
+        node, ready = stack.pop()
+        if node is None or id(node) in done:
+            continue
+        if ready:
+            done.add(id(node))
+            order.append(node)
+            continue
+        stack.append((node, True))
+        stack += [(_producer(t), False) for t in reversed(node.input_tensors) if id(t) not in known]
+    return order
+
+
+def _producer(tensor: Any) -> Any:
+    """The call that made a symbolic tensor; None for one that nothing made."""
+    history = getattr(tensor, "_keras_history", None)
+    if history is None or history.operation is None:
+        return None
+    return history.operation._inbound_nodes[history.node_index]
+
+
+def functional_of(model: Any) -> Any:
+    """The functional network behind a model: itself, or the one that a Sequential has; or None.
+
+    A class with a call method of its own may do something else than its inputs and outputs say: None.
+    """
+    if not getattr(getattr(type(model), "call", None), "__module__", "").startswith("keras."):
+        return None
+    if any(c.__name__ == "Sequential" for c in type(model).__mro__):
+        model = getattr(model, "_functional", None)
+    return model if hasattr(model, "_nodes_by_depth") and hasattr(model, "inputs") else None
+
+
+@contextlib.contextmanager
+def calling(model: Any, inputs: Any) -> Iterator[None]:
+    """Raise a NetworkError for any error of a model that is called."""
+    import keras
+
+    try:
+        yield
+    except Exception as error:
+        shapes = [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs)]
+        raise NetworkError(
+            f"network {model.name!r} cannot be called on a symbolic input of shape {shapes_text(shapes)}: "
+            f"{one_line(error)}; give {arg('input_size')} that fits, and write its call method with "
+            "layers and keras.ops (several inputs: make a keras.Model of inputs and outputs)"
+        ) from error
+
+
+def inference(layer: Any) -> dict[str, Any]:
+    """The keyword argument that asks for inference, if the layer's call has it."""
+    return {"training": False} if "training" in inspect.signature(layer.call).parameters else {}

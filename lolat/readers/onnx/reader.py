@@ -1,0 +1,360 @@
+"""ONNX network -> Graph, from an `.onnx` file or a ModelProto, whose weights are not needed.
+
+The steps: the model without its large constants, the sizes of its inputs, the shape of every tensor at
+batch size 1 (ONNX's own inference and the constant folding of onnxscript), the operators that exporters
+took apart (`patterns`), one call per operator (`operators`). Shapes are those of the file, channels first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from lolat.errors import MissingPackageError, NetworkError
+from lolat.graph import Graph
+from lolat.readers.batch import ONLY, batch_remarks
+from lolat.readers.onnx.sizes import batch_axis, first_layers, forms
+from lolat.readers.size import as_sizes, filled, length_of, numbers_of
+from lolat.units import one_line, shortened
+
+LARGEST = 4096
+"""Elements of the largest constant that is followed; shapes are computed from a few numbers."""
+
+
+def import_onnx() -> Any:
+    """The `onnx` package; MissingPackageError without it, or without onnxscript, which folds constants."""
+    try:
+        import onnx
+        import onnx.inliner
+        import onnx.shape_inference
+        import onnxscript.optimizer  # noqa: F401 - it takes long: here, not within a limit of time
+    except ImportError as error:
+        raise MissingPackageError(
+            f"onnx and onnxscript are needed to read .onnx files and cannot be imported ({error})",
+            "onnx",
+        ) from error
+    # A constant that it cannot fold is no fault.
+    logging.getLogger("onnxscript").setLevel(logging.ERROR)
+    return onnx
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a network: its shape at batch size 1, and the axis of the batch (None: it has none).
+
+    `fixed`: the batch size that the file was made for; 0 where it is open.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    batch_axis: int | None
+    fixed: int
+
+    def at(self, batch_size: int) -> tuple[int, ...]:
+        """The shape at a batch size."""
+        return tuple(batch_size if at == self.batch_axis else n for at, n in enumerate(self.shape))
+
+
+def read_file(path: str, name: str = "", input_size: Any = None) -> Graph:
+    """Read the ONNX file at `path` into a Graph; data in other files are not read.
+
+    `input_size`: as of `lolat.readers.size.filled`. Raises NetworkError when it is no ONNX network, a size
+    stays open, or a shape cannot be found; MissingPackageError without onnx.
+    """
+    return _graph(_load(path), name or Path(path).stem, input_size)
+
+
+def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
+    """Read an `onnx.ModelProto` into a Graph; it is not changed. Sizes and errors as of `read_file`."""
+    import_onnx()
+    copy = type(model)()
+    copy.CopyFrom(model)
+    return _graph(copy, name or model.graph.name or "onnx", input_size)
+
+
+def read_inputs(path: str, input_size: Any = None) -> dict[str, Input]:
+    """The inputs of the network in a file, by name; sizes and errors as of `read_file`."""
+    model, name = _load(path), shortened(path)
+    constants = _without_large_constants(model, name)
+    return _inputs(model.graph, constants, as_sizes(input_size), name, [])
+
+
+def _graph(model: Any, name: str, input_size: Any) -> Graph:
+    """The Graph of a ModelProto, which is changed on the way."""
+    parameters = _without_large_constants(model, name)
+    remarks: list[str] = []
+    inputs = _inputs(model.graph, parameters, as_sizes(input_size), name, remarks)
+    two = None
+    if inputs and not any(one.fixed for one in inputs.values()):
+        two = type(model)()
+        two.CopyFrom(model)
+    graph = _of_samples(model, name, inputs, parameters)
+    remarks += [
+        f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
+        for name, one in inputs.items() if one.fixed > 1
+    ]  # fmt: skip
+    if inputs and all(one.batch_axis is None for one in inputs.values()):
+        remarks.append(f"its inputs have no batch axis, {ONLY}")
+    of_two = () if two is None else _batch_remarks(graph, two, inputs, parameters)
+    return replace(graph, warnings=(*remarks, *graph.warnings, *of_two))
+
+
+def _of_samples(
+    model: Any, name: str, inputs: Mapping[str, Input], parameters: set[str], samples: int = 1
+) -> Graph:
+    """The Graph of a ModelProto with a number of samples in its inputs."""
+    from lolat.readers.onnx.operators import OnnxReader
+
+    _set_sizes(model.graph, inputs, samples)
+    batched = {name: one.batch_axis is not None for name, one in inputs.items()}
+    grown = _grown(model.graph, inputs)
+    return OnnxReader(name, _shaped(model, name), batched, parameters, grown).read()
+
+
+def _batch_remarks(
+    one: Graph, model: Any, inputs: Mapping[str, Input], parameters: set[str]
+) -> Iterator[str]:
+    """Remarks on work that does not grow as the batch does; see `lolat.readers.batch`."""
+    try:
+        two = _of_samples(model, one.name, inputs, parameters, samples=2)
+    except NetworkError as error:
+        yield f"it does not take a batch of two ({shortened(one_line(error))}), {ONLY}"
+        return
+    yield from batch_remarks(one, two)
+
+
+def _load(path: str) -> Any:
+    """The ModelProto in a file; NetworkError if there is none."""
+    onnx, shown = import_onnx(), shortened(path)
+    try:
+        return onnx.load(path, load_external_data=False)
+    except Exception as error:  # of the system, or of the parser, which is in another package
+        raise NetworkError(
+            f"{shown!r} cannot be read: {one_line(error)}; expected an .onnx file, above 2 GiB with "
+            "external data"
+        ) from error
+
+
+# ---- The model without its large constants.
+
+
+def _without_large_constants(model: Any, name: str) -> set[str]:
+    """Turn large constants, and those in other files, into inputs; return the names of all parameters.
+
+    Their shapes stay, and nobody copies or reads their contents. Calls of local functions are inlined.
+    NetworkError where ONNX's checker refuses the model.
+    """
+    onnx, graph = import_onnx(), model.graph
+    from lolat.readers.onnx.quantized import in_float
+
+    graph.name = graph.name or "graph"
+    for value in graph.output:  # some exporters leave out their shapes, which are found again
+        tensor = value.type.tensor_type
+        tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT
+        tensor.shape.SetInParent()
+    parameters = {i.name for i in graph.initializer}
+    for value in [
+        i for i in graph.input if i.name in parameters
+    ]:  # as before version 4 of the format
+        graph.input.remove(value)
+    large = [_as_input(t, t.name) for t in _take(graph.initializer, _is_large)]
+    try:
+        if model.functions:
+            model.CopyFrom(onnx.inliner.inline_local_functions(model))
+            graph = model.graph
+        for node in _take(graph.node, _is_large_constant):
+            large.append(_as_input(node.attribute[0].t, node.output[0]))
+        graph.input.extend(large)
+        parameters |= {value.name for value in large}
+        in_float(model, parameters)
+        onnx.checker.check_model(model)
+    except Exception as error:
+        raise NetworkError(
+            f"{name!r} is not an ONNX network: {one_line(error)}; export it again, or update onnx"
+        ) from error
+    return parameters
+
+
+def _take(messages: Any, which: Any) -> list[Any]:
+    """Remove some of a repeated field's messages, and return them."""
+    taken = [(at, message) for at, message in enumerate(messages) if which(message)]
+    for at, _ in reversed(taken):
+        del messages[at]
+    return [message for _, message in taken]
+
+
+def _is_large(tensor: Any) -> bool:
+    return prod(tensor.dims) > LARGEST or bool(tensor.data_location)
+
+
+def _is_large_constant(node: Any) -> bool:
+    return node.op_type == "Constant" and any(_is_large(a.t) for a in node.attribute[:1])
+
+
+def _as_input(tensor: Any, name: str) -> Any:
+    """An input of the type and shape of a tensor."""
+    return import_onnx().helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
+
+
+# ---- The inputs.
+
+
+def _inputs(
+    graph: Any, parameters: set[str], size: Any, network: str, remarks: list[str]
+) -> dict[str, Input]:
+    """The inputs that are not parameters, with the sizes that the file or a user gives, or weights tell."""
+    inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
+    dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
+    batch = _batch_axes(dims, _steps_first(graph), remarks)
+    symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
+    axes = {
+        name: [a for a, d in enumerate(of) if a != batch.get(name) and d.dim_param not in symbols]
+        for name, of in dims.items()
+    }
+    dtypes = {
+        n: import_onnx().helper.tensor_dtype_to_np_dtype(t.elem_type) for n, t in inputs.items()
+    }
+    known = forms(
+        dims, axes, {name: dtype.kind in "iub" for name, dtype in dtypes.items()},
+        first_layers(graph, dims, parameters), (length_of(size) or numbers_of(size) or (0,))[-1], remarks,
+    )  # fmt: skip
+    wanted = filled(known, size, network, fixed=True, remarks=remarks)
+    sized = {}
+    for name in inputs:
+        sizes = dict(zip(axes[name], wanted[name], strict=True))
+        fixed = dims[name][batch[name]].dim_value if name in batch else 0
+        sized[name] = Input(
+            tuple(sizes.get(axis, 1) for axis in range(len(dims[name]))),
+            str(dtypes[name]), batch.get(name), max(fixed, 0),
+        )  # fmt: skip
+    return sized
+
+
+def _set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None:
+    """Write the sizes of the inputs into the graph, and where they are symbols in it."""
+    symbols: dict[str, int] = {}
+    for value in graph.input:
+        if value.name in inputs:
+            for dim, size in zip(
+                value.type.tensor_type.shape.dim, inputs[value.name].at(samples), strict=True
+            ):
+                symbols.setdefault(dim.dim_param, size)
+                dim.dim_value = size
+    for value in graph.output:
+        value.type.tensor_type.ClearField("shape")
+    if any(one.fixed > 1 for one in inputs.values()):
+        del graph.value_info[:]  # they hold for that batch size
+    for value in graph.value_info:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in symbols and dim.dim_param:
+                dim.dim_value = symbols[dim.dim_param]
+
+
+def _steps_first(graph: Any) -> set[str]:
+    """The tensors that a recurrent layer reads with the batch as their second axis: steps, states."""
+    recurrent = (node for node in graph.node if node.op_type in ("LSTM", "GRU", "RNN"))
+    return {
+        name
+        for node in recurrent
+        if not any(a.name == "layout" and a.i for a in node.attribute)
+        for name in (*node.input[:1], *node.input[5:7])
+    }
+
+
+def _batch_axes(
+    inputs: Mapping[str, Any], steps_first: set[str], remarks: list[str]
+) -> dict[str, int]:
+    """Input -> its batch axis: the one named "batch", else as of `batch_axis`.
+
+    An input has no batch if other inputs have an axis of that name and it has another name, or if its size
+    is neither 1 nor that of the first input.
+    """
+    called = {
+        name: [axis for axis, d in enumerate(dims) if "batch" in d.dim_param.lower()]
+        for name, dims in inputs.items()
+    }
+    batch, fixed = {}, 0
+    for name, dims in inputs.items():
+        if any(called.values()) and dims and dims[0].dim_param and not called[name]:
+            continue
+        known = called[name][:1]
+        axis = known[0] if known else batch_axis(name, dims, name in steps_first, remarks)
+        if axis is None or axis >= len(dims):
+            continue
+        fixed = fixed or dims[axis].dim_value
+        if dims[axis].dim_value in (0, 1, fixed):
+            batch[name] = axis
+    return batch
+
+
+def _grown(graph: Any, inputs: Mapping[str, Input]) -> set[str]:
+    """Names of constants that the network repeats for each sample (a class token), and of the results."""
+    live, grown = set(inputs), set[str]()
+    for node in graph.node:
+        if not live.isdisjoint(node.input):
+            live.update(node.output)
+            if node.op_type == "Expand" and node.input[0] not in live:
+                grown.update((node.input[0], node.output[0]))
+    return grown
+
+
+# ---- The shapes of all tensors.
+
+
+def _shaped(model: Any, network: str) -> Any:
+    """The network as onnx_ir has it, constants computed, every shape known; NetworkError else."""
+    import onnx_ir
+    from onnx_ir.passes.common import IdentityEliminationPass, RemoveUnusedNodesPass
+    from onnxscript.optimizer import fold_constants
+
+    onnx, before = import_onnx(), len(model.graph.node) + 1
+    while True:
+        graph = onnx_ir.from_proto(model)
+        try:
+            IdentityEliminationPass()(graph)
+            RemoveUnusedNodesPass()(graph)
+            fold_constants(graph, onnx_shape_inference=True, should_fold=_should_fold)
+            IdentityEliminationPass()(graph)  # it makes some
+            RemoveUnusedNodesPass()(graph)
+            unknown = [node for node in graph.graph if not all(map(_is_known, node.outputs))]
+            if not unknown or len(unknown) == before:
+                break
+            before = len(unknown)
+            for node in unknown:
+                source, out = node.inputs[0] if node.inputs else None, node.outputs[0]
+                if node.op_type == "GroupNormalization" and source is not None:
+                    out.shape, out.type = source.shape, source.type
+            # What an If gives, only the inference of the whole graph knows.
+            model = onnx_ir.to_proto(graph)
+            model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        except Exception as error:
+            raise NetworkError(
+                f"the shapes of {network!r} cannot be found: {one_line(error)}; export it again"
+            ) from error
+    if not unknown:
+        return graph
+    node = unknown[0]
+    raise NetworkError(
+        f"operation {shortened(str(node.name or node.outputs[0].name))!r} ({node.op_type}) of "
+        f"{network!r} gives a shape that cannot be found; export it with the shapes of its tensors "
+        "(onnx.shape_inference), or the part before as a network of its own"
+    )
+
+
+def _should_fold(node: Any) -> bool | None:
+    """True if a constant operation is folded, as its result is small; None if onnxscript is to decide."""
+    shape = node.outputs[0].shape if node.outputs else None
+    if shape is None or not shape.is_static() or prod(shape.numpy()) > LARGEST:
+        return False
+    return True if node.op_type == "ConstantOfShape" else None
+
+
+def _is_known(value: Any) -> bool:
+    """True if a tensor's shape is known; an output that is left out has no name."""
+    return not value.name or (value.shape is not None and value.shape.is_static())

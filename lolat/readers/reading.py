@@ -1,0 +1,216 @@
+"""Reads a framework's network into a Graph; one module per framework, imported when needed.
+
+The forms of the argument NETWORK are those of `lolat.io.forms`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
+from lolat.graph import Graph
+from lolat.graph.modes import product_dtypes
+from lolat.io import forms
+from lolat.io.documents import read_json
+from lolat.io.forms import is_file, is_function
+from lolat.readers.cache import Cache, called, nearest
+from lolat.readers.code import attribute_of, brief, stdout_to_stderr
+from lolat.readers.size import as_sizes, is_of_size, options_of
+from lolat.units import shortened
+
+OF_TRANSFORMERS = "configuration"
+"""The code of the error of a `.json` file that is a configuration of transformers."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A framework's network, opened; `graph()` reads it into a Graph."""
+
+    name: str
+    model: Any
+    graph: Callable[[], Graph]
+
+
+def read(network: Any, input_size: Any = None) -> Graph:
+    """Read a network into a Graph.
+
+    `network`: a Keras model, a PyTorch module, a pair of a PyTorch module and inputs to call it with, an
+    ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras` or `.onnx` file,
+    `package.module:callable`.
+    `input_size`: height = width, or a shape without the batch, where the network leaves it open or
+    another one is wanted; for several inputs a list of shapes, or a mapping that tells images from texts:
+    `{"input_size": 224, "sequence_length": 77}`. Raises NetworkError when it cannot be read.
+
+    A string is read once: then its graph is kept on disk (`lolat.readers.cache`), or comes with LoLat.
+    """
+    size = as_sizes(input_size)
+    if isinstance(network, Graph):
+        return _of_its_size(network, size, network.name)
+    if isinstance(network, (str, os.PathLike)):
+        spec = os.fspath(network)
+        return Cache().read(spec, size, lambda: read_now(spec, size))
+    return _remarked(_of_object(network, "", size).graph())
+
+
+def _remarked(graph: Graph, spec: str = "") -> Graph:
+    """The graph, with remarks on products of several data types, and on TF32 in the user's code."""
+    remarks = [*graph.warnings]
+    if graph.framework == "torch" and (not spec or is_function(spec)):
+        from lolat.readers import torch
+
+        remarks += torch.tf32_remarks()
+    dtypes = sorted(dtype for dtype in product_dtypes(graph) if "float" in dtype)
+    if len(dtypes) > 1:
+        remarks.append(
+            f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the "
+            "answer; give the network in one of them"
+        )
+    whole = {t.dtype for t in graph.tensors if "float" in t.dtype or "complex" in t.dtype}
+    if len(whole) > 1 and any("complex" in dtype for dtype in whole):
+        remarks.append(
+            "a part of it computes with complex numbers, which count as real ones: a complex product has "
+            "four times the multiply-accumulates, a complex weight twice the memory"
+        )
+    return replace(graph, warnings=tuple(remarks))
+
+
+def read_now(spec: str, size: Any) -> Graph:
+    """The network that a string names; NetworkError for whatever a framework or a function raises."""
+    try:
+        return _remarked(open_network(spec, size).graph(), spec)
+    except MissingPackageError as error:
+        raise nearest(spec, error) from error
+    except LolatError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise NetworkError(f"{shortened(spec)} cannot be read ({brief(error)})") from error
+
+
+def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
+    """Open NETWORK; `weights` asks for real (random or stored) weights, so that it can run."""
+    prefix, _, name = spec.partition(":")
+    stem = Path(spec).stem
+    if prefix == "keras":
+        from lolat.readers import keras
+
+        return _of_object(keras.application(name, size, weights), name, size)
+    if prefix in forms.TORCH_PACKAGES:
+        from lolat.readers.torch.named import named, noted
+
+        model, name = named(spec, size, weights)
+        network = _of_object(model, name, size)
+        if prefix != forms.TRANSFORMERS:
+            return network
+        return Network(name, network.model, lambda: noted(network.graph(), network.model))
+    if is_file(spec, forms.KERAS_FILE):
+        from lolat.readers import keras
+
+        return _of_object(keras.saved(spec, weights), stem, size)
+    if is_file(spec, forms.ONNX_FILE) and os.path.exists(spec):
+        from lolat.readers import onnx
+
+        return Network(stem, spec, lambda: onnx.read_file(spec, stem, size))
+    if is_file(spec, forms.GRAPH_FILE):
+        if weights:
+            raise NetworkError(
+                f"{shortened(spec)} is a network without code, which cannot run; give the network that it "
+                "was read from"
+            )
+        graph = _of_document(spec, size)
+        return Network(graph.name, graph, lambda: graph)
+    if is_function(spec):
+        return _of_object(_of_function(spec, weights), name, size)
+    raise forms.not_a_network(spec, called(spec))
+
+
+def _of_document(path: str, size: Any) -> Graph:
+    """The network that `lolat read` wrote to a file; NetworkError if it is something else."""
+    shown, expected = shortened(path), "expected what `lolat read NETWORK --output FILE` wrote"
+    try:
+        document = read_json(path, expected)
+    except InputError as error:
+        raise NetworkError(error.message) from error
+    if isinstance(document, dict) and "model_type" in document:
+        raise NetworkError(
+            f"{shown}: it is a configuration of transformers; expected transformers:{shown}",
+            code=OF_TRANSFORMERS,
+        )
+    try:
+        graph = Graph.from_dict(document)
+    except InputError as error:
+        raise NetworkError(f"{shown}: {error.message}; {expected}") from error
+    return _of_its_size(graph, size, path)
+
+
+def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
+    """Return a network that was read before; NetworkError if it is wanted at another size."""
+    if size and not is_of_size(graph, size):
+        shapes = " and ".join("x".join(map(str, shape)) for shape in graph.input_sizes)
+        raise NetworkError(
+            f"{shortened(name)} was read with inputs of {shapes}, not of another size; read it again "
+            f"(`lolat read NETWORK{options_of(size) or ' --input-size SIZE'} --output FILE`)",
+            code="input-size",
+        )
+    return graph
+
+
+def _of_function(spec: str, weights: bool) -> Any:
+    """The network that `module:callable` is, or returns; of PyTorch without its weights."""
+    with stdout_to_stderr():
+        value = attribute_of(spec, "network", forms.EXPECTED)
+        if {"keras", "torch"} & _packages(value) and not isinstance(value, type):
+            return value  # a network itself, not a function that makes one
+        if not callable(value):
+            raise NetworkError(
+                f"{spec!r} is of type {type(value).__name__}; expected a network, or a function without "
+                "arguments that returns one"
+            )
+        if weights or "torch" not in sys.modules:
+            return value()
+        from lolat.readers.torch.named import without_weights
+
+        return without_weights(value)
+
+
+def _packages(model: Any) -> set[str]:
+    """The packages that the classes of an object come from."""
+    return {c.__module__.partition(".")[0] for c in type(model).__mro__}
+
+
+def _of_object(model: Any, name: str, size: Any) -> Network:
+    """Open a framework's object; the classes that it inherits from name the framework."""
+    is_pair = isinstance(model, tuple) and len(model) == 2
+    model, example = model if is_pair else (model, None)
+    packages = _packages(model)
+    if is_pair and {"keras", "onnx"} & packages:
+        raise NetworkError(
+            f"{name or 'the object given'} is a pair of a network and its inputs, which is for PyTorch; "
+            f"expected the network alone, and another size of its inputs as {arg('input_size')}",
+            code="network",
+        )
+    if "keras" in packages and hasattr(model, "call") and hasattr(model, "built"):
+        from lolat.readers import keras
+
+        name = name or model.name
+        return Network(name, model, lambda: keras.read_model(model, name, size))
+    if "torch" in packages:
+        from lolat.readers import torch
+
+        if torch.is_network(model):
+            name = name or type(model).__name__
+            return Network(name, model, lambda: torch.read_model(model, name, size, example))
+    if "onnx" in packages and hasattr(model, "opset_import"):
+        from lolat.readers import onnx
+
+        return Network(name, model, lambda: onnx.read_model(model, name, size))
+    raise NetworkError(
+        f"{name or 'the object given'} is a {type(model).__module__}.{type(model).__name__}, not a "
+        f"network that LoLat can read; expected a Keras model, a PyTorch module or an ONNX ModelProto"
+    )
