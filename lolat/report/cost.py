@@ -29,24 +29,31 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
 
 def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
     """Lines before the table; the table, a row for each number of devices; lines on the best of them."""
-    sample = "sample" if cost.sequence_length is None else "sequence"
+    # The name of a GPU that serves language models lists the tables of its serving.
+    sample, of = (
+        ("sample", cost.model) if cost.sequence_length is None else ("sequence", cost.device)
+    )
     run = (
         f" · {plural(cost.epochs, 'epoch')} of {plural(cost.samples, sample)}"
         if cost.samples
         else ""
     )
     batch = f"{cost.batch_size:,}" + (f" x {cost.accumulate:,}" if cost.accumulate > 1 else "")
-    batch += " on each device" if len(cost.options) > 1 else ""
+    several = len(cost.options) > 1
+    batch += " on each device" if several else ""
     title = f"{plain(cost.network)} · batch {batch} · {cost.optimizer}{run}"
     first = cost.options[0]
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
-    iteration = f", {digits(first.samples_per_s)} samples/s"
+    numbers = {o.memory_bytes: o.devices for o in cost.options if o.memory_bytes}
+    least = f" of {number}" if (number := numbers[min(numbers)] if numbers else 1) > 1 else ""
+    iteration = f" on {plural(first.devices, 'device')}" if several else ""
+    iteration += f", {digits(first.samples_per_s)} {sample}s/s"
     iteration += f": {' · '.join(parts)}" if parts else ""
     room = [no_room(cost)] if cost.fits is False else []
     before = [
         *room,
-        f"{title} · {plain(cost.model)}" + (f" · {cost.precision}" if cost.precision else ""),
-        f"{byte_size(cost.memory_bytes)} of memory on each device, {fit_words(cost)}",
+        f"{title} · {plain(of)}" + (f" · {cost.precision}" if cost.precision else ""),
+        f"{byte_size(cost.memory_bytes)} of memory on each device{least}, {fit_words(cost)}",
         *_memory_lines(cost),
         f"{milliseconds(first.iteration_ms)} an iteration{iteration}",
     ]
@@ -152,6 +159,8 @@ def _columns(cost: Cost) -> list[Column]:
 
     def marks(option: TrainingPrediction) -> str | None:
         best = {"cheapest": cost.cheapest, "fastest": cost.fastest}
+        if option.fits is False:
+            return "does not fit"
         words = [word for word, devices in best.items() if devices == option.devices]
         front = "*" if option.devices in cost.frontier else " "
         return f"{front} {', '.join(words)}".rstrip() if many and option.total_s else None
@@ -163,9 +172,9 @@ def _columns(cost: Cost) -> list[Column]:
         Column("iteration", lambda o: o.iteration_ms, milliseconds, page="hidden"),
         Column("exchange", lambda o: o.parts_ms["exchange"] or None, milliseconds, page="hidden"),
         Column("hidden", lambda o: o.hidden_ms or None, milliseconds, page="hidden"),
-        Column("tokens/s", lambda o: o.tokens_per_s, digits),
-        Column("MFU", lambda o: o.mfu, percent),
-        Column("memory", lambda o: o.memory_bytes, byte_size),
+        Column("tokens/s", lambda o: o.tokens_per_s, digits, page="spare"),
+        Column("MFU", lambda o: o.mfu, percent, page="hidden"),
+        Column("memory", lambda o: o.memory_bytes, byte_size, page="hidden"),
         Column("epoch", lambda o: o.epoch_s, duration, page="hidden"),
         Column("total", lambda o: o.total_s, duration),
         Column(between, lambda o: o.interval_s, ends_of(duration), page="below"),

@@ -38,7 +38,8 @@ def card(form: Form, question: Card, device: Device, subject: Any, at_size: AtSi
     """The answer of a tab for one device. LolatError if there is none."""
     if form.view == "llm":
         return {"device": device} | _llm(form, question, device, subject)
-    make = {"latency": _latency, "budget": _budget, "training": _training}[form.view]
+    training = dict.fromkeys(("training", "decoder"), _training)
+    make = {"latency": _latency, "budget": _budget, **training}[form.view]
     return {"device": device} | make(form, question, device, subject, at_size)
 
 
@@ -49,7 +50,7 @@ def _command(name: str, form: Form, device: Device, *more: str) -> str:
 
 def asked_of(device: Device, question: Card) -> Model:
     """The device's model in the precision and with the launch that are asked for."""
-    return device.model.run_as(*(question[field.name] or None for field in MODE))
+    return device.model.run_as(*(question.get(field.name) or None for field in MODE))
 
 
 def _latency(form: Form, question: Card, device: Device, graph: Graph, _: AtSize | None) -> Card:
@@ -82,9 +83,11 @@ def _budget(
     return {"title": title, "lines": list(budget_lines(answer)), "command": command}
 
 
-def _training(form: Form, question: Card, device: Device, graph: Graph, _: AtSize | None) -> Card:
-    asked = {f.name: question[f.name] for f in form.own_fields if f not in MODE}
-    cost = asked_of(device, question).cost(graph, **asked)
+def _training(form: Form, question: Card, device: Device, trained: Any, _: AtSize | None) -> Card:
+    mode = [field.name for field in MODE]
+    asked = {f.name: question[f.name] for f in form.own_fields if f.name not in mode}
+    size = question.get("sequence_length")
+    cost = asked_of(device, question).cost(trained, input_size=size, **asked)
     if cost.fits is False:
         return {
             "title": "does not fit",

@@ -29,13 +29,13 @@ class Device:
         """The device's name."""
         return plain(self.model.device)
 
-    def answers(self, view: str) -> bool:
-        """True if a tab offers the device: `llm` if it knows language models, others if it knows more.
+    def answers(self, of_decoders: bool) -> bool:
+        """True if a tab of language models, or one of networks, offers the device.
 
         No tab offers a device of single layers.
         """
         known = answers_for(self.model.document)
-        if view == "llm":
+        if of_decoders:
             return "language models" in known
         return "layers" not in known and known != ("language models",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -144,6 +144,11 @@ class Subject:
         """The field that holds the name."""
         return self.fields[0]
 
+    @property
+    def is_decoder(self) -> bool:
+        """True if it is a language model."""
+        return self.named.name == "config"
+
 
 OF_NETWORK = Subject("Network", (
     Field("network", "Network", "ResNet50",
@@ -156,9 +161,10 @@ OF_NETWORK = Subject("Network", (
    "lolat predict MODEL FILE",
 )  # fmt: skip
 """ONNX files hold the weights, which are of no use here."""
-OF_LANGUAGE_MODEL = Subject("Language model", (
-    Field("config", "Language model", "qwen3-32b", "type to search the known ones", language_model),
-), lambda: sorted(published()), (".json",), 2**20,
+_CONFIG = Field(
+    "config", "Language model", "qwen3-32b", "type to search the known ones", language_model
+)
+OF_LANGUAGE_MODEL = Subject("Language model", (_CONFIG,), lambda: sorted(published()), (".json",), 2**20,
    "The config.json that was published with the model. The server keeps it in memory until it ends.",
    "lolat llm MODEL CONFIG.json",
 )  # fmt: skip
@@ -212,7 +218,7 @@ def field(
     if of.choices or words is not None:
         return Field(name, label, default, hint, choices=words or {c: c for c in of.choices})
     least, most = (of.least + EMPTY, of.most - EMPTY) if of.is_open else (of.least, of.most)
-    numbers = Numbers(least, min(most, 10**12), of.kind is int, longest, default == "")
+    numbers = Numbers(least, min(most, 10**15), of.kind is int, longest, default == "")
     return Field(name, label, default, hint, **{"parse": numbers, **more})
 
 
@@ -229,6 +235,37 @@ MODE = (
     field("host_us", "Host, µs an operation", "", "to start it on a GPU; empty: as usual"),
 )  # fmt: skip
 """The fields of the execution mode."""
+RENTED = (
+    field("link_gbps", "Link of a device, Gbit/s", "",
+          "empty: the usual link inside a machine; between machines that of the instance type, or 10"),
+    field("price_per_hour", "Price of a device, US$ an hour", "", "empty: from the price list"),
+    field("memory_gib", "Memory of a device, GiB", "", "empty: as the device's file says"),
+)  # fmt: skip
+"""The fields of devices that are rented."""
+_ACCUMULATE = field("accumulate", "Batches for one update", "1", "gradient accumulation")
+SHARDED = {
+    "none": "nothing", "zero1": "optimizer states (ZeRO 1)", "zero2": "gradients too (ZeRO 2)",
+    "fsdp": "parameters too (FSDP)", "hybrid": "these inside a machine alone (hybrid)",
+}  # fmt: skip
+
+
+def _divided(*choices: str) -> dict[str, str]:
+    return {choice: SHARDED[choice] for choice in choices}
+
+
+def _batch(default: str) -> Field:
+    hint = "auto: the largest that fits"
+    return field("batch_size", "Batch size on each device", default, hint, parse=batch_on_each)
+
+
+def _replicas(default: str) -> Field:
+    return field("replicas", "Number of devices", default, "several with commas", 16)
+
+
+OF_TRAINED = replace(OF_LANGUAGE_MODEL, command="lolat cost MODEL CONFIG.json", fields=(
+    replace(_CONFIG, default="llama-3.1-8b"),
+    field("sequence_length", "Tokens of a sequence", "4096"),
+))  # fmt: skip
 TABS = {
     "latency": Tab("Latency", (
         field("batch_size", "Batch sizes", "1", "samples in one pass; several with commas: 1,8,32", 8),
@@ -245,23 +282,39 @@ TABS = {
     "training": Tab("Training and cost", (
         field("samples", "Samples in the data set", "50000"),
         field("epochs", "Epochs", "20"),
-        field("batch_size", "Batch size on each device", "64", "auto: the largest that fits",
-              parse=batch_on_each),
+        _batch("64"),
         *MODE,
         field("optimizer", "Optimizer", "sgd"),
-        field("accumulate", "Batches for one update", "1", "gradient accumulation"),
+        _ACCUMULATE,
         field("checkpointing", "Activations computed again", "",
               words=_or("as the network says", PARAMETERS["checkpointing"].choices)),
         field("tune", "What is trained", "",
               "empty: as the network says; full, lora:16 (adapters), frozen (the last layer)",
               parse=what_is_tuned),
-        field("replicas", "Number of devices", "1,2,4,8", "several with commas", 16),
-        field("link_gbps", "Link of a device, Gbit/s", "",
-              "empty: the usual link inside a machine; between machines that of the instance type, or 10"),
-        field("price_per_hour", "Price of a device, US$ an hour", "", "empty: from the price list"),
-        field("memory_gib", "Memory of a device, GiB", "", "empty: as the device's file says"),
+        field("sharding", "Divided among the devices", "none",
+              words=_divided("none", "zero1", "zero2", "fsdp")),
+        _replicas("1,2,4,8"),
+        *RENTED,
     )),
-    "llm": Tab("Language models", (
+    "decoder": Tab("Training language models", (
+        field("tokens", "Tokens in the data set", "1e8"),
+        field("mean_tokens", "Mean tokens of a sample", "",
+              "if each is padded to a sequence; empty: packed"),
+        field("epochs", "Epochs", "1"),
+        _batch("1"),
+        field("precision", "Precision", "", words=_or("mixed (amp)", ("amp", "bf16"))),
+        MODE[1],
+        field("optimizer", "Optimizer", "adamw"),
+        _ACCUMULATE,
+        field("checkpointing", "Activations computed again", "none"),
+        field("tune", "What is trained", "",
+              "empty: all; lora:16 (adapters), frozen:16 (all behind 16 layers), frozen (the head)",
+              parse=what_is_tuned),
+        field("sharding", "Divided among the GPUs", "fsdp", words=_divided(*SHARDED)),
+        _replicas("8"),
+        *RENTED,
+    ), OF_TRAINED),
+    "llm": Tab("Serving language models", (
         field("concurrency", "Concurrent requests", "32",
               "at all times; several with commas; a rate takes their place", 8, steps=_steps(1, 1024),
               parse=Numbers(1, MOST_CONCURRENCY, True, 8, True)),
@@ -302,11 +355,11 @@ class Form:
         self.errors: dict[str, str] = {}
         view = self.typed.get("view", "")
         first = next((d for d in devices.values() if d.is_own), None)
-        usual = "latency" if first is None or first.answers("latency") else "llm"
+        usual = "latency" if first is None or first.answers(False) else "llm"
         self.view = view if view in TABS else usual
         _, self.own_fields, self.subject = TABS[self.view]
         self.fields = TABS[self.view].every
-        self.devices = {key: d for key, d in devices.items() if d.answers(self.view)}
+        self.devices = {key: d for key, d in devices.items() if d.answers(self.subject.is_decoder)}
         # The form has an empty one of its own: at first there is none.
         given = dict.fromkeys(text for name, text in query if name == "model")
         own = [d.key for d in self.devices.values() if d.is_own]
@@ -383,7 +436,10 @@ class Form:
         known = {key: self.devices[key] for key in self.ticked} | self.elsewhere
         found = {}
         for view, tab in TABS.items():
-            at = [("model" if d.answers(view) else "elsewhere", key) for key, d in known.items()]
+            at = [
+                ("model" if d.answers(tab.subject.is_decoder) else "elsewhere", key)
+                for key, d in known.items()
+            ]
             texts = {name: text for name, text in self.kept if name != "elsewhere"}
             for name, field in self.fields.items():
                 text, other = self.text(name), tab.every.get(name, field)

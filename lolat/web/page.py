@@ -16,7 +16,7 @@ from lolat.report.prediction import counts_words
 from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
 from lolat.web import answers
 from lolat.web.devices import Device, devices
-from lolat.web.form import OF_LANGUAGE_MODEL, Form
+from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, Networks
 
 WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, percent, plain,
@@ -63,7 +63,7 @@ class Pages:
 
     def put(self, form: Form, file: BinaryIO, name: str) -> str:
         """Keep what an open file holds that was sent as `name`; what it is asked for by. InputError."""
-        if form.subject is OF_LANGUAGE_MODEL:
+        if form.subject.is_decoder:
             return self.decoders.put(file, name)
         size = form.fields["input_size"].value(form.text("input_size"))
         return self.networks.put(file, name, size)
@@ -95,7 +95,9 @@ class Pages:
         spec, size = question[named], question.get("input_size", ())
         try:
             subject = (
-                self.decoders.get(spec) if form.view == "llm" else self.networks.get(spec, size)
+                self.decoders.get(spec)
+                if form.subject.is_decoder
+                else self.networks.get(spec, size)
             )
         except LolatError as error:
             field = next((name for name in error.arguments if name in form.fields), named)

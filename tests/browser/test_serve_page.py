@@ -24,6 +24,7 @@ VIEWS = {
     "latency": f"?model=laptop&model={GPU}&model=v100-fp32&batch_size=1,8",
     "no": "?view=budget&model=laptop&max_ms=0.001&vary=batch",
     "training": f"?view=training&model=desk&model={GPU}",
+    "decoder": "?view=decoder&model=gpu&model=h100-vllm&tune=lora:16&replicas=1,8",
     "llm": "?view=llm&model=gpu&model=h100-vllm&concurrency=4,16&max_tpot_ms=30",
     "wrong": "?batch_size=x&input_size=y&model=laptop",
 }
@@ -154,8 +155,10 @@ def test_by_keys_alone(page: Chromium) -> None:
     for _ in range(8):
         page.press("Tab")
         order.append(page.run("document.activeElement.id || document.activeElement.textContent"))
-    tabs = ["Latency", "What fits", "Training and cost", "Language models"]
-    assert order[:6] == [*tabs, "f-network", "f-input_size"]
+    tabs = [
+        "Latency", "What fits", "Training and cost", "Training language models", "Serving language models",
+    ]  # fmt: skip
+    assert order[:7] == [*tabs, "f-network", "f-input_size"]
     page.write("#f-batch_size", "2")
     page.press("Enter")
     answered(page, "batch 2")
@@ -194,12 +197,13 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.parametrize("view", ["training", "decoder"])
 @pytest.mark.parametrize("width", [390, 900, 1280])
 def test_the_table_of_a_training_run_is_seen_whole(
-    page: Chromium, address: str, width: int
+    page: Chromium, address: str, width: int, view: str
 ) -> None:
     page.size(width)
-    page.visit(address + VIEWS["training"])
+    page.visit(address + VIEWS[view])
     page.wait(DONE)
     cut = "[...document.querySelectorAll('.card .wide')].map(t => t.scrollWidth - t.clientWidth)"
     assert page.run(cut) == [0, 0]

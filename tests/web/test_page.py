@@ -218,12 +218,12 @@ def test_the_link_gives_the_same_view(page: Site, view: str) -> None:
         "link_gbps": "25",
         "replicas": "1,2",
     }
-    asked = "?model=gpu" if view == "llm" else f"{BOTH}&input_size=64,64,3"
+    asked = "?model=gpu" if TABS[view].subject.is_decoder else f"{BOTH}&input_size=64,64,3"
     page.get(f"{asked}&view={view}", **values)
     assert page.errors() == {}
     first, link = page.raw, page.link()
     assert page.get(link.removeprefix("/")) == first
-    assert len(page.commands()) == (1 if view == "llm" else 2)
+    assert len(page.commands()) == (1 if TABS[view].subject.is_decoder else 2)
 
 
 def test_a_model_that_cannot_answer_says_so_at_the_devices(page: Site, tmp_path: Path) -> None:

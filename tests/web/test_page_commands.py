@@ -42,8 +42,15 @@ from tests.processes import ROOT
 from tests.web import language_models
 from tests.web.pages import ORIGIN, Site
 
-COMMAND = {"latency": "predict", "budget": "budget", "training": "cost", "llm": "llm"}
-DEVICES = dict.fromkeys(TABS, ("desk", "rtx-4090-amp", "t4-fp32")) | {"llm": ("gpu", "h100-vllm")}
+COMMAND = {
+    "latency": "predict",
+    "budget": "budget",
+    "training": "cost",
+    "decoder": "cost",
+    "llm": "llm",
+}
+DEVICES = {view: ("gpu", "h100-vllm") if tab.subject.is_decoder else ("desk", "rtx-4090-amp", "t4-fp32")
+           for view, tab in TABS.items()}  # fmt: skip
 NAMES = {"network": ("ResNet50", "keras:MobileNetV2", "timm:resnet18"),
          "config": ("qwen3-32b", "llama-3.1-8b", "qwen3-30b-a3b", "llama-3.1-405b")}  # fmt: skip
 SIZES = ("", "56", "32", "3,48,48", "56 56 3")
@@ -151,7 +158,7 @@ def typed_command(view: str, device: str, texts: dict[str, str]) -> list[str]:
     network = texts[named.name]
     if network.startswith("upload:"):
         network = "./" + re.sub(r"@\w{6}$", "", network.removeprefix("upload:"))
-    elif view != "llm" and ":" not in network:
+    elif not TABS[view].subject.is_decoder and ":" not in network:
         network = f"keras:{network}"
     words = [COMMAND[view], device, network]
     for field in others:
@@ -258,6 +265,7 @@ CHECKS = {
     "latency": check_latency,
     "budget": check_budget,
     "training": check_training,
+    "decoder": check_training,
     "llm": check_llm,
 }
 
@@ -271,6 +279,12 @@ EACH = [
     ("training", ["t4-fp32"], {"network": "-fixed.onnx", "batch_size": "auto", "memory_gib": "10"}),
     ("latency", ["desk"], {"network": "net.json", "input_size": "32"}),  # its size is fixed
     ("llm", ["gpu", "h100-vllm"], {"config": "my config.json", "max_tpot_ms": "0.01"}),
+    (
+        "decoder",
+        ["gpu", "h100-vllm"],
+        {"config": "my config.json", "tune": "lora:16", "mean_tokens": "500"},
+    ),
+    ("decoder", ["h100-vllm"], {"config": "llama-3.1-8b", "sharding": "none", "tokens": "2e9"}),
 ]
 
 
@@ -289,7 +303,7 @@ def test_the_command_of_each_tab(
 def other(field: Field) -> str:
     """A value that is not the default of a field."""
     if field.choices is not None:
-        return {"precision": "fp32", "launch": "graph", "kv_dtype": "fp8", "vary": "width"}.get(
+        return {"precision": "bf16", "launch": "compiled", "kv_dtype": "fp8", "vary": "width"}.get(
             field.name, [*field.choices][-1]
         )
     if field.name == "input_size":
@@ -302,11 +316,12 @@ FIELDS = [(view, name) for view, tab in TABS.items() for name in tab.every if na
 
 @pytest.mark.parametrize(("view", "name"), FIELDS)
 def test_every_field_changes_what_is_said(sent: Sent, view: str, name: str) -> None:
-    device = "gpu" if view == "llm" else "rtx-4090-amp"
+    of_decoder = TABS[view].subject.is_decoder
+    device = "gpu" if of_decoder else "rtx-4090-amp"
     said = []
     named, base = TABS[view].subject.named.name, {"input_size": "32", "vary": "batch"}
     for typed in ({}, {name: other(TABS[view].every[name])}):
-        texts = {named: sent.files[named][0 if view == "llm" else 1], **base, **typed}
+        texts = {named: sent.files[named][0 if of_decoder else 1], **base, **typed}
         query = [("view", view), ("model", device), *texts.items()]
         sent.page.taken(sent.page.client.get("/", params=query).text)
         said.append(
