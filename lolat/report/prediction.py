@@ -27,6 +27,11 @@ from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural,
 # ---- One prediction
 
 
+def per_second(prediction: Prediction) -> str:
+    """The samples of a second: "208 samples/s"."""
+    return f"{digits(1e3 * prediction.batch_size / (prediction.latency_ms or math.inf))} samples/s"
+
+
 def latency(prediction: Prediction) -> str:
     """The latency and its interval."""
     interval = interval_words(prediction.interval_ms, prediction.coverage)

@@ -15,8 +15,9 @@ from lolat.io.forms import BY_NAME, FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
 from lolat.llm.question import PERCENTILES
-from lolat.parameters import COVERAGE, MOST_CONCURRENCY, PARAMETERS
+from lolat.parameters import COVERAGE, LENGTH, MOST_CONCURRENCY, PARAMETERS, SIZE
 from lolat.readers.cache import bundled_networks
+from lolat.readers.size import as_sizes
 from lolat.training.tuning import Tune
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import Device
@@ -153,8 +154,10 @@ class Subject:
 OF_NETWORK = Subject("Network", (
     Field("network", "Network", "ResNet50",
           "a name of keras.applications, timm:NAME or torchvision:NAME; type to search", spec_of),
-    Field("input_size", "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
+    Field(SIZE, "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
           Numbers(most=10**7, longest=6, may_be_empty=True)),
+    Field(LENGTH, "Sequence length", "", "tokens of a text or steps; empty: the network's own",
+          Numbers(most=10**7, may_be_empty=True)),
 ), lambda: [n.removeprefix("keras:") for n in bundled_networks()], FILES, 200 * 2**20,
    "Its layers alone are read, not its weights, and no code is run. The server keeps the file in memory "
    "until it ends.",
@@ -339,10 +342,21 @@ TABS = {
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
 """Each tab by its view."""
+RARE = frozenset(["launch", "host_us", "accumulate", "checkpointing", "tune", "link_gbps", "memory_gib",
+                  "price_per_hour", "kv_dtype", "percentile", "gpus"])  # fmt: skip
+"""Fields that are folded until one of them is used."""
+WHOLE = "whole_"
+"""The prefix of a text that another tab's field took a part of only: "4,8" where it has 4."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one
 that serves language models.
 """
+
+
+def _is_part(name: str, text: str | None, whole: str) -> bool:
+    """Return whether a text is what the field of some tab takes of the `whole` one."""
+    fields = (tab.every[name] for tab in TABS.values() if name in tab.every)
+    return any(field.near(whole) == text for field in fields)
 
 
 class Form:
@@ -360,6 +374,11 @@ class Form:
         _, self.own_fields, self.subject = TABS[self.view]
         self.fields = TABS[self.view].every
         self.devices = {key: d for key, d in devices.items() if d.answers(self.subject.is_decoder)}
+        self.rare = [field for field in self.own_fields if field.name in RARE]
+        for name, field in self.fields.items():
+            whole = self.typed.pop(WHOLE + name, "")
+            if whole and _is_part(name, self.typed.get(name), whole):
+                self.typed[name if field.near(whole) == whole else WHOLE + name] = whole
         # The form has an empty one of its own: at first there is none.
         given = dict.fromkeys(text for name, text in query if name == "model")
         own = [d.key for d in self.devices.values() if d.is_own]
@@ -372,7 +391,8 @@ class Form:
         }
         names = dict.fromkeys(name for tab in TABS.values() for name in tab.every)
         self.kept = [("elsewhere", key) for key in self.elsewhere]
-        self.kept += [(n, self.typed[n]) for n in names if n in self.typed and n not in self.fields]
+        kept = [n for name in names for n in (name, WHOLE + name) if n not in self.fields]
+        self.kept += [(n, self.typed[n]) for n in kept if n in self.typed]
 
     def text(self, name: str) -> str:
         """The text of a field, as typed or as at first; a rate takes the place of the concurrency."""
@@ -398,6 +418,15 @@ class Form:
         elif self.devices and not self.ticked:
             self.errors["model"] = "none is chosen; choose at least one"
         return question
+
+    def size(self) -> Any:
+        """The input size and the length of sequences, as `lolat.readers.size.as_sizes` returns them."""
+        given = {name: self.fields[name].value(self.text(name)) for name in (SIZE, LENGTH)}
+        return as_sizes(given if given[LENGTH] else given[SIZE])
+
+    def rare_is_used(self) -> bool:
+        """Return whether a folded field has another text than at first, or an error."""
+        return any(f.name in self.errors or self.text(f.name) != f.default for f in self.rare)
 
     def words(self, error: LolatError) -> str:
         """An error with the labels of fields in the place of the arguments' names."""
@@ -443,8 +472,12 @@ class Form:
             texts = {name: text for name, text in self.kept if name != "elsewhere"}
             for name, field in self.fields.items():
                 text, other = self.text(name), tab.every.get(name, field)
-                if field in self.subject.fields or text != field.default:
+                if other != field and field in self.subject.fields[1:]:
+                    continue  # of another kind of network
+                if text != field.default or WHOLE + name in texts:
                     texts[name] = text if other == field else other.near(text)
+                    if texts[name] != text:
+                        texts[WHOLE + name] = text
             pairs = [("view", view), *at, *texts.items()]
             found[view] = tab.title, "/?" + urlencode(pairs, safe=",:@")
         return found

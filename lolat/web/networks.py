@@ -44,10 +44,10 @@ def sent_name(spec: str) -> str:
     return spec if sent == spec else re.sub(r"@[0-9a-f]{6}$", "", sent)
 
 
-ReadNetwork = Callable[[str, tuple[int, ...]], Graph]
+ReadNetwork = Callable[[str, tuple[Any, ...]], Graph]
 """Reads NETWORK of the command line at an input size; NetworkError if it cannot."""
-Key = tuple[str, tuple[int, ...]]
-"""NETWORK and its input size."""
+Key = tuple[str, tuple[Any, ...]]
+"""NETWORK and its input size, as `lolat.readers.size.as_sizes` returns it."""
 
 
 class Networks:
@@ -62,7 +62,7 @@ class Networks:
         self._files: dict[str, bytes] = {}
         self._turn = threading.Lock()
 
-    def get(self, spec: str, size: tuple[int, ...] = ()) -> Graph:
+    def get(self, spec: str, size: tuple[Any, ...] = ()) -> Graph:
         """The network. NetworkError if it cannot be read, or its file is not kept (any more)."""
         key = spec, size
         graph = self._graphs.get(key)
@@ -76,7 +76,7 @@ class Networks:
         _keep(self._graphs, key, graph)
         return graph
 
-    def put(self, file: BinaryIO, name: str, size: tuple[int, ...] = ()) -> str:
+    def put(self, file: BinaryIO, name: str, size: tuple[Any, ...] = ()) -> str:
         """Keep an open file that a client sent as `name`; returns its NETWORK.
 
         NetworkError if it is no network. A file that leaves its input size open is kept, and `get` says so.
@@ -97,7 +97,7 @@ class Networks:
                 raise
         return spec
 
-    def _of_file(self, content: bytes, spec: str, size: tuple[int, ...]) -> Graph:
+    def _of_file(self, content: bytes, spec: str, size: tuple[Any, ...]) -> Graph:
         """The network of a sent file."""
         name = sent_name(spec)
         try:

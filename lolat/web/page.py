@@ -12,15 +12,15 @@ from lolat.device.prediction import domain_words, interval_words
 from lolat.device.running import mode_words
 from lolat.errors import LolatError
 from lolat.report.bottlenecks import page
-from lolat.report.prediction import counts_words
+from lolat.report.prediction import counts_words, per_second
 from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
 from lolat.web import answers
 from lolat.web.devices import Device, devices
 from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, Networks
 
-WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, percent, plain,
-         shapes_text, mode_words]  # fmt: skip
+WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, per_second, percent,
+         plain, shapes_text, mode_words]  # fmt: skip
 """The filters with which the templates write numbers."""
 
 Query = Iterable[tuple[str, str]]
@@ -65,8 +65,7 @@ class Pages:
         """Keep what an open file holds that was sent as `name`; what it is asked for by. InputError."""
         if form.subject.is_decoder:
             return self.decoders.put(file, name)
-        size = form.fields["input_size"].value(form.text("input_size"))
-        return self.networks.put(file, name, size)
+        return self.networks.put(file, name, form.size())
 
     def report(self, query: Query) -> str | None:
         """The report page of the device that `only` of a latency question's link names; None where it
@@ -78,9 +77,8 @@ class Pages:
         if question is None or device is None or form.view != "latency":
             return None
         try:
-            spec, size = question["network"], question["input_size"]
-            model = answers.asked_of(device, question)
-            found = model.predict(self.networks.get(spec, size), question["batch_size"][0])
+            spec, model = question["network"], answers.asked_of(device, question)
+            found = model.predict(self.networks.get(spec, form.size()), question["batch_size"][0])
             return page(replace(found, query=replace(found.query, reader=self._at_size(spec))))
         except LolatError:
             return None
@@ -92,12 +90,12 @@ class Pages:
     def _answer(self, form: Form, question: dict[str, Any]) -> dict[str, Any] | None:
         """The answer as the template needs it; None with an error in the form where there is none."""
         named = form.subject.named.name
-        spec, size = question[named], question.get("input_size", ())
+        spec = question[named]
         try:
             subject = (
                 self.decoders.get(spec)
                 if form.subject.is_decoder
-                else self.networks.get(spec, size)
+                else self.networks.get(spec, form.size())
             )
         except LolatError as error:
             field = next((name for name in error.arguments if name in form.fields), named)

@@ -78,6 +78,7 @@ def test_the_command_copied_gives_the_same_dollars(
     page.visit(f"{address}?view=training")
     page.give("#f-upload", onnx_file(tmp_path / "my net.onnx"))
     answered(page, "my net")
+    page.click("#rare summary")
     page.write("#f-price_per_hour", "9999")
     answered(page, "9,999")
     page.click("[data-copy^=command]")
@@ -129,6 +130,35 @@ def test_who_waits_is_not_told_of_an_error(page: Chromium) -> None:
     page.write("#f-batch_size", "5")
     page.wait(f"{ANSWER}.includes('Reading the network')")
     assert page.run("document.querySelector('#answer .notice') === null")
+
+
+def test_one_network_is_read_at_a_time_and_the_newest_is_the_next(page: Chromium) -> None:
+    page.run("""(() => {
+      const real = window.fetch;
+      window.calls = [];
+      window.go = new Promise((done) => { window.open_gate = done; });
+      window.fetch = async (address) => { calls.push(address); await go; return real("/"); };
+    })()""")
+    for name in ("One", "Two", "Three"):
+        page.write("#f-network", name)
+        page.press("Enter")
+    assert page.run("calls.length") == 1
+    page.run("window.open_gate()")
+    page.wait("calls.length === 2")
+    assert page.run("calls.map((a) => new URLSearchParams(a).get('network'))") == ["One", "Three"]
+    page.wait("!document.querySelector('[aria-busy]')")
+
+
+def test_in_a_narrow_window_the_answer_stays_in_sight(page: Chromium) -> None:
+    page.size(400, 700)
+    page.write("#f-batch_size", "3")
+    answered(page, "batch 3")
+    bottom = "document.getElementById('brief').getBoundingClientRect().bottom"
+    page.run("window.scrollTo(0, 0)")
+    assert page.run(bottom) == 700
+    assert page.text("#brief").startswith(page.run(BIG))
+    page.run("document.getElementById('answer').scrollIntoView()")
+    assert page.run(bottom) <= 0
 
 
 def test_it_works_without_the_script(page: Chromium, address: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph
+from lolat.readers.size import of_images
 from lolat.web.networks import Networks
 from lolat.web.server import create_app
 from tests import synthetic
@@ -38,7 +39,7 @@ class FakeReader:
         if "Bad" in network:
             raise NetworkError(f"no network {network!r} in keras.applications; did you mean good?")
         name = network.rpartition("/")[2].removeprefix("keras:")
-        return synthetic.network(size=size[0] if size else 56, name=name)
+        return synthetic.network(size=[*of_images(size), 56][0], name=name)
 
 
 class Site:

@@ -72,13 +72,14 @@ def keras_file(path: Path) -> Path:
     return path
 
 
-def onnx_file(path: Path, side: int | str = 8) -> Path:
-    """A ReLU of images of a side, or with a name in its place of any."""
+def onnx_file(path: Path, side: int | str = 8, length: str = "") -> Path:
+    """A ReLU of images of a side, or with a name in its place of any; with a `length` one of texts too."""
     onnx = pytest.importorskip("onnx")
-    shape = [1, 3, side, side]
-    values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in "xy"]
-    node = onnx.helper.make_node("Relu", ["x"], ["y"])
-    graph = onnx.helper.make_graph([node], "g", values[:1], values[1:])
+    shapes = {"x": [1, 3, side, side]} | ({"text": [1, length, 4]} if length else {})
+    info, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    values = [[info(end + n, kind, s) for n, s in shapes.items()] for end in ("", "y_")]
+    nodes = [onnx.helper.make_node("Relu", [n], [f"y_{n}"]) for n in shapes]
+    graph = onnx.helper.make_graph(nodes, "g", *values)
     onnx.save(onnx.helper.make_model(graph), path)
     return path
 

@@ -21,7 +21,7 @@ from lolat.device.file import put
 from lolat.device.prediction import domain_words
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
-from lolat.units import milliseconds, quantity
+from lolat.units import digits, milliseconds, quantity
 from lolat.web.devices import devices
 from lolat.web.form import TABS
 from tests import synthetic
@@ -47,7 +47,9 @@ def test_at_first_there_is_an_answer(page: Site, laptop: Path) -> None:
     wanted = lolat.load(laptop).predict(lolat.read("keras:ResNet50"))
     said = page.answer()
     assert wanted.interval_ms is not None
-    assert f"laptop a laptop {milliseconds(wanted.latency_ms)} 90 % sure of" in said
+    rate = digits(1e3 / wanted.latency_ms)
+    shown = f"{milliseconds(wanted.latency_ms)} {rate} samples/s 90 % sure of"
+    assert f"laptop a laptop {shown}" in said
     assert f".. {milliseconds(wanted.interval_ms[1])[:-3]}" in said
     assert "ResNet50 224x224x3 · batch 1 · 3.86 GMACs" in said
     assert domain_words(wanted) in said
@@ -59,15 +61,17 @@ def test_devices_are_compared_the_fastest_first(page: Site, laptop: Path, board:
     page.get(BOTH + "&batch_size=1,4")
     models = {"laptop": lolat.load(laptop), "board": lolat.load(board)}
     table = page.raw.partition('<table id="compared">')[2].partition("</table>")[0]
-    cells = r"</b> (\w+).*?<b>([^<]*)</b><small>([^<]*)</small></td><td>([^<]*)<"
+    cells = r"</b> (\w+).*?<b>([^<]*)</b><small>([^<]*)</small></td>"
+    cells += r'<td class="spare">([^<]*)</td><td>([^<]*)<'
     rows = re.findall(cells, table, re.S)
     assert [name for name, *_ in rows] == ["laptop", "board"] * 2
-    for (name, ms, sure, each), size in zip(rows, (1, 1, 4, 4), strict=True):
+    for (name, ms, sure, each, rate), size in zip(rows, (1, 1, 4, 4), strict=True):
         wanted = models[name].predict(synthetic.network(), size)
         assert wanted.interval_ms is not None
         assert ms == milliseconds(wanted.latency_ms)
         assert sure.endswith(f" .. {milliseconds(wanted.interval_ms[1])[:-3]}")
         assert each == milliseconds(wanted.latency_ms / size)
+        assert rate == digits(1e3 * size / wanted.latency_ms)
     bars = [float(w) for w in re.findall(r'<progress class="bar s\d" value="([\d.]+)"', table)]
     times = [models[r[0]].predict(synthetic.network(), 1).latency_ms for r in rows[:2]]
     assert bars[0] / bars[1] == pytest.approx(times[0] / times[1], rel=0.01)
@@ -95,7 +99,9 @@ def test_what_is_of_the_first_batch_size_says_so(page: Site) -> None:
     page.get(MINE + "&batch_size=2,8")
     macs = lolat.load(page.commands()[0].split()[2]).predict(synthetic.network(), 2)
     assert f"batch 2, 8 · at batch 2: {quantity(macs.counts['flops'], 'MACs')} ·" in page.answer()
-    assert f"a laptop {milliseconds(macs.latency_ms)} at batch 2 90 % sure" in page.answer()
+    rate = digits(2e3 / macs.latency_ms)
+    shown = f"{milliseconds(macs.latency_ms)} at batch 2, {rate} samples/s 90 % sure"
+    assert f"a laptop {shown}" in page.answer()
     assert "Where the time goes, at batch 2" in page.answer()
     page.get(MINE + "&batch_size=8")
     assert "at batch" not in page.answer()
@@ -263,21 +269,34 @@ def test_no_other_device_answers_for_one_that_is_asked(page: Site, asked: str, w
 
 
 ON_OTHER_TABS = [
-    ("view=latency&batch_size=4,8", "budget", "4"),
-    ("view=latency&batch_size=4,8", "training", "4"),
-    ("view=training&batch_size=auto", "latency", "1"),
+    ("latency", "4,8", "budget", "4"),
+    ("latency", "4,8", "training", "4"),
+    ("training", "auto", "latency", "1"),
 ]
 
 
-@pytest.mark.parametrize(("asked", "other", "there"), ON_OTHER_TABS)
-def test_another_tab_takes_of_a_field_what_it_can(
-    page: Site, asked: str, other: str, there: str
-) -> None:
-    page.get(f"{MINE}&{asked}")
-    (address,) = re.findall(rf'<a href="(/\?view={other}&[^"]*)"', page.raw)
+def to_tab(page: Site, view: str) -> str:
+    """The address of a tab, which is visited."""
+    (address,) = re.findall(rf'<a href="(/\?view={view}&[^"]*)"', page.raw)
     page.get(html.unescape(address))
+    return html.unescape(address)
+
+
+@pytest.mark.parametrize(("view", "text", "other", "there"), ON_OTHER_TABS)
+def test_another_tab_takes_of_a_field_what_it_can_and_the_whole_comes_back(
+    page: Site, view: str, text: str, other: str, there: str
+) -> None:
+    page.get(f"{MINE}&view={view}&batch_size={text}")
+    address = to_tab(page, other)
     assert page.value("batch_size") == there
     assert page.errors() == {}
+    to_tab(page, "llm")  # by way of a tab without the field
+    to_tab(page, view)
+    assert page.value("batch_size") == text
+    assert "whole_" not in page.raw.partition("<form")[2].partition("</form>")[0]
+    page.get(address.replace(f"&batch_size={there}", "&batch_size=5"))
+    to_tab(page, view)
+    assert page.value("batch_size") == "5"  # what was typed last
 
 
 def test_a_choice_that_there_is_not_stays_in_its_field(page: Site) -> None:

@@ -134,6 +134,8 @@ def states(draw: st.DrawFn, files: dict[str, list[str]]) -> tuple[str, list[str]
         elif name == "input_size":  # a network by name needs its framework at another size
             is_file = texts[named].startswith("upload:")
             texts[name] = draw(st.sampled_from(SIZES if is_file else ("", "224")))
+        elif name == "sequence_length" and not texts[named].startswith("upload:"):
+            texts[name] = ""
         elif draw(st.booleans()):
             texts[name] = draw(texts_of(field))
     if not draw(st.integers(0, 5)):

@@ -86,6 +86,12 @@ def test_a_file_that_leaves_its_size_open_waits_for_it(page: Site, tmp_path: Pat
         page.get(f"{link}&input_size={side}")
         assert f"mine 3x{side}x{side}" in page.answer()
         assert page.errors() == {}
+    both = onnx_file(tmp_path / "both.onnx", "side", "length").read_bytes()
+    send(page, "both.onnx", both, input_size="32")
+    assert 'and "Sequence length" for tokens and steps alone' in page.errors()["input_size"]
+    page.get(f"{page.link().removeprefix('/')}&sequence_length=77")
+    assert "both 3x32x32, 77x4" in page.answer()
+    assert " both.onnx --input-size 32 --sequence-length 77 --samples" in page.commands()[0]
     send(page, "fixed.onnx", onnx_file(tmp_path / "fixed.onnx").read_bytes(), input_size="99")
     assert 'leave "Input size" out' in page.errors()["input_size"]
     page.get(page.link().removeprefix("/").replace("input_size=99", ""))

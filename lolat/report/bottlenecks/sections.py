@@ -6,10 +6,10 @@ from lolat.device.attribution import Explanation, explain
 from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.device.question import Question
 from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
-from lolat.report.prediction import counts_words
+from lolat.report.prediction import counts_words, per_second
 from lolat.report.rows import COLORS, BlockRow, bottleneck_sentence, color_of
 from lolat.report.tables import element, escape
-from lolat.units import digits, milliseconds, plain, quantity
+from lolat.units import digits, milliseconds, plain
 
 
 def by_color(row: BlockRow) -> dict[str, float]:
@@ -28,10 +28,9 @@ def answer(prediction: Prediction) -> str:
     """The latency, its interval, and what its time is made of."""
     size, ms = prediction.batch_size, prediction.latency_ms
     amount, _, unit = milliseconds(ms).partition(" ")
-    per_s = 1e3 * size / ms if ms else 0.0
     per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
     lines = [
-        f"Batch size {size}: {per}{digits(per_s) if per_s < 1000 else quantity(per_s)} samples a second",
+        f"Batch size {size}: {per}{per_second(prediction)}",
         counts_words(prediction), memory_words(prediction.memory),
     ]  # fmt: skip
     words = element("p", bottleneck_sentence(prediction))

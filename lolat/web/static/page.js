@@ -7,6 +7,8 @@
   let due = 0;
   let told = `${query()}`; // the fields that the page, its tabs too, is of
   let asked = 0; // of the last question; an answer to an older one is not shown
+  let reading = null; // the question whose network a process reads
+  let next = null; // the newest one after it
 
   /** The fields as a query. */
   function query() {
@@ -17,7 +19,19 @@
     return all;
   }
 
-  async function ask() {
+  /** Whether a process has to read the network; perhaps its name is not typed yet. */
+  function isStrange(field = form.querySelector("[list]")) {
+    return ![...field.list.options].some((option) => option.value === field.value);
+  }
+
+  /** One network is read at a time; of the questions that come meanwhile only the newest is asked. */
+  function ask() {
+    if (!isStrange()) return answered();
+    if (reading) return (next ??= reading.then(() => { next = null; return ask(); }));
+    return (reading = answered().finally(() => { reading = null; }));
+  }
+
+  async function answered() {
     const mine = ++asked;
     const question = `${query()}`;
     byId("answer").setAttribute("aria-busy", "true");
@@ -50,7 +64,7 @@
       return;
     }
     answer.replaceChildren(...found.childNodes);
-    byId("tabs").replaceChildren(...page.getElementById("tabs").childNodes);
+    for (const id of ["tabs", "brief"]) byId(id).replaceChildren(...page.getElementById(id).childNodes);
     answer.dataset.link = found.dataset.link;
     document.title = page.title;
     for (const line of form.querySelectorAll(".error")) {
@@ -61,6 +75,7 @@
       if (twin?.hasAttribute("aria-invalid")) field.setAttribute("aria-invalid", "true");
       else field.removeAttribute("aria-invalid");
     }
+    if (byId("rare").querySelector("[aria-invalid]")) byId("rare").open = true;
     history.replaceState(null, "", found.dataset.link);
     settle();
   }
@@ -93,9 +108,7 @@
 
   form.addEventListener("input", ({ target }) => {
     if (target.type === "file") return;
-    // A process reads a network that the list does not have: perhaps its name is not typed yet.
-    const listed = !target.list || [...target.list.options].some((option) => option.value === target.value);
-    soon({ checkbox: 0, range: 60 }[target.type] ?? (listed ? 350 : 1200));
+    soon({ checkbox: 0, range: 60 }[target.type] ?? (target.list && isStrange(target) ? 1200 : 350));
   });
   form.addEventListener("submit", (event) => {
     if (event.submitter?.id === "send") return;
