@@ -86,7 +86,7 @@ def _budget(
 def _training(form: Form, question: Card, device: Device, trained: Any, _: AtSize | None) -> Card:
     mode = [field.name for field in MODE]
     asked = {f.name: question[f.name] for f in form.own_fields if f.name not in mode}
-    size = question.get("sequence_length")
+    size = question["sequence_length"] if form.subject.is_decoder else None
     cost = asked_of(device, question).cost(trained, input_size=size, **asked)
     if cost.fits is False:
         return {

@@ -305,9 +305,13 @@ def test_the_command_of_each_tab(
 def other(field: Field) -> str:
     """A value that is not the default of a field."""
     if field.choices is not None:
-        return {"precision": "bf16", "launch": "compiled", "kv_dtype": "fp8", "vary": "width"}.get(
-            field.name, [*field.choices][-1]
-        )
+        return {
+            "precision": "bf16",
+            "launch": "compiled",
+            "kv_dtype": "fp8",
+            "sharding": "zero1",
+            "vary": "width",
+        }.get(field.name, [*field.choices][-1])
     if field.name == "input_size":
         return "48"
     return "3" if not isinstance(field.parse, Numbers) or field.parse.most > 10**5 else "2"
