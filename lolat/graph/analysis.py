@@ -17,7 +17,7 @@ from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import VIEWS, kind_of
-from lolat.graph.modes import AMP, Mode, element_bytes, parameter_bytes
+from lolat.graph.modes import AMP, SIZES, Mode, element_bytes, own_dtype
 from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
@@ -32,10 +32,16 @@ def parameters(graph: Graph) -> int:
 
 
 def operations_parameters(graph: Graph) -> list[int]:
-    """Number of parameters of each operation."""
-    weights = count(graph).at(1)[:, COLUMNS.index("weights")].tolist()
-    each = zip(graph.operations, weights, strict=True)
-    return [operation_parameters(graph, o, n) for o, n in each]
+    """Number of parameters of each operation; 0 if another one has them too."""
+    weights, found = count(graph).at(1)[:, COLUMNS.index("weights")].tolist(), list[int]()
+    for o, number in zip(graph.operations, weights, strict=True):
+        a, vectors = o.attributes, kind_of(o.kind).vectors
+        if o.kind == "embedding" and "rows" in a and "out_features" in a:
+            number = int(a["rows"] * a["out_features"])
+        elif vectors and o.inputs:
+            number = vectors * channels(graph, o)
+        found.append(0 if a.get("tied") else number)
+    return found
 
 
 READ_SHARE, FEW_PARAMETERS = 0.98, 1000
@@ -77,17 +83,6 @@ def as_trained(graph: Graph) -> Graph:
         replace(o, kind="batch_norm") if "of_batch" in o.attributes else o for o in graph.operations
     )
     return replace(graph, operations=tuple(as_all))
-
-
-def operation_parameters(graph: Graph, operation: Operation, weights: int) -> int:
-    """Number of parameters of an operation, `weights` if it has no rule; 0 if another one has them too."""
-    a = operation.attributes
-    if a.get("tied"):
-        return 0
-    if operation.kind == "embedding" and "rows" in a and "out_features" in a:
-        return int(a["rows"] * a["out_features"])
-    vectors = kind_of(operation.kind).vectors
-    return vectors * channels(graph, operation) if vectors and operation.inputs else weights
 
 
 def channels(graph: Graph, operation: Operation) -> int:
@@ -143,29 +138,26 @@ def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
     return steps.cumsum(axis=1)[:, :end]
 
 
-def parameters_bytes(graph: Graph, mode: Mode | None = None) -> float:
-    """Bytes of the parameters; autocast keeps no copy in half precision of a table of embeddings.
-
-    A table that is a product's kernel too (tied embeddings) has the product's copy.
-    """
-    size = parameter_bytes(graph, mode)
-    total = parameters(graph) * size
-    if mode is None or mode.dtype != AMP or any(o.attributes.get("tied") for o in graph.operations):
-        return total
-    tables = (o for o in graph.operations if o.kind == "embedding")
-    own = parameter_bytes(graph)
-    return total - (size - own) * sum(operation_parameters(graph, o, 0) for o in tables)
-
-
 def weights_bytes(graph: Graph, mode: Mode | None = None) -> int:
-    """Bytes of the parameters, and of the means and variances that training changes without gradients."""
-    norms = [o for o in graph.operations if o.kind == "batch_norm" and o.inputs]
-    size = parameter_bytes(graph, mode)
-    statistics = size * sum(2 * channels(graph, o) for o in norms)
-    rows = zip(graph.operations, count(graph).at(1)[:, COLUMNS.index("weights")], strict=True)
-    quantized = ((o, int(n), o.attributes["bits"] / 8) for o, n in rows if "bits" in o.attributes)
-    saved = sum(operation_parameters(graph, o, n) * (size - bits) for o, n, bits in quantized)
-    return int(parameters_bytes(graph, mode) + statistics - saved)
+    """Bytes of the parameters, and of the means and variances that training changes without gradients.
+
+    A parameter has 2 bytes in half precision; autocast keeps a copy in half besides, but for a table of
+    embeddings that is no product's kernel too (tied embeddings).
+    """
+    each, tied = operations_parameters(graph), any("tied" in o.attributes for o in graph.operations)
+    size = own = SIZES.get(own_dtype(graph) or "", 4.0)
+    autocast = mode is not None and mode.dtype == AMP
+    if mode is not None and mode.half:
+        size = 6.0 if autocast else 2.0
+    total = size * sum(each)
+    for o, number in zip(graph.operations, each, strict=True):
+        if o.kind == "batch_norm" and o.inputs:
+            total += 2 * size * channels(graph, o)
+        if "bits" in o.attributes:
+            total -= number * (size - o.attributes["bits"] / 8)
+        elif o.kind == "embedding" and autocast and not tied:
+            total -= number * (size - own)
+    return int(total)
 
 
 LARGEST_BATCH = 2**24

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from lolat.arrays import np
-from lolat.graph import Graph, Operation
+from lolat.graph import Graph, Operation, once
 from lolat.graph.kinds import (
     BOTH,
     GATES,
@@ -102,11 +102,6 @@ def is_partial(graph: Graph) -> bool:
     return any(not names.isdisjoint(o.attributes) for o in graph.operations)
 
 
-def backward_of(graph: Graph) -> Backward | None:
-    """Return the backward pass, cached with the graph; None if all is trained and nothing runs again."""
-    return graph.cached("backward", lambda g: _backward(g) if is_partial(g) else None)
-
-
 def free_parameters(graph: Graph) -> list[tuple[int, int]]:
     """Return the trained parameters that are no operation's weights: of each, what reads it, its elements.
 
@@ -135,7 +130,11 @@ def _learns_kernel(operation: Operation) -> bool:
     return learns(operation) and a.get(TRAINED, biases + 1) > biases
 
 
-def _backward(graph: Graph) -> Backward:
+@once
+def backward_of(graph: Graph) -> Backward | None:
+    """Return the backward pass; None if all is trained and nothing runs again."""
+    if not is_partial(graph):
+        return None
     tensors, operations = graph.tensors, graph.operations
     is_float = ["float" in t.dtype for t in tensors]
     given = {t for o in operations for t in o.outputs}.union(graph.inputs, graph.still)

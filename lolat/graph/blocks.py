@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 
 from msgspec.structs import replace
 
-from lolat.graph import Graph
+from lolat.graph import Graph, once
 from lolat.graph.kinds import COMPUTE, VIEWS
 from lolat.graph.naming import Names, is_flat, is_gate, is_generic, layer_label, summarize, unique
 
@@ -124,16 +124,13 @@ class Block:
     operations: tuple[int, ...]
 
 
+@once
 def cut(graph: Graph) -> tuple[Block, ...]:
-    """The blocks of a graph in network order, kept with it; every operation is in exactly one."""
-    return graph.cached("blocks", _cut)
-
-
-def _cut(graph: Graph) -> tuple[Block, ...]:
+    """The blocks of a graph in network order; every operation is in exactly one."""
     order = branch_by_branch(graph)
     ordered = replace(graph, operations=tuple(graph.operations[p] for p in order))
     flow = Flow(ordered)
-    grouping = Grouping(ordered, flow)
+    grouping = Grouping(ordered, flow, Names(ordered, flow.units))
     groups = grouping.groups(segments(flow))
     members = [[ordered.operations[p] for p in sorted(g.positions)] for g in groups]
     labels = unique(
@@ -160,28 +157,26 @@ class Group:
     branching: bool = False  # whether several of them are in one segment
 
 
+@dataclass
 class Grouping:
     """Puts segments together into blocks."""
 
-    def __init__(self, graph: Graph, flow: Flow) -> None:
-        self.graph = graph
-        self.flow = flow
-        self.names = Names(graph, flow.units)
+    graph: Graph
+    flow: Flow
+    names: Names
 
     def groups(self, pieces: Sequence[list[int]]) -> list[Group]:
         """The blocks of all segments, in order."""
-        elements = [self._element(piece) for piece in pieces]
+        elements = []
+        for piece in pieces:
+            units, one = sum(self.flow.computing[p] for p in piece), len(piece) == 1
+            name = self.names.of_operation(piece[0]) if one else self.names.of_segment(piece)
+            elements.append(Group(piece, name, units, units > 1 and not one))
         at = self._head(elements)
         body, tail = self._with_stem(self._joined(elements[:at])), elements[at:]
         if body and sum(e.units for e in tail) == 1:
             return [*body, Group([p for e in tail for p in e.positions], "head", 1)]
         return body + self._joined(tail)
-
-    def _element(self, positions: list[int]) -> Group:
-        units = sum(self.flow.computing[p] for p in positions)
-        if len(positions) == 1:
-            return Group(positions, self.names.of_operation(positions[0]), units)
-        return Group(positions, self.names.of_segment(positions), units, units > 1)
 
     def _head(self, elements: list[Group]) -> int:
         """Index of the first element behind the last one with an extent besides its channels."""
@@ -239,22 +234,17 @@ class Grouping:
 
     def _joins(self, group: Group, element: Group) -> bool:
         """True if a computing element continues the block before it."""
+        operations = self.graph.operations
         if element.label is not None and element.label == group.label:
             return True
-        if self._is_gate_of(group, element):
+        # A squeeze-excite, as a module inside the module before it.
+        nested = str(element.label).startswith((f"{group.label}.", f"{group.label}/"))
+        if nested and any(is_gate(self.graph, operations[p]) for p in element.positions):
             return True
         # The pointwise half of a separable convolution.
-        operations = self.graph.operations
         computing = [operations[p].kind for p in group.positions if self.flow.computing[p]]
         kernel = operations[element.positions[0]].attributes.get("kernel", ())
         return computing == ["depthwise_conv"] and {*kernel} == {1}
-
-    def _is_gate_of(self, group: Group, element: Group) -> bool:
-        """True if an element is a squeeze-excite, as a module inside the module before it."""
-        nested = str(element.label).startswith((f"{group.label}.", f"{group.label}/"))
-        return nested and any(
-            is_gate(self.graph, self.graph.operations[p]) for p in element.positions
-        )
 
     def _with_stem(self, groups: list[Group]) -> list[Group]:
         """The groups; small ones before the first block, without a better name, are the stem."""

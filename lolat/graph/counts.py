@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 from lolat.arrays import np
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation, kinds
+from lolat.graph import Graph, Operation, kinds, once
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.io.results import Remark
 from lolat.units import percent
@@ -384,12 +384,9 @@ class GraphCounts:
         return Count(*(int(n) for n in self.at(batch_size).sum(axis=0)))
 
 
+@once
 def count(graph: Graph) -> GraphCounts:
-    """Count a graph; cached with it."""
-    return graph.cached("counts", _count)
-
-
-def _count(graph: Graph) -> GraphCounts:
+    """Count a graph; one remark for each kind of operation without a formula."""
     shape = (len(graph.operations), len(COLUMNS))
     one, two = (
         np.array([_operation_counts(graph, o, n) for o in graph.operations], np.int64)
@@ -401,7 +398,15 @@ def _count(graph: Graph) -> GraphCounts:
     fixed[path, _SERIAL] = fixed[path, _OPS]
     fixed[:, _BORDER] = _border(graph, 0)
     scaled[:, _BORDER] = _border(graph, 1) - fixed[:, _BORDER]
-    counts = GraphCounts(fixed, scaled, graph.warnings + _unknown(graph))
+    unknown = [o for o in graph.operations if o.kind not in FORMULAS]
+    first = {o.kind: o.full_name for o in reversed(unknown)}
+    hiding = {o.kind for o in unknown if "hides" in o.attributes}
+    remarks = tuple(
+        f"no formula for operation {kind} ({number} x, first {first[kind]!r}): counted as memory "
+        "traffic of its inputs and outputs" + ", without its products" * (kind in hiding)
+        for kind, number in Counter(o.kind for o in unknown).items()
+    )
+    counts = GraphCounts(fixed, scaled, graph.warnings + remarks)
     if share := quantized_share(graph, counts):
         counts = replace(counts, warnings=(*counts.warnings, quantized_remark(share)))
     return counts
@@ -467,21 +472,10 @@ def _longest_path(graph: Graph, ops: "np.ndarray") -> list[int]:
         )
         best.append((before + int(ops[position]), previous))
         reached.update((t, (best[-1][0], position)) for t in operation.outputs)
-    position = max(range(len(best)), key=lambda i: best[i][0], default=-1)
+    most = [started for started, _ in best]
+    position = most.index(max(most)) if most else -1
     path = []
     while position >= 0:
         path.append(position)
         position = best[position][1]
     return path
-
-
-def _unknown(graph: Graph) -> tuple[str, ...]:
-    """One remark per kind of operation that has no formula."""
-    unknown = [o for o in graph.operations if o.kind not in FORMULAS]
-    first = {o.kind: o.full_name for o in reversed(unknown)}
-    hiding = {o.kind for o in unknown if "hides" in o.attributes}
-    return tuple(
-        f"no formula for operation {kind} ({number} x, first {first[kind]!r}): counted as memory "
-        "traffic of its inputs and outputs" + ", without its products" * (kind in hiding)
-        for kind, number in Counter(o.kind for o in unknown).items()
-    )

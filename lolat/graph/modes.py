@@ -277,13 +277,6 @@ def element_bytes(graph: Graph, mode: Mode | None = None) -> list[float]:
     return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
 
 
-def parameter_bytes(graph: Graph, mode: Mode | None = None) -> float:
-    """Bytes of a parameter: 2 in half precision; with autocast a copy in half is kept besides."""
-    if mode is not None and mode.half:
-        return FLOAT_BYTES + 2.0 if mode.dtype == AMP else 2.0
-    return SIZES.get(own_dtype(graph) or "", float(FLOAT_BYTES))
-
-
 def own_dtype(graph: Graph) -> str | None:
     """The data type of the results of all products; None if there are several, or no products.
 

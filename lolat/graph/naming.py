@@ -173,8 +173,8 @@ def summarize(operations: Sequence[Operation]) -> str:
     """
     shown = [o for o in operations if o.kind not in VIEWS | {"pad"}]
     if sum(o.kind in COMPUTE for o in operations) > 1:
-        shown = [o for o in shown if o.kind in _SHOWN]
-        shown.sort(key=lambda o: o.kind not in COMPUTE)
+        computing = [o for o in shown if o.kind in COMPUTE]
+        shown = computing + [o for o in shown if o.kind in _SHOWN - COMPUTE]
     of_noun: dict[str, list[Operation]] = {}
     for o in shown:
         of_noun.setdefault(_NOUNS.get(o.kind, o.kind.replace("_", " ")), []).append(o)
@@ -184,18 +184,17 @@ def summarize(operations: Sequence[Operation]) -> str:
 
 def _counted(noun: str, operations: Sequence[Operation]) -> str:
     """Number, kind and common size of operations: "conv 7x7/2", "3 convs 1x1"."""
-    number, sizes = len(operations), {_size(o) for o in operations}
+    number, sizes = len(operations), set[str]()
+    for o in operations:
+        a = o.attributes
+        if o.kind in COMPUTE and "kernel" in a:
+            stride = max(a.get("strides", (1,)))
+            sizes.add("x".join(map(str, a["kernel"])) + (f"/{stride}" if stride > 1 else ""))
+        else:
+            sizes.add(str(a.get("units") or a.get("out_features") or ""))
     if number > 1:
         noun = f"{number} {noun}" + "s" * (noun not in ("dense", "depthwise", "bn"))
     return f"{noun} {sizes.pop()}".strip() if len(sizes) == 1 else noun
-
-
-def _size(operation: Operation) -> str:
-    a = operation.attributes
-    if operation.kind not in COMPUTE or "kernel" not in a:
-        return str(a.get("units") or a.get("out_features") or "")
-    stride = max(a.get("strides", (1,)))
-    return "x".join(map(str, a["kernel"])) + (f"/{stride}" if stride > 1 else "")
 
 
 # ---- Shapes

@@ -7,7 +7,7 @@ the batch (a constant operand, a position embedding) has `batched=False`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, wraps
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -124,15 +124,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def cache(self) -> dict[str, Any]:
-        """Results of `cached`; not part of the value or of the JSON."""
+        """Results of functions that are computed `once`; not part of the value or of the JSON."""
         return {}
-
-    def cached(self, name: str, function: Callable[[Graph], Result]) -> Result:
-        """The result of `function` on the graph, computed once."""
-        if name not in self.cache:
-            self.cache[name] = function(self)
-        result: Result = self.cache[name]
-        return result
 
     @property
     def input_sizes(self) -> list[tuple[int, ...]]:
@@ -175,6 +168,19 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         """The graph of a document that `to_dict` made; InputError for any other."""
         graph: Graph = converted(document, Graph, "not a graph document")
         return graph
+
+
+def once(function: Callable[[Graph], Result]) -> Callable[[Graph], Result]:
+    """The function of a graph, which keeps its result in `Graph.cache` under the function's name."""
+
+    @wraps(function)
+    def kept(graph: Graph) -> Result:
+        if function.__name__ not in graph.cache:
+            graph.cache[function.__name__] = function(graph)
+        result: Result = graph.cache[function.__name__]
+        return result
+
+    return kept
 
 
 class GraphBuilder:

@@ -15,7 +15,7 @@ from math import floor, lcm, prod
 from msgspec.structs import replace
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation
+from lolat.graph import Graph, Operation, once
 from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, VIEWS
 
 STEP = 8  # channel counts are multiples of this, as vector instructions like them
@@ -315,9 +315,10 @@ def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]
             i, j = old_end, new_end
 
 
+@once
 def widths(graph: Graph) -> Widths:
-    """The widths of a network, cached with it."""
-    return graph.cached("widths", Widths)
+    """The widths of a network."""
+    return Widths(graph)
 
 
 def widened(graph: Graph, factor: float) -> Graph:

@@ -55,6 +55,8 @@ def read(network: Any, input_size: Any = None) -> Graph:
         return _of_its_size(network, size, network.name)
     if isinstance(network, (str, os.PathLike)):
         spec = os.fspath(network)
+        if is_file(spec, forms.GRAPH_FILE):
+            return _of_document(spec, size)
         return Cache().read(spec, size, lambda: read_now(spec, size))
     return _remarked(_of_object(network, "", size).graph())
 
@@ -78,7 +80,7 @@ def _remarked(graph: Graph, spec: str = "") -> Graph:
             "a part of it computes with complex numbers, which count as real ones: a complex product has "
             "four times the multiply-accumulates, a complex weight twice the memory"
         )
-    return replace(graph, warnings=tuple(remarks))
+    return replace(graph, warnings=tuple(dict.fromkeys(remarks)))
 
 
 def read_now(spec: str, size: Any) -> Graph:

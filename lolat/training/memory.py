@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from lolat.graph import Graph
+from lolat.graph import Graph, once
 from lolat.graph.analysis import analyze, operations_parameters
 from lolat.graph.backward import (
     CHECKPOINT,
@@ -149,15 +149,12 @@ class Numbers(NamedTuple):
     copied_frozen: int
 
 
+@once
 def trained_parameters(graph: Graph) -> tuple[int, ...]:
-    """Return the number of trained parameters of each operation, cached with the graph.
+    """Return the number of trained parameters of each operation.
 
     One that no gradient reaches is not trained. One that is no operation's weight is of what reads it.
     """
-    return graph.cached("trained parameters", _trained_parameters)
-
-
-def _trained_parameters(graph: Graph) -> tuple[int, ...]:
     numbers = [*_trained_weights(graph)]
     for position, elements in free_parameters(graph):
         numbers[position] += elements
@@ -228,16 +225,6 @@ INDEXED, INDEX_BYTES = ("max_pool", "global_max_pool"), 8
 """Kinds that keep the index of each result, in PyTorch an int64."""
 
 
-def saved_tensors(graph: Graph) -> tuple[set[int], list[set[int]]]:
-    """Return the tensors that the forward pass keeps, and those that each part adds as it runs again.
-
-    They are those that each kind of operation `saves` (`lolat.graph.kinds`), cached with the graph; a view
-    is the tensor that it shows. A part keeps what it reads, and a selective one the results of its
-    products.
-    """
-    return graph.cached("saved", _saved_tensors)
-
-
 def _views(graph: Graph) -> Iterator[int]:
     """Yield the positions of transpositions that PyTorch's kernels take as they are.
 
@@ -254,7 +241,13 @@ def _views(graph: Graph) -> Iterator[int]:
                 yield i
 
 
-def _saved_tensors(graph: Graph) -> tuple[set[int], list[set[int]]]:
+@once
+def saved_tensors(graph: Graph) -> tuple[set[int], list[set[int]]]:
+    """Return the tensors that the forward pass keeps, and those that each part adds as it runs again.
+
+    They are those that each kind of operation `saves` (`lolat.graph.kinds`); a view is the tensor that it
+    shows. A part keeps what it reads, and a selective one the results of its products.
+    """
     part, viewed, kept = backward_of(graph), dict[int, int](), set[int]()
     turned = {*_views(graph)}
     inside, around, writer = dict[int, set[int]](), dict[int, set[int]](), dict[int, int | None]()

@@ -84,7 +84,7 @@ def evil() -> Prediction:
         replace(block, name=f"{name} · {name}", label=name)
         for block, name in zip(cut(graph), names, strict=True)
     ]
-    graph.cache["blocks"] = tuple(blocks)
+    graph.cache["cut"] = tuple(blocks)
     return Model(synthetic.document(device=EVIL)).predict(graph, 2)
 
 
