@@ -55,7 +55,7 @@ def read(network: Any, input_size: Any = None) -> Graph:
         return _of_its_size(network, size, network.name)
     if isinstance(network, (str, os.PathLike)):
         spec = os.fspath(network)
-        if is_file(spec, forms.GRAPH_FILE):
+        if is_file(spec, forms.GRAPH_FILE) and spec.partition(":")[0] not in forms.PACKAGES:
             return _of_document(spec, size)
         return Cache().read(spec, size, lambda: read_now(spec, size))
     return _remarked(_of_object(network, "", size).graph())

@@ -13,7 +13,7 @@ import pytest
 
 import lolat
 from lolat.errors import InputError, MissingPackageError, NetworkError
-from lolat.graph.analysis import analyze, parameters
+from lolat.graph.analysis import analyze, as_trained, parameters
 from lolat.graph.counts import count
 from lolat.readers import read
 from lolat.readers.torch.named import load_torchvision
@@ -342,28 +342,54 @@ def test_transformers_without_torchvision(tmp_path: Path) -> None:
 
 @needs_torchvision
 @pytest.mark.parametrize(
-    "name", ["fasterrcnn_resnet50_fpn", "retinanet_resnet50_fpn", "ssd300_vgg16"]
-)
-def test_a_detector_is_refused_with_its_line_and_its_parts(name: str) -> None:
-    with pytest.raises(
-        NetworkError, match=r" at torchvision/\S+\.py:\d+;.*backbone, .*networks.md"
-    ) as caught:
-        read(f"torchvision:{name}")
-    assert (caught.value.code, caught.value.exit_code) == ("data-dependent", 2)
+    "name",
+    ["fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn_v2", "retinanet_resnet50_fpn", "fcos_resnet50_fpn",
+     "ssd300_vgg16", "ssdlite320_mobilenet_v3_large"],
+)  # fmt: skip
+def test_a_detector_has_the_macs_and_parameters_that_torchvision_publishes(name: str) -> None:
+    load_torchvision()
+    published = importlib.import_module("torchvision.models").get_model_weights(name).DEFAULT.meta
+    graph = read(f"torchvision:{name}")
+    assert count(graph).total().flops / 1e9 == pytest.approx(published["_ops"], abs=5e-4)
+    assert parameters(graph) == pytest.approx(
+        published["num_params"], rel=2e-3
+    )  # biases of batch norms
+    assert ("1,000 boxes" in graph.warnings[-1]) == ("rcnn" in name)
+    with pytest.raises(NetworkError, match="a detector trains on boxes"):
+        as_trained(graph)
 
 
 @needs_torchvision
-def test_the_parts_of_a_detector_as_the_page_shows_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = Path(__file__).parents[2] / "docs" / "how-to" / "networks.md"
-    code = page.read_text().split("# parts.py\n")[1].split("```")[0]
-    (tmp_path / "parts.py").write_text(code)
-    monkeypatch.chdir(tmp_path)
-    # torchvision's figure for the whole, of a wider image: 134.38 GMACs
-    image, box = (count(read(f"parts:{part}")).total(1).flops for part in ("of_image", "of_box"))
-    assert box == 256 * 7 * 7 * 1024 + 1024 * 1024 + 1024 * (91 + 4 * 91)
-    assert 0.8 < (image + 1000 * box) / 134.38e9 < 1.1
+def test_a_detector_of_the_users_resizes_images_and_sends_its_own_boxes_through_its_heads() -> None:
+    """480x640 becomes 240x320, then 256x320 (multiples of 32), and 64x80 behind the backbone."""
+    load_torchvision()
+    from torch import nn
+    from torchvision.models.detection import MaskRCNN
+    from torchvision.models.detection.rpn import AnchorGenerator
+
+    backbone = nn.Conv2d(3, 8, 4, 4, bias=False)
+    backbone.out_channels = 8
+    anchors = AnchorGenerator(((32, 64),), ((0.5, 1.0, 2.0),))
+    made = MaskRCNN(backbone, 3, 240, 400, rpn_anchor_generator=anchors, rpn_post_nms_top_n_test=50,
+                    box_detections_per_img=7)  # fmt: skip
+    graph = read(made, (3, 480, 640))
+    first = 64 * 80 * 8 * 48 + 64 * 80 * 8 * (8 * 9 + 6 + 24)  # the backbone; 6 anchors a position
+    box = 50 * (8 * 49 * 1024 + 1024 * 1024 + 1024 * 5 * 3)
+    convolutions = 8 * 256 + 3 * 256 * 256
+    mask = 7 * (196 * 9 * convolutions + 784 * 256 * (256 + 3))
+    assert [count(graph).total(n).flops for n in (1, 2)] == [
+        first + box + mask,
+        2 * (first + box + mask),
+    ]
+    assert "50 boxes of each image in its box head and 7 in its mask head" in graph.warnings[-1]
+
+
+def test_code_of_a_package_that_needs_values_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        NetworkError, match=r" at transformers/\S+\.py:\d+;.*transformer, "
+    ) as caught:
+        read(config(tmp_path, {**T5, "architectures": None}))
+    assert (caught.value.code, caught.value.exit_code) == ("data-dependent", 2)
 
 
 @needs_torchvision

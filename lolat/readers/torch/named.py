@@ -120,6 +120,8 @@ def _torchvision(name: str, weights: bool) -> Any:
     if name.lower() in models.list_models(models.optical_flow):
         image = import_torch().zeros(()).expand(1, 3, *OF_FLOW)
         return model, (image, image.clone())
+    if name.lower() in models.list_models(models.detection):
+        return model
     side = SIDES.get(name.lower(), 224)
     shape = (3, side, side)
     if name.lower() in models.list_models(models.video):

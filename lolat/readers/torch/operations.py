@@ -426,6 +426,7 @@ RULES = {name: rule for rule, names in _RULES.items() for name in names.split()}
 """ATen operation -> its rule."""
 NAMES = {
     **{f"__{name}__": f"bitwise_{name}" for name in ("and", "or", "xor")},
+    **dict.fromkeys(("lolat.roi_align", "torchvision.roi_align"), "resize"),
     **dict.fromkeys(_names("{u}upsample_{how}", u=" _", how="nearest1d nearest2d nearest3d linear1d "
                            "bilinear2d bicubic2d trilinear3d bilinear2d_aa bicubic2d_aa lanczos2d_aa "
                            "nearest_exact1d nearest_exact2d nearest_exact3d").split(), "resize"),

@@ -61,7 +61,11 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     import_torch()
     how = tuple(_run_as(model, example))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
-    graph = _read(model, name or type(model).__name__, size, example)
+    from lolat.readers.torch.detectors import Detector, is_detector
+
+    name, parts = name or type(model).__name__, Detector(model) if is_detector(model) else None
+    graph = _read(model if parts is None else parts, name, size, example)
+    graph = graph if parts is None else parts.noted(graph)
     return replace(graph, warnings=(*graph.warnings, *how))
 
 
@@ -187,8 +191,7 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
         raise NetworkError(
             f"network {name!r} cannot be read: what it does depends on the values of a tensor{where}; read "
             f"its parts ({', '.join(n for n, _ in model.named_children()) or 'none'}) as networks of their "
-            "own, from a function (package.module:callable) that returns a part and its inputs; "
-            "docs/how-to/networks.md has a detector's",
+            "own, from a function (package.module:callable) that returns a part and its inputs",
             code="data-dependent",
         ) from cause
     raise NetworkError(
