@@ -202,7 +202,6 @@ class GraphBuilder:
         self.warnings: list[str] = []
         self.training: list[str] = []  # see `Graph`
         self.training_only: list[str] = []
-        self.dtype: str | None = None  # of the next operation's results, if a reader knows it
         self._names: dict[tuple[str, str], int] = {}
 
     def input(self, shape: Sequence[int], dtype: str = "float32", batched: bool = True) -> int:
@@ -220,8 +219,8 @@ class GraphBuilder:
     ) -> int:
         """Add an operation with one output of `shape` (at batch size 1); returns its tensor index.
 
-        The output grows with the batch when any input does. Without `dtype` it is `self.dtype`, or
-        that of the first input.
+        The output grows with the batch when any input does. Its type is `dtype`, or that of the
+        first input.
         """
         return self.add_several(kind, inputs, [shape], *more, **rest)[0]
 
@@ -237,7 +236,7 @@ class GraphBuilder:
     ) -> list[int]:
         """Add an operation with an output of each shape; as `add`."""
         batched = any(self.tensors[i].batched for i in inputs) if inputs else True
-        dtype = dtype or self.dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
+        dtype = dtype or (self.tensors[inputs[0]].dtype if inputs else "float32")
         outputs = [self.tensor(shape, batched, dtype) for shape in shapes]
         name = self._unique(name or kind, path)
         self.operations.append(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from lolat.graph import Graph, Operation
 from lolat.graph.counts import COLUMNS, count
 from lolat.graph.kinds import KERNELS, VIEWS
-from lolat.units import plain, plural
+from lolat.units import one_line, plain, plural, shortened
 
 LEAST_SHARE = 0.01
 """Least share of the elements, or of the multiply-accumulates, that is worth a remark."""
@@ -17,12 +17,18 @@ ONLY = "so the answer holds for batch size 1 only"
 FLOPS = COLUMNS.index("flops")
 
 
-def batch_remarks(one: Graph, two: Graph) -> Iterator[str]:
+def batch_remarks(one: Graph, read_two: Callable[[], Graph]) -> Iterator[str]:
     """Remarks on work that two samples do not double, of a network read with one sample and with two.
 
-    `two` has the shapes of two samples. A tensor that does not grow is worth a remark if it is a large
-    part; an operation that grows by more is, whatever its size: it is most of the work of some batch.
+    `read_two` reads it with the shapes of two samples. A tensor that does not grow is worth a remark if it
+    is a large part; an operation that grows by more is, whatever its size: it is most of the work of some
+    batch.
     """
+    try:
+        two = read_two()
+    except Exception as error:  # whatever a user's code raises
+        yield f"it does not take a batch of two ({shortened(one_line(error))}), {ONLY}"
+        return
     macs, of_two = count(one).at(2)[:, FLOPS], count(two).at(1)[:, FLOPS]
     layers, more = (sum(o.kind in KERNELS for o in graph.operations) for graph in (one, two))
     if abs(macs.sum() - of_two.sum()) > LEAST_SHARE * of_two.sum() or more > layers:

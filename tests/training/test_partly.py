@@ -453,30 +453,6 @@ def test_a_table_that_is_a_buffer_is_not_trained() -> None:
     agree(Pretrained(), torch.zeros(1, 7, dtype=torch.int64))
 
 
-def test_a_function_with_its_own_backward_pass_is_told() -> None:
-    class Swish(torch.autograd.Function):
-        @staticmethod
-        def forward(context: Any, x: Any) -> Any:
-            context.save_for_backward(x)
-            return x * x.sigmoid()
-
-        @staticmethod
-        def backward(context: Any, above: Any) -> Any:
-            return above * context.saved_tensors[0].sigmoid()
-
-    class Network(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(8, 8)
-
-        def forward(self, x: Any) -> Any:
-            return Swish.apply(self.first(x))
-
-    graph = lolat.read((Network(), (torch.zeros(1, 8),)))
-    told = lolat.load("epyc-2t-torch").cost(graph, 1).warnings
-    assert any("Swish (torch.autograd.Function)" in remark for remark in told)
-
-
 def test_what_is_not_trained_has_its_forward_pass_in_memory() -> None:
     """Of a head on frozen convolutions: the largest result is alive beside the next one."""
 

@@ -19,13 +19,12 @@ from lolat.graph import Graph
 from lolat.graph.analysis import unread_parameters
 from lolat.graph.backward import TRAINED
 from lolat.graph.kinds import COMPUTE
-from lolat.readers.batch import ONLY, batch_remarks
+from lolat.readers.batch import batch_remarks
 from lolat.readers.keras import remarks
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
 from lolat.readers.ops import einsum_terms, switched
 from lolat.readers.size import Form, as_sizes, filled, numbers_of, of_images
-from lolat.units import one_line, shortened
 
 
 def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
@@ -59,19 +58,11 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
             *switched(model._flatten_layers(), "call"),
             *remarks.run_as(model),
         ]
-        reader.builder.warnings += _of_two(model, sizes, graph)
+        two = KerasReader(graph.name, model)
+        reader.builder.warnings += batch_remarks(
+            graph, lambda: two.builder.build(two.read(*_called(model, sizes, samples=2)))
+        )
         return reader.builder.build(found)
-
-
-def _of_two(model: Any, size: Any, graph: Graph) -> Iterator[str]:
-    """Remarks on work that does not grow as the batch does; see `lolat.readers.batch`."""
-    reader = KerasReader(graph.name, model)
-    try:
-        found = reader.read(*_called(model, size, samples=2))
-    except Exception as error:  # whatever the user's code raises
-        yield f"it does not take a batch of two ({shortened(one_line(error))}), {ONLY}"
-        return
-    yield from batch_remarks(graph, reader.builder.build(found))
 
 
 # ---- The call of the whole network.

@@ -8,8 +8,9 @@ took apart (`patterns`), one call per operator (`operators`). Shapes are those o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,10 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
     ]  # fmt: skip
     if inputs and all(one.batch_axis is None for one in inputs.values()):
         remarks.append(f"its inputs have no batch axis, {ONLY}")
-    of_two = () if two is None else _batch_remarks(graph, two, inputs, parameters)
-    return replace(graph, warnings=(*remarks, *graph.warnings, *of_two))
+    if two is not None:
+        read_two = partial(_of_samples, two, name, inputs, parameters, samples=2)
+        graph = replace(graph, warnings=(*graph.warnings, *batch_remarks(graph, read_two)))
+    return replace(graph, warnings=(*remarks, *graph.warnings))
 
 
 def _of_samples(
@@ -115,18 +118,6 @@ def _of_samples(
     batched = {name: one.batch_axis is not None for name, one in inputs.items()}
     grown = _grown(model.graph, inputs)
     return OnnxReader(name, _shaped(model, name), batched, parameters, grown).read()
-
-
-def _batch_remarks(
-    one: Graph, model: Any, inputs: Mapping[str, Input], parameters: set[str]
-) -> Iterator[str]:
-    """Remarks on work that does not grow as the batch does; see `lolat.readers.batch`."""
-    try:
-        two = _of_samples(model, one.name, inputs, parameters, samples=2)
-    except NetworkError as error:
-        yield f"it does not take a batch of two ({shortened(one_line(error))}), {ONLY}"
-        return
-    yield from batch_remarks(one, two)
 
 
 def _load(path: str) -> Any:

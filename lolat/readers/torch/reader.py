@@ -13,13 +13,14 @@ import math
 import os
 import traceback
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
-from lolat.readers.batch import ONLY, batch_remarks
+from lolat.readers.batch import batch_remarks
 from lolat.readers.size import Form, Shape, filled, numbers_of
 from lolat.units import one_line, plural, shortened, user_line
 
@@ -153,31 +154,18 @@ _PUBLISHED = {"torchvision", "timm", "transformers"}
 """Packages whose networks take any batch."""
 
 
-def _of_two(model: Any, graph: Graph, args: Any, kwargs: Any, axis: int) -> Iterator[str]:
-    """A remark if a batch of two is not twice the work of one, as if the code loops over its samples."""
-    if type(model).__module__.partition(".")[0] in _PUBLISHED:
-        return
-    from lolat.readers.torch.trace import read_with_two
-
-    try:
-        two = read_with_two(model, graph.name, args, kwargs, axis)
-    except Exception as error:  # whatever the module's code raises
-        yield f"its forward does not take a batch of two ({shortened(one_line(error))}), {ONLY}"
-        return
-    yield from batch_remarks(graph, two)
-
-
 def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[Graph, str]:
     """The graph with the batch on an axis of the inputs; the first layer that has it elsewhere, or ""."""
-    from lolat.readers.torch.trace import traced
+    from lolat.readers.torch.trace import read_with_two, traced
 
     errors, sized = list[Exception](), list[str]()
     for args, kwargs in _calls(model, name, size, example, axis, sized):
         try:
             graph, misread = traced(model, name, args, kwargs, axis)
             graph = replace(graph, warnings=(*graph.warnings, *sized))
-            if not misread:
-                remarks = _of_two(model, graph, args, kwargs, axis)
+            if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
+                two = partial(read_with_two, model, name, args, kwargs, axis)
+                remarks = batch_remarks(graph, two)
                 graph = replace(graph, warnings=(*graph.warnings, *remarks))
             return graph, misread
         except LolatError:
