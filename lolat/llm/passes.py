@@ -102,7 +102,8 @@ class DecoderPasses:
 
     `sequences` of `length` tokens, padding included. `checkpointing`: none, full (a layer keeps its input
     alone), selective (it keeps attention and every second product too, as torchtitan does). LoRA's adapters
-    are on all products of the layers; with frozen layers the embedding is not trained either.
+    are on all products of the layers; with frozen layers the embedding is not trained either, unless it is
+    the head too: then a gradient runs through the frozen layers.
     """
 
     decoder: Decoder
@@ -133,6 +134,11 @@ class DecoderPasses:
     def tokens(self) -> int:
         """Tokens of the micro-batch."""
         return self.sequences * self.length
+
+    @property
+    def untouched(self) -> int:
+        """Layers that no gradient runs through: the frozen ones, unless the embedding is the head too."""
+        return 0 if self.decoder.tied else self.tuning.frozen
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -171,22 +177,27 @@ class DecoderPasses:
         into, out_of, learned = (
             c.products * self._products_ms(gpu, way) for way in ("forward", "input", "weights")
         )
-        moved, moved_back = (HALF * m * n / bandwidth for n in self._moved())
+        (moved, moved_back), (_, moved_still) = (
+            (HALF * m * n / bandwidth for n in self._moved(learns)) for learns in (True, False)
+        )
         starts = self._starts_ms()
         again_starts = starts * (self.checkpointing != "none")
         forward, backward = np.zeros(d.layers + 2), np.zeros(d.layers + 2)
         for i, window in enumerate(windows, 1):
             ms = into + attention[window] + moved
             again = {"full": ms, "selective": into / 2 + moved}.get(self.checkpointing, 0.0)
-            back = out_of + learned * (not rank) + moved_back
+            learns = i > frozen
+            back = (
+                out_of + learned * (learns and not rank) + (moved_back if learns else moved_still)
+            )
             back += FLASH_BACKWARD * c.backward * attention[window] + again
             forward[i] = max(ms, starts)
-            backward[i] = max(back, 2 * BACKWARD * starts + again_starts) * (i > frozen)
+            backward[i] = max(back, 2 * BACKWARD * starts + again_starts) * (i > self.untouched)
         sizes = (m, d.vocab, d.hidden), (m, d.hidden, d.vocab), (d.vocab, d.hidden, m)
         head = [c.products * float(gpu.ms("gemm", "bfloat16", *size)) for size in sizes]
         loss = m * d.vocab * LOSS_BYTES[self.launch == COMPILED] / 3 / bandwidth
         forward[0] = 2 * HALF * m * d.hidden / bandwidth
-        backward[0] = 3 * forward[0] * (not self.tuning.is_partial)
+        backward[0] = 3 * forward[0] * (not rank and not self.untouched)
         forward[-1], backward[-1] = head[0] + loss, head[1] + head[2] * (not rank) + 2 * loss
         return forward, backward
 
@@ -214,8 +225,11 @@ class DecoderPasses:
             found += ms(r, k, m) + ms(n, r, m) if way == "input" else 0.0
         return found
 
-    def _counts(self) -> dict[str, tuple[int, float]]:
-        """Return a layer's element-wise operations: their number and the elements of a token in all."""
+    def _counts(self, learns: bool = True) -> dict[str, tuple[int, float]]:
+        """Return a layer's element-wise operations: their number and the elements of a token in all.
+
+        `learns`: False for a frozen layer.
+        """
         d, (query, cached) = self.decoder, self.widths
         norm, act = ("rms_norm", "gated") if d.gated else ("layer_norm", "gelu")
         number, elements = d.norms, d.norms * float(d.hidden)
@@ -230,7 +244,7 @@ class DecoderPasses:
             counts["rotation"] = 2, query + cached / 2
         if d.gated:
             counts["branch"] = 3, 3.0 * d.hidden
-        if d.gated and not self.tuning.rank:
+        if d.gated and learns and not self.tuning.rank:
             counts["norm_weights"] = counts[norm]
         if self.tuning.rank:
             (number, elements), pairs = counts.get("branch", (0, 0.0)), self.products
@@ -238,9 +252,9 @@ class DecoderPasses:
             counts["branch"] = number + len(pairs), elements + sum(k for _, k in pairs)
         return counts
 
-    def _moved(self) -> tuple[float, float]:
+    def _moved(self, learns: bool = True) -> tuple[float, float]:
         """Return the elements of a token that a layer's element-wise work moves in both passes."""
-        passes, counts = FUSED if self.launch == COMPILED else UNFUSED, self._counts()
+        passes, counts = FUSED if self.launch == COMPILED else UNFUSED, self._counts(learns)
         forward, backward = (
             sum(passes[name][way] * n for name, (_, n) in counts.items()) for way in (0, 1)
         )
@@ -254,14 +268,17 @@ class DecoderPasses:
 
     # ---- Memory.
 
-    def kept(self) -> tuple[float, float]:
-        """Return the elements of half precision that a trained layer keeps for a token until its backward
-        pass, with checkpointing and without.
+    def kept(self, learns: bool = True) -> tuple[float, float]:
+        """Return the elements of half precision that a layer keeps for a token until its backward pass,
+        with checkpointing and without.
+
+        `learns`: False for a frozen layer, which keeps no operands of its weights.
         """
         d, fused, (query, cached) = self.decoder, self.launch == COMPILED, self.widths
         # The input of a normalization, in float32 for an RMS one, its normalized form, and its result.
-        norm = (2.0 + (not self.tuning.rank) if d.gated and not fused else 1.0) + 1.0
-        widths = {(True, False): 4, (True, True): 3}.get((d.gated, fused), 2)
+        wide = d.gated and not fused
+        norm = 1.0 + wide + (wide and learns and not self.tuning.rank) + learns
+        widths = {(True, False): 4, (True, True): 3}.get((d.gated, fused), 2) - (not learns)
         every = d.norms * norm * d.hidden + 2.0 * query + cached + widths * float(d.intermediate)
         selective = d.hidden + query + sum(n for n, _ in self.products) / 2
         return {"full": 1.0 * d.hidden, "selective": selective}.get(

@@ -40,7 +40,7 @@ from lolat.training.measured import MeasuredTraining
 from lolat.training.memory import Recipe, memory_parts, mixed_remarks, numbers_of, recipe_for
 from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.parallel import NONE, Parallel
-from lolat.training.tuning import is_lora, tuned
+from lolat.training.tuning import TIED, is_lora, is_tied, tuned
 from lolat.units import dollars, duration, milliseconds, plain, plural
 
 if TYPE_CHECKING:
@@ -253,14 +253,16 @@ def cost_on(
         options=options,
         **best_numbers(options if fits else (), limits),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
-        warnings=(*_remarks(graph, run, recipe, memory), *options[0].warnings),
+        warnings=(*_remarks(graph, run, recipe, memory, tune), *options[0].warnings),
     )  # fmt: skip
 
 
 def _remarks(
-    graph: Graph, run: TrainingRun, recipe: Recipe, memory: Mapping[str, int]
+    graph: Graph, run: TrainingRun, recipe: Recipe, memory: Mapping[str, int], tune: str | None
 ) -> Iterator[str]:
-    """Yield remarks on half precision, and on what is in training only, which is not counted."""
+    """Yield remarks on half precision, a tied head, and what is in training only, which is not counted."""
+    if is_tied(graph, tune):
+        yield TIED
     needed, optimizer = sum(memory.values()), optimizer_named(run.optimizer)
     yield from mixed_remarks(graph, needed, recipe, optimizer)
     still = any(o.kind == "batch_norm" and not learns(o) for o in graph.operations)

@@ -99,9 +99,11 @@ class DecoderStep:
         frozen = float(every.sum()) - learned * (not passes.tuning.rank)
         sharded = parallel.shards.parameters > 1
         state = state_parts(r, learned, frozen, 0 if sharded else None, parallel.shards)
-        kept, whole = (HALF_BYTES * tokens * n for n in passes.kept())
-        moving = {"activations": kept * (d.layers - passes.tuning.frozen)}
-        again = whole * (passes.checkpointing != "none")
+        learning = d.layers - passes.tuning.frozen
+        layers = {True: learning, False: d.layers - learning - passes.untouched}
+        kept = {learns: HALF_BYTES * tokens * np.array(passes.kept(learns)) for learns in layers}
+        moving = {"activations": sum(number * float(kept[k][0]) for k, number in layers.items())}
+        again = float(kept[learning > 0][1]) * (passes.checkpointing != "none")
         gradients = HALF_BYTES * tokens * 3 * d.intermediate
         moving["loss"] = max(LOGIT_BYTES * tokens * d.vocab, again + gradients)
         if sharded:

@@ -33,6 +33,7 @@ from lolat.training.decoder import DecoderStep, TrainedDecoder
 from lolat.training.memory import Recipe, recipe_of
 from lolat.training.model import Limits, TrainingPrediction, TrainingRun
 from lolat.training.parallel import FSDP, HYBRID, NONE, Parallel, check_sharding
+from lolat.training.tuning import TIED
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -163,6 +164,8 @@ class DecoderRun:
                 "its time is from the kernels alone, with a wider interval; own runs set the level: "
                 "`lolat fit`",
             )
+        if self.tuning.frozen > self.step().passes.untouched:
+            yield TIED
         context = self.trained.decoder.context
         if 0 < context < self.trained.length:
             yield f"{self.trained.decoder.name} was published for {context:,} tokens"

@@ -15,15 +15,18 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Operation, Tensor
-from lolat.graph.analysis import operations_parameters
-from lolat.graph.backward import CHECKPOINT, REENTRANT, SELECTIVE, TRAINED, changed
+from lolat.graph.backward import CHECKPOINT, REENTRANT, SELECTIVE, TRAINED, changed, learns
 from lolat.graph.blocks import cut
-from lolat.graph.kinds import COMPUTE
+from lolat.graph.kinds import COMPUTE, KERNELS
 from lolat.parameters import CHECKPOINTING
 from lolat.training.memory import numbers_of
 from lolat.units import plural, shortened
 
 FULL, FROZEN, LORA = "full", "frozen", "lora"
+TIED = (
+    "the head is the table of embeddings: it is trained as both, so that its gradient runs through the "
+    "frozen layers too"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class Tune:
 def is_lora(tune: str | None) -> bool:
     """Return True if adapters are tuned; their base is in bfloat16 then."""
     return bool(tune) and Tune.of(str(tune)).how == LORA
+
+
+def is_tied(graph: Graph, tune: str | None) -> bool:
+    """Return True if the head that `tune` leaves to be trained is the table of embeddings too."""
+    tables = (o for o in graph.operations if o.kind == "embedding")
+    return bool(tune) and Tune.of(str(tune)).how == FROZEN and any(map(learns, tables))
 
 
 def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
@@ -88,11 +97,10 @@ def _tuned(graph: Graph, tune: Tune) -> Graph:
     operations = [changed(o, **{TRAINED: None}) for o in graph.operations]
     if tune.how == FULL:
         return _with(graph, operations)
-    learned = [i for i, n in enumerate(operations_parameters(graph)) if n]
-    last = max((i for i in learned if operations[i].kind in COMPUTE), default=0)
+    last = max((i for i, o in enumerate(operations) if o.kind in KERNELS), default=0)
     if tune.how == LORA:
         return _adapted(graph, operations, tune.number, last)
-    trained = {last}
+    live = operations[last:][:1]
     if tune.number:
         every = units(graph)
         if tune.number >= len(every):
@@ -100,13 +108,25 @@ def _tuned(graph: Graph, tune: Tune) -> Graph:
                 f"{arg('tune')} frozen:{tune.number}: {shortened(graph.name)} has "
                 f"{plural(len(every), 'block')}; expected fewer, or frozen for all but its last layer"
             )
-        frozen = range(every[tune.number][0])
-        trained = {*learned}.difference(frozen)
-    frozen_ones = (
-        {TRAINED: None} if i in trained else {TRAINED: 0} for i in range(len(operations))
-    )
-    made = [changed(o, **more) for o, more in zip(operations, frozen_ones, strict=True)]
+        live = operations[every[tune.number][0] :]
+    trained = set(map(_parameter, live))
+    made = [o if _parameter(o) in trained else changed(o, **{TRAINED: 0}) for o in operations]
     return _with(graph, made, _constants(graph))
+
+
+def _parameter(operation: Operation) -> tuple[object, ...]:
+    """Return a key that is equal for operations of one parameter.
+
+    A layer that is called again has the same path; a table that is the last layer's kernel too has its
+    sizes.
+    """
+    a = operation.attributes
+    if operation.kind == "embedding":
+        return a.get("rows"), a.get("out_features")
+    if operation.kind == "dense" and a.get("tied"):
+        return a["out_features"], a["in_features"]
+    path = operation.full_name
+    return operation.kind, _AGAIN.sub("", path) if a.get("tied") else path
 
 
 def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) -> Graph:
@@ -132,7 +152,7 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
         made[-1] = replace(made[-1], outputs=(base,))
         sizes = o.attributes["in_features"], rank, o.attributes["out_features"]
         path = o.full_name
-        about = {k: v for k, v in o.attributes.items() if k in (CHECKPOINT, REENTRANT)}
+        about = {k: v for k, v in o.attributes.items() if k in (CHECKPOINT, REENTRANT, "tied")}
         made += [
             Operation("lora_A", "dense", (read,), (low,),
                       {"in_features": sizes[0], "out_features": rank, "bias": False, **about}, path),
@@ -154,6 +174,7 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
 # ---- The blocks of a network, as people freeze them and compute them again.
 
 LEAST_LAYERS = 2
+_AGAIN = re.compile(r":\d+(?=/|$)")  # of a layer's second call
 _NUMBERED = re.compile(r"(?:^|[./])\d+(?=[./]|$)")
 
 

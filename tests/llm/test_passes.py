@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,15 +49,18 @@ def saved_bytes(torch: Any, model: Any, tokens: Any) -> int:
     return sum(one.nbytes() for place, one in storages.items() if place not in known)
 
 
-def test_a_layer_keeps_the_tensors_that_pytorch_keeps(torch: Any, layer: Any) -> None:
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_layer_keeps_the_tensors_that_pytorch_keeps(torch: Any, layer: Any, learns: bool) -> None:
+    """A frozen one too, that a gradient runs through."""
+    layer.requires_grad_(learns)
     batch, length = 2, 96
     hidden = SIZES["hidden_size"]
     tokens = torch.randn(batch, length, hidden, dtype=torch.bfloat16, requires_grad=True)
     passes = DecoderPasses(read_decoder(SIZES), length, batch)
     layers = SIZES["num_hidden_layers"]
     found = saved_bytes(torch, layer, tokens)
-    norm = 4 * 2 * passes.tokens * hidden  # the last one, behind all layers
-    expected = 2 * passes.tokens * passes.kept()[0] * layers + norm
+    norm = 4 * (1 + learns) * passes.tokens * hidden  # the last one, behind all layers
+    expected = 2 * passes.tokens * passes.kept(learns)[0] * layers + norm
     assert expected == pytest.approx(found, rel=0.05)
 
 
@@ -65,6 +69,7 @@ def test_products_have_the_flops_that_pytorch_counts(torch: Any, layer: Any) -> 
 
     batch, length = 2, 96
     tokens = torch.randn(batch, length, SIZES["hidden_size"], dtype=torch.bfloat16)
+    layer.requires_grad_(True)
     with FlopCounterMode(display=False) as counter:
         layer(inputs_embeds=tokens).last_hidden_state.sum().backward()
     passes = DecoderPasses(read_decoder(SIZES), length, batch)
@@ -128,6 +133,22 @@ def test_a_decoder_of_frozen_layers_trains_its_head_alone() -> None:
     )[1]
     assert not backward[:-1].any()
     assert backward[-1] > 0
+
+
+def test_a_head_that_is_the_embedding_has_a_gradient_through_frozen_layers() -> None:
+    """Of the results alone: PyTorch computes no gradient of a frozen layer's weights."""
+    gpu, shape = GPU(section()), (4096, 4)
+    tied, whole = (
+        DecoderPasses(replace(EIGHT, tied=True), *shape, tuning=Tuning.named(tune, 32)).parts_ms(
+            gpu
+        )
+        for tune in ("frozen", "full")
+    )
+    weights = whole[1] - tied[1]
+    assert weights[[0, -1]] == pytest.approx(0.0)
+    # As long as the products of the forward pass, which have attention and element-wise work beside them.
+    assert (0.5 * whole[0][1:-1] < weights[1:-1]).all()
+    assert (weights[1:-1] < whole[0][1:-1]).all()
 
 
 def test_fused_work_moves_less() -> None:

@@ -198,20 +198,44 @@ def test_each_run_of_a_network_has_a_gradient_of_its_own_or_none(
     agree(Twice(first, detached), TOKENS)
 
 
+class Tied(nn.Module):
+    """Its table is the kernel of its head too, and it calls a layer twice."""
+
+    def __init__(self, detached: bool = False) -> None:
+        super().__init__()
+        self.table, self.between, self.other = (
+            nn.Embedding(50, 32),
+            nn.Linear(32, 32),
+            nn.Linear(32, 32),
+        )
+        self.head, self.detached = nn.Linear(32, 50, bias=False), detached
+        self.head.weight = self.table.weight
+
+    def forward(self, x: Any) -> Any:
+        x = self.table(x)
+        x = self.other(self.between(x.detach() if self.detached else x).relu())
+        return self.head(self.between(x))
+
+
+WORDS = torch.zeros(1, 7, dtype=torch.int64)
+
+
 def test_a_table_that_is_also_the_last_kernel_is_trained_where_a_gradient_comes() -> None:
     """Its rows are looked up without one; PyTorch's gradient of it is of the product alone."""
+    agree(Tied(detached=True), WORDS)
 
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table, self.between = nn.Embedding(50, 32), nn.Linear(32, 32)
-            self.head = nn.Linear(32, 50, bias=False)
-            self.head.weight = self.table.weight
 
-        def forward(self, x: Any) -> Any:
-            return self.head(self.between(self.table(x).detach()))
-
-    agree(Tied(), torch.zeros(1, 7, dtype=torch.int64))
+def test_a_head_that_is_the_table_is_tuned_as_in_pytorch() -> None:
+    """Its gradient runs through every layer, and a layer that is called twice has one adapter."""
+    whole = as_trained(lolat.read((Tied(), (WORDS,))))
+    agree(trained_only(Tied(), "table"), WORDS, tuned(whole, "frozen", None))
+    device, told = lolat.load("h100-fp32"), {"frozen": True, "lora:4": False, None: False}
+    found = {t: device.cost(whole, 1, tune=t).warnings for t in told}
+    assert {t: any("frozen layers too" in w for w in ws) for t, ws in found.items()} == told
+    load_torchvision()
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["between", "other"])
+    agree(peft.get_peft_model(Tied(), config), WORDS, tuned(whole, "lora:4", None))
 
 
 @pytest.mark.parametrize("reentrant", [None, False])
