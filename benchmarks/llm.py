@@ -26,10 +26,11 @@ from lolat.llm.gpu import (
     section_of,
     specs_of,
 )
-from lolat.llm.load import Server
 from lolat.llm.names import find_decoder
+from lolat.llm.question import ServingQuestion
 from lolat.llm.served import ServedRow, read_served
 from lolat.llm.serving import deployment_of
+from lolat.llm.sizing import Sizing
 from lolat.parameters import COVERAGE
 
 GPUS = {
@@ -293,10 +294,12 @@ def _halves(rows: Sequence[ServedRow], seed: int) -> tuple[list[ServedRow], list
 
 
 ARRIVING = {
-    "itl_mean_ms": "between tokens", "ttft_mean_ms": "first token", "ttft_p90_ms": "first token, P90",
-    "ttft_p99_ms": "first token, P99", "e2e_mean_ms": "whole request", "e2e_p90_ms": "whole request, P90",
-    "e2e_p99_ms": "whole request, P99",
+    "itl_mean_ms": ("tpot", "between tokens"), "ttft_mean_ms": ("ttft", "first token"),
+    "ttft_p90_ms": ("ttft_p90", "first token, P90"), "ttft_p99_ms": ("ttft_p99", "first token, P99"),
+    "e2e_mean_ms": ("e2e", "whole request"), "e2e_p90_ms": ("e2e_p90", "whole request, P90"),
+    "e2e_p99_ms": ("e2e_p99", "whole request, P99"),
 }  # fmt: skip
+"""Column of a measured time -> its name in an answer, and in words."""
 OTHERS = {
     "BLIS, published": (7.4, 17, 14, 36, 6.7, 6.5, 9.1),
     "aiconfigurator 0.12, published (31 rows)": (11.5, 740, None, None, 7.9, None, None),
@@ -310,7 +313,7 @@ def arrivals(data: Path) -> Tables:
     lines = []
     pooled: dict[str, list[np.ndarray]] = {}
     for device in ("h100-sxm", "a100-sxm", "l40s"):
-        one = section(data, device, "vllm")
+        one = _without_rows(GPUS[device, "vllm"])
         rows = read_served(data / "open-loop.csv", device, "vllm")
         every = read_rows(data, "serving.csv", device, "vllm") + rows
         for model in sorted({row.model for row in rows}):
@@ -318,41 +321,56 @@ def arrivals(data: Path) -> Tables:
                 ("bundled", every),
                 ("left out", [row for row in every if row.model != model]),
             ):
-                known = _fitted(one, fitted) if fitted else one
+                known = (
+                    calibration.served_by(one, fitted, find_decoder, False)[0] if fitted else one
+                )
                 own = [_off(known, row) for row in rows if row.model == model]
                 pooled.setdefault(title, []).extend(own)
-                lines.append(
-                    [f"{device}, {model}, {title}", str(len(own)), *_medians(np.array(own))]
-                )
-    for title, offs in pooled.items():
-        lines.append([f"all, {title}", str(len(offs)), *_medians(np.array(offs))])
+                lines.append([f"{device}, {model}, {title}", str(len(own)), *_figures(own)])
+    lines += [[f"all, {title}", str(len(offs)), *_figures(offs)] for title, offs in pooled.items()]
     for title, figures_of in OTHERS.items():
         cells = ["" if figure is None else f"{figure:g} %" for figure in figures_of]
-        lines.append([title, "68", *cells])
-    return {"llm-arrivals": (("requests at a rate", "rows", *ARRIVING.values()), lines)}
+        lines.append([title, "68", *cells, *[""] * len(cells)])
+    words = [words for _, words in ARRIVING.values()]
+    columns = ("requests at a rate", "rows", *words, *(f"{one}: inside" for one in words))
+    return {"llm-arrivals": (columns, lines)}
 
 
-def _fitted(one: ServingSection, rows: Sequence[ServedRow]) -> ServingSection:
-    overheads = one.overheads
-    for _ in range(calibration.PASSES):
-        timed = calibration.timed_steps(one, rows, find_decoder, overheads)
-        overheads = calibration.fit_overheads(timed, one.overheads, one_server=False)
-    return msgspec.structs.replace(one, overheads=overheads)
+def _without_rows(name: str) -> ServingSection:
+    """A shipped model before its fit to served rows."""
+    shipped = section_of(read(next(path for n, path, _ in list_models() if n == name)), name)
+    return msgspec.structs.replace(
+        shipped, overheads=shipped.server.overheads, spread=calibration.SPREADS["timed"], served=0,
+        kinds=(), before=None, fits={},
+    )  # fmt: skip
 
 
-def _off(known: ServingSection, row: ServedRow) -> list[float]:
-    """Relative errors of the times of a row, in the order of ARRIVING."""
+def _off(known: ServingSection, row: ServedRow) -> np.ndarray:
+    """(2, ARRIVING) relative errors of the times of a row, and 1 for each that its interval holds."""
     deployment = deployment_of(known, find_decoder(row.model), *row.deployment)
-    server = Server(GPU(known), deployment, row.load.longest, row.limits)
-    times = server.times(row.load, known.overheads)
-    found = [times.mean_tpot_ms]
-    for ms in (times.ttft_ms, times.e2e_ms):
-        found += [float(ms.mean()), *np.percentile(ms, (90, 99)).tolist()]
-    return [ms / float(row.row[name]) - 1.0 for ms, name in zip(found, ARRIVING, strict=True)]
+    asked = ServingQuestion(
+        int(row.input_tokens), int(row.output_tokens), request_rate=(row.request_rate,),
+        cached_tokens=int(row.cached_tokens), max_num_seqs=row.max_num_seqs or None,
+        max_num_batched_tokens=row.max_num_batched_tokens or None,
+    )  # fmt: skip
+    found = Sizing(GPU(known), "", deployment, asked, None).row(row.load, 1)
+    ends = {
+        **(found.intervals_ms or {}),
+        "tpot": found.tpot_interval_ms,
+        "ttft": found.ttft_interval_ms,
+    }
+    made = []
+    for column, (name, _) in ARRIVING.items():
+        measured, (low, high) = float(row.row[column]), ends[name] or (0.0, 0.0)
+        made.append((getattr(found, f"{name}_ms") / measured - 1.0, low <= measured <= high))
+    return np.array(made).T
 
 
-def _medians(offs: np.ndarray) -> list[str]:
-    return [percent(float(off)) for off in np.median(np.abs(offs), axis=0)]
+def _figures(offs: Sequence[np.ndarray]) -> list[str]:
+    """Median errors of rows, and the fractions that the intervals hold."""
+    off, inside = np.array(offs).transpose(1, 0, 2)
+    cells = [percent(float(one)) for one in np.median(np.abs(off), axis=0)]
+    return [*cells, *(percent(float(one), 0) for one in inside.mean(0))]
 
 
 TICKS = (2, 5, 10, 20, 50, 100, 200)

@@ -24,7 +24,8 @@ class ServingConfig(Result):
     second that arrive, None if `concurrency` requests are there at any time; with a rate `concurrency` is
     their mean. `memory_gib`: GiB of weights and caches on each GPU; `fits`: True if each GPU has them, with
     a rate if the weights fit. `largest_concurrency`: the most requests that fit; 0 if the weights do not
-    fit, and then there are no times. `saturated`: True if requests arrive faster than the GPUs serve them,
+    fit, and then there are no times. `intervals_ms`: those of the other times, by name, as "ttft_p90".
+    `saturated`: True if requests arrive faster than the GPUs serve them,
     `largest_rate` a second. The times are means, and with p50, p90, p99 percentiles over requests.
     `e2e_ms`: of a whole request. `utilization`: the fraction of the time in which the GPUs run steps.
     `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and
@@ -51,6 +52,7 @@ class ServingConfig(Result):
     tpot_ms: float | None = None
     tpot_interval_ms: tuple[float, float] | None = None
     ttft_interval_ms: tuple[float, float] | None = None
+    intervals_ms: Mapping[str, tuple[float, float]] | None = None
     prefill_ms: float | None = None
     decode_ms: float | None = None
     tokens_per_s: float | None = None
@@ -81,10 +83,15 @@ class ServingConfig(Result):
 
     def judged(self, percentile: int | None) -> tuple[float, float]:
         """Return ms per output token and to the first token at a percentile; None: their means."""
-        if percentile is None:
-            return self.tpot_ms or 0.0, self.ttft_ms or 0.0
-        tpot, ttft = (getattr(self, f"{time}_p{percentile}_ms") for time in ("tpot", "ttft"))
+        at = "" if percentile is None else f"_p{percentile}"
+        tpot, ttft = (getattr(self, f"{time}{at}_ms") for time in ("tpot", "ttft"))
         return tpot or 0.0, ttft or 0.0
+
+    def judged_ends(self, percentile: int | None) -> list[tuple[float, float] | None]:
+        """Return the intervals of `judged`."""
+        if percentile is None:
+            return [self.tpot_interval_ms, self.ttft_interval_ms]
+        return [(self.intervals_ms or {}).get(f"{t}_p{percentile}") for t in ("tpot", "ttft")]
 
     @property
     def groups(self) -> int:
@@ -172,8 +179,10 @@ class ServingAnswer(Result):
         for row in self.served:
             cells = row.to_dict()
             parts = cells.pop("breakdown") or {}
-            for name in ("tpot", "ttft"):
-                low, high = cells.pop(f"{name}_interval_ms") or (None, None)
+            others = cells.pop("intervals_ms") or {}
+            ends = {name: cells.pop(f"{name}_interval_ms") for name in ("tpot", "ttft")}
+            for name, both in (ends | others).items():
+                low, high = both or (None, None)
                 cells |= {f"{name}_low_ms": low, f"{name}_high_ms": high}
             found.append(cells | {f"{part}_ms": ms for part, ms in parts.items()})
         return found

@@ -101,7 +101,8 @@ def _load(row: ServingConfig) -> tuple[float, int]:
 
 def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     near = min(
-        made.served, key=lambda row: (not row.fits, row.saturated or False, _off(row, asked))
+        made.served,
+        key=lambda r: (not r.fits, r.saturated or False, asked.off(r), r.tpot_ms or math.inf),
     )
     room = "" if near.fits else f", with room for {near.largest_concurrency:,} at once"
     room = f", which serves {near.largest_rate:.3g} requests/s" if near.saturated else room
@@ -116,9 +117,3 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
         f"{kept or 'all requests in memory'}; nearest is {near.words()}{room}",
         made.to_dict(),
     )
-
-
-def _off(row: ServingConfig, asked: ServingQuestion) -> float:
-    """Return the factor by which a row misses the limits."""
-    pairs = zip(row.judged(asked.percentile), (asked.max_tpot_ms, asked.max_ttft_ms), strict=True)
-    return max([ms / limit for ms, limit in pairs if limit] or [row.tpot_ms or math.inf])

@@ -5,6 +5,8 @@ Outside of it intervals are wider, as such times were off more.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from lolat.arrays import np
@@ -23,6 +25,13 @@ BETWEEN_GB_S = 50.0
 IN_GROUPS = 0.2
 """Error of log(time) with attention data parallel: the largest but one of 11 served rows of gpt-oss, to
 which nothing was fitted."""
+TAILS = {
+    "ttft": {90: (0.13, 0.13), 99: (0.5, 2.2)},
+    "tpot": {90: (0.03, 0.03), 99: (0.12, 0.53)},
+}
+"""Error of log(percentile) beside that of log(mean), without and with experts: the 90 % quantile of rows at
+a rate whose language model was left out of the fit. Servers of experts are often cold in the first seconds.
+"""
 INSIDE = 0.95
 """The fraction of a time that must be in timed operations, as for other predictions."""
 OPERATIONS = {
@@ -45,19 +54,35 @@ def beyond(sizes: np.ndarray) -> dict[str, np.ndarray]:
     return {what: np.log2(np.maximum(value / most, 1.0)) for (what, most), value in pairs}
 
 
+def tail(ends: Sequence[float], time: str, percentile: int, experts: int) -> tuple[float, float]:
+    """Return factors of the lower and upper end of a percentile from those of the mean.
+
+    `time`: "ttft", "tpot", or "e2e", whose percentiles are off as those of tokens are.
+    """
+    off = TAILS["ttft" if time == "ttft" else "tpot"].get(percentile, (0.0, 0.0))[experts > 0]
+    below, above = (math.hypot(math.log(end), off) for end in ends)
+    return math.exp(-below), math.exp(above)
+
+
 def interval(
-    gpu: GPU, deployment: Deployment, sizes: np.ndarray, parts: np.ndarray, first: bool = False
+    gpu: GPU,
+    deployment: Deployment,
+    sizes: np.ndarray,
+    parts: np.ndarray,
+    computed: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (rows,) factors of a time's lower and upper end, and whether each row is in the domain.
 
-    The time is that per output token, or to the `first` one; `parts`: (rows, PARTS + STARTS) of it.
-    `sizes`: (rows, 3) requests at once, tokens of a prompt, tokens of an answer.
+    The time is that per output token, or to the first one, before which a fraction of the prompt is
+    `computed`: the steps of a cached prompt are off as those of tokens are. `parts`: (rows, PARTS + STARTS)
+    of the time. `sizes`: (rows, 3) requests at once, tokens of a prompt, tokens of an answer.
     """
     section = gpu.section
     ms = parts * each_ms(section.overheads)
     shares = dict(zip(PARTS, (ms / ms.sum(1, keepdims=True)).T, strict=False))
-    least = UNSEEN[first] if is_unseen(gpu, deployment) else 0.0
-    off: Any = max(section.spread[first], least)
+    first, unseen = computed is not None, UNSEEN if is_unseen(gpu, deployment) else (0.0, 0.0)
+    token, prompt = map(max, section.spread, unseen)
+    off: Any = token + (computed or 0.0) * (prompt - token)
     part_of = {n: p for n, p in OPERATIONS.items() if not first or p != "attention"}
     part_of |= OF_FIRST if first else {}
     like = {name for (name, _), one in operations_of(gpu, deployment).items() if one.like}

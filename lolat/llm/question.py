@@ -187,7 +187,17 @@ class ServingQuestion:
 
     def within(self, row: ServingConfig) -> bool:
         """Return True if a row fits and keeps the limits."""
+        return self.off(row) <= 0.0
+
+    def off(self, row: ServingConfig) -> float:
+        """Return `off_by` of a row's times; infinite if it cannot serve the load."""
         if not row.fits or row.saturated or row.gpus > (self.gpus or MOST_GPUS):
-            return False
-        tpot, ttft = row.judged(self.percentile)
-        return tpot <= (self.max_tpot_ms or math.inf) and ttft <= (self.max_ttft_ms or math.inf)
+            return math.inf
+        return self.off_by(*row.judged(self.percentile))
+
+    def off_by(self, tpot_ms: float, ttft_ms: float) -> float:
+        """Return the logarithm of the largest factor of a time to its limit."""
+        limits = (tpot_ms, self.max_tpot_ms), (ttft_ms, self.max_ttft_ms)
+        return max(
+            (math.log(ms / limit) for ms, limit in limits if limit and ms), default=-math.inf
+        )

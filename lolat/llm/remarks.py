@@ -56,22 +56,11 @@ class Chosen:
         return self.sizing.asked
 
     def free_concurrency(self) -> int | None:
-        """Return the most requests at which a token takes at most SAME times as long as with one.
-
-        A token waits for its step, and for its share of the prompts of the others.
-        """
-        row = self.row
-        if row.tpot_ms is None or row.prefill_ms is None:
+        """Return the most requests at which a token takes at most SAME times as long as with one."""
+        if self.row.tpot_ms is None:
             return None
-        server, overheads = self.sizing.server, self.gpu.section.overheads
-        most = max(min(self.sizing.fit, server.rule.sequences, MOST_FREE), 1)
-        table = server.parts.table(overheads, most)
-        context = row.input_tokens + row.output_tokens / 2.0
-        share = row.prefill_ms / row.output_tokens
-        ms = [
-            table.step_ms(n, server.rule.drafts, context) + (n - 1) * share
-            for n in range(1, most + 1)
-        ]
+        most = max(min(self.sizing.fit, self.sizing.server.rule.sequences, MOST_FREE), 1)
+        ms = self.sizing.token_ms(most)
         return max(bisect.bisect_right(ms, SAME * ms[0]), 1)
 
     def remarks(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
@@ -207,9 +196,11 @@ class Chosen:
             )
             fits = _each(row) <= requests_that_fit(self.gpu.section, other, tokens)[0]
             if fits and is_timed and (alike or other.dtype == here.decoder.dtype):
-                sizing = replace(self.sizing, deployment=other)
-                (load,) = (one for one in self.asked.loads() if self._is_of_row(one))
-                found[other.dtype] = sizing.row(load, row.replicas).tpot_ms or math.inf
+                sizing, most = replace(self.sizing, deployment=other), max(_each(row), 1)
+                mine, its = (one.token_ms(most)[-1] for one in (self.sizing, sizing))
+                if its < FASTER * mine:  # only then the load is simulated
+                    (load,) = (one for one in self.asked.loads() if self._is_of_row(one))
+                    found[other.dtype] = sizing.times(load, row.groups)[1].mean_tpot_ms
         best, ms = min(found, key=found.__getitem__, default=""), row.tpot_ms or 0.0
         if best and found[best] < FASTER * ms:
             yield (

@@ -322,32 +322,34 @@ class _Server:
     def _decode_steps(self) -> None:
         """All steps until a sequence ends, a request comes that has room, or the cache is full."""
         self._make_room()
-        n, drafts, table = len(self.running), self.rule.drafts, self.table
+        n, each, unit = len(self.running), self.per_step, self.table.unit
+        start, m = self.context / n, n * (1 + self.rule.drafts)
+        other, row = self.table.tokens[m] + self.table.head[m], self.table.decode[n]
         steps = self.running[0][0] - self.decoded
-        grow = n * self.per_step
         if not self.rule.reserves and n > 1:
-            steps = min(steps, max(int((self.rule.cache - self.context) / grow), 1))
-        start = self.context / n
-        first = table.step_ms(n, drafts, start)
+            steps = min(steps, max(int((self.rule.cache - self.context) / (n * each)), 1))
+        first = other + between(row, start / unit)
+
+        def last(number: int) -> float:
+            return other + between(row, (start + (number - 1) * each) / unit)
 
         def time(number: int) -> float:
-            last = table.step_ms(n, drafts, start + (number - 1) * self.per_step)
-            return number * (first + last) / 2.0
+            return number * (first + last(number)) / 2.0
 
+        whole = time(steps)
         if self.coming and not self.waiting and n < self.rule.sequences:
             gap, ahead = self.coming[0][0] - self.t, self.rule.is_ahead
-            if gap < time(steps):
-                last = table.step_ms(n, drafts, start + gap / first * self.per_step)
-                number = max(math.ceil(2.0 * gap / (first + last)), 0)
+            if gap < whole:
+                at_gap = other + between(row, (start + gap / first * each) / unit)
+                number = max(math.ceil(2.0 * gap / (first + at_gap)), 0)
                 while time(number) < gap:
                     number += 1
                 while number > 1 and time(number - 1) >= gap:
                     number -= 1
                 steps = min(steps, max(number + ahead, 1))
-        whole = time(steps)
-        context = start + (steps - 1) * self.per_step / 2.0
-        last = table.step_ms(n, drafts, start + (steps - 1) * self.per_step)
-        begin = self._advance(whole, last)
+                whole = time(steps)
+        context = start + (steps - 1) * each / 2.0
+        begin = self._advance(whole, last(steps))
         self.events.append(Event(begin, self.t, steps, n, context, 0, 0, 0.0))
         self._decode(steps)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
 from lolat.llm.answer import BREAKDOWN, ServingConfig
-from lolat.llm.domain import interval
+from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU
 from lolat.llm.load import Load, Server, Times, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
@@ -18,8 +20,10 @@ from lolat.llm.serving import GIB, PARTS, Deployment, each_ms, requests_that_fit
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
 
-STEPS = 8
-"""Halvings of the range in which the largest rate within limits lies: to about one percent."""
+NEAR = 0.01
+"""The largest rate within limits is found to this fraction of the range in which it lies."""
+FAR = 0.3
+"""Logarithm of a time to its limit, above which a search interpolates no more: waiting grows fast there."""
 
 
 @dataclass(frozen=True)
@@ -74,28 +78,67 @@ class Sizing:
         row = self.row(load, least)
         if not self.asked.has_limits or self.asked.within(row):
             return row
-        low, high = least, least
-        while not self.asked.within(row):  # twice as many, until they keep the limits
+        rows, low, high = {least: row}, least, self._guess(row, most)
+        while not self.asked.within(one := rows.setdefault(high, self.row(load, high))):
             if high == most:
-                return row
+                return one
             low, high = high, min(2 * high, most)
-            row = self.row(load, high)
-        while high - low > 1:
-            middle = (low + high) // 2
-            one = self.row(load, middle)
-            low, high, row = (low, middle, one) if self.asked.within(one) else (middle, high, row)
-        return row
+
+        def off(share: float) -> float:
+            replicas = round(1.0 / share)
+            return self._off(rows.setdefault(replicas, self.row(load, replicas)))
+
+        def between(share: float, inside: float, outside: float) -> float | None:
+            fewest, most = round(1.0 / outside) + 1, round(1.0 / inside) - 1
+            number = min(max(math.ceil(1.0 / share), fewest), most)
+            return 1.0 / number if fewest <= most else None
+
+        ends = self._off(rows[high]), self._off(rows[low])
+        return rows[round(1.0 / _edge(off, between, 1.0 / high, 1.0 / low, *ends))]
+
+    def _off(self, row: ServingConfig) -> float:
+        return min(max(self.asked.off(row), -FAR), FAR)
+
+    def _guess(self, row: ServingConfig, most: int) -> int:
+        """Guess the replicas that keep the limits: between a row that misses them and a lone request."""
+        there = max(self.asked.off_by(self.token_ms(1)[0], row.prefill_ms or 0.0), -FAR)
+        if there >= 0.0:
+            return most
+        here = self._off(row)
+        return min(max(math.ceil(row.replicas * (here - there) / -there), row.replicas + 1), most)
+
+    def token_ms(self, most: int) -> list[float]:
+        """(most,) ms of an output token with 1 to `most` requests on each group, without waiting.
+
+        A token waits for its step, and for its share of the prompts of the others.
+        """
+        server, load = self.server, self.asked.loads()[0]
+        table, rule = server.parts.table(self.gpu.section.overheads, most), server.rule
+        prompt = float(self._prompt(load) @ each_ms(self.gpu.section.overheads))
+        context, share = load.input_tokens + load.output_tokens / 2.0, prompt / load.output_tokens
+        steps = (table.step_ms(n, rule.drafts, context) for n in range(1, most + 1))
+        return [ms / rule.tokens_per_step + n * share for n, ms in enumerate(steps)]
+
+    def _prompt(self, load: Load) -> np.ndarray:
+        """(PARTS + STARTS,) of a prompt alone."""
+        cached = min(load.cached_tokens, load.input_tokens - 1.0)
+        return self.server.prompt_parts(load.input_tokens - cached, cached)
 
     def headroom(self, row: ServingConfig) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits."""
         low = row.request_rate or 0.0
         high = max(self.largest_rate * row.replicas, low)
         (load,) = (one for one in self.asked.loads() if one.request_rate == row.request_rate)
-        for _ in range(STEPS):
-            middle = (low + high) / 2.0
-            one = self.row(replace(load, request_rate=middle), row.replicas)
-            low, high = (middle, high) if self.asked.within(one) else (low, middle)
-        return low
+        near = NEAR * (high - low)
+
+        def off(rate: float) -> float:
+            return self._off(self.row(replace(load, request_rate=rate), row.replicas))
+
+        def between(rate: float, inside: float, outside: float) -> float | None:
+            inner = min(max(rate, inside + near / 2.0), outside - near / 2.0)
+            return inner if outside - inside > near else None
+
+        return _edge(off, between, low, high, self._off(row), FAR)
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""
@@ -115,25 +158,22 @@ class Sizing:
         )  # fmt: skip
         if not self.fit:
             return row
+        return replace(row, **self._timed(row, *self.times(load, groups)))
+
+    def times(self, load: Load, groups: int) -> tuple[Load, Times]:
+        """Return the part of a load that each of so many groups serves, and its times."""
+        each = math.ceil(load.concurrency / groups)
         one = replace(load, request_rate=load.request_rate / groups, concurrency=float(each))
         if isinstance(load.arrivals, Trace):
             one = replace(one, arrivals=load.arrivals.every(groups))
-        times = self.server.times(one, self.gpu.section.overheads)
-        return replace(row, **self._timed(row, one, times))
+        return one, self.server.times(one, self.gpu.section.overheads)
 
     def _timed(self, row: ServingConfig, load: Load, times: Times) -> dict[str, Any]:
         """Return the fields of a row that follow from the times of one group of a replica."""
         section, rate, groups = self.gpu.section, row.request_rate, row.groups
         tpot, ttft = times.mean_tpot_ms, float(times.ttft_ms.mean())
-        cached = min(load.cached_tokens, load.input_tokens - 1.0)
-        prompt = self.server.prompt_parts(load.input_tokens - cached, cached)
+        prompt = self._prompt(load)
         step = times.step * each_ms(section.overheads)
-        at_once = min(times.concurrency, self.server.rule.sequences, self.fit)
-        sizes = np.array([[at_once, load.input_tokens, load.output_tokens]])
-        low, high, inside = interval(self.gpu, self.deployment, sizes, times.step[None])
-        first_low, first_high, first_inside = interval(
-            self.gpu, self.deployment, sizes, prompt[None], first=True
-        )
         done = times.requests_per_s * groups
         if rate is None and load.concurrency * groups != row.concurrency:
             done *= row.concurrency / (load.concurrency * groups)  # the last group has fewer
@@ -141,28 +181,45 @@ class Sizing:
         done = self.largest_rate * row.replicas if is_saturated else done
         speed = done * float(times.output_tokens.mean())
         dollars, machines = _rented(self.rental, row.replicas, self.deployment.gpus)
-        several = {"ttft": times.ttft_ms, "tpot": times.tpot_ms, "e2e": times.e2e_ms}
-        percentiles = {
-            f"{time}_p{at}_ms": float(np.percentile(ms, at))
-            for time, ms in several.items()
-            for at in PERCENTILES
-        }
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         held = self.deployment.cache_bytes(load.longest) * min(concurrency / groups, self.fit)
         memory = (self.deployment.weight_bytes + held) / GIB if rate else row.memory_gib
-        return percentiles | {
+        return self._percentiles(load, times, prompt) | {
             "concurrency": concurrency, "ttft_ms": ttft, "tpot_ms": tpot, "memory_gib": memory,
-            "tpot_interval_ms": (tpot * float(low[0]), tpot * float(high[0])),
-            "ttft_interval_ms": (ttft * float(first_low[0]), ttft * float(first_high[0])),
             "prefill_ms": float(prompt @ each_ms(section.overheads)), "decode_ms": float(step.sum()),
             "tokens_per_s": speed, "tokens_per_s_user": 1e3 / tpot, "tokens_per_s_gpu": speed / row.gpus,
             "dollars_per_million": None if dollars is None else dollars / 3600.0 / speed * 1e6,
             "dollars_per_hour": dollars, "rented": machines,
             "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, tpot), strict=True)),
-            "in_domain": bool(inside[0] and first_inside[0]),
             "requests_per_s": done, "utilization": times.utilization,
             "largest_rate": self.largest_rate * row.replicas if rate else None,
             "saturated": is_saturated if rate else None, "e2e_ms": float(times.e2e_ms.mean()),
+        }  # fmt: skip
+
+    def _percentiles(self, load: Load, times: Times, prompt: np.ndarray) -> dict[str, Any]:
+        """Return the percentiles of a row, and the intervals of these and of the means."""
+        at_once = min(times.concurrency, self.server.rule.sequences, self.fit)
+        sizes = np.array([[at_once, load.input_tokens, load.output_tokens]])
+        ms = {"tpot": times.tpot_ms, "ttft": times.ttft_ms, "e2e": times.e2e_ms}
+        mean = {time: float(each.mean()) for time, each in ms.items()}
+        mean["tpot"] = times.mean_tpot_ms
+        ends, inside = dict[str, tuple[float, float]](), True
+        computed = 1.0 - min(load.cached_tokens / load.input_tokens, 1.0)
+        for time, parts, part in (("tpot", times.step, None), ("ttft", prompt, computed)):
+            least, most, known = interval(self.gpu, self.deployment, sizes, parts[None], part)
+            ends[time] = mean[time] * float(least[0]), mean[time] * float(most[0])
+            inside &= bool(known[0])
+        after = (mean["e2e"] - mean["ttft"]) / mean["tpot"]  # tokens behind the first one
+        low, high = (a + after * b for a, b in zip(ends["ttft"], ends["tpot"], strict=True))
+        ends["e2e"] = low, high
+        found, experts = dict[str, Any](), self.deployment.decoder.experts
+        for time, at in itertools.product(ms, PERCENTILES):
+            here = found[f"{time}_p{at}_ms"] = float(np.percentile(ms[time], at))
+            factors = tail([end / mean[time] for end in ends[time]], time, at, experts)
+            ends[f"{time}_p{at}"] = here * factors[0], here * factors[1]
+        tpot, ttft = ends.pop("tpot"), ends.pop("ttft")
+        return found | {
+            "tpot_interval_ms": tpot, "ttft_interval_ms": ttft, "intervals_ms": ends, "in_domain": inside,
         }  # fmt: skip
 
     def _breakdown(self, step: np.ndarray, tpot: float) -> list[float]:
@@ -177,6 +234,28 @@ class Sizing:
         shrink = min(1.0 / per_token, tpot / sum(parts))
         parts = [part * shrink for part in parts]
         return [*parts, max(tpot - sum(parts), 0.0)]
+
+
+def _edge(
+    off: Callable[[float], float], between: Callable[[float, float, float], float | None],
+    inside: float, outside: float, off_inside: float, off_outside: float,
+) -> float:  # fmt: skip
+    """Return the point nearest to `outside` that keeps limits, by false positions (Illinois method).
+
+    `off`: as ServingQuestion.off of a point. `between`: a point near the first one and between the other
+    two; None if these are near enough.
+    """
+    was = 0
+    while True:
+        guess = inside + (outside - inside) * off_inside / (off_inside - off_outside - 1e-9)
+        if (point := between(guess, inside, outside)) is None:
+            return inside
+        if (here := off(point)) > 0:
+            outside, off_outside, off_inside = point, here, off_inside / (1 + (was > 0))
+            was = 1
+        else:
+            inside, off_inside, off_outside = point, here, off_outside / (1 + (was < 0))
+            was = -1
 
 
 def _called(deployment: Deployment) -> str:

@@ -151,10 +151,7 @@ def _columns(answer: ServingAnswer) -> list[Column]:
         ms = judged(row, index)
         if limit is None or ms is None or row.saturated:
             return None
-        mean, ends = ((row.tpot_ms, row.tpot_interval_ms), (row.ttft_ms, row.ttft_interval_ms))[
-            index
-        ]
-        return within_limit(ms, scaled(ends, ms / (mean or 1.0)), limit)
+        return within_limit(ms, row.judged_ends(at)[index], limit)
 
     return [
         Column("requests/s", lambda r: r.request_rate, "{:g}".format),
@@ -163,8 +160,7 @@ def _columns(answer: ServingAnswer) -> list[Column]:
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
         Column(f"per token{of}", lambda r: judged(r, 0), milliseconds),
-        Column(f"{percent(answer.coverage)} between", lambda r: scaled(
-            r.tpot_interval_ms, (judged(r, 0) or 0.0) / (r.tpot_ms or 1.0)),
+        Column(f"{percent(answer.coverage)} between", lambda r: r.judged_ends(at)[0],
                lambda ends: between(*ends), page="below"),
         Column("whole request" if arrives else "", lambda r: r.e2e_ms if arrives else None, milliseconds,
                page="spare"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from shlex import join
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from lolat.api.model import Model
+from lolat.arrays import np
 from lolat.device.budget import budget, value_words
 from lolat.device.prediction import Prediction
 from lolat.device.question import Question
@@ -135,7 +136,9 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     if row.tpot_ms is None:
         title = title or "its weights do not fit"
     else:
-        title = title or f"{milliseconds(row.tpot_ms)} a token on {row.gpus_words}"
+        at = "" if answer.percentile is None else f" at P{answer.percentile}"
+        tpot, _ = row.judged(answer.percentile)
+        title = title or f"{milliseconds(tpot)} a token{at} on {row.gpus_words}"
     return {
         "title": title,
         "lines": [*more, *before],
@@ -203,6 +206,59 @@ def served_beside(cards: list[Card]) -> str:
         return ""
     lines = "".join(element("p", line) for line in apart_lines(several))
     return compared_table(several).html("The cheapest configuration of each") + lines
+
+
+class Point(NamedTuple):
+    """A load on some GPUs: tokens/s of a request and of a GPU; `card`: the place of its device."""
+
+    user: float
+    gpu: float
+    card: int
+    gpus: str
+    requests: int
+
+
+def chart(cards: list[Card]) -> Card | None:
+    """All loads and numbers of GPUs of several devices by both speeds, in a square of 1 x 1.
+
+    `dots`: with the places of their devices; `front`: those that no other one beats in both; `rings`: the
+    chosen rows; `ticks`: (label, place), of both axes. None for fewer than two devices.
+    """
+    points = [
+        Point(1e3 / ms, rate, n, line["name"], requests)
+        for n, card in enumerate(cards) if card.get("curve")
+        for line in card["curve"]["data"]["lines"] for ms, rate, requests in line["points"]
+    ]  # fmt: skip
+    if len({point.card for point in points}) < 2:
+        return None
+    rows = [row for card in cards if card.get("answer") and (row := card["answer"].compared)]
+    rings = [(row.tokens_per_s_user, row.tokens_per_s_gpu) for row in rows]
+    front: list[Point] = []
+    for point in sorted(points, reverse=True):
+        if not front or point.gpu > front[-1].gpu:
+            front.append(point)
+    speeds = np.log([point[:2] for point in points] + rings)
+    low, high = speeds.min(0) - 0.1, speeds.max(0) + 0.1
+
+    def place(speeds: Any) -> list[float]:
+        return ((np.log(speeds) - low) / (high - low)).tolist()
+
+    ticks = [n * 10.0**power for power in range(-3, 6) for n in (1, 2, 5)]
+    columns = [
+        Column("device", lambda p: plain(cards[p.card]["device"].key), is_text=True),
+        Column("GPUs", lambda p: p.gpus), Column("requests", lambda p: p.requests, "{:,}".format),
+        Column("tokens/s a request", lambda p: p.user, digits), Column("a GPU", lambda p: p.gpu, digits),
+    ]  # fmt: skip
+    return {
+        "dots": [(*place(point[:2]), point.card) for point in points],
+        "front": [place(point[:2]) for point in front],
+        "rings": [place(ring) for ring in rings],
+        "ticks": [
+            [(f"{tick:g}", at) for tick in ticks if 0.0 < (at := place((tick, tick))[axis]) < 1.0]
+            for axis in (0, 1)
+        ],
+        "table": Table(columns, front).html("The configurations on the line"),
+    }
 
 
 # ---- Latency: the devices beside each other.

@@ -120,5 +120,6 @@ class Pages:
             "is_file": spec.startswith(UPLOAD),
             "compared": answers.compared(cards) if is_latency else [],
             "served": answers.served_beside(cards),
+            "chart": answers.chart(cards),
             "blocks": answers.blocks(cards) if is_latency else None,
         }

@@ -12,7 +12,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.llm.domain import BETWEEN_GB_S, DOUBLING, MOST_SERVED, UNTIMED
-from tests.llm.known_gpu import LARGE, LLAMA, SHEET, document, operation, section
+from tests.llm.known_gpu import LARGE, LLAMA, MIXTURE, SHEET, document, operation, section
 
 
 def row(asked: dict[str, Any], config: Any = LLAMA, **changes: Any) -> tuple[Any, str]:
@@ -101,3 +101,38 @@ def test_a_table_is_compared_with_the_same_interval(tmp_path: Path) -> None:
     ):
         [asked] = model.llm(LARGE, tokens, 100, requests, parallel, dtype=dtype).served
         assert seen["interval_ms"] == pytest.approx(asked.tpot_interval_ms)
+
+
+@pytest.mark.parametrize("config", [LLAMA, MIXTURE])
+def test_percentiles_have_intervals_of_their_own(config: dict[str, Any]) -> None:
+    """The errors of rows left out, by hand: P99 of the first token is known worst, with experts most."""
+    found, _ = row(
+        {"request_rate": 50.0, "input_tokens": 1000, "output_tokens": 100}, config, kinds=()
+    )
+    assert found.intervals_ms is not None
+    means = {"tpot": 0.2, "ttft": 0.4}  # of the section
+    tails = {"tpot": {50: 0.0, 90: 0.03, 99: 0.12}, "ttft": {50: 0.0, 90: 0.13, 99: 0.5}}
+    if config is MIXTURE:
+        tails["tpot"][99], tails["ttft"][99] = 0.53, 2.2
+    for time, of in tails.items():
+        for percentile, off in of.items():
+            ms, (low, high) = (
+                getattr(found, f"{time}_p{percentile}_ms"),
+                found.intervals_ms[f"{time}_p{percentile}"],
+            )
+            half = math.hypot(means[time], off)
+            assert (math.log(ms / low), math.log(high / ms)) == pytest.approx((half, half))
+    low, high = found.intervals_ms["e2e"]  # the first token, and those behind it
+    after = found.e2e_ms - found.ttft_ms
+    assert low == pytest.approx(found.ttft_ms * math.exp(-0.4) + after * math.exp(-0.2))
+    assert high == pytest.approx(found.ttft_ms * math.exp(0.4) + after * math.exp(0.2))
+
+
+def test_the_first_token_behind_a_cached_prompt_is_known_as_well_as_the_others() -> None:
+    ask = {"request_rate": 5.0, "input_tokens": 1000, "output_tokens": 100}
+    for cached, half in ((0, 0.4), (750, 0.25), (1000, 0.2)):
+        found, _ = row({**ask, "cached_tokens": cached})
+        assert found.ttft_interval_ms is not None
+        low, high = found.ttft_interval_ms
+        assert math.log(found.ttft_ms / low) == pytest.approx(half)
+        assert math.log(high / found.ttft_ms) == pytest.approx(half)

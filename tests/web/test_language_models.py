@@ -62,10 +62,52 @@ def test_several_devices_stand_side_by_side(gpu: Path, tmp_path: Path) -> None:
         body = page.raw.partition("The cheapest configuration of each")[2].partition("</table>")[0]
         page.get(f"{TAB}{SMALL}&model=gpu")
         assert "Side by side" not in page.answer()
+        assert 'class="front"' not in page.raw
     names = re.findall(r"<tr><t[hd][^>]*>([^<]*)<", body.partition("<tbody>")[2])
     assert names == ["gpu", "quick"]
     (row,) = (line for line in body.split("<tr>") if "fastest" in line)
     assert "quick" in row
+
+
+def test_one_chart_has_all_devices_and_joins_those_that_none_beats(
+    gpu: Path, tmp_path: Path
+) -> None:
+    other = json.loads(gpu.read_text())
+    other["llm"]["sheet"] |= {"bandwidth_gb_s": 4000, "bf16_tflops": 400}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    with site([gpu, tmp_path / "other.json"]) as page:
+        page.get(f"{TAB}{SMALL}&model=gpu&model=other")
+        curves = [
+            json.loads(html.unescape(t)) for t in re.findall(r'data-curve="([^"]*)"', page.raw)
+        ]
+    speeds = [
+        (1e3 / ms, rate) for c in curves for line in c["lines"] for ms, rate, _ in line["points"]
+    ]
+    front = [a for a in speeds if not any(b[0] >= a[0] and b[1] >= a[1] for b in speeds if b != a)]
+    chart = page.raw.partition('class="front"')[2].partition("</details>")[0]
+    assert len(re.findall('<circle class="s[01]"', chart)) == len(speeds)
+    assert len(re.findall('<circle class="ring"', chart)) == 2
+    rows = chart.partition("<tbody>")[2].split("</tr>")[:-1]
+    shown = [tuple(re.findall(r"<td[^>]*>([^<]*)<", row)[-2:]) for row in rows]
+    assert shown == [(digits(user), digits(rate)) for user, rate in sorted(front, reverse=True)]
+    line = re.findall(r"([\d.]+),([\d.]+)", chart.partition("<polyline")[2].partition(">")[0])
+    places = [(float(x), float(y)) for x, y in line]
+    assert len(places) == len(front)
+    assert places == sorted(
+        places, reverse=True
+    )  # slower for a request, more from a GPU: higher up
+
+
+def test_a_limit_of_a_percentile_is_the_figure_in_large_letters(page: Site, gpu: Path) -> None:
+    page.get(TAB + SMALL, request_rate="4", max_tpot_ms="40", percentile="90")
+    row = (
+        lolat.load(gpu).llm("llama-3.1-8b", request_rate=4, max_tpot_ms=40.0, percentile=90).chosen
+    )
+    assert milliseconds(row.tpot_p90_ms or 0.0) != milliseconds(row.tpot_ms or 0.0)
+    assert (
+        f"{milliseconds(row.tpot_p90_ms or 0.0)} a token at P90 on {row.gpus_words}"
+        in page.answer()
+    )
 
 
 def test_where_the_time_goes_is_a_bar(page: Site, gpu: Path) -> None:
