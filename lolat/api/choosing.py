@@ -81,15 +81,13 @@ def full_names(name: str) -> list[str]:
         found = find_model(name)
     except ModelFileError as error:
         known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
-        gpu = (
-            find_gpu(name) if re.fullmatch(r"[\w -]+", name) else None
-        )  # None for a path, for example
+        gpu = _named(name)
         if gpu and not known:
             known = [n for n, _, _ in list_models() if gpu_of(load(n).document) == gpu]
         able = [n for n in known if "networks" in answers_for(load(n).document)]
         if able:
             return sorted(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n))
-        raise (_of_its_sheet(name, gpu, error) if gpu else error) from None
+        raise (_of_its_sheet(name, gpu, error, "networks") if gpu else error) from None
     if str(found) == name:  # a file
         return [name]
     written = (n for n, path, _ in list_models() if path == found)
@@ -123,8 +121,8 @@ def serving_model(name: str) -> Model:
     if of_gpu:
         return load(of_gpu[0])
     if unknown is not None:
-        full_name(name)  # raises it with what makes a model of a GPU's data sheet
-        raise unknown
+        gpu = _named(name)
+        raise _of_its_sheet(name, gpu, unknown, "language models") if gpu and gpu.bf16 else unknown
     assert model is not None
     return model
 
@@ -145,12 +143,19 @@ def _begins(model: str, name: str) -> bool:
     return name.replace("-", mark) in [mark.join(words[:n]) for n in range(1, len(words))]
 
 
-def _of_its_sheet(name: str, gpu: Gpu, error: ModelFileError) -> ModelFileError:
-    """The error of a GPU without a model, with the command that makes one of its bundled data sheet."""
+def _named(name: str) -> Gpu | None:
+    """The data sheet of a GPU's name; None for other names, and for a path."""
+    return find_gpu(name) if re.fullmatch(r"[\w -]+", name) else None
+
+
+def _of_its_sheet(name: str, gpu: Gpu, error: ModelFileError, part: str) -> ModelFileError:
+    """The error of a GPU without a model of that `part`, with the command that makes one of its bundled
+    data sheet.
+    """
 
     def is_alike(model: str) -> bool:
         document = load(model).document
-        if (other := gpu_of(document)) is None or "networks" not in answers_for(document):
+        if (other := gpu_of(document)) is None or part not in answers_for(document):
             return False
         chip = gpu.multiprocessors, gpu.half_tflops
         return chip == (other.multiprocessors, other.half_tflops)
@@ -159,7 +164,7 @@ def _of_its_sheet(name: str, gpu: Gpu, error: ModelFileError) -> ModelFileError:
     same = f", or ask {alike}, the same chip with another memory" if alike else ""
     new = "-".join(name.casefold().split())
     return error.reworded(
-        f"{plain(name)}: {error.data['why']}; its data sheet is bundled: `lolat fit --name {new} --output "
+        f"{plain(name)}: no such model; its data sheet is bundled: `lolat fit --name {new} --output "
         f"{new}.json` makes a model of it{same}; expected a model file, `local` or a name that `lolat "
         "models` lists"
     )

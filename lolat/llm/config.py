@@ -195,7 +195,9 @@ _MPT = {"hidden_size": "d_model", "num_attention_heads": "n_heads", "num_hidden_
 _AS_MANY = ("mpt", "llama", "granite", "phi3", "olmo2")
 """Architectures whose files may leave out the number of key and value heads; it is then that of query
 heads."""
-_WRITES = re.compile("(?!.*(Eagle|EAGLE|Medusa|MTP)).*For(CausalLM|ConditionalGeneration)")
+_WRITES = re.compile(
+    "(?!.*(Eagle|EAGLE|Medusa|MTP)).*(For(CausalLM|ConditionalGeneration)|LMHeadModel)"
+)
 """Matches classes (`architectures`) that write text, and not drafts for another language model."""
 _OTHERS = {
     "needs sparse attention": r"deepseek_v(3[2-9]|[4-9]\d*)|glm_moe_dsa",

@@ -144,6 +144,16 @@ class Decoder:
         return "experts" if self.experts else "dense"
 
     @property
+    def tower_remark(self) -> str:
+        """The remark on its other parts; "" if it has none."""
+        if not self.towers:
+            return ""
+        return (
+            f"{' and '.join(self.towers)}: the memory and the time of these parts are not counted; the "
+            "answer is of the decoder, and of text"
+        )
+
+    @property
     def in_blocks(self) -> bool:
         """True if it is published in FP8 with a scale for each block."""
         return bool(self.latent or self.linear)

@@ -88,7 +88,7 @@ def interval(
     like = {name for (name, _), one in operations_of(gpu, deployment).items() if one.like}
     parts_of = sorted({part for name, part in part_of.items() if name in like})
     untimed = sum((shares[part] for part in parts_of), 0.0 * sizes[:, 0])
-    if any(one.rows for dtypes in section.operations.values() for one in dtypes.values()):
+    if section.is_timed:
         off = np.hypot(off, UNTIMED * untimed)
     else:
         off = max(off, UNTIMED)

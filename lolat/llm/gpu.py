@@ -142,6 +142,11 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
     fits: dict[str, ServedFit] = {}
     trained: TrainingLevel | None = None
 
+    @property
+    def is_timed(self) -> bool:
+        """True if operations were timed on this GPU, which is else known by its data sheet alone."""
+        return any(one.rows for dtypes in self.operations.values() for one in dtypes.values())
+
     def of(self, kind: str) -> ServingSection:
         """Return the section with the fit of a kind of decoder; it starts as that of the others."""
         if kind not in OWN_FITS:

@@ -112,8 +112,8 @@ def is_decoder(network: Any) -> bool:
         return path.suffix.lower() == ".json" and b'"model_type"' in path.read_bytes()
     try:
         return bool(named(str(network)))
-    except InputError:
-        return False
+    except InputError as error:
+        return error.code != "decoder"  # a known one that is refused, such as by its quantization
 
 
 @lru_cache(maxsize=64)

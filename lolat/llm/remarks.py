@@ -87,11 +87,8 @@ class Chosen:
                 f"{parts}, wherever {decoder.name} was published with them in bfloat16, stay so: dtype "
                 f"{asked.dtype} is of the rest"
             )
-        if decoder.towers:
-            yield (
-                f"{' and '.join(decoder.towers)}: the memory and the time of these parts are not counted; "
-                "the answer is of the decoder, and of requests of text"
-            )
+        if decoder.tower_remark:
+            yield decoder.tower_remark
         if decoder.cache_remark and not (asked.kv_dtype or asked.dtype):
             yield decoder.cache_remark
         yield from self._not_timed()

@@ -15,6 +15,7 @@ from lolat.graph import Graph
 from lolat.hardware.gpus import gpu_of, name_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
+from lolat.llm.decoder import Decoder
 from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import CHECKPOINTING
 from lolat.readers.children import OnProgress
@@ -25,7 +26,7 @@ from lolat.training.decoder_cost import decoder_cost_on
 from lolat.training.model import Limits
 from lolat.training.parallel import HYBRID
 from lolat.training.tuning import FULL, tuned
-from lolat.units import dollars, duration, plain, plural
+from lolat.units import dollars, duration, plain, plural, shortened
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
     """Read what is trained: a network, or a decoder with the length of its sequences."""
     if not is_decoder(network):
         return read_trained(network, input_size)
-    sizes, decoder = as_sizes(input_size), find_decoder(network)
+    sizes, decoder = as_sizes(input_size), _decoder(network)
     numbers = (*of_images(sizes), *length_of(sizes))
     if len(numbers) != 1:
         raise InputError(
@@ -164,14 +165,26 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
             "expected the tokens of one, such as 4096",
             code="sequence-length",
         )
-    if decoder.dtype != "bfloat16":
-        raise InputError(
-            f"{decoder.name}: its weights are quantized ({decoder.dtype}), and training beside quantized "
-            "weights (QLoRA) is not predicted; expected its configuration without quantization_config: a "
-            f"frozen weight then takes 2 bytes ({arg('tune')} lora:16)",
-            code="quantized-decoder",
-        )
     return TrainedDecoder(decoder, numbers[0])
+
+
+def _decoder(network: Any) -> Decoder:
+    """Find a decoder whose weights are not quantized; InputError for others."""
+    try:
+        decoder = find_decoder(network)
+        name, dtype = decoder.name, decoder.dtype
+    except InputError as error:
+        if error.code != "decoder-dtype":
+            raise
+        name, dtype = plain(shortened(str(network))), "no timed data type"
+    if dtype == "bfloat16":
+        return decoder
+    raise InputError(
+        f"{name}: its weights are quantized ({dtype}), and training beside quantized weights (QLoRA) is "
+        "not predicted; expected its configuration without quantization_config, or its name without the "
+        f"quantization: a frozen weight then takes 2 bytes ({arg('tune')} lora:16)",
+        code="quantized-decoder",
+    )
 
 
 OF_DECODERS = ("tokens", "mean_tokens")

@@ -14,7 +14,7 @@ from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import EAGER
-from lolat.hardware.gpus import GIB, UNUSABLE_BYTES
+from lolat.hardware.gpus import GIB, UNUSABLE_BYTES, find_gpu
 from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK, Link, assumed_link
 from lolat.hardware.prices import (
     Prices,
@@ -25,6 +25,7 @@ from lolat.hardware.prices import (
     rental_of,
 )
 from lolat.io.results import Remark
+from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of
 from lolat.llm.passes import DecoderPasses, Tuning
 from lolat.parameters import COVERAGE, PARAMETERS, optimizer_named
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 PRECISION, OPTIMIZER = "amp", "adamw"
 """Those of a decoder if not given."""
-KNOWN = ("A100", "H100")
-"""GPUs with published runs; on others times are estimated."""
+KNOWN = ("A100 SXM", "H100 SXM")
+"""GPUs with published runs, by their data sheets' names; on others times are estimated."""
 LONGEST, MOST_GPUS = 65536, 512
 """Tokens of the longest sequences, and the most GPUs, of published runs."""
 LEFT_OUT = (
@@ -60,13 +61,18 @@ def is_known(section: ServingSection, device: str, step: DecoderPasses) -> bool:
     """Return True if own rows set the level of a GPU, or runs like this one were published for it."""
     if step.tuning.is_partial or step.checkpointing == "selective" or step.length > LONGEST:
         return False
-    return section.trained is not None or any(name in device.upper() for name in KNOWN)
+    gpu = find_gpu(device)
+    is_published = gpu is not None and gpu.name.startswith(KNOWN)
+    return section.trained is not None or (section.is_timed and is_published)
 
 
 def half_width(section: ServingSection, device: str, step: DecoderPasses, coverage: float) -> float:
     """Return half of the width of a time's interval, as a logarithm."""
-    half = conformal_quantile(LEFT_OUT, coverage)
-    return half * (1.0 if is_known(section, device, step) else UNMEASURED)
+    half, usual = (conformal_quantile(LEFT_OUT, c) for c in (coverage, COVERAGE))
+    if is_known(section, device, step):
+        return half
+    of_sheet = 0.0 if section.trained or section.is_timed else UNTIMED
+    return half * max(UNMEASURED, of_sheet / usual)
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,13 @@ class DecoderRun:
         return half_width(self.section, self.device, self.step().passes, self.run.coverage)
 
     def _remarks(self) -> Iterator[str]:
-        if not self.is_known:
+        if not (self.section.trained or self.section.is_timed):
+            yield Remark(
+                "no operation was timed on this GPU",
+                "its time is from its data sheet and the operations of other GPUs, with a wider interval; "
+                "own runs set the level: `lolat fit`",
+            )
+        elif not self.is_known:
             yield Remark(
                 "no published run is like this one",
                 "its time is from the kernels alone, with a wider interval; own runs set the level: "
@@ -166,6 +178,8 @@ class DecoderRun:
             )
         if self.tuning.frozen > self.step().passes.untouched:
             yield TIED
+        if self.trained.decoder.tower_remark:
+            yield self.trained.decoder.tower_remark
         context = self.trained.decoder.context
         if 0 < context < self.trained.length:
             yield f"{self.trained.decoder.name} was published for {context:,} tokens"

@@ -239,3 +239,31 @@ def test_a_card_has_the_memory_of_its_section_and_is_rented_with_it() -> None:
     rented = found.options[0].rented
     assert rented is not None
     assert "80" in rented.accelerator
+
+
+def test_a_gpu_without_timed_operations_says_so_and_has_a_wider_interval() -> None:
+    """As wide as served rows were off on GPUs known by their data sheet, 22 %."""
+    sheet = package.load("h200").document
+    for name in ("h200", "h100-pcie", "a100-pcie-40gb"):
+        found = cost(
+            Model({**sheet, "device": f"{name} (data sheet)"}),
+            tokens=1e6,
+            replicas=8,
+            sharding="fsdp",
+        )
+        low, high = found.options[0].interval_s
+        assert math.sqrt(high / low) >= 1.2
+        assert (found.in_domain, found.estimated) == (False, True)
+        assert any("no operation was timed" in w for w in found.warnings)
+    timed = cost(package.load("h100-vllm"), tokens=1e6, replicas=8, sharding="fsdp")
+    assert (timed.in_domain, timed.warnings) == (True, ())
+
+
+def test_parts_of_a_multimodal_model_that_are_not_counted_are_named(gpu: Model) -> None:
+    config = {
+        "model_type": LARGE["model_type"],
+        "text_config": LARGE,
+        "vision_config": {"depth": 4},
+    }
+    found = gpu.cost(config, 1, input_size=2048)
+    assert any("vision_config" in w and "not counted" in w for w in found.warnings)
