@@ -165,7 +165,8 @@ def _answer(predictions: Predictions, question: Question) -> None:
     """One prediction as it is, several as a table; or as JSON."""
     if not predictions.answers:
         fail(predictions.errors)
-    from lolat.report.prediction import left_out_lines, summary, table_of_predictions
+    from lolat.report.prediction import summary, table_of_predictions
+    from lolat.report.ranked import left_out_lines
 
     if len(predictions.answers) == 1 and not (predictions.errors or predictions.left_out):
         (prediction,) = predictions.answers

@@ -83,7 +83,9 @@ class StepTable(NamedTuple):
 
 def between(row: Sequence[float], at: float) -> float:
     """Interpolate a row of CONTEXTS + 1 values; beyond its end the last interval goes on."""
-    i = min(int(at), CONTEXTS - 1)
+    i = int(at)
+    if i >= CONTEXTS:
+        i = CONTEXTS - 1
     return row[i] + (at - i) * (row[i + 1] - row[i])
 
 
@@ -336,20 +338,18 @@ class _Server:
         def time(number: int) -> float:
             return number * (first + last(number)) / 2.0
 
-        whole = time(steps)
         if self.coming and not self.waiting and n < self.rule.sequences:
-            gap, ahead = self.coming[0][0] - self.t, self.rule.is_ahead
-            if gap < whole:
+            gap = self.coming[0][0] - self.t
+            if gap < steps * first or gap < time(steps):  # steps get no shorter
                 at_gap = other + between(row, (start + gap / first * each) / unit)
                 number = max(math.ceil(2.0 * gap / (first + at_gap)), 0)
                 while time(number) < gap:
                     number += 1
                 while number > 1 and time(number - 1) >= gap:
                     number -= 1
-                steps = min(steps, max(number + ahead, 1))
-                whole = time(steps)
-        context = start + (steps - 1) * each / 2.0
-        begin = self._advance(whole, last(steps))
+                steps = min(steps, max(number + self.rule.is_ahead, 1))
+        end, context = last(steps), start + (steps - 1) * each / 2.0
+        begin = self._advance(steps * (first + end) / 2.0, end)
         self.events.append(Event(begin, self.t, steps, n, context, 0, 0, 0.0))
         self._decode(steps)
 

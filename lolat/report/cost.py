@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lolat.graph.modes import EAGER
 from lolat.hardware.prices import Offer, Prices
-from lolat.report.prediction import also_apart, grouped_notes, left_out_lines, within_limit
+from lolat.report.ranked import also_apart, grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import Column, Part, Table, ends_of
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from lolat.llm.answer import ServingAnswer, ServingConfig
 from lolat.llm.compare import ComparedModels
-from lolat.report.prediction import also_apart, left_out_lines, scaled, within_limit
+from lolat.report.ranked import also_apart, left_out_lines, scaled, within_limit
 from lolat.report.tables import Column, Part, Table
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
 

@@ -10,7 +10,7 @@ from lolat.device.prediction import CALL, Prediction
 from lolat.errors import InputError, MissingPackageError
 from lolat.graph.counts import GROUPS
 from lolat.io.results import Result, plain_data
-from lolat.report import cost, device, evaluation, explanation, llm, prediction, search
+from lolat.report import cost, device, evaluation, explanation, llm, prediction, ranked, search
 from lolat.report.rows import COLORS, TERMS, BlockRow, block_rows, color_of
 from lolat.report.tables import Part, Table, element
 from lolat.units import plain, plural
@@ -21,7 +21,7 @@ from lolat.units import plain, plural
 def _several(answer: Any) -> Iterator[Part]:
     if answer.answers:
         yield from prediction.table_of_predictions(answer.answers)
-    yield from prediction.left_out_lines(answer.left_out | answer.failures)
+    yield from ranked.left_out_lines(answer.left_out | answer.failures)
 
 
 PARTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import UnsetType
 
@@ -19,10 +19,10 @@ from lolat.device.running import fitted_on_words, mode_words
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.hardware.gpus import name_of
-from lolat.io.results import topic
+from lolat.report.ranked import also_apart, grouped_notes, scaled, within_limit
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks
 from lolat.report.tables import Column, Part, Table, ends_of
-from lolat.units import by_text, byte_size, digits, milliseconds, plain, plural, quantity
+from lolat.units import byte_size, digits, milliseconds, plain, quantity
 
 # ---- One prediction
 
@@ -195,52 +195,6 @@ def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
     return within_limit(prediction.latency_ms, prediction.interval_ms, max_ms, sure)
 
 
-def within_limit(
-    time: float, interval: tuple[float, float] | None, limit: float, sure: bool = False
-) -> str:
-    """The word for a limit: "yes" if the whole interval keeps it, "likely" if the time does, else
-    "unlikely" or "NO". Times and limit have one unit.
-
-    `sure`: only the whole interval counts.
-    """
-    low, high = interval or (time, math.inf)
-    if high <= limit:
-        return "yes"
-    if sure and interval is None:
-        return "not known"
-    if sure or low > limit:
-        return "NO"
-    return "likely" if time <= limit else "unlikely"
-
-
-Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
-"""Name -> a time or a price, and its interval, None if not known."""
-
-
-def apart_words(best: str, ranked: Ranked) -> str:
-    """The predicate "cannot be told apart from ..." on the best of a ranking; "" if it can be from all.
-
-    Two cannot be told apart if the value of one lies in the interval of the other.
-    """
-
-    def holds(interval: tuple[float, float] | None, value: float) -> bool:
-        return interval is None or interval[0] <= value <= interval[1]
-
-    value, ends = ranked[best]
-    alike = [
-        name
-        for name, (other, its) in ranked.items()
-        if name != best and (holds(ends, other) or holds(its, value))
-    ]
-    return f"cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
-
-
-def also_apart(best: str, ranked: Ranked) -> str:
-    """`apart_words` after a semicolon, as the end of a sentence."""
-    words = apart_words(best, ranked)
-    return f"; {words}" if words else ""
-
-
 def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
     """Sentences on the cheapest device that keeps the limit, for each network and batch size.
 
@@ -279,57 +233,10 @@ def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: boo
         yield f"Prices an hour of one device that is always busy: {'; '.join(rented)} (--prices FILE)"
 
 
-def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
-    """An interval in another unit."""
-    return None if interval is None else (factor * interval[0], factor * interval[1])
-
-
 def _width(prediction: Prediction) -> float:
     """The width of the interval, as a factor; more if it is not known."""
     low, high = prediction.interval_ms or (1e-9, 1.0)
     return high / max(low, 1e-9)
-
-
-MOST_NOTES, MOST_NAMES, MOST_APART = 3, 8, 3
-
-
-def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """The notes on several named answers, the least sure first, in at most MOST_NOTES lines.
-
-    If there are more, the lines say how many, the first note, and where to read the others.
-    """
-    notes: dict[str, tuple[str, dict[str, None]]] = {}
-    for name, remarks in answers:
-        for remark in remarks:
-            notes.setdefault(topic(remark), (plain(remark), {}))[1][name] = None
-    names = {name for name, _ in answers}
-    lines = [
-        f"note{'' if len(members) == len(names) else f' ({_few(list(members))})'}: {note}"
-        for note, members in notes.values()
-    ]
-    if len(lines) <= MOST_NOTES:
-        yield from lines
-        return
-    noted = len({name for _, members in notes.values() for name in members})
-    of = f"{noted} of {plural(len(names), 'answer')}"
-    yield f"{plural(len(lines), 'note')} on {of}; the least sure one has:"
-    yield lines[0]
-    yield "all: --json, or one network on one device; in words: docs/explanation/limits.md"
-
-
-def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """The reasons why devices cannot answer, MOST_NOTES at most, each with its devices."""
-    reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
-    shown = list(reasons.items())[:MOST_NOTES]
-    for why, names in shown:
-        yield f"{_few(names, MOST_NAMES)}: {why}"
-    if more := len(left_out) - sum(len(names) for _, names in shown):
-        yield f"{more} more devices cannot answer (--json has why)"
-
-
-def _few(names: Sequence[str], most: int = 2) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _device(prediction: Prediction) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from lolat.report.prediction import MOST_NOTES, note_lines
+from lolat.report.prediction import note_lines
+from lolat.report.ranked import MOST_NOTES
 from lolat.report.tables import Column, Part, Table
 from lolat.units import between, milliseconds, plain
 

@@ -21,7 +21,7 @@ from lolat.llm.decoder import Decoder
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
-from lolat.report.prediction import apart_words
+from lolat.report.ranked import apart_words
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, Table, element
 from lolat.training.cost import no_room

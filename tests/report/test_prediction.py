@@ -11,6 +11,7 @@ import pytest
 from lolat.api.model import Model
 from lolat.io.results import Remark
 from lolat.report import prediction as report
+from lolat.report.ranked import apart_words
 from lolat.report.tables import lines_of
 from lolat.units import byte_size, milliseconds
 from tests import synthetic
@@ -126,5 +127,5 @@ APART = [
 
 @pytest.mark.parametrize(("best", "other", "alike"), APART)
 def test_what_cannot_be_told_apart_from_the_best(best: Any, other: Any, alike: bool) -> None:
-    told = report.apart_words("a", {"a": best, "b": other})
+    told = apart_words("a", {"a": best, "b": other})
     assert told == ("cannot be told apart from b" if alike else "")
