@@ -143,7 +143,8 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     """
     if asked.given is not None:
         asked.given.of_devices(asked.devices, "only")
-    table = read_networks(asked.path, asked.devices, mode_of(model.inference), asked.left_out)
+    own = mode_of(model.inference)
+    table = read_networks(asked.path, asked.devices, own, asked.left_out, asked.training)
     table.say_assumed(asked.warn)
     return compare_rows(model, table, asked)
 

@@ -33,6 +33,7 @@ OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro"])
 MAKERS = frozenset(["nvidia", "tesla", "geforce"])
 MEMORY_WORD = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
 FORM_WORD = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
+_FORM = re.compile(r"(?<![a-z])(?:(pcie)|sxm|hbm3)", re.IGNORECASE)
 CPU = "cpu"
 """The name of an accelerator that stands for a machine without one."""
 SIZE_OFF = 0.09  # relative difference of the memory in a name and the driver's
@@ -159,6 +160,18 @@ def _words(name: str) -> list[str]:
 def accelerator_key(name: str) -> str:
     """A name without case, separators and makers: "NVIDIA RTX 4090" and "rtx-4090" are the same."""
     return "".join(word for word in _words(name) if word not in MAKERS)
+
+
+def form_of(*names: str) -> str:
+    """The form of a card, "PCIe" or "SXM", by its names; "" if they do not tell."""
+    found = _FORM.search(" ".join(names))
+    return "" if found is None else "PCIe" if found[1] else "SXM"
+
+
+def is_other_chip(gpu: Gpu | None, form: str) -> bool:
+    """True if a card of another form is another chip than the GPU, as an H100 PCIe and an SXM are."""
+    other = None if gpu is None else find_gpu(f"{card_of(gpu.name)} {form}")
+    return gpu is not None and other is not None and other.multiprocessors != gpu.multiprocessors
 
 
 def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:

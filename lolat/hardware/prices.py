@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import CPU, Gpu, accelerator_key, find_gpu, gpu_of, is_same_gpu, name_of
+from lolat.hardware.gpus import (
+    CPU,
+    Gpu,
+    accelerator_key,
+    find_gpu,
+    form_of,
+    gpu_of,
+    is_other_chip,
+    is_same_gpu,
+    name_of,
+)
 from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount
 from lolat.io.tables import Row, read_table
 from lolat.units import dollars, plain
@@ -41,6 +51,11 @@ class Offer:
     source: str = ""
     date: str = ""
     memory_gib: float | None = None
+
+    @property
+    def form(self) -> str:
+        """The form of its accelerators, "" if its names do not tell; `lolat.hardware.gpus.form_of`."""
+        return form_of(self.accelerator, self.instance_type)
 
     @property
     def devices(self) -> int:
@@ -272,9 +287,10 @@ def find_rental(
     """The rental that a price list offers for a model's device; None if it has none.
 
     `memory_gib`: the least memory of a device; `step_bytes`: memory that a network takes. GPUs: those of
-    its name with as much memory (`memory_gib`, or that of its data sheet) or more; without `memory_gib`
-    also those with less that hold `step_bytes`. Processors: those with that memory and at least the model's
-    threads, since a smaller machine would be slower; if none has as many threads, all with that memory.
+    its name with as much memory (`memory_gib`, or that of its data sheet) or more, but for a form
+    (SXM, PCIe) that is another chip; without `memory_gib` also those with less that hold `step_bytes`.
+    Processors: those with that memory and at least the model's threads, since a smaller machine would be
+    slower; if none has as many threads, all with that memory.
     """
     device, gpu = hardware_of(document), gpu_of(document)
     own = None if gpu is None else gpu.memory_gib
@@ -290,7 +306,9 @@ def find_rental(
 
     listed = dict.fromkeys(o.accelerator or CPU for o in prices.offers)
     names = [n for n in listed if is_same_gpu(n, device, gpu) and suffices(n)]
-    offers = tuple(o for name in names for o in offers_of(prices, name))
+    offers = tuple(
+        o for name in names for o in offers_of(prices, name) if not is_other_chip(gpu, o.form)
+    )
     if names == [CPU]:
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
         threads = document["environment"].get("threads")

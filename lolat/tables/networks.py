@@ -40,8 +40,11 @@ IN_MS = {"latency_s": 1e3, "time_s": 1e3, "latency_us": 1e-3, "time_us": 1e-3}
 """Column of times in another unit -> the unit in ms."""
 RATES = (
     "samples_per_s", "samples_per_sec", "images_per_s", "images_per_sec", "infer_samples_per_sec",
+    "train_samples_per_sec",
 )  # fmt: skip
 """Columns of samples a second, for tables without times."""
+WAYS = {False: "infer_", True: "train_"}
+"""Training or not -> how timm's columns of it begin; one table may have both."""
 OF_TIMM = "momentum"
 """The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
 SEVERAL = ("parallel", "gpus", "num_gpus", "n_gpus", "num_devices", "replicas", "world_size")
@@ -87,7 +90,8 @@ class TimedNetwork:
     @property
     def optimizer(self) -> str:
         """The optimizer whose update is part of the training step; "none", or "" if the table is silent."""
-        return self.row.get("optimizer") or (OF_TIMM if "train_step_time" in self.row else "")
+        is_timm = self.mode.training and any(name.startswith(WAYS[True]) for name in self.row)
+        return self.row.get("optimizer") or (OF_TIMM if is_timm else "")
 
 
 @dataclass
@@ -116,6 +120,13 @@ class NetworkTable:
                 f"{self.path} has neither precision nor launch: its times are taken to be of "
                 f"{self.assumed.dtype}, {self.assumed.launch}"
             )
+        if len(_ways(self.columns)) > 1:
+            read = {WAYS[row.mode.training] for row in self.rows}
+            for way in {*WAYS.values()} - read:
+                warn(
+                    f"{self.path} has times of inference and of training: the columns {way}... are left "
+                    "out; a file name with the word train, or a column pass, says which are read"
+                )
         lacking = sum(not any(map(row.row.get, BATCHES)) for row in self.rows)
         if lacking == len(self.rows) > 0:
             warn(f"{self.path} has no batch_size: all its times are taken to be of a batch of 1")
@@ -141,12 +152,14 @@ def read_networks(
     devices: Collection[str] = (),
     mode: Mode | None = None,
     left_out: LeftOut | None = None,
+    training: bool = False,
 ) -> NetworkTable:
     """Read a table of networks; with a column `device`, the rows of `devices` alone.
 
     A network is a NETWORK (column `network`), a name of timm (column `model`), or `networks/NAME.json`
     beside the table, a configuration of transformers. Its execution mode comes from MODE_COLUMNS, else from
-    the file's name, else it is `mode`. Wrong rows are left out, and added to `left_out`.
+    the file's name, else it is `mode`. Wrong rows are left out, and added to `left_out`. `training`: read
+    the times of training if the table has those of inference too and no word on it.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
     table = NetworkTable(str(path), rows.names, left_out=left_out or LeftOut())
@@ -156,8 +169,10 @@ def read_networks(
             raise InputError(f"{path} has no column of {what} (it has {has}); {EXPECTED_NETWORKS}")
     usual = Mode.of_file(Path(path).name, mode)
     table.assumed = usual if mode is None and usual == Mode() else None
-    if "train_step_time" in rows.names and "infer_step_time" not in rows.names:
-        usual = replace(usual, training=True)
+    ways = _ways(rows.names)
+    if ways:
+        of_both = usual.training or training
+        usual = replace(usual, training=of_both if len(ways) > 1 else ways[0])
     for row in rows:
         if row.get("device") not in (None, *devices) and devices:
             table.left_out.add("of another device")
@@ -177,9 +192,17 @@ def on_several(row: Row) -> bool:
     return any(row.get(column, "") not in ("", "1", "no") for column in SEVERAL)
 
 
+def _ways(columns: Collection[str]) -> list[bool]:
+    """Return whether a table of timm has times of inference (False), of training (True), or both."""
+    timed = [name for name in columns if name in (*TIMES, *RATES)]
+    return [way for way, begin in WAYS.items() if any(n.startswith(begin) for n in timed)]
+
+
 def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
+    mode = usual.of_row(row, row.where)
+    other = WAYS[not mode.training]
     columns = [
-        next((name for name in names if row.get(name)), "")
+        next((name for name in names if row.get(name) and not name.startswith(other)), "")
         for names in (NETWORK_COLUMNS, BATCHES, SIZES, (*TIMES, *IN_MS, *RATES), MILLIONS)
     ]
     name, batch, size, time, millions = columns
@@ -189,7 +212,6 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     updates = ("none", *OPTIMIZERS)
     if row.get("optimizer") and row["optimizer"] not in updates:
         raise row.wrong("optimizer", f"one of {', '.join(updates)}")
-    mode = usual.of_row(row, row.where)
     spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(
         row[name],

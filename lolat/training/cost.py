@@ -18,7 +18,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained, largest_fitting
 from lolat.graph.backward import learns
-from lolat.hardware.gpus import PRECISION_OF, Gpu, available_bytes, find_gpu, gpu_of
+from lolat.hardware.gpus import PRECISION_OF, Gpu, available_bytes, find_gpu, form_of, gpu_of
 from lolat.hardware.links import Link, assumed_link, check_amount
 from lolat.hardware.prices import (
     Offer,
@@ -253,7 +253,7 @@ def cost_on(
         options=options,
         **best_numbers(options if fits else (), limits),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
-        warnings=(*_remarks(graph, run, recipe, memory, tune), *options[0].warnings),
+        warnings=(*_remarks(graph, run, recipe, memory, tune), *warnings_of(options)),
     )  # fmt: skip
 
 
@@ -371,9 +371,17 @@ def option_of(
             link = assumed_link(hardware_of(document), devices)
         return predicted(devices, link)
 
+    form = form_of(rental.device)
+
     def on(offer: Offer) -> TrainingPrediction:
         its = link or (rental.link(devices, offer) if devices > 1 else None)
-        return _priced(predicted(devices, its), rental.rented(devices, offer))
+        found = _priced(predicted(devices, its), rental.rented(devices, offer))
+        if offer.form in ("", form or offer.form):
+            return found
+        said = Remark(
+            f"the times are those of the {form} card", f"{offer.form} is rented, with its link"
+        )
+        return replace(found, warnings=(*found.warnings, said))
 
     def price(option: TrainingPrediction) -> tuple[bool, float, int]:
         assert option.rented is not None
@@ -382,6 +390,11 @@ def option_of(
         return not keeps, (total_s or option.iteration_ms) * hourly, option.rented.instances
 
     return min(map(on, rental.offers_for(devices, linked=False)), key=price)
+
+
+def warnings_of(options: Sequence[TrainingPrediction]) -> tuple[str, ...]:
+    """Return the remarks on these options, each once."""
+    return tuple(dict.fromkeys(remark for option in options for remark in option.warnings))
 
 
 def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:

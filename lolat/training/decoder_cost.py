@@ -29,7 +29,7 @@ from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of
 from lolat.llm.passes import DecoderPasses, Tuning
 from lolat.parameters import COVERAGE, PARAMETERS, optimizer_named
-from lolat.training.cost import Cost, best_numbers, check_limits, option_of
+from lolat.training.cost import Cost, best_numbers, check_limits, option_of, warnings_of
 from lolat.training.decoder import DecoderStep, TrainedDecoder
 from lolat.training.memory import Recipe, recipe_of
 from lolat.training.model import Limits, TrainingPrediction, TrainingRun
@@ -325,7 +325,7 @@ def _answer(
         prices=rental.prices if rental else None, price_list=priced[2].prices if priced[2] else None,
         options=options,
         **best_numbers([o for o in options if o.fits], limits), other_cards=(),
-        warnings=options[0].warnings, sequence_length=asked.trained.length, accumulate=asked.accumulate,
+        warnings=warnings_of(options), sequence_length=asked.trained.length, accumulate=asked.accumulate,
         sharding=asked.sharding, checkpointing=asked.checkpointing, tune=asked.tuning.words(),
         memory={n: int(b) for n, b in step.memory(asked.parallel(least)).items()},
         recipe=recipe.words(asked.tuning.is_partial), trained_parameters=trained,

@@ -96,6 +96,22 @@ def test_the_accelerator_that_a_device_is(device: str, name: str | None) -> None
     assert accelerator_of(device, BUILT_IN) == name
 
 
+@pytest.mark.parametrize(
+    ("device", "types"),
+    [("h100-pcie", {"gpu_1x_h100_pcie"}), ("h100", {"gpu_1x_h100_pcie"}),
+     ("h100-sxm", {"gpu_1x_h100_sxm5", "gpu_2x_h100_sxm5", "lambdalabs_H100-sxm5x4",
+                   "lambdalabs_H100-sxm5x8", "2x_H100-SXM_SECURE"})],
+)  # fmt: skip
+def test_a_card_of_a_form_that_is_another_chip_is_not_rented(device: str, types: set[str]) -> None:
+    """By the words of the built-in list: an H100 PCIe has 114 multiprocessors, a SXM 132."""
+    rental = find_rental({"device": device, "environment": {"device": device}}, BUILT_IN)
+    assert rental is not None
+    assert {o.instance_type for o in rental.offers} == types
+    assert {rental.link(o.devices, o).name for o in rental.offers} == {
+        "NVLink 4" if device == "h100-sxm" else "PCIe 5.0 x16"
+    }
+
+
 def test_a_name_that_begins_like_another_is_not_it() -> None:
     names = {"a100-pcie-40gb": None, "L40S": None, "NVIDIA L4": "L4", "A10": "A10", "p40": None,
              "NVIDIA GeForce RTX 4090": "RTX4090", "cpu": None}  # fmt: skip

@@ -344,3 +344,40 @@ def test_rows_of_another_device_and_copies_are_told_by_evaluate(tmp_path: Path) 
     (remark,) = load("v100-fp32").evaluate_table(path).warnings
     assert remark.startswith("by its name the table is of T4, the predictions are of v100")
     assert not load("t4-fp32").evaluate_table(path).warnings
+
+
+BOTH = (
+    "model,infer_samples_per_sec,infer_step_time,infer_batch_size,infer_img_size,"
+    "train_samples_per_sec,train_step_time,train_batch_size,train_img_size\n"
+    "resnet50,3200,20,64,224,500,64,32,160\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "training"),
+    [("train-amp-rtx4090.csv", False, True), ("both.csv", False, False), ("both.csv", True, True),
+     ("infer-amp-rtx4090.csv", False, False)],
+)  # fmt: skip
+def test_times_of_timm_of_both_passes_are_those_that_are_asked_for(
+    tmp_path: Path, name: str, asked: bool, training: bool
+) -> None:
+    path = tmp_path / name
+    path.write_text(BOTH)
+    told = list[str]()
+    read = read_networks(path, training=asked)
+    read.say_assumed(told.append)
+    (row,) = read.rows
+    assert (row.mode.training, row.latency_ms) == ((True, 64.0) if training else (False, 20.0))
+    assert (row.batch_size, row.network[1]) == ((32, 160) if training else (64, 224))
+    assert row.optimizer == ("momentum" if training else "")
+    left_out = f"the columns {'infer_' if training else 'train_'}... are left out"
+    assert sum(left_out in line for line in told) == 1
+
+
+def test_a_column_of_inference_is_no_training_whatever_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "train-amp-rtx4090.csv"
+    path.write_text("model,infer_batch_size,infer_step_time\nresnet50,64,20\n")
+    assert not read_networks(path).rows[0].mode.training
+    path.write_text("model,train_batch_size,train_samples_per_sec\nresnet50,64,640\n")
+    (row,) = read_networks(path).rows
+    assert (row.mode.training, row.latency_ms) == (True, pytest.approx(100.0))

@@ -245,6 +245,8 @@ def test_the_name_of_an_instance_tells_the_form_of_its_cards(tmp_path: Path) -> 
         path.write_text(f"{HEAD}{instance},4,A100,2\n")
         found = package.load("a100-fp32").cost(synthetic.network(), 8, replicas=2, prices=str(path))
         assert (found.options[0].link, found.options[0].link_gbps) == link
+        said = any("times are those of the PCIe card" in w for w in found.warnings)
+        assert said == ("sxm4" in instance)
 
 
 SMALLER = f"{HEAD}two,5.0,V100-32GB,2\neight,6,V100,8\n"
