@@ -21,7 +21,7 @@ from benchmarks import runner, tables
 MODULES = (
     "zoo.judge", "zoo.ablation", "plain", "compare", "query", "nas_few", "gpus", "networks",
     "published_networks", "published_figures", "justus", "training_runs", "training_epochs",
-    "training_estimate", "training_parts", "training_decoders", "published", "llm",
+    "training_estimate", "training_parts", "training_decoders", "published", "llm", "savings",
 )  # fmt: skip
 
 

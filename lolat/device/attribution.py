@@ -9,22 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.device import Device
+from lolat.device import Device, load
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
 from lolat.device.question import DEFAULT, Question
+from lolat.device.running import HALVES, in_precisions, measured_so, mode_of
 from lolat.errors import InputError, arg
-from lolat.graph import Graph
+from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis, analyze
-from lolat.graph.edits import bypassed, image_side, is_separable, separated
-from lolat.graph.modes import GRAPH
+from lolat.graph.edits import (
+    SMALL,
+    bypassed,
+    folded,
+    has_large_kernel,
+    image_side,
+    is_separable,
+    separated,
+    with_fewer_heads,
+    with_small_kernels,
+)
+from lolat.graph.modes import AMP, BFLOAT16, COMPILED, FLOAT16, GRAPH
 from lolat.graph.width import NOTE, Widths, widths
+from lolat.io.paths import LOCAL, SHIPPED
 from lolat.io.results import Result, of
 from lolat.units import did_you_mean, milliseconds
 
@@ -156,7 +168,7 @@ def explain(
     blocks = tuple(map(partial(_attribution, now), now.names, now.block_counts, now.block_terms))
     if position is None:
         of_network = _changes_of_network(analysis, blocks, at_size)
-        judged = _judged(model, now, [*_changes_of_launch(model, now), *of_network])
+        judged = _judged(model, now, [*_changes_of_mode(model, now), *of_network])
         return Explanation(now, total, blocks, (), judged)
     counts = analysis.counts.at(now.batch_size)
     terms = model.predictor(now.predictor).of_operations(analysis, now.batch_size)
@@ -225,11 +237,28 @@ def _judged(
     return tuple(sorted(judged, key=lambda c: -c.saves_ms))
 
 
-def _changes_of_launch(model: Device, now: Prediction) -> Iterator[Change]:
-    """A CUDA graph, if the prediction is host-bound."""
+def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
+    """The network as it is, run in another way that the device knows."""
     if now.host_bound and now.launch != GRAPH:
         words = "its operations started at once from a CUDA graph (--launch graph)"
         yield ("launch", words, model.run_as(None, GRAPH))
+    mode, graph = mode_of(model.document), now.query.graph
+    if not mode.fused:
+        with suppress(InputError):
+            words = "fused by torch.compile (--launch compiled)"
+            yield ("compile", words, model.run_as(None, COMPILED))
+    if not mode.channels_last:
+        wanted = replace(mode, channels_last=True)
+        files = (measured_so(model, wanted, origin) for origin in (LOCAL, SHIPPED))
+        for file in filter(None, files):
+            words = f"images and weights in channels_last (as {file.stem})"
+            yield ("channels_last", words, load(file, type(model)))
+    halves = [d for d in in_precisions(model, (AMP, *sorted(HALVES))) if d is not model]
+    asked = Question(now.batch_size, now.predictor)
+    if halves and mode.dtype not in (FLOAT16, BFLOAT16):
+        fastest = min(halves, key=lambda device: predict(device, graph, asked).latency_ms)
+        words = f"in half precision (--precision {fastest.asked_precision})"
+        yield ("precision", words, fastest)
 
 
 def _changes_of_network(
@@ -251,24 +280,35 @@ def _changes_of_network(
         with suppress(InputError):
             words = f"an input of {side // 2} px instead of {side}"
             yield ("resolution", words, at_size(side // 2))
-    yield from _separable(graph, range(len(graph.operations)))
+    yield from _changes_of_operations(graph, range(len(graph.operations)))
 
 
-def _separable(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """Depthwise and pointwise convolutions instead of full ones."""
+def _changes_of_operations(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
+    """Other convolutions, batch normalizations and heads among some operations, if possible."""
+
+    def kernels(able: Callable[[Operation], bool]) -> str:
+        found = (o for o in (graph.operations[p] for p in positions) if able(o))
+        return " and ".join(sorted({"x".join(map(str, o.attributes["kernel"])) for o in found}))
+
     if changed := separated(graph, positions):
-        full = (o for o in (graph.operations[p] for p in positions) if is_separable(o))
-        sizes = sorted({"x".join(map(str, o.attributes["kernel"])) for o in full})
-        words = f"depthwise-separable instead of full {' and '.join(sizes)} convolutions"
+        words = f"depthwise-separable instead of full {kernels(is_separable)} convolutions"
         yield ("separable", words, changed)
+    if changed := with_small_kernels(graph, positions):
+        words = f"kernels of {SMALL} in place of {kernels(has_large_kernel)}"
+        yield ("kernel", words, changed)
+    if changed := folded(graph, positions):
+        words = "batch normalization folded into the layers before it"
+        yield ("fold", words, changed)
+    if changed := with_fewer_heads(graph, positions):
+        yield ("heads", "attention with half the heads, each twice as wide", changed)
 
 
 def _changes_of_block(graph: Graph, positions: Sequence[int]) -> Iterator[Change]:
-    """No block, separable convolutions, half of the channels inside, if possible."""
+    """No block, other operations in it, half of the channels inside, if possible."""
     if changed := bypassed(graph, positions):
         words = "without this block: its input and output have the same shape"
         yield ("drop", words, changed)
-    yield from _separable(graph, positions)
+    yield from _changes_of_operations(graph, positions)
     inside = Widths(graph, positions)
     pairs = [(before, after) for before, after in inside.pairs(NARROWER)[::-1] if after < before]
     if pairs:

@@ -158,7 +158,7 @@ def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
         return _asked(model, document, precision, launch)
     if not kernels:
         raise no_precision(wanted.dtype, mode.dtype, None)
-    if other := _measured_so(model, wanted):
+    if other := measured_so(model, wanted):
         measured = _asked(model, read(other), precision, launch)
         measured.source, measured.label = str(other), other.stem
         return measured
@@ -234,18 +234,20 @@ def as_written(model: D, graph: Graph) -> D:
         ) from None
 
 
-def _measured_so(model: Device, wanted: Mode) -> Path | None:
-    """The file of a bundled model of the same device that was measured in the `wanted` mode.
+def measured_so(model: Device, wanted: Mode, origin: str = SHIPPED) -> Path | None:
+    """The file of a model of the same device and framework that was measured in the `wanted` mode.
 
-    None for a file of the user's, whose own measurements would not count in the answer.
+    Both are bundled, or of another `origin`: a user's own measurements would not count in a bundled file.
     """
-    device = name_of(model.inference)
-    bundled = [path for _, path, where in list_models() if where == SHIPPED]
-    if Path(model.source) not in bundled:
-        return None
-    for path in bundled:
+
+    def asked(document: Mapping[str, Any]) -> tuple[str, Any]:
+        return name_of(document), document["environment"].get("framework")
+
+    files = [path for _, path, where in list_models() if where == origin]
+    for path in files if Path(model.source) in files else ():
         other = read(path)
-        if "predictors" in other and name_of(other) == device and mode_of(other) == wanted:
+        is_alike = "predictors" in other and asked(other) == asked(model.inference)
+        if is_alike and mode_of(other) == wanted:
             return path
     return None
 

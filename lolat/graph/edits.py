@@ -1,14 +1,14 @@
-"""A network without some of its operations or with separable convolutions, and the size of its images."""
+"""A network without some of its operations, with others in their place, and the size of its images."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 
 from msgspec.structs import replace
 
 from lolat.graph import Graph, Operation
-from lolat.graph.kinds import CONVOLUTIONS
+from lolat.graph.kinds import CONVOLUTIONS, KERNELS
 from lolat.graph.naming import is_flat
 
 
@@ -30,6 +30,90 @@ def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:
     operations = [replace(o, inputs=tuple(now.get(t, t) for t in o.inputs)) for o in outside]
     outputs = tuple(now.get(t, t) for t in graph.outputs)
     return replace(graph, operations=tuple(operations), outputs=outputs)
+
+
+def folded(graph: Graph, positions: Collection[int]) -> Graph | None:
+    """The graph with batch normalizations in the weights of the layers before them; None without any."""
+    operations: list[Operation | None] = list(graph.operations)
+    written = {t: p for p, o in enumerate(graph.operations) for t in o.outputs}
+    read = [t for o in graph.operations for t in o.inputs] + [*graph.outputs]
+    for position in positions:
+        o = graph.operations[position]
+        before = written.get(o.inputs[0]) if o.kind == "batch_norm" else None
+        if before is None or read.count(o.inputs[0]) > 1:
+            continue
+        layer = operations[before]
+        if layer is not None and layer.kind in KERNELS and len(layer.outputs) == 1:
+            attributes = {**layer.attributes, "bias": True}
+            operations[before] = replace(layer, outputs=o.outputs, attributes=attributes)
+            operations[position] = None
+    kept = tuple(o for o in operations if o is not None)
+    return None if len(kept) == len(operations) else replace(graph, operations=kept)
+
+
+SMALL = 3  # side of a kernel
+
+
+def has_large_kernel(operation: Operation) -> bool:
+    """True if a convolution could have a kernel of SMALL on a side, with as large an output."""
+    a = operation.attributes
+    return (
+        operation.kind in ("conv", "grouped_conv", "depthwise_conv")
+        and max(a["kernel"]) > SMALL
+        and max(a.get("strides", (1,))) <= SMALL
+        and (a.get("padding", "valid") != "valid" or bool(a.get("pad_before")))
+    )
+
+
+def with_small_kernels(graph: Graph, positions: Collection[int]) -> Graph | None:
+    """The graph with kernels of at most SMALL on a side; None if none is larger."""
+
+    def smaller(operation: Operation) -> Operation:
+        kernel = operation.attributes["kernel"]
+        changed = {**operation.attributes, "kernel": tuple(min(k, SMALL) for k in kernel)}
+        for name in ("padding", "pad_before"):
+            if isinstance(pairs := changed.get(name), tuple):
+                less = (max(k - SMALL, 0) for k in kernel)
+                changed[name] = tuple(
+                    (max(a - n // 2, 0), max(b - (n - n // 2), 0))
+                    for (a, b), n in zip(pairs, less, strict=True)
+                )
+        return replace(operation, attributes=changed)
+
+    return _each(graph, positions, has_large_kernel, smaller)
+
+
+def has_heads(operation: Operation) -> bool:
+    """True for attention whose heads could be half as many, each twice as wide."""
+    a = operation.attributes
+    even = operation.kind == "attention" and not (a["heads"] % 2 or a["key_heads"] % 2)
+    return even and len(operation.inputs) == 3 and len(operation.outputs) == 1
+
+
+def with_fewer_heads(graph: Graph, positions: Collection[int]) -> Graph | None:
+    """The graph with half the heads in attention, each twice as wide; None without such attention."""
+
+    def fewer(operation: Operation) -> Operation:
+        changed = dict(operation.attributes)
+        for name in ("heads", "key_heads"):
+            changed[name] //= 2
+        for name in ("head_size", "value_size"):
+            changed[name] *= 2
+        return replace(operation, attributes=changed)
+
+    return _each(graph, positions, has_heads, fewer)
+
+
+def _each(
+    graph: Graph,
+    positions: Collection[int],
+    able: Callable[[Operation], bool],
+    changed: Callable[[Operation], Operation],
+) -> Graph | None:
+    """The graph with those operations changed that are able; None if none is."""
+    found = {p for p in positions if able(graph.operations[p])}
+    operations = (changed(o) if p in found else o for p, o in enumerate(graph.operations))
+    return replace(graph, operations=tuple(operations)) if found else None
 
 
 # ---- A convolution as a depthwise and a pointwise one

@@ -149,3 +149,22 @@ def test_operations_that_are_timed_one_by_one_add_up() -> None:
         for block in model.predict(graph, batch_size).blocks[:-1]:
             found = explain(model, graph, Question(batch_size), block=block.name)
             assert sum(o.latency_ms for o in found.operations) == pytest.approx(block.latency_ms)
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "mode", "other"),
+    [
+        ("rtx-3090-amp", "channels_last", (None, None), "rtx-3090-amp-nhwc"),
+        ("rtx-4090-amp", "compile", (None, "compiled"), "rtx-4090-amp-compiled"),
+        ("v100-fp32", "precision", ("fp16", None), "v100-fp32"),
+    ],
+)
+def test_a_network_run_in_another_way_takes_what_the_device_of_that_way_says(
+    device: str, kind: str, mode: tuple[str | None, str | None], other: str
+) -> None:
+    found = of(lolat.load(device).explain("timm:resnet50", 64), kind)
+    wanted = lolat.load(other).predict("timm:resnet50", 64, precision=mode[0], launch=mode[1])
+    assert found.latency_ms == close(wanted.latency_ms)
+    assert found.change.count(other if kind == "channels_last" else "--") == 1
+    again = lolat.load(other).run_as(*mode).explain("timm:resnet50", 64)
+    assert of(again, kind) == []  # it is run so

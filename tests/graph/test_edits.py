@@ -1,15 +1,29 @@
-"""A network without a block, and the size of its images: by hand; what any change leaves."""
+"""A network without a block, and the size of its images: by hand; what any change leaves.
+
+Other changes are compared with the changed network as PyTorch builds it.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
-from lolat.graph.edits import bypassed, image_side, separated, total_stride
+from lolat.graph.edits import (
+    bypassed,
+    folded,
+    image_side,
+    separated,
+    total_stride,
+    with_fewer_heads,
+    with_small_kernels,
+)
 from lolat.graph.width import Widths
 from tests.strategies import graphs
 from tests.synthetic import network, one
@@ -67,6 +81,8 @@ def test_what_is_changed_is_a_network_again(
     some = data.draw(st.sampled_from([*parts, list(range(len(graph.operations)))]))
     for changed in (
         bypassed(graph, some),
+        folded(graph, some),
+        with_small_kernels(graph, some),
         Widths(graph).at(factor),
         Widths(graph, some).at(factor),
     ):
@@ -75,6 +91,58 @@ def test_what_is_changed_is_a_network_again(
             assert len(changed.outputs) == len(graph.outputs)
             assert len(changed.inputs) == len(graph.inputs)
     assert graph.to_dict() == before
+
+
+def convolutions(torch: Any, kernel: int, stride: int, is_folded: bool) -> Any:
+    """Two convolutions, the second grouped, each with its normalization or with a bias for it."""
+    nn, pad = torch.nn, kernel // 2
+    return nn.Sequential(
+        nn.Conv2d(3, 16, kernel, stride, pad, bias=is_folded),
+        *([] if is_folded else [nn.BatchNorm2d(16)]),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, kernel, 1, pad, groups=16, bias=is_folded),
+        *([] if is_folded else [nn.BatchNorm2d(32)]),
+        nn.BatchNorm2d(32),  # behind another one: it stays
+        nn.Conv2d(32, 8, 1),
+    )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_folded_network_and_one_of_small_kernels_are_those_that_pytorch_builds(
+    stride: int,
+) -> None:
+    torch = pytest.importorskip("torch")
+
+    def graph_of(*about: Any) -> Graph:
+        return lolat.read(convolutions(torch, *about), (3, 33, 33))
+
+    large = graph_of(7, stride, False)
+    every = range(len(large.operations))
+    for changed, wanted in (
+        (folded(large, every), graph_of(7, stride, True)),
+        (with_small_kernels(large, every), graph_of(3, stride, False)),
+    ):
+        assert changed is not None
+        assert count(changed).total(2) == count(wanted).total(2)
+        assert changed.shapes(changed.outputs) == wanted.shapes(wanted.outputs)
+    assert with_small_kernels(graph_of(3, stride, False), every) is None
+
+
+def test_fewer_heads_are_those_of_a_transformer_of_fewer() -> None:
+    torch = pytest.importorskip("torch")
+
+    def graph_of(heads: int) -> Graph:
+        layer = torch.nn.TransformerEncoderLayer(64, heads, 128, batch_first=True)
+        return lolat.read(layer.eval(), (10, 64))
+
+    def fewer(graph: Graph) -> Graph | None:
+        return with_fewer_heads(graph, range(len(graph.operations)))
+
+    eight, four = graph_of(8), graph_of(4)
+    found = fewer(eight)
+    assert found is not None
+    assert count(found).total(2) == count(four).total(2) != count(eight).total(2)
+    assert fewer(graph_of(1)) is None
 
 
 def test_separated_convolutions_are_those_that_keras_builds() -> None:
