@@ -172,9 +172,11 @@ _EVERY = (
             "devices with less are left out. If not given, by the data sheet, or what was free when a CPU "
             "was learned."),
     _amount("max_hours", "HOURS",
-            "Name the cheapest option that takes no longer; exit code 3 if there is none."),
+            "Name the cheapest option that takes no longer; exit code 3 if there is none. Without "
+            "data: how many samples or tokens are trained in it."),
     _amount("max_dollars", "USD",
-            "Name the fastest option that costs no more; exit code 3 if there is none."),
+            "Name the fastest option that costs no more; exit code 3 if there is none. Without data: "
+            "how many samples or tokens it buys."),
     _amount("price_per_hour", "USD", "US$ for one device.", is_open=False),
     # A language model.
     Parameter("input_tokens", "Tokens of a prompt.", most=MOST_TOKENS),

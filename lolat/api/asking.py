@@ -116,7 +116,7 @@ def compare(
 
     names, models, left_out = several(on) or (ALL,), list[Model](), dict[str, str]()
     if is_decoder(network):
-        models = [*serving_models(",".join(names)).values()]
+        models = [*serving_models(",".join(names), of_any=True).values()]
     else:
         models, left_out = devices(names, every=True)
     if ALL in names:

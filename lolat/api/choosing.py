@@ -94,11 +94,16 @@ def full_names(name: str) -> list[str]:
     return [next((n for n in written if n.casefold() == name.casefold()), name)]
 
 
-def serving_model(name: str) -> Model:
+FIRST = "vllm"
+"""The framework whose kernels training is predicted from, where several serve on a GPU."""
+
+
+def serving_model(name: str, of_any: bool = False) -> Model:
     """The model of language models that a name or a GPU's stands for ("l40s": l40s-vllm).
 
     A model of that name which lacks language models is returned if the GPU has no other. ModelFileError for
-    an unknown name, and for a GPU that several frameworks serve on.
+    an unknown name, and for a GPU that several frameworks serve on, unless `of_any`: as for training, which
+    none of them runs.
     """
     model, unknown = None, None
     try:
@@ -111,7 +116,8 @@ def serving_model(name: str) -> Model:
         n for n, _, _ in list_models()
         if _begins(n.casefold(), name.casefold()) and "llm" in load(n).document
     ]  # fmt: skip
-    if len(of_gpu) > 1:
+    of_gpu.sort(key=lambda n: not n.endswith(FIRST))
+    if len(of_gpu) > 1 and not of_any:
         raise ModelFileError(
             f"{plain(name)}: language models are served on it by several frameworks: {', '.join(of_gpu)}; "
             "expected one of these",
@@ -127,14 +133,20 @@ def serving_model(name: str) -> Model:
     return model
 
 
-def serving_models(text: str) -> dict[str, Model]:
-    """The models of language models that a text names: a file, names with commas, or ALL."""
+def serving_models(text: str, of_any: bool = False) -> dict[str, Model]:
+    """The models of language models that a text names: a file, names with commas, or ALL.
+
+    `of_any`: see `serving_model`; of ALL there is one for each GPU then.
+    """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if text == ALL:
         names = [name for name, _, _ in list_models() if "llm" in load(name).document]
+        if of_any:
+            names.sort(key=lambda n: n.endswith(FIRST))  # the last one of a GPU stays
+            names = sorted({name_of(load(n).document): n for n in names}.values())
     elif Path(text).exists() or not names:
         names = [text]
-    return {name: serving_model(name) for name in names}
+    return {name: serving_model(name, of_any) for name in names}
 
 
 def _begins(model: str, name: str) -> bool:

@@ -101,7 +101,7 @@ def cost(
     from lolat.cli.predict import opened
 
     question["replicas"] = replicas or 1
-    loaded = (serving_model(model) if of_decoder else opened(model)).run_as(
+    loaded = (serving_model(model, of_any=True) if of_decoder else opened(model)).run_as(
         precision, launch, host_us
     )
     if len({*batch_size}) > 1:

@@ -7,6 +7,7 @@ Operations are those of PyTorch on NVIDIA GPUs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -64,25 +65,31 @@ LOSS_BYTES = {True: 14.0, False: 36.0}
 precision, in float32, their log-softmax, both gradients."""
 
 
+HEAD = -1
+
+
 @dataclass(frozen=True)
 class Tuning:
-    """The part that is trained: all, LoRA's adapters of a `rank`, or all but the first `frozen` layers."""
+    """The part that is trained: all, LoRA's adapters of a `rank`, or all but the first `frozen` layers.
+
+    `frozen` is HEAD where the last layer alone is trained, and nobody counted the others.
+    """
 
     rank: int = 0
     frozen: int = 0
 
     @classmethod
-    def named(cls, text: str, layers: int) -> Tuning:
+    def named(cls, text: str, layers: int = HEAD) -> Tuning:
         """Read full, lora:RANK, frozen:LAYERS or frozen, which is all of the `layers`."""
-        kind, _, number = text.partition(":")
-        if text in ("full", "frozen"):
-            return cls(frozen=layers * (text == "frozen"))
-        if kind not in ("lora", "frozen") or not number.isdecimal() or not 0 < int(number) < 1e6:
+        found = re.fullmatch(r"(full)|(frozen)|(lora|frozen):([1-9]\d{0,5})", text.strip().lower())
+        if found is None:
             raise InputError(
-                f"{arg('tune')} {shortened(text)}: expected full, lora:RANK such as lora:16, "
-                "frozen:LAYERS such as frozen:16, or frozen"
+                f"{arg('tune')} {shortened(text)!r}: expected full, lora:RANK such as lora:16, frozen:N "
+                "(the first N layers or blocks) or frozen (all but the last layer)"
             )
-        return cls(**{"rank" if kind == "lora" else "frozen": int(number)})
+        _, all_frozen, kind, number = found.groups()
+        return cls(int(number) if kind == "lora" else 0,
+                   layers if all_frozen else int(number) if kind == "frozen" else 0)  # fmt: skip
 
     @property
     def is_partial(self) -> bool:
@@ -159,12 +166,14 @@ class DecoderPasses:
 
     def flops(self) -> float:
         """FLOPs of a token by the usual definition: 6 a parameter, and 12 x layers x width x length of
-        attention as if it were not causal (Chowdhery et al., "PaLM", 2022, appendix B).
+        attention as if it were not causal (Chowdhery et al., "PaLM", 2022, appendix B). Frozen layers run
+        forward alone, a third of it, and a product beside adapters has no gradient of its weights.
         """
-        return (
-            6.0 * self.decoder.parameters
-            + 12.0 * self.decoder.layers * self.widths[0] * self.length
-        )
+        d, parts = self.decoder, self.decoder.parameters_by_part
+        layer = (d.parameters - parts["embedding"] - parts["head"]) / d.layers
+        attention = 12.0 * self.widths[0] * self.length
+        whole = (4.0 if self.tuning.rank else 6.0) * d.parameters + attention * d.layers
+        return whole - self.tuning.frozen * (4.0 * layer + attention * 2 / 3)
 
     # ---- Time.
 

@@ -43,41 +43,51 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
     batch += " on each device" if several else ""
     title = f"{plain(cost.network)} · batch {batch} · {cost.optimizer}{run}"
     first = cost.options[0]
-    parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
     numbers = {o.memory_bytes: o.devices for o in cost.options if o.memory_bytes}
     least = f" of {number}" if (number := numbers[min(numbers)] if numbers else 1) > 1 else ""
-    iteration = f" on {plural(first.devices, 'device')}" if several else ""
-    iteration += f", {digits(first.samples_per_s)} {sample}s/s"
-    iteration += f": {' · '.join(parts)}" if parts else ""
     room = [no_room(cost)] if cost.fits is False else []
     before = [
         *room,
         f"{title} · {plain(of)}" + (f" · {cost.precision}" if cost.precision else ""),
         f"{byte_size(cost.memory_bytes)} of memory on each device{least}, {fit_words(cost)}",
         *_memory_lines(cost),
-        f"{milliseconds(first.iteration_ms)} an iteration{iteration}",
+        *_iteration_lines(first, sample, several, cost.tune or ""),
+        *_link_lines(cost),
     ]
-    if first.mfu is not None:
-        before.append(
-            f"{digits(first.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, {percent(first.mfu)} of "
-            "its peak in bfloat16 (MFU: 6 FLOPs a parameter and token, and attention's)"
-        )
-    if first.startup_s:
-        before.append(f"the first epoch takes {duration(first.startup_s)} more to start")
-    if first.evaluation_s:
-        before.append(f"the evaluation takes {duration(first.evaluation_s)} of an epoch")
-    before += _link_lines(cost)
     before += cost.other_cards
-    if cost.samples is None:
-        before.append(NO_SAMPLES)
+    if cost.samples is None and cost.limits == Limits():
+        before.append(NO_SAMPLES if cost.sequence_length is None else NO_TOKENS)
     before += _card_lines(cost.options)
-    is_table = cost.fits is not False and (cost.samples is not None or len(cost.options) > 1)
+    is_asked = cost.samples is not None or cost.limits != Limits()
+    is_table = cost.fits is not False and (is_asked or several)
     table = Table(_columns(cost), cost.options if is_table else ())
     after = []
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
     return before, table, after
+
+
+def _iteration_lines(
+    first: TrainingPrediction, sample: str, several: bool, tune: str
+) -> Iterator[str]:
+    """An iteration's time and its parts, the share of the peak, an epoch's other times."""
+    parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
+    where = f" on {plural(first.devices, 'device')}" if several else ""
+    yield (
+        f"{milliseconds(first.iteration_ms)} an iteration{where}, {digits(first.samples_per_s)} "
+        f"{sample}s/s{': ' * bool(parts)}{' · '.join(parts)}"
+    )
+    if first.mfu is not None:
+        each = "4" if tune.startswith("lora") else "2 or 6" if tune.startswith("frozen") else "6"
+        yield (
+            f"{digits(first.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, {percent(first.mfu)} of "
+            f"its peak in bfloat16 (MFU: {each} FLOPs a parameter and token, and attention's)"
+        )
+    if first.startup_s:
+        yield f"the first epoch takes {duration(first.startup_s)} more to start"
+    if first.evaluation_s:
+        yield f"the evaluation takes {duration(first.evaluation_s)} of an epoch"
 
 
 LEAST_SHOWN = 0.005
@@ -96,6 +106,7 @@ def _memory_lines(cost: Cost) -> Iterator[str]:
 
 
 NO_SAMPLES = "Give --samples N for epochs, and with a price their cost."
+NO_TOKENS = "Give --tokens N for hours and dollars."
 
 
 def no_price_words(devices: Sequence[str], cost: Cost) -> str:
@@ -204,6 +215,8 @@ def _keeps(option: TrainingPrediction, limits: Limits) -> str:
         words.append(within_limit(option.total_s, option.interval_s, 3600 * limits.max_hours))
     if limits.max_dollars is not None and option.dollars is not None:
         words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
+    if option.within_limits is not None:
+        return plural(option.within_limits, "sample" if option.mfu is None else "token")
     return max(words, key=SURE.index, default="")
 
 
@@ -259,6 +272,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
         key=lambda pair: (
+            -(pair[1].within_limits or 0),
             pair[1].dollars is None,
             pair[1].dollars or 0.0,
             pair[1].total_s or 0.0,
@@ -268,7 +282,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield ""
     yield from _comparison(costs, listed)
     yield ""
-    yield from [] if costs.samples else [NO_SAMPLES]
+    yield from [] if costs.samples or costs.limits != Limits() else [NO_SAMPLES]
     yield from _best_lines(costs, listed)
     for cost in costs.answers:
         if cost.fits is False:

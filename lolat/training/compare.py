@@ -25,7 +25,7 @@ from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_cost import decoder_cost_on
 from lolat.training.model import Limits
 from lolat.training.parallel import HYBRID
-from lolat.training.tuning import FULL, tuned
+from lolat.training.tuning import tuned
 from lolat.units import dollars, duration, plain, plural, shortened
 
 
@@ -199,7 +199,7 @@ def answer_on(
         trained = read_question(trained, asked.pop("input_size", None))
     if isinstance(trained, TrainedDecoder):
         asked["checkpointing"] = asked.get("checkpointing") or CHECKPOINTING[0]
-        asked["tune"] = asked.get("tune") or FULL
+        asked["tune"] = asked.get("tune") or "full"
         return decoder_cost_on(device, trained, batch_size, *args, **asked)
     wrong = {name for name in OF_DECODERS if asked.pop(name, None) is not None}
     wrong |= {"sharding"} if asked.get("sharding") == HYBRID else set()

@@ -14,7 +14,6 @@ from lolat.device.prediction import no_room_words
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import AUTO, as_whole, several
 from lolat.device.running import as_written
-from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained, largest_fitting
 from lolat.graph.backward import learns
@@ -210,7 +209,7 @@ def cost_on(
         COVERAGE if coverage is None else coverage, validation_samples, accumulate, sharding,
     )  # fmt: skip
     training = training_of(device.document, device.source)
-    check_limits(samples, price_per_hour, prices, memory_gib, **asdict(limits))
+    check_limits(price_per_hour, prices, memory_gib, **asdict(limits))
     available = _available(training, memory_gib)
     if largest and available is None:
         raise no_memory(device.label)
@@ -290,26 +289,16 @@ def _available(training: Training, memory_gib: float | None) -> int | None:
 
 
 def check_limits(
-    samples: int | None = None,
-    price_per_hour: float | None = None,
-    prices: str | Prices | None = None,
-    memory_gib: float | None = None,
-    tokens: float | None = None,
-    **limits: Any,
-) -> None:
-    """Raise InputError for two prices, impossible numbers, and a limit of time or money without samples.
-
-    `tokens`: a decoder's, which are samples too.
-    """
+    price_per_hour: float | None = None, prices: str | Prices | None = None,
+    memory_gib: float | None = None, **limits: Any,
+) -> None:  # fmt: skip
+    """Raise InputError for two prices, and impossible numbers."""
     check_price(price_per_hour, prices)
     if memory_gib is not None:
         check_amount("memory_gib", memory_gib)
     for name in ("max_hours", "max_dollars"):
-        if limits.get(name) is None:
-            continue
-        check_amount(name, limits[name])
-        if samples is None and tokens is None:
-            raise InputError(f"{arg(name)} without {arg('samples')}: expected both, or none")
+        if limits.get(name) is not None:
+            check_amount(name, limits[name])
 
 
 def _about(training: Training, graph: Graph, run: TrainingRun, recipe: Recipe) -> dict[str, Any]:
@@ -369,13 +358,13 @@ def option_of(
     if rental is None:
         if link is None and devices > 1:
             link = assumed_link(hardware_of(document), devices)
-        return predicted(devices, link)
+        return predicted(devices, link).bought(limits)
 
     form = form_of(rental.device)
 
     def on(offer: Offer) -> TrainingPrediction:
         its = link or (rental.link(devices, offer) if devices > 1 else None)
-        found = _priced(predicted(devices, its), rental.rented(devices, offer))
+        found = _priced(predicted(devices, its), rental.rented(devices, offer)).bought(limits)
         if offer.form in ("", form or offer.form):
             return found
         said = Remark(

@@ -228,7 +228,7 @@ def decoder_cost_on(
     useful = _useful(mean_tokens, trained.length)
     samples = _samples(samples, tokens, useful)
     limits, tuning = Limits(max_hours, max_dollars), Tuning.named(tune, trained.decoder.layers)
-    check_limits(samples, price_per_hour, prices, memory_gib, **asdict(limits))
+    check_limits(price_per_hour, prices, memory_gib, **asdict(limits))
     largest, each = batch_size == AUTO, as_whole(accumulate, "accumulate")
     batch = 1 if largest else as_whole(batch_size)
     name = optimizer or OPTIMIZER
@@ -253,17 +253,22 @@ def decoder_cost_on(
     return _answer(device, asked, numbers, link_gbps, available, most, limits, priced)
 
 
-def _with_known_network(rental: Rental | None, devices: int) -> Rental:
-    """Keep the offers whose network between machines is known; InputError if there are none."""
+def _of_machines(rental: Rental | None, devices: int, is_linked: bool) -> Rental | None:
+    """Keep the offers of whole machines, if there are some, as `Parallel` takes them.
+
+    Unless `is_linked`, the network between them is known; InputError if there is none.
+    """
     offers = rental.offers if rental else ()
-    known = [o for o in offers if rental and rental.link(devices, o).name != UNKNOWN_NETWORK]
-    if rental is None or not known:
+    if rental is not None and not is_linked:
+        offers = tuple(o for o in offers if rental.link(devices, o).name != UNKNOWN_NETWORK)
+    if not offers and not is_linked:
         raise InputError(
             f"{arg('replicas')} {devices}: no offer in the price list says how its machines are joined; "
             f"expected {arg('link_gbps')}, the Gbit/s of each GPU's network, such as 400",
             code="no-network",
         )
-    return replace(rental, offers=tuple(known))
+    whole = tuple(o for o in offers if o.devices >= MACHINE or not o.instance_type)
+    return rental and replace(rental, offers=whole or offers)
 
 
 def _useful(mean_tokens: float | None, length: int) -> float:
@@ -304,8 +309,8 @@ def _answer(
     def option(k: int) -> TrainingPrediction:
         link = None if link_gbps is None else asked.link(k, link_gbps)
         renting = rental if needed[k] <= available else None
-        if link is None and k > MACHINE:
-            renting = _with_known_network(renting, k)
+        if k > MACHINE:
+            renting = _of_machines(renting, k, link is not None)
         predicted = partial(asked.predicted, available)
         return option_of(predicted, k, device.document, link, renting, limits)
 

@@ -38,7 +38,7 @@ from lolat.graph.modes import (
 )
 from lolat.io.results import Remark
 from lolat.parameters import Optimizer, optimizer_named
-from lolat.units import byte_size, shortened
+from lolat.units import byte_size
 
 HALF_BYTES = 2
 WEIGHTS, COPIES, GRADIENTS = "weights", "copies in half precision", "gradients"
@@ -75,7 +75,7 @@ class Recipe:
         words = [f"{plain} weights and gradients"]
         words += ["copies in half precision"] * bool(self.copy)
         words += [f"{FLOAT32} master weights"] * bool(self.master)
-        words += [f"states of {shortened(self.optimizer)}"] * bool(self.states)
+        words += ["optimizer states"] * bool(self.states)
         rest = f", {self.frozen:g} if it is frozen" * frozen
         return f"{', '.join(words)}: {self.trained:g} bytes a parameter{rest}"
 

@@ -108,6 +108,11 @@ class Limits:
         """The limit of money alone, which applies to the fastest."""
         return replace(self, max_hours=None)
 
+    def hours_of(self, price_per_hour: float | None) -> float | None:
+        """The hours that so many US$ an hour leave; None if there is no limit, or no price."""
+        paid = self.max_dollars / price_per_hour if self.max_dollars and price_per_hour else None
+        return min((h for h in (self.max_hours, paid) if h is not None), default=None)
+
     def keeps(self, total_s: float, price: float | None) -> bool:
         """Return True if seconds and US$ are within the limits; an unknown price never is."""
         in_time = self.max_hours is None or total_s <= 3600 * self.max_hours
@@ -223,7 +228,11 @@ class TrainingPrediction:
 
     Of a decoder: `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: of each, both without
     padding; `mfu`: their share of the data sheet's FLOPs in bfloat16, of which a token takes 6 a
-    parameter and 12 x layers x width x length; `memory_bytes` of a device, and whether it `fits`.
+    parameter and 12 x layers x width x length, less those of frozen weights; `memory_bytes` of a device,
+    and whether it `fits`.
+
+    Without a data set `within_limits` has the samples, of a decoder the tokens, that the limits of time and
+    money allow.
     """
 
     devices: int
@@ -248,6 +257,15 @@ class TrainingPrediction:
     mfu: float | None = None
     memory_bytes: int | None = None
     fits: bool | None = None
+    within_limits: int | None = None
+
+    def bought(self, limits: Limits) -> TrainingPrediction:
+        """Add what the limits allow, where nobody says how much data there are."""
+        hours = limits.hours_of(None if self.rented is None else self.rented.price_per_hour)
+        if hours is None or self.total_s is not None or self.fits is False:
+            return self
+        each = self.tokens_per_s or self.samples_per_s
+        return replace(self, within_limits=int(3600 * hours * each))
 
 
 def predict(

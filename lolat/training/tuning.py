@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -18,48 +17,26 @@ from lolat.graph import Graph, Operation, Tensor
 from lolat.graph.backward import CHECKPOINT, REENTRANT, SELECTIVE, TRAINED, changed, learns
 from lolat.graph.blocks import cut
 from lolat.graph.kinds import COMPUTE, KERNELS
+from lolat.llm.passes import HEAD, Tuning
 from lolat.parameters import CHECKPOINTING
 from lolat.training.memory import numbers_of
 from lolat.units import plural, shortened
 
-FULL, FROZEN, LORA = "full", "frozen", "lora"
 TIED = (
     "the head is the table of embeddings: it is trained as both, so that its gradient runs through the "
     "frozen layers too"
 )
 
 
-@dataclass(frozen=True)
-class Tune:
-    """The part of a network that is tuned; `number`: of blocks for `frozen`, the rank for `lora`, or 0."""
-
-    how: str
-    number: int = 0
-
-    @classmethod
-    def of(cls, text: str) -> Tune:
-        """Return it by its words; InputError for others."""
-        found = re.fullmatch(
-            r"(full|frozen|frozen:[1-9]\d{0,5}|lora:[1-9]\d{0,5})", text.strip().lower()
-        )
-        if found is None:
-            raise InputError(
-                f"{arg('tune')} {text!r}: expected full, lora:RANK, frozen (all but the last layer) or "
-                "frozen:N (the first N blocks)"
-            )
-        how, _, number = found.group().partition(":")
-        return cls(how, int(number or 0))
-
-
 def is_lora(tune: str | None) -> bool:
     """Return True if adapters are tuned; their base is in bfloat16 then."""
-    return bool(tune) and Tune.of(str(tune)).how == LORA
+    return bool(tune) and Tuning.named(str(tune)).rank > 0
 
 
 def is_tied(graph: Graph, tune: str | None) -> bool:
     """Return True if the head that `tune` leaves to be trained is the table of embeddings too."""
     tables = (o for o in graph.operations if o.kind == "embedding")
-    return bool(tune) and Tune.of(str(tune)).how == FROZEN and any(map(learns, tables))
+    return bool(tune) and Tuning.named(str(tune)).frozen != 0 and any(map(learns, tables))
 
 
 def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
@@ -69,7 +46,7 @@ def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
     that are not known.
     """
     if tune:
-        graph = _tuned(graph, Tune.of(tune))
+        graph = _tuned(graph, Tuning.named(tune))
     if checkpointing:
         if checkpointing not in CHECKPOINTING:
             expected = f"expected one of {', '.join(CHECKPOINTING)}"
@@ -93,22 +70,22 @@ def _constants(graph: Graph) -> set[int]:
     return {*range(len(graph.tensors))}.difference(written, graph.inputs)
 
 
-def _tuned(graph: Graph, tune: Tune) -> Graph:
+def _tuned(graph: Graph, tuning: Tuning) -> Graph:
     operations = [changed(o, **{TRAINED: None}) for o in graph.operations]
-    if tune.how == FULL:
+    if not tuning.is_partial:
         return _with(graph, operations)
     last = max((i for i, o in enumerate(operations) if o.kind in KERNELS), default=0)
-    if tune.how == LORA:
-        return _adapted(graph, operations, tune.number, last)
+    if tuning.rank:
+        return _adapted(graph, operations, tuning.rank, last)
     live = operations[last:][:1]
-    if tune.number:
+    if tuning.frozen != HEAD:
         every = units(graph)
-        if tune.number >= len(every):
+        if tuning.frozen >= len(every):
             raise InputError(
-                f"{arg('tune')} frozen:{tune.number}: {shortened(graph.name)} has "
+                f"{arg('tune')} frozen:{tuning.frozen}: {shortened(graph.name)} has "
                 f"{plural(len(every), 'block')}; expected fewer, or frozen for all but its last layer"
             )
-        live = operations[every[tune.number][0] :]
+        live = operations[every[tuning.frozen][0] :]
     trained = set(map(_parameter, live))
     made = [o if _parameter(o) in trained else changed(o, **{TRAINED: 0}) for o in operations]
     return _with(graph, made, _constants(graph))

@@ -15,7 +15,6 @@ from lolat.errors import InputError, ModelFileError
 from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.report.cost import cost_lines
 from lolat.training.compare import compare
-from lolat.training.cost import check_limits
 from tests.training.several import GPUS, HEAD, PRICES, asked, network
 
 
@@ -250,7 +249,10 @@ def test_a_price_with_the_makers_name_is_of_its_gpu(tmp_path: Path) -> None:
         assert found.options[0].rented.price_per_hour == price
 
 
-def test_tokens_are_data_for_a_limit_of_money() -> None:
-    check_limits(tokens=1e9, max_dollars=300.0)
-    with pytest.raises(InputError, match="max_dollars without samples"):
-        check_limits(max_dollars=300.0)
+def test_limits_without_data_say_how_many_samples_they_buy() -> None:
+    """US$ 12 at 3 an hour are 4 hours; a limit of 2 hours is less."""
+    model = package.load("p4-fp32")
+    for limits, hours in (({"max_dollars": 12}, 4), ({"max_dollars": 12, "max_hours": 2}, 2)):
+        found = model.cost(network(), 8, price_per_hour=3, **limits).options[0]
+        assert found.within_limits == int(3600 * hours * found.samples_per_s)
+    assert model.cost(network(), 8).options[0].within_limits is None

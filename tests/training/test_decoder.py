@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import lolat as package
+from lolat.api.choosing import serving_model
 from lolat.api.model import Model
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
@@ -142,6 +143,15 @@ def test_tokens_hours_dollars_and_mfu_follow_from_the_time(gpu: Model) -> None:
     assert sum(found.memory.values()) == pytest.approx(found.memory_bytes, abs=len(found.memory))
 
 
+def test_flops_are_of_what_runs() -> None:
+    """LoRA has no gradients of weights; of 16 frozen layers of 32 a third runs."""
+    layer, attention = (BILLIONS - TABLES) / 32, 12 * 4096 * 2048
+    full, lora, frozen = (step(tune=t).passes.flops() for t in ("full", "lora:16", "frozen:16"))
+    assert full == 6 * BILLIONS + 32 * attention
+    assert lora == 4 * BILLIONS + 32 * attention
+    assert frozen == pytest.approx(full - 16 * (4 * layer + attention * 2 / 3))
+
+
 def test_the_recipe_and_the_numbers_of_parameters_are_told(gpu: Model) -> None:
     full, lora = cost(gpu), cost(gpu, tune="lora:16")
     assert (full.parameters, full.trained_parameters) == (BILLIONS, BILLIONS)
@@ -191,6 +201,21 @@ def test_only_options_that_fit_are_chosen(gpu: Model) -> None:
 def test_a_link_between_machines_is_asked_for(gpu: Model) -> None:
     with pytest.raises(InputError, match="how its machines are joined"):
         cost(gpu, replicas=16, sharding="fsdp")
+
+
+def test_over_machines_whole_ones_are_rented(gpu: Model, tmp_path: Path) -> None:
+    prices, name = tmp_path / "p.csv", gpu.document["device"].partition(" (")[0]
+    prices.write_text(
+        f"InstanceType,AcceleratorName,AcceleratorCount,Price\ntwo,{name},2,1\neight,{name},8,9\n"
+    )
+    asked = {"price_per_hour": None, "prices": str(prices), "sharding": "fsdp", "link_gbps": 400}
+    for replicas, instances in ((2, ("two", 1)), (16, ("eight", 2))):
+        rented = cost(gpu, replicas=replicas, checkpointing="full", **asked).options[0].rented
+        assert rented is None or (rented.instance_type, rented.instances) == instances
+
+
+def test_training_takes_the_kernels_of_one_framework() -> None:
+    assert serving_model("h100", of_any=True).label == "h100-vllm"
 
 
 @pytest.mark.parametrize(
