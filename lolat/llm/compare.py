@@ -10,6 +10,7 @@ from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo, arg
 from lolat.io.results import Result
 from lolat.llm.answer import ServingAnswer, ServingConfig
+from lolat.llm.load import EVEN, POISSON
 from lolat.llm.names import find_decoder
 from lolat.units import by_text, plural
 
@@ -80,7 +81,8 @@ def compare(
     of requests that most devices can serve, the largest of such numbers. AnswerIsNo if no device holds the
     language model within the limits; InputError if no device can answer.
     """
-    name_of_load = "request_rate" if question.get("request_rate") else "concurrency"
+    is_trace = question.get("arrivals", POISSON) not in (POISSON, EVEN)  # which has a rate
+    name_of_load = "request_rate" if question.get("request_rate") or is_trace else "concurrency"
     decoder, skipped, noes = find_decoder(config), dict[str, str](), list[AnswerIsNo]()
 
     def ask(of_device: Callable[..., ServingAnswer]) -> ServingAnswer:

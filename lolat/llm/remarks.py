@@ -185,14 +185,14 @@ class Chosen:
         tokens = np.array([row.input_tokens + row.output_tokens])
         for other in self._others():
             alike = math.isclose(WEIGHT_BYTES[other.dtype], WEIGHT_BYTES[here.dtype], rel_tol=0.01)
-            is_timed = not any(
+            sources = {
                 operation.like
                 for one in (here, other)
                 for (name, _), operation in operations_of(self.gpu, one).items()
                 if name in CALLED
-            )
+            }
             fits = _each(row) <= requests_that_fit(self.gpu.section, other, tokens)[0]
-            if fits and is_timed and (alike or other.dtype == here.decoder.dtype):
+            if fits and len(sources) == 1 and (alike or other.dtype == here.decoder.dtype):
                 sizing, most = replace(self.sizing, deployment=other), max(_each(row), 1)
                 mine, its = (one.token_ms(most)[-1] for one in (self.sizing, sizing))
                 if its < FASTER * mine:  # only then the load is simulated

@@ -41,13 +41,14 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
         f"{_model_words(answer)} · {_types(answer.chosen)} · {_tokens(answer)}",
         f"{plain(answer.device)}{framework} · {_load_words(answer.chosen)}",
     ]
-    best = None if answer.best is None else answer.served[answer.best]
+    best = answer.compared if len(answer.served) > 1 or answer.best is not None else None
+    called = "best" if answer.best is not None else "cheapest" * bool(best and best.rented)
 
     def remark(row: ServingConfig) -> str:
         if row.tpot_ms is None:
             return "its weights do not fit"
         if row is best:
-            return "best"
+            return called
         if row.saturated:
             return "saturated"
         return "waits for memory" if not row.fits else "beyond the limits" * (row.within is False)

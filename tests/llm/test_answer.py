@@ -161,6 +161,9 @@ def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
     assert [row.within for row in free.served] == [None] * 4
     _, table, _ = llm_parts(answer)
     assert [row[-1] for row in table.cells][:3] == ["", "best", "beyond the limits"]
+    _, table, _ = llm_parts(MODEL.llm(LARGE, 1000, 200, requests, 1, price_per_hour=2.0))
+    assert [row[-1] for row in table.cells if row[-1]] == ["cheapest"]  # of the most tokens a GPU
+    assert table.cells[-1][-1] == "cheapest"
 
 
 def test_replicas_share_the_requests() -> None:

@@ -192,3 +192,11 @@ def test_exit_codes(lolat: Command) -> None:
     of_several = ("llm", "large.json,slow.json", "eight.json", "--concurrency")
     assert "under 64 concurrent requests" in lolat(*of_several, "8,64").err
     assert "concurrent requests" not in lolat(*of_several, "8").err
+
+
+def test_devices_are_compared_under_a_log_of_requests(lolat: Command) -> None:
+    Path("log.csv").write_text(
+        "arrival_s,input_tokens,output_tokens\n0,500,40\n1,900,80\n4,700,60\n"
+    )
+    found = lolat.json("llm", "large.json,slow.json", "eight.json", "--arrivals", "log.csv")
+    assert [row["request_rate"] for row in found["answers"].values()] == [0.5, 0.5]  # two in 4 s
