@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from lolat.device.domain import OUTSIDE_WIDENING
 from lolat.device.file import made
 from lolat.device.intervals import conformal_quantile
 from lolat.errors import InputError
@@ -16,6 +17,7 @@ from lolat.fitting.cross_validation import cross_validate, leave_out
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
+from lolat.graph.backward import is_partial
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import MODE_COLUMNS, Mode, other_dtype
 from lolat.io.documents import NotNegative, Number, converted
@@ -44,6 +46,7 @@ class EpochSection(msgspec.Struct):
 
     `residuals`: log(measured / predicted) of networks held out of the fit. `optimizers`, `kinds`: those of
     the timed epochs. `mode`: the execution mode; None if the table does not say (float32 is assumed).
+    `batch_sizes`, `inputs`: their smallest and largest batch, and elements of a sample.
     """
 
     coefficients_ms: EpochCoefficients
@@ -51,6 +54,13 @@ class EpochSection(msgspec.Struct):
     optimizers: tuple[str, ...]
     kinds: list[str]
     mode: Mode | None = None
+    batch_sizes: tuple[int, int] | None = None
+    inputs: tuple[int, int] | None = None
+
+
+def input_elements(graph: Graph) -> int:
+    """Elements of a sample."""
+    return sum(graph.tensors[t].elements(1) for t in graph.inputs)
 
 
 def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
@@ -104,12 +114,27 @@ class EpochTraining(Training):
         if unknown := self._unknown(graph):
             remarks.append(f"{no_row} has the operations {', '.join(unknown)}")
         remarks += other_dtype(graph, (self.mode or Mode()).dtype)
-        return *remarks, *count(graph).warnings
+        return *remarks, *self._beyond(graph, batch_size), *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; sizes outside the table are not noticed."""
+        """See `Training`; widths and depths outside the table are not noticed."""
         is_other = self._unknown(graph) or other_dtype(graph, (self.mode or Mode()).dtype)
-        return False if is_other else None
+        return False if is_other or any(self._beyond(graph, batch_size)) else None
+
+    def _beyond(self, graph: Graph, batch_size: int) -> Iterator[str]:
+        """Yield remarks on a question that no timed epoch answers."""
+        sizes = {
+            f"a batch of {batch_size:,}": (batch_size, self.section.batch_sizes),
+            f"samples of {(size := input_elements(graph)):,} elements": (size, self.section.inputs),
+        }
+        for what, (asked, timed) in sizes.items():
+            if timed and not timed[0] <= asked <= timed[1]:
+                yield f"no timed epoch has {what}, only {timed[0]:,} to {timed[1]:,}: the interval is wider"
+        if is_partial(graph):
+            yield (
+                "a part of the network is frozen or computed again, which epochs do not tell apart: its "
+                "time is taken from the counts, with a wider interval"
+            )
 
     def _unknown(self, graph: Graph) -> list[str]:
         """Return the kinds of operation that no timed network has."""
@@ -117,7 +142,8 @@ class EpochTraining(Training):
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""
-        return min(conformal_quantile(self.section.residuals, coverage), 100.0)
+        wider = OUTSIDE_WIDENING if any(self._beyond(graph, batch_size)) else 1.0
+        return min(wider * conformal_quantile(self.section.residuals, coverage), 100.0)
 
 
 def epochs_document(
@@ -153,9 +179,17 @@ def epochs_document(
         "optimizers": sorted({p["optimizer"] for p in points}),
         "kinds": sorted({k for graph in graphs.values() for k in behaviors(graph.operations)}),
         "points": points,
+        "batch_sizes": _ends(p["batch_size"] for p in points),
+        "inputs": _ends(map(input_elements, graphs.values())),
         **({"mode": msgspec.to_builtins(mode)} if is_told else {}),
     }
     return {**made(name, environment["device"], environment), "epochs": section}
+
+
+def _ends(numbers: Iterable[int]) -> tuple[int, int]:
+    """Return the smallest and the largest of some numbers."""
+    ordered = sorted(numbers)
+    return ordered[0], ordered[-1]
 
 
 def _timed_epochs(

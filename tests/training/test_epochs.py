@@ -19,6 +19,7 @@ from lolat.parameters import OPTIMIZERS
 from lolat.training.epochs import EPOCH_TERMS, EpochTraining, epochs_document
 from lolat.training.memory import memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
+from lolat.training.tuning import tuned
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import known_device, test_measured
@@ -70,7 +71,7 @@ def test_what_no_row_has_is_warned_of(model: EpochTraining) -> None:
     assert asked(model, NEW[0], 8, optimizer="adam").warnings == ()
     (warning,) = asked(model, NEW[0], 8, optimizer="RMSprop").warnings
     assert "rmsprop" in warning
-    softmax = synthetic.one("softmax", [(1, 9)], [(1, 9)])
+    softmax = synthetic.one("softmax", [(1, 900)], [(1, 900)])
     (warning,) = predict(model, softmax, TrainingRun(4)).warnings
     assert "softmax" in warning
 
@@ -206,13 +207,13 @@ def test_epochs_of_mixed_precision_have_its_memory(
     net, output = network_file(table.parent, 2), table.with_name("amp.json")
     said = lolat.done("fit", table, "--output", table.with_name("plain.json")).err
     assert "taken to be of float32" in said
-    size = (net, "--batch-size", 64)
+    size = (net, "--batch-size", 32)
     lolat.done("fit", in_precision(table, "amp"), "--output", output)
     answer = lolat.json("cost", output, *size)
     sgd, graph = OPTIMIZERS["sgd"], synthetic.network(2, 8, 8)
-    expected = memory_bytes(graph, 64, sgd, Mode("amp"))
+    expected = memory_bytes(graph, 32, sgd, Mode("amp"))
     assert (answer["precision"], answer["memory_bytes"]) == ("amp", expected)
-    assert expected != memory_bytes(graph, 64, sgd)
+    assert expected != memory_bytes(graph, 32, sgd)
     assert lolat.json("cost", output, *size, "--precision", "amp")["options"] == answer["options"]
     for way in (("--precision", "fp32"), ("--launch", "compiled")):
         assert lolat("cost", output, *size, *way).code == 2
@@ -263,7 +264,7 @@ def test_a_network_in_another_precision_than_the_epochs_is_told(
     model: EpochTraining, dtype: str, timed: str, said: str
 ) -> None:
     document = {**model.document, "epochs": {**model.document["epochs"], "mode": {"dtype": timed}}}
-    graph = synthetic.network(2, 8, 8)
+    graph = synthetic.network(2, 8, 14)
     own = msgspec.structs.replace(
         graph, tensors=tuple(msgspec.structs.replace(t, dtype=dtype) for t in graph.tensors)
     )
@@ -271,3 +272,22 @@ def test_a_network_in_another_precision_than_the_epochs_is_told(
     remarks = [w for w in found.warnings(own, 8, OPTIMIZERS["sgd"]) if w.startswith("measured in")]
     assert remarks == [said] * bool(said)
     assert (found.in_domain(own, 8) is False) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("network", "batch_size", "tune", "said"),
+    [("s2w16x28", 64, None, ""), ("s2w16x56", 2, "full", ""), ("s2w16x14", 8, None, ""),
+     ("s2w16x28", 65, None, "a batch of 65, only 2 to 64"), ("s2w16x28", 1, None, "a batch of 1,"),
+     ("s2w16x57", 8, None, "samples of 9,747 elements, only 588 to 9,408"),
+     ("s2w16x28", 8, "frozen", "is frozen or computed again")],
+)  # fmt: skip
+def test_a_question_beyond_the_timed_epochs_says_so_with_a_wider_interval(
+    model: EpochTraining, network: str, batch_size: int, tune: str | None, said: str
+) -> None:
+    """Of `epochs()`: batches of 2 to 64, and 3 x 14 x 14 to 3 x 56 x 56 elements."""
+    graph = tuned(read(network), tune, None)
+    remarks = model.warnings(graph, batch_size, OPTIMIZERS["sgd"])
+    assert [said in remark for remark in remarks] == [True] * bool(said)
+    assert model.in_domain(graph, batch_size) is (False if said else None)
+    inside = model.half_width(read("s2w16x28"), 8, 0.9)
+    assert model.half_width(graph, batch_size, 0.9) == inside * (2 if said else 1)
