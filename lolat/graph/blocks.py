@@ -7,6 +7,7 @@ are then grouped by the names of their layers; unnamed ones become a block for e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from lolat.graph import Graph, once
 from lolat.graph.kinds import COMPUTE, VIEWS
-from lolat.graph.naming import Names, is_flat, is_gate, is_generic, layer_label, summarize, unique
+from lolat.graph.naming import Names, is_flat, is_gate, is_generic, layer_label, summarize
 
 CROWDED = 12
 """The most computing operations of a block that cannot be cut at a single tensor."""
@@ -131,19 +132,15 @@ def cut(graph: Graph) -> tuple[Block, ...]:
     ordered = replace(graph, operations=tuple(graph.operations[p] for p in order))
     flow = Flow(ordered)
     grouping = Grouping(ordered, flow, Names(ordered, flow.units))
-    groups = grouping.groups(segments(flow))
-    members = [[ordered.operations[p] for p in sorted(g.positions)] for g in groups]
-    labels = unique(
-        [
-            g.label or grouping.names.of_span(sorted(g.positions)) or layer_label(o)
-            for g, o in zip(groups, members, strict=True)
-        ]
-    )
-    blocks = []
-    for group, operations, label in zip(groups, members, labels, strict=True):
-        summary = summarize(operations)
-        positions = tuple(sorted(order[p] for p in group.positions))
-        blocks.append(Block(f"{label} · {summary}", label, summary, positions))
+    blocks, seen = [], Counter[str]()
+    for group in grouping.groups(segments(flow)):
+        positions = sorted(group.positions)
+        operations = [ordered.operations[p] for p in positions]
+        label = group.label or grouping.names.of_span(positions) or layer_label(operations)
+        seen[label] += 1
+        label += f" ({seen[label]})" * (seen[label] > 1)
+        summary, own = summarize(operations), tuple(sorted(order[p] for p in positions))
+        blocks.append(Block(f"{label} · {summary}", label, summary, own))
     return tuple(blocks)
 
 
@@ -172,22 +169,17 @@ class Grouping:
             units, one = sum(self.flow.computing[p] for p in piece), len(piece) == 1
             name = self.names.of_operation(piece[0]) if one else self.names.of_segment(piece)
             elements.append(Group(piece, name, units, units > 1 and not one))
-        at = self._head(elements)
-        body, tail = self._with_stem(self._joined(elements[:at])), elements[at:]
-        if body and sum(e.units for e in tail) == 1:
-            return [*body, Group([p for e in tail for p in e.positions], "head", 1)]
-        return body + self._joined(tail)
-
-    def _head(self, elements: list[Group]) -> int:
-        """Index of the first element behind the last one with an extent besides its channels."""
-        at = len(elements)
+        at = len(elements)  # of the first one behind the last with an extent besides its channels
         while at and all(
             is_flat(self.graph.tensors[t].shape)
             for p in elements[at - 1].positions
             for t in self.graph.operations[p].outputs
         ):
             at -= 1
-        return at
+        body, tail = self._with_stem(self._joined(elements[:at])), elements[at:]
+        if body and sum(e.units for e in tail) == 1:
+            return [*body, Group([p for e in tail for p in e.positions], "head", 1)]
+        return body + self._joined(tail)
 
     def _joined(self, elements: list[Group]) -> list[Group]:
         """Groups of neighbors; an element that does not compute joins one that does."""

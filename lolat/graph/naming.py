@@ -145,16 +145,6 @@ def layer_label(operations: Sequence[Operation]) -> str:
     return _PART.sub("", computing.name) or computing.kind
 
 
-def unique(labels: Sequence[str]) -> list[str]:
-    """The labels with repeated ones numbered: "block", "block (2)" ..."""
-    seen: Counter[str] = Counter()
-    result = []
-    for label in labels:
-        seen[label] += 1
-        result.append(f"{label} ({seen[label]})" if seen[label] > 1 else label)
-    return result
-
-
 # ---- Summaries
 
 _NOUNS = {
@@ -178,23 +168,22 @@ def summarize(operations: Sequence[Operation]) -> str:
     of_noun: dict[str, list[Operation]] = {}
     for o in shown:
         of_noun.setdefault(_NOUNS.get(o.kind, o.kind.replace("_", " ")), []).append(o)
-    line = ", ".join(_counted(noun, same) for noun, same in of_noun.items()) or "reshape"
+    parts = []
+    for noun, same in of_noun.items():  # number, kind, common size
+        sizes = {_size(o) for o in same}
+        if len(same) > 1:
+            noun = f"{len(same)} {noun}" + "s" * (noun not in ("dense", "depthwise", "bn"))
+        parts.append(f"{noun} {sizes.pop()}".strip() if len(sizes) == 1 else noun)
+    line = ", ".join(parts) or "reshape"
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
-def _counted(noun: str, operations: Sequence[Operation]) -> str:
-    """Number, kind and common size of operations: "conv 7x7/2", "3 convs 1x1"."""
-    number, sizes = len(operations), set[str]()
-    for o in operations:
-        a = o.attributes
-        if o.kind in COMPUTE and "kernel" in a:
-            stride = max(a.get("strides", (1,)))
-            sizes.add("x".join(map(str, a["kernel"])) + (f"/{stride}" if stride > 1 else ""))
-        else:
-            sizes.add(str(a.get("units") or a.get("out_features") or ""))
-    if number > 1:
-        noun = f"{number} {noun}" + "s" * (noun not in ("dense", "depthwise", "bn"))
-    return f"{noun} {sizes.pop()}".strip() if len(sizes) == 1 else noun
+def _size(operation: Operation) -> str:
+    a = operation.attributes
+    if operation.kind not in COMPUTE or "kernel" not in a:
+        return str(a.get("units") or a.get("out_features") or "")
+    stride = max(a.get("strides", (1,)))
+    return "x".join(map(str, a["kernel"])) + (f"/{stride}" if stride > 1 else "")
 
 
 # ---- Shapes
