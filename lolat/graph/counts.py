@@ -6,7 +6,7 @@ An operation whose kind has no formula is reported by name and counted as memory
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -362,11 +362,13 @@ class GraphCounts:
 
     All formulas are affine in the batch size, so an operation's counts are `fixed + batch * scaled`,
     both (operations, COLUMNS) arrays of int64; `at` adds `threaded` and `streamed`, which know thresholds.
+    `quantized`: the share of multiply-accumulates whose weights or operands are, by attribute `bits`.
     """
 
     fixed: "np.ndarray"
     scaled: "np.ndarray"
     warnings: tuple[str, ...]
+    quantized: float = 0.0
 
     def at(self, batch_size: int) -> "np.ndarray":
         """Counts at `batch_size`, (operations, COLUMNS), int64."""
@@ -404,10 +406,11 @@ def count(graph: Graph) -> GraphCounts:
         "traffic of its inputs and outputs" + ", without its products" * (kind in hiding)
         for kind, number in Counter(o.kind for o in unknown).items()
     )
-    counts = GraphCounts(fixed, scaled, graph.warnings + remarks)
-    if share := quantized_share(graph, counts):
-        counts = replace(counts, warnings=(*counts.warnings, quantized_remark(share)))
-    return counts
+    macs = one.reshape(shape)[:, COLUMNS.index("flops")]
+    quantized = macs[[i for i, o in enumerate(graph.operations) if "bits" in o.attributes]].sum()
+    share = float(quantized / max(macs.sum(), 1))
+    told = (quantized_remark(share),) if share else ()
+    return GraphCounts(fixed, scaled, graph.warnings + remarks + told, share)
 
 
 def quantized_remark(share: float) -> str:
@@ -417,13 +420,6 @@ def quantized_remark(share: float) -> str:
         f"{percent(share)} of its multiply-accumulates, which no device was timed with; counted and "
         "timed as in float",
     )
-
-
-def quantized_share(graph: Graph, counts: GraphCounts) -> float:
-    """The share of multiply-accumulates whose weights or operands are quantized, by attribute `bits`."""
-    macs = counts.at(1)[:, COLUMNS.index("flops")]
-    quantized = np.array(["bits" in o.attributes for o in graph.operations], bool)
-    return float(macs[quantized].sum() / max(macs.sum(), 1))
 
 
 def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:

@@ -47,10 +47,6 @@ def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
     return [(elements, tuple(constants)) for elements, constants in found.values()]
 
 
-def _is_torch(kind: type) -> bool:
-    return kind.__module__.startswith("torch.")
-
-
 def _asks_for_training(kind: type) -> bool:
     """True if the code of a class branches on `self.training`, not only for a dropout or a checkpoint."""
     lines = inspect.getsource(kind).splitlines()
@@ -71,7 +67,7 @@ def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
             and read.isdisjoint(map(id, own))
         ]
         with contextlib.suppress(OSError, TypeError):  # of a class without a file
-            kinds = [k for k in type(module).__mro__ if k is not object and not _is_torch(k)]
+            kinds = [k for k in type(module).__mro__[:-1] if not k.__module__.startswith("torch.")]
             if rest and any(map(_asks_for_training, kinds)):
                 found += rest
     return found
