@@ -89,13 +89,15 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
             continue
         passed_over = (m for m in module.children() if m not in tracer.called)
         rates = drop_rates(module) + [m.p for m in passed_over if _is_dropout(m) and m.p]
+        if not rates:
+            continue
         below = [
             i for i, o in enumerate(operations) if not path or f"{o.path}.".startswith(f"{path}.")
         ]
         attentions = [operations[i].path for i in below if operations[i].kind == "attention"]
-        if rates and path in attentions:
+        if path in attentions:
             fused.append(module)
-        if not rates or attentions:
+        if attentions:
             continue
         drops = [i for i in below if operations[i].kind == "dropout"]
         known = [i for i in drops if "rate" in operations[i].attributes]
