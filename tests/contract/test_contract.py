@@ -217,7 +217,7 @@ def test_a_question_calls_few_functions(model: Model, capsys: pytest.CaptureFixt
     functions, files, depth = calls.count(["predict", "desk.json", "net.json"])
     assert capsys.readouterr().out.startswith("net · batch 1")
     assert functions <= 171
-    assert files <= 31
+    assert files <= 30
     assert depth <= 12
 
 
