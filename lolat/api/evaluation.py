@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from lolat.api.comparing import COMPARE, Compared, Comparison
+from lolat.api.comparing import COMPARE, Compared, Comparison, fitted_rows
 from lolat.errors import InputError, arg
 from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.io.results import Result, plain_data
@@ -23,6 +23,7 @@ from lolat.units import percent, plain
 if TYPE_CHECKING:
     from lolat.api.model import Model
 
+BY_CHANCE = 0.1  # of the rows of another measurement, so many have the same four digits, or fewer
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 
 
@@ -119,10 +120,14 @@ def evaluate_table(
     if copies := len(compared) - len(once):
         remarks.append(COPIES.format(copies, len(compared)))
     compared, name = [*once.values()], Path(table).name
-    if name in str(model.document["environment"].get("source", "")).split(", "):
+    known = fitted_rows(model)
+    again = sum(getattr(row.timed, "key", "") in known for row in compared)
+    by_name = name in str(model.document["environment"].get("source", "")).split(", ")
+    if again > BY_CHANCE * len(compared) or (by_name and not known):
+        rows = f"{again} of the {len(compared)} rows" if again else f"a table {name}"
         remarks.append(
-            f"{model.name} was fitted to a table {name}: errors of rows that it was "
-            f"fitted to are smaller than others (`lolat show {model.name}` has those of rows left out)"
+            f"{model.label} was fitted to {rows}: errors of rows that it was fitted to are smaller than "
+            f"others (`lolat show {model.label}` has those of rows left out)"
         )
     names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
     rows = [

@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -334,3 +335,12 @@ def _content(path: str | Path, source: str, expected: str) -> str:
         return content.decode("utf-8-sig")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise InputError(f"{source}: {reason_of(error)}; {expected}") from None
+
+
+def row_key(name: str, ms: float, *sizes: float) -> str:
+    """A short key that is equal for rows of one measurement, whatever the unit and the columns of a table.
+
+    `name`: of what was timed, whatever the library, the publisher or the folder in front of it.
+    """
+    told = re.split(r"[:/\\]", name)[-1].casefold(), f"{ms:.4g}", *map(float, sizes)
+    return sha256(repr(told).encode()).hexdigest()[:16]

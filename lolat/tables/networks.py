@@ -22,6 +22,7 @@ from lolat.io.tables import (
     SHORTEST_MS,
     Row,
     read_table,
+    row_key,
     say_unread,
 )
 from lolat.parameters import OPTIMIZERS
@@ -81,6 +82,11 @@ class TimedNetwork:
     def same(self) -> Hashable:
         """A key that is equal for rows of the same work."""
         return self.network, self.batch_size
+
+    @property
+    def key(self) -> str:
+        """See `lolat.io.tables.row_key`."""
+        return row_key(self.name, self.latency_ms, self.batch_size)
 
     @property
     def mode(self) -> Mode:
