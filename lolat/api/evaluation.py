@@ -119,16 +119,8 @@ def evaluate_table(
     once = {(row.timed.name, *row.row.values()): row for row in compared}
     if copies := len(compared) - len(once):
         remarks.append(COPIES.format(copies, len(compared)))
-    compared, name = [*once.values()], Path(table).name
-    known = fitted_rows(model)
-    again = sum(getattr(row.timed, "key", "") in known for row in compared)
-    by_name = name in str(model.document["environment"].get("source", "")).split(", ")
-    if again > BY_CHANCE * len(compared) or (by_name and not known):
-        rows = f"{again} of the {len(compared)} rows" if again else f"a table {name}"
-        remarks.append(
-            f"{model.label} was fitted to {rows}: errors of rows that it was fitted to are smaller than "
-            f"others (`lolat show {model.label}` has those of rows left out)"
-        )
+    compared = [*once.values()]
+    remarks += _of_fitted(model, compared, Path(table).name)
     names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
     rows = [
         {**c.row, **{name: plain_data(getattr(c, name)) for name in names}, **c.more}
@@ -150,6 +142,20 @@ def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[s
         return [f"by its name the table is of {card}, the predictions are of {own}"]
     others = [name for name in found if name not in (own, model.name) and _differ(name, own)]
     return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
+
+
+def _of_fitted(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
+    """A remark on rows that the model was fitted to, or, if its file keeps none, on that table."""
+    known = fitted_rows(model)
+    again = sum(getattr(row.timed, "key", "") in known for row in compared)
+    by_name = table in str(model.document["environment"].get("source", "")).split(", ")
+    if again <= BY_CHANCE * len(compared) and (known or not by_name):
+        return []
+    what = f"{again} of the {len(compared)} rows" if again else f"a table {table}"
+    return [
+        f"{model.label} was fitted to {what}: errors of rows that it was fitted to are smaller than others "
+        f"(`lolat show {model.label}` has those of rows left out)"
+    ]
 
 
 def _differ(one: str, other: str) -> bool:
