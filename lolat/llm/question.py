@@ -105,8 +105,8 @@ class ServingQuestion:
              f"to the {prompt:,} tokens of {of}"),
             (self.concurrency and self.request_rate, f"{arg('concurrency')} and {arg('request_rate')}: "
              "requests at any time, or requests a second; expected one of them"),
-            (self.arrivals != POISSON and not self.request_rate, f"{arg('arrivals')}: how requests arrive at "
-             f"a rate; expected {arg('request_rate')} too"),
+            (self.arrivals != POISSON and not self.request_rate, f"{arg('arrivals')}: how requests arrive "
+             f"at a rate; expected {arg('request_rate')} too"),
             (trace and tokens != USUAL_TOKENS, f"{arg('input_tokens')}, {arg('output_tokens')}: the "
              f"requests in {arg('arrivals')} have tokens of their own; expected one of both"),
             (self.percentile not in (None, *PERCENTILES), f"{arg('percentile')} {self.percentile}: "
