@@ -1,6 +1,7 @@
-"""The part of a backward pass that runs where not all of a network is trained, and what runs again in it.
+"""The part of a backward pass that runs, and what runs again in it.
 
-Attributes of operations say so; a network that is trained whole has none of them: `trained`, the number of
+No gradient goes to a network's inputs, nor to its constants that are not trained. Attributes of operations
+say the rest; a network that is trained whole has none of them: `trained`, the number of
 their parameters that are; `stopped`, no gradient goes through their results; `asked`, their
 result has a gradient though nothing before it is trained; `checkpoint`, the number of
 the part whose activations are computed again. Such a part runs again up to its last saved tensor, all of
@@ -51,11 +52,16 @@ class Backward:
     again: np.ndarray
     needs: tuple[bool, ...]
 
-    def share(self, operation: Operation, position: int) -> float:
-        """Return the fraction of an operation's whole backward pass that runs."""
-        if operation.kind in MULTIPLYING and operation.kind != "attention":
-            return 0.5 * (float(self.first[position]) + float(self.second[position]))
-        return float(self.runs[position])
+    def share(self, graph: Graph, position: int) -> float:
+        """Return the fraction of an operation's whole backward pass that runs.
+
+        Coefficients of measured blocks hold the gradient of a network's input too, which is counted.
+        """
+        o, runs = graph.operations[position], bool(self.runs[position])
+        if not runs or o.kind not in MULTIPLYING or o.kind == "attention":
+            return float(runs)
+        reads_input = o.kind in KERNELS and o.inputs[0] in graph.inputs
+        return 0.5 * (bool(self.first[position] or reads_input) + bool(self.second[position]))
 
     def saved(self, graph: Graph, position: int) -> set[int]:
         """Return the tensors that an operation keeps, by the rules of PyTorch's autograd."""
@@ -68,18 +74,12 @@ class Backward:
             left, right = o.inputs  # each goes into the gradient of the other
             kept = {left: self.needs[right], right: o.kind == "divide" or self.needs[left]}
             return {t for t, keeps in kept.items() if keeps}
-        return saved_whole(graph, o)
-
-
-def saved_whole(graph: Graph, operation: Operation) -> set[int]:
-    """Return the tensors that an operation keeps if all of a network is trained."""
-    if is_view(graph, operation):
-        return set()
-    saves = kind_of(operation.kind).saves
-    if operation.kind in ("multiply", "divide") and len(operation.inputs) < 2:
-        return set()  # by a number
-    kept = {*operation.inputs} if saves in (INPUT, BOTH) else set[int]()
-    return kept.union(operation.outputs if saves in (OUTPUT, BOTH) else ())
+        saves = kind_of(o.kind).saves
+        by_number = o.kind in ("multiply", "divide") and len(o.inputs) < 2
+        if by_number or is_view(graph, o):
+            return set()
+        kept_inputs = o.inputs if saves in (INPUT, BOTH) else ()
+        return {*kept_inputs, *(o.outputs if saves in (OUTPUT, BOTH) else ())}
 
 
 def drops(graph: Graph, operation: Operation) -> bool:
@@ -96,12 +96,6 @@ def is_view(graph: Graph, operation: Operation) -> bool:
     return is_one and not drops(graph, operation)
 
 
-def is_partial(graph: Graph) -> bool:
-    """Return True if a part of the network is not trained, or is computed again."""
-    names = {TRAINED, STOPPED, CHECKPOINT}
-    return any(not names.isdisjoint(o.attributes) for o in graph.operations)
-
-
 def free_parameters(graph: Graph) -> list[tuple[int, int]]:
     """Return the trained parameters that are no operation's weights: of each, what reads it, its elements.
 
@@ -110,8 +104,8 @@ def free_parameters(graph: Graph) -> list[tuple[int, int]]:
     part, readers = backward_of(graph), graph.consumers() if graph.free else {}
     found = []
     for elements, constants in graph.free:
-        needed = (t for t in constants if part is None or part.needs[t])
-        reading = [i for t in needed for i in readers.get(t, ()) if part is None or part.runs[i]]
+        needed = (t for t in constants if part.needs[t])
+        reading = [i for t in needed for i in readers.get(t, ()) if part.runs[i]]
         found += [(min(reading), elements)] if reading else []
     return found
 
@@ -131,12 +125,10 @@ def _learns_kernel(operation: Operation) -> bool:
 
 
 @once
-def backward_of(graph: Graph) -> Backward | None:
-    """Return the backward pass; None if all is trained and nothing runs again."""
-    if not is_partial(graph):
-        return None
+def backward_of(graph: Graph) -> Backward:
+    """Return the backward pass."""
     tensors, operations = graph.tensors, graph.operations
-    is_float = ["float" in t.dtype for t in tensors]
+    is_float = ["float" in t.dtype or "complex" in t.dtype for t in tensors]
     given = {t for o in operations for t in o.outputs}.union(graph.inputs, graph.still)
     needs = [real and t not in given for t, real in enumerate(is_float)]
     for o in operations:
@@ -155,9 +147,8 @@ def backward_of(graph: Graph) -> Backward | None:
         if runs[i]:
             asked.update(t for t in o.inputs if needs[t])
             first[i] = bool(o.inputs) and needs[o.inputs[0]]
-            second[i] = (
-                _learns_kernel(o) if o.kind in KERNELS else any(needs[t] for t in o.inputs[1:])
-            )
+            has_kernel = o.kind in KERNELS or o.kind == "embedding"
+            second[i] = _learns_kernel(o) if has_kernel else any(needs[t] for t in o.inputs[1:])
     found = Backward(runs, first, second, again, tuple(needs))
     for part in checkpoints(graph).values():
         again[list(_run_again(graph, found, part))] = True

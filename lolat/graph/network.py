@@ -74,10 +74,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
     as a decoder's keys and values. `training`: why its training cannot be counted, such as layers that run
     in training alone. `autocast`: its code computes in half precision with parameters in float32, as
-    Keras' mixed policies and `torch.autocast` do. `still`: constants that are not trained, where not all of
-    it is (`lolat.graph.backward`); then `free` has the elements of each trainable parameter that is no
-    operation's weight, with the constants that are computed from it. The fields are the JSON that
-    `lolat read` writes.
+    Keras' mixed policies and `torch.autocast` do. `still`: constants that are not trained
+    (`lolat.graph.backward`). `free`: where not all of it is trained, the elements of each trainable
+    parameter that is no operation's weight, with the constants that are computed from it. The fields are
+    the JSON that `lolat read` writes.
     """
 
     name: str
@@ -263,11 +263,6 @@ class GraphBuilder:
         partly = (tuple(self.still), tuple(self.free))
         graph = Graph(self.name, *parts, warnings, *more, self.autocast, only, *partly)
         return merge_padding(graph)
-
-
-def is_flat(shape: Sequence[int]) -> bool:
-    """True if a tensor has no extent besides its channels."""
-    return sum(n > 1 for n in shape[1:]) < 2
 
 
 def merge_padding(graph: Graph) -> Graph:

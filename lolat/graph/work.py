@@ -212,14 +212,11 @@ class _Steps:
         self.moves(ELEMENTS, [(tensor, DROPPED * self.lowering.sizes[tensor])], [])
 
     def back(self) -> None:
-        """Append the backward pass, with a step for each gradient but that of the network's input.
-
-        If not all of the network is trained, a step for each that is computed.
-        """
-        graph, part = self.lowering.graph, backward_of(self.lowering.graph)
+        """Append the backward pass, with a step for each gradient that is computed."""
+        part = backward_of(self.lowering.graph)
         for step, factor in list(zip(self.rows, self.backs, strict=True))[::-1]:
             at = step.operation
-            if part is not None and not part.runs[at]:
+            if not part.runs[at]:
                 continue
             name, back = CLASSES[step.kind], step._replace(backward=True)
             if name == ATTENTION:
@@ -227,10 +224,9 @@ class _Steps:
             if name not in PRODUCTS or name == ATTENTION:
                 back = back._replace(fixed=factor * step.fixed, sample=factor * step.sample)
             else:
-                whole = graph.operations[at].inputs[0] not in graph.inputs
-                if whole if part is None else part.first[at]:
+                if part.first[at]:
                     self.rows.append(back._replace(columns=step.depth, depth=step.columns))
-                if part is not None and not part.second[at]:
+                if not part.second[at]:
                     continue
                 growing = GROW_DEPTH if step.growing == GROW_ROWS else step.growing
                 back = back._replace(rows=step.depth, depth=step.rows, growing=growing)

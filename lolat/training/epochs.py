@@ -17,7 +17,7 @@ from lolat.fitting.cross_validation import cross_validate, leave_out
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
-from lolat.graph.backward import is_partial
+from lolat.graph.backward import checkpoints
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import MODE_COLUMNS, Mode, other_dtype
 from lolat.io.documents import NotNegative, Number, converted
@@ -130,7 +130,7 @@ class EpochTraining(Training):
         for what, (asked, timed) in sizes.items():
             if timed and not timed[0] <= asked <= timed[1]:
                 yield f"no timed epoch has {what}, only {timed[0]:,} to {timed[1]:,}: the interval is wider"
-        if is_partial(graph):
+        if numbers_of(graph).frozen or checkpoints(graph):
             yield (
                 "a part of the network is frozen or computed again, which epochs do not tell apart: its "
                 "time is taken from the counts, with a wider interval"

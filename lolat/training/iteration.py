@@ -80,7 +80,7 @@ def variables(graph: Graph) -> int:
     part = backward_of(graph)
     return len(free_parameters(graph)) + sum(
         _variables(o, w) for i, (o, w) in enumerate(zip(graph.operations, weights, strict=True))
-        if part is None or (part.runs[i] and o.attributes.get(TRAINED, 1))
+        if part.runs[i] and o.attributes.get(TRAINED, 1)
     )  # fmt: skip
 
 
@@ -103,25 +103,19 @@ def shares(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     Both are (operations,): of an operation with a kernel each of its two gradients is half.
     """
     part = backward_of(graph)
-    if part is None:
-        return np.ones(len(graph.operations)), np.zeros(len(graph.operations))
-    return np.array([part.share(o, i) for i, o in enumerate(graph.operations)]), part.again.astype(
-        float
-    )
+    back = [part.share(graph, i) for i in range(len(graph.operations))]
+    return np.array(back), part.again.astype(float)
 
 
 def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:
     """Return the (operations, PASS_TERMS) counts of the backward pass, of those of a forward pass.
 
-    They are the same if all of a network is trained: coefficients say how much longer each takes. Else
-    they count by `shares`, and what is written for the gradients of kernels only where these are trained.
+    They count by `shares`, and what is written for the gradients of kernels only where these are trained;
+    coefficients say how much longer each takes.
     """
-    part = backward_of(graph)
-    if part is None:
-        return rows
     found = rows * shares(graph)[0][:, None]
     own = [_COLUMN[term] for term in OF_KERNELS]
-    found[:, own] = rows[:, own] * part.second[:, None]
+    found[:, own] = rows[:, own] * backward_of(graph).second[:, None]
     return found
 
 

@@ -21,7 +21,6 @@ from lolat.graph.backward import (
     backward_of,
     free_parameters,
     is_view,
-    saved_whole,
 )
 from lolat.graph.kinds import KERNELS, MULTIPLYING, VIEWS
 from lolat.graph.modes import (
@@ -164,8 +163,6 @@ def trained_parameters(graph: Graph) -> tuple[int, ...]:
 def _trained_weights(graph: Graph) -> tuple[int, ...]:
     part = backward_of(graph)
     numbers = operations_parameters(graph)
-    if part is None:
-        return tuple(numbers)
     each = zip(graph.operations, numbers, part.runs.tolist(), strict=True)
     return tuple(min(n, o.attributes.get(TRAINED, n)) * runs for o, n, runs in each)
 
@@ -187,7 +184,7 @@ def numbers_of(graph: Graph) -> Numbers:
     copied = [i for i, o in enumerate(graph.operations) if o.kind != "embedding" or tied]
     passed = [
         numbers[i] - weights[i] for i in copied
-        if part is None or (part.first[i] and graph.operations[i].kind in KERNELS)
+        if part.first[i] and graph.operations[i].kind in KERNELS
     ]  # fmt: skip
     return Numbers(trained, frozen, sum(weights[i] for i in copied), sum(passed))
 
@@ -256,8 +253,8 @@ def saved_tensors(graph: Graph) -> tuple[set[int], list[set[int]]]:
         if is_view(graph, o) or i in turned:
             viewed.update(dict.fromkeys(o.outputs, viewed.get(o.inputs[0], o.inputs[0])))
             continue
-        saved = saved_whole(graph, o) if part is None else part.saved(graph, i)
-        tensors, number = {viewed.get(t, t) for t in saved}, o.attributes.get(CHECKPOINT)
+        tensors = {viewed.get(t, t) for t in part.saved(graph, i)}
+        number = o.attributes.get(CHECKPOINT)
         writer.update(dict.fromkeys(o.outputs, number))
         if number is None:
             kept |= tensors
@@ -284,7 +281,7 @@ def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> tupl
         return sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in tensors)
 
     for i, o in enumerate(graph.operations):
-        if part is not None and not part.runs[i]:
+        if not part.runs[i]:
             continue
         if o.kind in INDEXED and graph.framework == "torch":
             vectors += INDEX_BYTES * graph.tensors[o.outputs[0]].elements(batch_size)
@@ -334,7 +331,7 @@ def memory_parts(
     sizes = [
         sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in {*o.inputs, *o.outputs})
         for i, o in enumerate(graph.operations)
-        if o.kind not in VIEWS and (part is None or part.runs[i])
+        if o.kind not in VIEWS and part.runs[i]
     ]
     numbers, loss = numbers_of(graph), loss_bytes(graph, batch_size)
     kept, again = saved_bytes(graph, batch_size, mode)
@@ -346,9 +343,9 @@ def memory_parts(
             trained_parameters(graph), default=0
         )
     parts |= {ACTIVATIONS: kept, AGAIN: again, LOSS: loss, TEMPORARY: max(*sizes, loss, 0) - loss}
-    if part is not None:  # a part that is not trained keeps nothing, and runs all the same
-        passing = analyze(graph).memory(batch_size, mode).activations_bytes
-        parts[FORWARD] = max(passing - sum(parts.get(n, 0) for n in MOVING), 0)
+    # A part that is not trained keeps nothing, and runs all the same.
+    passing = analyze(graph).memory(batch_size, mode).activations_bytes
+    parts[FORWARD] = max(passing - sum(parts.get(n, 0) for n in MOVING), 0)
     return {name: int(size) for name, size in parts.items() if size}
 
 

@@ -61,7 +61,7 @@ def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
     return graph
 
 
-def _with(graph: Graph, operations: Iterable[Operation], still: Iterable[int] = ()) -> Graph:
+def _with(graph: Graph, operations: Iterable[Operation], still: Iterable[int]) -> Graph:
     return replace(graph, operations=tuple(operations), still=tuple(still))
 
 
@@ -73,7 +73,7 @@ def _constants(graph: Graph) -> set[int]:
 def _tuned(graph: Graph, tuning: Tuning) -> Graph:
     operations = [changed(o, **{TRAINED: None}) for o in graph.operations]
     if not tuning.is_partial:
-        return _with(graph, operations)
+        return _with(graph, operations, graph.still)
     last = max((i for i, o in enumerate(operations) if o.kind in KERNELS), default=0)
     if tuning.rank:
         return _adapted(graph, operations, tuning.rank, last)

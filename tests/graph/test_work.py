@@ -36,9 +36,9 @@ def convolutional() -> Graph:
 
 
 def attention(mask: bool = False, keys: int = 50) -> Graph:
-    """2 heads, 50 positions, 32 features a head."""
+    """2 heads, 50 positions, 32 features a head, which need a gradient."""
     b = GraphBuilder("attention", "torch")
-    inputs = [b.input((1, 2, n, 32)) for n in (50, keys, keys)]
+    inputs = [b.tensor((1, 2, n, 32)) for n in (50, keys, keys)]
     inputs += [b.tensor((50, keys), batched=False)] if mask else []
     about = {"heads": 2, "key_heads": 2, "queries": 50, "keys": keys}
     return b.build(
@@ -47,9 +47,9 @@ def attention(mask: bool = False, keys: int = 50) -> Graph:
 
 
 def chain(*kinds: str) -> Graph:
-    """One after the other, on 5 x 8 features."""
+    """One after the other, on 5 x 8 features that need a gradient."""
     b = GraphBuilder("chain", "torch")
-    x = b.input((1, 5, 8))
+    x = b.tensor((1, 5, 8))
     for kind in kinds:
         x = b.add(kind, [x], (1, 5, 8))
     return b.build([x])

@@ -12,7 +12,8 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.llm.calibration import Timed, fit_overheads, served_by, timed_steps
-from lolat.llm.gpu import ServedRow, ServingSection
+from lolat.llm.gpu import ServingSection
+from lolat.llm.served import ServedRow
 from tests.llm.known_gpu import EIGHT, OVERHEADS, section
 
 

@@ -158,6 +158,37 @@ def test_convolutions_of_which_some_are_trained(parts: list[str]) -> None:
     agree(network, torch.rand(4, 3, 32, 32))
 
 
+class Factors(nn.Module):
+    """Multiplies and divides by what has no gradient: a graph's edges of the input, buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(8, 64), nn.Linear(64, 10)
+        for name, size in {"mean": 8, "spread": 8, "scale": 64, "by": 64}.items():
+            self.register_buffer(name, torch.rand(size))
+
+    def forward(self, x: Any) -> Any:
+        x = (x - self.mean) / self.spread
+        edges = x @ x.transpose(-1, -2)
+        x = torch.bmm(edges, self.stem(x)) * self.scale
+        return self.head(F.silu(x / self.by))
+
+
+@pytest.mark.parametrize("parts", [[""], ["stem.weight", "head"]])
+def test_a_factor_without_a_gradient_keeps_nothing_for_it(parts: list[str]) -> None:
+    agree(trained_only(Factors(), *parts), TOKENS)
+
+
+def test_batch_normalizations_of_buffers_keep_nothing() -> None:
+    """As torchvision's detectors have them."""
+    load_torchvision()
+    import torchvision
+
+    frozen = torchvision.ops.FrozenBatchNorm2d
+    network = torchvision.models.resnet18(norm_layer=frozen, num_classes=10)
+    agree(network, torch.rand(2, 3, 64, 64))
+
+
 def test_no_gradient_goes_through_what_is_detached() -> None:
     class Stopped(Blocks):
         def forward(self, x: Any) -> Any:

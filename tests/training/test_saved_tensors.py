@@ -47,7 +47,7 @@ def test_a_kind_saves_what_pytorch_saves(kind: str) -> None:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         kept.append((ONE.get(kind) or TWO[kind])(*inputs))
     builder = GraphBuilder("net", "torch")
-    graph_inputs = [builder.input((1, 64)) for _ in inputs]
+    graph_inputs = [builder.tensor((1, 64)) for _ in inputs]  # which need a gradient
     graph = builder.build([builder.add(kind, graph_inputs, (1, 64))])
     assert saved_bytes(graph, 1)[0] == sum(saved.values())
 
