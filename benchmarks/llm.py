@@ -21,14 +21,16 @@ from lolat.llm import calibration, fit
 from lolat.llm.gpu import (
     GPU,
     FrameworkOverheads,
+    ServedRow,
     ServingSection,
     operation_ms,
     section_of,
     specs_of,
 )
+from lolat.llm.load import Load
 from lolat.llm.names import find_decoder
 from lolat.llm.question import ServingQuestion
-from lolat.llm.served import ServedRow, read_served
+from lolat.llm.served import read_served
 from lolat.llm.serving import deployment_of
 from lolat.llm.sizing import Sizing
 from lolat.parameters import COVERAGE
@@ -353,7 +355,7 @@ def _off(known: ServingSection, row: ServedRow) -> np.ndarray:
         cached_tokens=int(row.cached_tokens), max_num_seqs=row.max_num_seqs or None,
         max_num_batched_tokens=row.max_num_batched_tokens or None,
     )  # fmt: skip
-    found = Sizing(GPU(known), "", deployment, asked, None).row(row.load, 1)
+    found = Sizing(GPU(known), "", deployment, asked, None).row(Load.of(row), 1)
     ends = {
         **(found.intervals_ms or {}),
         "tpot": found.tpot_interval_ms,

@@ -116,7 +116,7 @@ def test_an_answer_from_counts_loads_not_even_numpy(tmp_path: Path) -> None:
     )
     heavy = {"scipy", "rich", "click", "lolat.readers", "lolat.microbench", *FRAMEWORKS}
     # What only networks need; it costs a tenth of the time of starting.
-    of_networks = {"lolat.graph.blocks", "lolat.graph.naming", "lolat.device.prediction"}
+    of_networks = {"lolat.graph.blocks", "lolat.device.prediction"}
     loaded = loaded_after(code)
     assert not loaded & (heavy | of_networks | {"numpy"})
     of_a_network = (

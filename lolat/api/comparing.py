@@ -26,7 +26,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.hardware.gpus import name_of
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import Table
+from lolat.io.tables import Table, row_key
 from lolat.parameters import COVERAGE, optimizer_named
 from lolat.readers import read
 from lolat.readers.children import OnProgress
@@ -41,6 +41,8 @@ from lolat.training.model import Training, TrainingRun
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
+    from lolat.llm.gpu import OwnRow
+    from lolat.llm.served import ServedRow
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,13 @@ class Comparison:
 @dataclass(frozen=True)
 class TimedRow:
     """A row of a block, or of language models: `name` of an operation or a served model; `latency_ms`, also
-    of a token.
+    of a token; `key`: see `lolat.io.tables.row_key`.
     """
 
     name: str
     latency_ms: float
     row: Mapping[str, str]
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,25 @@ class Compared:
         return self.predicted_ms / self.latency_ms - 1.0
 
 
+def key_of_served(row: ServedRow | OwnRow) -> str:
+    """See `lolat.io.tables.row_key`; `row`: as in a table or a model file."""
+    load = row.input_tokens, row.output_tokens, row.concurrency, row.request_rate
+    return row_key(row.model, row.tpot_ms, *load)
+
+
+def fitted_rows(model: Model) -> set[str]:
+    """Return the keys of the rows that a model was fitted to, as far as its file keeps them."""
+    known = {*model.document["environment"].get("rows", ())}
+    for point in model.document.get("points", ()):
+        known.add(row_key(point["name"], point["latency_ms"], point["batch_size"]))
+    if "llm" in model.document:
+        section = model.language_models
+        known.update(
+            key_of_served(row) for fit in (section, *section.fits.values()) for row in fit.own
+        )
+    return known
+
+
 def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
     """Compare the rows of a table of blocks by their six counts, or by three if a row lacks the others."""
     rows = [
@@ -130,7 +152,8 @@ def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
         )
         interval = None if half_width is None else interval_around(latency, half_width)
         in_domain = not is_beyond if knows else None
-        timed = TimedRow(point.name, point.latency_ms, row)
+        key = row_key(point.name, point.latency_ms, point.batch_size)
+        timed = TimedRow(point.name, point.latency_ms, row, key)
         found.append(Compared(timed, latency, interval, in_domain))
     return found
 
@@ -282,7 +305,8 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
             low, high, _ = interval(GPU(section), deployment, sizes, timed.step_parts)
             times = (column.tolist() for column in (tpot, tpot * low, tpot * high, first))
             for row, ms, *ends, ttft in zip(some, *times, strict=True):
-                one = TimedRow(f"{row.model} {row.dtype}".strip(), row.tpot_ms, row.row)
+                name = f"{row.model} {row.dtype}".strip()
+                one = TimedRow(name, row.tpot_ms, row.row, key_of_served(row))
                 more = {"predicted_ttft_ms": ttft}
                 found.append(Compared(one, ms, (ends[0], ends[1]), more=more))
         except LolatError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from lolat.api.comparing import COMPARE, Compared, Comparison
+from lolat.api.comparing import COMPARE, Compared, Comparison, fitted_rows
 from lolat.errors import InputError, arg
 from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.io.results import Result, plain_data
@@ -23,6 +23,7 @@ from lolat.units import percent, plain
 if TYPE_CHECKING:
     from lolat.api.model import Model
 
+BY_CHANCE = 0.1  # of the rows of another measurement, so many have the same four digits, or fewer
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 
 
@@ -118,12 +119,8 @@ def evaluate_table(
     once = {(row.timed.name, *row.row.values()): row for row in compared}
     if copies := len(compared) - len(once):
         remarks.append(COPIES.format(copies, len(compared)))
-    compared, name = [*once.values()], Path(table).name
-    if name in str(model.document["environment"].get("source", "")).split(", "):
-        remarks.append(
-            f"{model.name} was fitted to a table {name}: errors of rows that it was "
-            f"fitted to are smaller than others (`lolat show {model.name}` has those of rows left out)"
-        )
+    compared = [*once.values()]
+    remarks += _of_fitted(model, compared, Path(table).name)
     names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
     rows = [
         {**c.row, **{name: plain_data(getattr(c, name)) for name in names}, **c.more}
@@ -145,6 +142,20 @@ def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[s
         return [f"by its name the table is of {card}, the predictions are of {own}"]
     others = [name for name in found if name not in (own, model.name) and _differ(name, own)]
     return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
+
+
+def _of_fitted(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
+    """A remark on rows that the model was fitted to, or, if its file keeps none, on that table."""
+    known = fitted_rows(model)
+    again = sum(getattr(row.timed, "key", "") in known for row in compared)
+    by_name = table in str(model.document["environment"].get("source", "")).split(", ")
+    if again <= BY_CHANCE * len(compared) and (known or not by_name):
+        return []
+    what = f"{again} of the {len(compared)} rows" if again else f"a table {table}"
+    return [
+        f"{model.label} was fitted to {what}: errors of rows that it was fitted to are smaller than others "
+        f"(`lolat show {model.label}` has those of rows left out)"
+    ]
 
 
 def _differ(one: str, other: str) -> bool:

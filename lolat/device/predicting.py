@@ -34,7 +34,7 @@ from lolat.device.running import (
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
-from lolat.graph.counts import COLUMNS, FEATURES, GraphCounts, quantized_share
+from lolat.graph.counts import COLUMNS, FEATURES, GraphCounts
 from lolat.graph.kinds import GATES
 from lolat.hardware.gpus import PRECISION_OF, available_bytes
 from lolat.io.paths import list_models
@@ -189,7 +189,7 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
         extrapolation = _extrapolation(model, analysis, size, formula, shares)
     idle, told = idle_experts(graph, analysis.counts, size)
     hides = any("hides" in o.attributes for o in graph.operations)
-    if untimed := max(float(hides), quantized_share(graph, analysis.counts), idle):
+    if untimed := max(float(hides), analysis.counts.quantized, idle):
         extrapolation = with_untimed(extrapolation, untimed)
     mode = mode_of(document)
     steps_alone = (where.get("held") or {}).get("inference") is False

@@ -127,6 +127,8 @@ def device_document(
     if networks and not operations and all(row.mode.training for row, _ in networks):
         fitted_on["inference"] = False
     source |= {"half": mode.half, "mode": str(mode), "held": fitted_on, "compile": mode.fused}
+    if networks:
+        source["rows"] = sorted({row.key for row, _ in networks})
     if version := next(filter(None, (version_of(path) for path, _ in contents)), None):
         source["framework_version"] = version
     shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"

@@ -8,7 +8,6 @@ training steps these alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -32,10 +31,8 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
     errors, its intervals widen by the ratio. `source`: the names of the tables. The file keeps a key of
     each row, so that a row counts once; without a new row it is returned unchanged.
     """
-    known = dict.fromkeys(document["environment"].get("refined_with", ()))
-    keyed = {
-        sha256(repr((r.same, r.latency_ms)).encode()).hexdigest()[:16]: (r, c) for r, c in rows
-    }
+    known = dict.fromkeys(document["environment"].get("rows", ()))
+    keyed = {row.key: (row, counts) for row, counts in rows}
     rows = [row for key, row in keyed.items() if key not in known]
     if not rows:
         return dict(document)
@@ -65,7 +62,7 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
             f"each network left out, {100 * error['median']:.1f} % off at the median"
         )
     predictors |= {formula.name: formula.to_dict() for formula in formulas}
-    where = {**document["environment"], "refined_with": [*(known | keyed)]}
+    where = {**document["environment"], "rows": [*(known | keyed)]}
     where["source"] = ", ".join(filter(None, (where.get("source"), source)))
     return {**document, "predictors": predictors, "environment": where, "warnings": remarks}
 

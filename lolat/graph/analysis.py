@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError
-from lolat.graph import Graph, Operation
+from lolat.graph import Graph
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import VIEWS, kind_of
@@ -39,7 +39,9 @@ def operations_parameters(graph: Graph) -> list[int]:
         if o.kind == "embedding" and "rows" in a and "out_features" in a:
             number = int(a["rows"] * a["out_features"])
         elif vectors and o.inputs:
-            number = vectors * channels(graph, o)
+            is_last = o.kind in ("layer_norm", "rms_norm")
+            axis = -1 if is_last else graph.channel_axis(o.inputs[0])
+            number = vectors * graph.tensors[o.inputs[0]].shape[axis]
         found.append(0 if a.get("tied") else number)
     return found
 
@@ -83,13 +85,6 @@ def as_trained(graph: Graph) -> Graph:
         replace(o, kind="batch_norm") if "of_batch" in o.attributes else o for o in graph.operations
     )
     return replace(graph, operations=tuple(as_all))
-
-
-def channels(graph: Graph, operation: Operation) -> int:
-    """Channels of the input of a normalization; layer norms have them on the last axis."""
-    read = operation.inputs[0]
-    last = operation.kind in ("layer_norm", "rms_norm")
-    return graph.tensors[read].shape[-1 if last else graph.channel_axis(read)]
 
 
 # ---- A forward pass: weights, and the tensors that are alive at once.
@@ -151,8 +146,8 @@ def weights_bytes(graph: Graph, mode: Mode | None = None) -> int:
         size = 6.0 if autocast else 2.0
     total = size * sum(each)
     for o, number in zip(graph.operations, each, strict=True):
-        if o.kind == "batch_norm" and o.inputs:
-            total += 2 * size * channels(graph, o)
+        if o.kind == "batch_norm":
+            total += size * number  # a mean and a variance, as many as its vectors
         if "bits" in o.attributes:
             total -= number * (size - o.attributes["bits"] / 8)
         elif o.kind == "embedding" and autocast and not tied:

@@ -3,19 +3,25 @@
 A graph is cut where a single tensor is alive. A piece that is still too large (a U-Net, which its skip
 connections span; cells of NASNet, which read the last two) is cut where few tensors are alive. The pieces
 are then grouped by the names of their layers; unnamed ones become a block for each computing operation.
+
+Names that a framework numbered ("conv2d_17", "add_2") say nothing about where a block begins; they are told
+apart from those that a person chose ("block2_add").
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, pairwise
 
 from msgspec.structs import replace
 
-from lolat.graph import Graph, once
-from lolat.graph.kinds import COMPUTE, VIEWS
-from lolat.graph.naming import Names, is_flat, is_gate, is_generic, layer_label, summarize, unique
+from lolat.graph import Graph, Operation, once
+from lolat.graph.kinds import COMPUTE, KINDS, POOLINGS, VIEWS
+from lolat.graph.network import is_flat
 
 CROWDED = 12
 """The most computing operations of a block that cannot be cut at a single tensor."""
@@ -131,19 +137,15 @@ def cut(graph: Graph) -> tuple[Block, ...]:
     ordered = replace(graph, operations=tuple(graph.operations[p] for p in order))
     flow = Flow(ordered)
     grouping = Grouping(ordered, flow, Names(ordered, flow.units))
-    groups = grouping.groups(segments(flow))
-    members = [[ordered.operations[p] for p in sorted(g.positions)] for g in groups]
-    labels = unique(
-        [
-            g.label or grouping.names.of_span(sorted(g.positions)) or layer_label(o)
-            for g, o in zip(groups, members, strict=True)
-        ]
-    )
-    blocks = []
-    for group, operations, label in zip(groups, members, labels, strict=True):
-        summary = summarize(operations)
-        positions = tuple(sorted(order[p] for p in group.positions))
-        blocks.append(Block(f"{label} · {summary}", label, summary, positions))
+    blocks, seen = [], Counter[str]()
+    for group in grouping.groups(segments(flow)):
+        positions = sorted(group.positions)
+        operations = [ordered.operations[p] for p in positions]
+        label = group.label or grouping.names.of_span(positions) or layer_label(operations)
+        seen[label] += 1
+        label += f" ({seen[label]})" * (seen[label] > 1)
+        summary, own = summarize(operations), tuple(sorted(order[p] for p in positions))
+        blocks.append(Block(f"{label} · {summary}", label, summary, own))
     return tuple(blocks)
 
 
@@ -172,22 +174,17 @@ class Grouping:
             units, one = sum(self.flow.computing[p] for p in piece), len(piece) == 1
             name = self.names.of_operation(piece[0]) if one else self.names.of_segment(piece)
             elements.append(Group(piece, name, units, units > 1 and not one))
-        at = self._head(elements)
-        body, tail = self._with_stem(self._joined(elements[:at])), elements[at:]
-        if body and sum(e.units for e in tail) == 1:
-            return [*body, Group([p for e in tail for p in e.positions], "head", 1)]
-        return body + self._joined(tail)
-
-    def _head(self, elements: list[Group]) -> int:
-        """Index of the first element behind the last one with an extent besides its channels."""
-        at = len(elements)
+        at = len(elements)  # of the first one behind the last with an extent besides its channels
         while at and all(
             is_flat(self.graph.tensors[t].shape)
             for p in elements[at - 1].positions
             for t in self.graph.operations[p].outputs
         ):
             at -= 1
-        return at
+        body, tail = self._with_stem(self._joined(elements[:at])), elements[at:]
+        if body and sum(e.units for e in tail) == 1:
+            return [*body, Group([p for e in tail for p in e.positions], "head", 1)]
+        return body + self._joined(tail)
 
     def _joined(self, elements: list[Group]) -> list[Group]:
         """Groups of neighbors; an element that does not compute joins one that does."""
@@ -255,3 +252,182 @@ class Grouping:
         if not leading or units > 2 or len(generic) - sum(generic) < 2:
             return groups
         return [Group(leading, "stem", units), *groups[first:]]
+
+
+def is_gate(graph: Graph, operation: Operation) -> bool:
+    """True if an operation scales the channels of an image, as the end of a squeeze-excite does."""
+    flat = [is_flat(s) for s in graph.shapes(operation.inputs)]
+    return operation.kind == "multiply" and any(flat) and not all(flat)
+
+
+# ---- Names: a label from the names of layers, and a summary of the operations.
+
+SPAN = " to "
+LARGEST = 24
+"""The most computing operations of a block; a name that more of them share is a stage's."""
+
+_KIND = "|".join(
+    [
+        r"(?:separable_?|depthwise_?|grouped_?|transposed_?)?conv(?:olution)?(?:[123]d)?(?:_?transpose)?",
+        r"sepconv|depthwise|pointwise|(?:einsum_?)?dense|linear|gemm|(?:simple_?)?rnn|bidirectional",
+        r"time_?distributed|(?:multi_?head_?|group(?:ed)?_?query_?)?attention|input_?layer",
+        r"(?:(?:batch|layer|group|instance|rms|unit)_?)?norm(?:ali[sz]ation)?|bn|ln|gn",
+        r"activation|act|(?:leaky_?|p_?)?re_?lu|(?:hard_?)?swish|permute|lambda|get_?item",
+        r"(?:global_?|adaptive_?)*(?:max_?|average_?|avg_?)?pool(?:ing)?(?:[123]d)?",
+        r"(?:zero_?)?pad(?:ding)?(?:[123]d)?|crop(?:ping)?(?:[123]d)?|up_?sampl(?:e|ing)(?:[123]d)?",
+        r"resizing|rescaling|concat|mul|div|sub|mean|(?:spatial_?|alpha_?|gaussian_?)?dropout(?:[123]d)?",
+        *(kind.replace("_", "_?") for kind in KINDS),
+    ]
+)
+_AUTOMATIC = r"(?:(?:KIND)(?:_\d+)?(?:_(?!$)|$))++"
+_GENERIC = r"(?:KIND)_?\d*"
+_ENDS_IN_KIND = r"(?:^|[/_.])(?:KIND)(?:_?\d+)?$"
+_CONTAINER = re.compile(r"(?:(?:functional|sequential|model)(?:_\d+)?)?")
+_TOKEN = re.compile(r"[^/_.]+")
+_DIMENSIONS = re.compile(
+    r"(?:[a-z]*(?:conv|pool|pooling|padding|cropping|sampling|dropout|norm))?[123]d", re.IGNORECASE
+)
+_PART = re.compile(r"_(?:depthwise|pointwise)$")  # how readers call the two halves of a separable
+
+
+@cache
+def _kinds(pattern: str) -> re.Pattern[str]:
+    """The pattern with the kinds in it, compiled when it is first needed: that takes long."""
+    return re.compile(pattern.replace("KIND", _KIND), re.IGNORECASE)
+
+
+class Names:
+    """The labels that the names of a graph suggest; `units` are the computing operations that count."""
+
+    def __init__(self, graph: Graph, units: Sequence[bool]) -> None:
+        self.operations = graph.operations
+        self.texts = [informative(o) for o in graph.operations]
+        split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
+        self.beginnings = [[beginning for beginning, _ in tokens] for tokens in split]
+        self.below = Counter(  # computing operations below each beginning of a name
+            b
+            for p, o in enumerate(graph.operations)
+            if o.kind in COMPUTE
+            for b in self.beginnings[p]
+        )
+        self.numbered = [  # what ends in a number, or is the first of "block", "block_1" ...
+            [
+                b
+                for (b, token), (_, after) in pairwise([*tokens, ("", "")])
+                if _has_number(token) or (f"{b}_1" in self.below and not _has_number(after))
+            ]
+            for tokens in split
+        ]
+        self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])
+
+    def of_operation(self, position: int) -> str | None:
+        """The label of one operation of a chain: the longest that other computing ones share."""
+        numbered = [b for b in self.numbered[position] if self.support[b] <= LARGEST]
+        shared = [b for b in numbered if self.support[b] > 1]
+        if best := shared or _chosen(numbered):
+            return best[-1]
+        few = [b for b in self.beginnings[position] if self.below[b] <= 4]
+        words = _chosen(few)
+        if numbered:
+            return words[0] if words and len(words[0]) < len(numbered[0]) else numbered[0]
+        shared = [b for b in few if self.below[b] > 1]
+        return (shared[-1] if shared else words[0]) if words else None
+
+    def of_segment(self, positions: Sequence[int]) -> str | None:
+        """The label on which most names of a branching segment agree; None when they do not."""
+        weights = {p: 3 if self.operations[p].kind in COMPUTE else 1 for p in positions}
+        weights[positions[-1]] += 1  # a branch is often named where it ends
+        weights = {p: weight for p, weight in weights.items() if self.texts[p]}
+        total = sum(weights.values())
+        votes = Counter(b for p, n in weights.items() for b in n * self.numbered[p])
+        if agreed := [b for b, n in votes.items() if n >= 0.55 * total]:
+            return max(_chosen(agreed) or agreed, key=len)
+        votes = Counter(b for p, n in weights.items() for b in n * [self.of_operation(p)] if b)
+        return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
+
+    def of_span(self, positions: Sequence[int]) -> str | None:
+        """The labels of the first and the last computing operation of a segment; None if generic."""
+        computing = [p for p in positions if self.operations[p].kind in COMPUTE]
+        ends = [self.of_operation(p) for p in (computing[:1] + computing[-1:])]
+        first, last = ends if len(ends) == 2 else (None, None)
+        if first is None or last is None or is_generic(first) or is_generic(last):
+            return None
+        return first if first == last else f"{first}{SPAN}{last}"
+
+
+def _chosen(names: Iterable[str]) -> list[str]:
+    """The names that do not end in the kind of a layer."""
+    return [name for name in names if not _kinds(_ENDS_IN_KIND).search(name)]
+
+
+def _has_number(token: str) -> bool:
+    return any(c.isdigit() for c in token) and not _DIMENSIONS.fullmatch(token)
+
+
+def informative(operation: Operation) -> str:
+    """The part of the full name that a person chose; "" when a framework numbered all of it."""
+    kept: list[str] = []
+    for component in operation.full_name.partition(":")[0].split("/"):
+        if _CONTAINER.fullmatch(component):
+            continue
+        if _kinds(_AUTOMATIC).fullmatch(component):
+            break
+        if kept and component.startswith(f"{kept[-1]}."):  # ONNX: layer1/layer1.0
+            kept.pop()
+        kept.append(component)
+    return "/".join(kept) if any(map(_TOKEN.search, kept)) else ""
+
+
+def is_generic(label: str | None) -> bool:
+    """True if a label is just the kind of a layer ("conv1")."""
+    return label is None or bool(_kinds(_GENERIC).fullmatch(label))
+
+
+def layer_label(operations: Sequence[Operation]) -> str:
+    """A label for a block that nobody named: its first computing layer as the framework numbered it."""
+    computing = next((o for o in operations if o.kind in COMPUTE), operations[0])
+    layer = computing.path.rpartition("/")[2]
+    if _kinds(_AUTOMATIC).fullmatch(layer):
+        return layer  # it consists of several operations, such as attention
+    return _PART.sub("", computing.name) or computing.kind
+
+
+# ---- Summaries
+
+_NOUNS = {
+    "depthwise_conv": "depthwise", "simple_rnn": "rnn", "batch_norm": "bn", "concatenate": "concat",
+    "global_average_pool": "average pool", "global_max_pool": "max pool",
+    "adaptive_pool": "average pool", "resize": "upsample",
+}  # fmt: skip
+_SHOWN = COMPUTE | POOLINGS | {"add", "concatenate", "resize"}
+LONGEST = 48  # characters, which fit into a table
+
+
+def summarize(operations: Sequence[Operation]) -> str:
+    """The kinds of operations in a block: "3 convs, add", "average pool, dense 1000, softmax".
+
+    Among several computing ones, others come last, and only if they pool, resize or join tensors.
+    """
+    shown = [o for o in operations if o.kind not in VIEWS | {"pad"}]
+    if sum(o.kind in COMPUTE for o in operations) > 1:
+        computing = [o for o in shown if o.kind in COMPUTE]
+        shown = computing + [o for o in shown if o.kind in _SHOWN - COMPUTE]
+    of_noun: dict[str, list[Operation]] = {}
+    for o in shown:
+        of_noun.setdefault(_NOUNS.get(o.kind, o.kind.replace("_", " ")), []).append(o)
+    parts = []
+    for noun, same in of_noun.items():  # number, kind, common size
+        sizes = {_size(o) for o in same}
+        if len(same) > 1:
+            noun = f"{len(same)} {noun}" + "s" * (noun not in ("dense", "depthwise", "bn"))
+        parts.append(f"{noun} {sizes.pop()}".strip() if len(sizes) == 1 else noun)
+    line = ", ".join(parts) or "reshape"
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
+
+
+def _size(operation: Operation) -> str:
+    a = operation.attributes
+    if operation.kind not in COMPUTE or "kernel" not in a:
+        return str(a.get("units") or a.get("out_features") or "")
+    stride = max(a.get("strides", (1,)))
+    return "x".join(map(str, a["kernel"])) + (f"/{stride}" if stride > 1 else "")

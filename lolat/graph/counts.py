@@ -6,7 +6,7 @@ An operation whose kind has no formula is reported by name and counted as memory
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -182,25 +182,23 @@ class Sizes(NamedTuple):
 Formula = Callable[[Sizes], Count]
 
 
-def _of_kind(w: Sizes, traffic: int, ops: int = 1, **more: int) -> Count:
-    """Counts of traffic and operations, also under the names of the kind, and other counts."""
-    kind = kind_of(w.kind)
+def _of_kind(w: Sizes, traffic: int | None = None, ops: int = 1, **more: int) -> Count:
+    """Counts of traffic and operations, also under the names of the kind, and other counts.
+
+    The traffic is the elements of all inputs and outputs unless given.
+    """
+    kind, traffic = kind_of(w.kind), sum(w.ins) + sum(w.outs) if traffic is None else traffic
     return Count(traffic=traffic, ops=ops, **{kind.elements: traffic, kind.ops: ops}, **more)
-
-
-def _traffic(w: Sizes) -> Count:
-    """The elements of all inputs and outputs; no products."""
-    return _of_kind(w, sum(w.ins) + sum(w.outs))
 
 
 def _exponential(w: Sizes) -> Count:
     results = sum(w.outs)
-    return _traffic(w)._replace(exps=results, gelus=results * kind_of(w.kind).is_gelu)
+    return _of_kind(w, exps=results, gelus=results * kind_of(w.kind).is_gelu)
 
 
 def _pool(column: str) -> Formula:
     """Traffic, and the elements in the windows, which may overlap, as `column`."""
-    return lambda w: _traffic(w)._replace(**{column: w.outs[0] * prod(w.attributes["kernel"])})
+    return lambda w: _of_kind(w, **{column: w.outs[0] * prod(w.attributes["kernel"])})
 
 
 def _convolution(w: Sizes) -> Count:
@@ -254,7 +252,7 @@ def _dense(w: Sizes) -> Count:
 def _matmul(w: Sizes) -> Count:
     """`contracted` products of two activations for each output element."""
     macs = w.outs[0] * w.attributes["contracted"]
-    return _traffic(w)._replace(flops=macs, product_macs=macs)
+    return _of_kind(w, flops=macs, product_macs=macs)
 
 
 def _attention(w: Sizes) -> Count:
@@ -317,13 +315,13 @@ _OF_GROUP: dict[str, Formula] = {
     "view": lambda w: Count(),
 }
 FORMULAS: dict[str, Formula] = {
-    **{name: _OF_GROUP.get(kind.group, _traffic) for name, kind in kinds.KINDS.items()},
+    **{name: _OF_GROUP.get(kind.group, _of_kind) for name, kind in kinds.KINDS.items()},
     "max_pool": _pool("maxima"),
     "average_pool": _pool("means"),
     "dense": _dense,
     "matmul": _matmul,
     "attention": _attention,
-    "dropout": lambda w: _traffic(w) if w.attributes.get("always") else Count(),
+    "dropout": lambda w: _of_kind(w) if w.attributes.get("always") else Count(),
     # add the gates (12), three sigmoids (6), tanh (2), f*c (3), i*g (3), add (3), tanh (2), o*tanh (3)
     "lstm": _recurrent(step_traffic=34, biases=1),
     # add z and r (6), two sigmoids (4), r*h (3), add (3), tanh (2), 1-z (2), z*h (3), (1-z)*g (3), add (3)
@@ -364,11 +362,13 @@ class GraphCounts:
 
     All formulas are affine in the batch size, so an operation's counts are `fixed + batch * scaled`,
     both (operations, COLUMNS) arrays of int64; `at` adds `threaded` and `streamed`, which know thresholds.
+    `quantized`: the share of multiply-accumulates whose weights or operands are, by attribute `bits`.
     """
 
     fixed: "np.ndarray"
     scaled: "np.ndarray"
     warnings: tuple[str, ...]
+    quantized: float = 0.0
 
     def at(self, batch_size: int) -> "np.ndarray":
         """Counts at `batch_size`, (operations, COLUMNS), int64."""
@@ -406,10 +406,11 @@ def count(graph: Graph) -> GraphCounts:
         "traffic of its inputs and outputs" + ", without its products" * (kind in hiding)
         for kind, number in Counter(o.kind for o in unknown).items()
     )
-    counts = GraphCounts(fixed, scaled, graph.warnings + remarks)
-    if share := quantized_share(graph, counts):
-        counts = replace(counts, warnings=(*counts.warnings, quantized_remark(share)))
-    return counts
+    macs = one.reshape(shape)[:, COLUMNS.index("flops")]
+    quantized = macs[[i for i, o in enumerate(graph.operations) if "bits" in o.attributes]].sum()
+    share = float(quantized / max(macs.sum(), 1))
+    told = (quantized_remark(share),) if share else ()
+    return GraphCounts(fixed, scaled, graph.warnings + remarks + told, share)
 
 
 def quantized_remark(share: float) -> str:
@@ -419,13 +420,6 @@ def quantized_remark(share: float) -> str:
         f"{percent(share)} of its multiply-accumulates, which no device was timed with; counted and "
         "timed as in float",
     )
-
-
-def quantized_share(graph: Graph, counts: GraphCounts) -> float:
-    """The share of multiply-accumulates whose weights or operands are quantized, by attribute `bits`."""
-    macs = counts.at(1)[:, COLUMNS.index("flops")]
-    quantized = np.array(["bits" in o.attributes for o in graph.operations], bool)
-    return float(macs[quantized].sum() / max(macs.sum(), 1))
 
 
 def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Count:
@@ -440,7 +434,7 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
     try:
         if lacking:
             raise ValueError(", ".join(sorted(lacking)))
-        counts = FORMULAS.get(operation.kind, _traffic)(work)
+        counts = FORMULAS.get(operation.kind, _of_kind)(work)
         if min(counts) < 0 or (operation.kind not in VIEWS and 0 in outs):
             raise ValueError("sizes from 1")
     except (IndexError, TypeError, ValueError, ZeroDivisionError) as error:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import CONVOLUTIONS, KERNELS
-from lolat.graph.naming import is_flat
+from lolat.graph.network import is_flat
 
 
 def bypassed(graph: Graph, positions: Collection[int]) -> Graph | None:

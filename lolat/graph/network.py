@@ -265,6 +265,11 @@ class GraphBuilder:
         return merge_padding(graph)
 
 
+def is_flat(shape: Sequence[int]) -> bool:
+    """True if a tensor has no extent besides its channels."""
+    return sum(n > 1 for n in shape[1:]) < 2
+
+
 def merge_padding(graph: Graph) -> Graph:
     """Fold a padding that feeds nothing but convolutions into them, so INP is before padding."""
     readers = graph.consumers().items()

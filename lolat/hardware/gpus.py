@@ -16,7 +16,7 @@ from typing import Any
 
 from lolat.errors import InputError, arg
 from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32
-from lolat.io.tables import read_table
+from lolat.io.tables import MAKERS, read_table
 
 PRECISIONS = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
 """Name of a precision -> the data type of a mode (`lolat.graph.modes`)."""
@@ -30,7 +30,6 @@ OTHER_CARD = re.compile(
 """Words of a driver for another card of the same number, a slice, or a share of one; several cards."""
 OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro"])
 """Words that make a device another card than an accelerator of the same number without them."""
-MAKERS = frozenset(["nvidia", "tesla", "geforce"])
 MEMORY_WORD = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
 FORM_WORD = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
 _FORM = re.compile(r"(?<![a-z])(?:(pcie)|sxm|hbm3)", re.IGNORECASE)
@@ -155,11 +154,6 @@ def card_of(name: str) -> str | None:
 def _words(name: str) -> list[str]:
     """The words of a name: "A100-80GB" has a100 and 80gb."""
     return re.findall(r"[a-z0-9]+", name.casefold())
-
-
-def accelerator_key(name: str) -> str:
-    """A name without case, separators and makers: "NVIDIA RTX 4090" and "rtx-4090" are the same."""
-    return "".join(word for word in _words(name) if word not in MAKERS)
 
 
 def form_of(*names: str) -> str:

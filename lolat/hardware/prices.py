@@ -17,7 +17,6 @@ from lolat.errors import InputError, arg
 from lolat.hardware.gpus import (
     CPU,
     Gpu,
-    accelerator_key,
     find_gpu,
     form_of,
     gpu_of,
@@ -26,7 +25,7 @@ from lolat.hardware.gpus import (
     name_of,
 )
 from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount
-from lolat.io.tables import Row, read_table
+from lolat.io.tables import Row, device_key, read_table
 from lolat.units import dollars, plain
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
@@ -118,12 +117,12 @@ def _amount(row: Row, column: str) -> float | None:
 
 
 def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
-    """The offers with an accelerator of that `accelerator_key`; CPU: those without one.
+    """The offers with an accelerator of that `device_key`; CPU: those without one.
 
     InputError if there are none.
     """
-    wanted = accelerator_key(accelerator)
-    offers = tuple(o for o in prices.offers if accelerator_key(o.accelerator or CPU) == wanted)
+    wanted = device_key(accelerator)
+    offers = tuple(o for o in prices.offers if device_key(o.accelerator or CPU) == wanted)
     if not offers:
         raise InputError(
             f"no price of {plain(accelerator)} in {prices.prices}; expected one that `lolat prices` lists"

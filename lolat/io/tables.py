@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +35,17 @@ SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
 """A nanosecond to thirty years."""
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
 COPIES = "{} of {} rows are copies of others, and count once"
+MAKERS = frozenset(["nvidia", "tesla", "geforce"])
 _GZIP = b"\x1f\x8b"
 _FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
 """The names, after empty lines and comments."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
+
+
+def device_key(name: str) -> str:
+    """A name without case, separators and makers: "NVIDIA RTX 4090" and "rtx-4090" are the same."""
+    words = re.findall(r"[a-z0-9]+", name.casefold())
+    return "".join(word for word in words if word not in MAKERS) or name
 
 
 @dataclass(frozen=True)
@@ -78,17 +86,18 @@ class Table:
         """
         at = self.names.index("device") if "device" in self.names else -1
         cells = [*map(str.strip, self.columns[at])] if at >= 0 else []
-        found = dict.fromkeys(filter(None, cells))
+        found = {device_key(cell): cell for cell in cells if cell}
+        wanted = {*map(device_key, devices)}
         self.used.add("device")
         if not found or (not devices and len(found) == 1):
             return self
-        if not found.keys() & {*devices}:
-            has = shortened(", ".join(found))
+        if not found.keys() & wanted:
+            has = shortened(", ".join(found.values()))
             of = f", and none of {', '.join(devices)}" if devices else ""
             raise InputError(
                 f"{self.source} has rows of {has}{of}; expected {arg(argument)}, a device of these"
             )
-        kept = [i for i, cell in enumerate(cells) if cell in devices]
+        kept = [i for i, cell in enumerate(cells) if cell and device_key(cell) in wanted]
         columns = [[column[i] for i in kept] for column in self.columns]
         return replace(self, columns=columns, lines=[self.lines[i] for i in kept])
 
@@ -144,9 +153,9 @@ def check_one_device(tables: Iterable[Table]) -> None:
         table.of_devices()
         if "device" in table.names:
             cells = map(str.strip, table.columns[table.names.index("device")])
-            found |= dict.fromkeys(filter(None, cells), table.source)
+            found |= {device_key(cell): f"{cell} ({table.source})" for cell in cells if cell}
     if len(found) > 1:
-        has = shortened(", ".join(f"{device} ({source})" for device, source in found.items()))
+        has = shortened(", ".join(found.values()))
         raise InputError(f"tables of several devices: {has}; expected {arg('name')}, one of these")
 
 
@@ -334,3 +343,12 @@ def _content(path: str | Path, source: str, expected: str) -> str:
         return content.decode("utf-8-sig")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise InputError(f"{source}: {reason_of(error)}; {expected}") from None
+
+
+def row_key(name: str, ms: float, *sizes: float) -> str:
+    """A short key that is equal for rows of one measurement, whatever the unit and the columns of a table.
+
+    `name`: of what was timed, whatever the library, the publisher or the folder in front of it.
+    """
+    told = re.split(r"[:/\\]", name)[-1].casefold(), f"{ms:.4g}", *map(float, sizes)
+    return sha256(repr(told).encode()).hexdigest()[:16]

@@ -14,9 +14,9 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.llm.decoder import Decoder
 from lolat.llm.frameworks import FrameworkOverheads
-from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServingSection, short
-from lolat.llm.load import Server, of_requests
-from lolat.llm.served import SERVED, ServedRow
+from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServedRow, ServingSection, short
+from lolat.llm.load import Load, Server, of_requests
+from lolat.llm.served import SERVED
 from lolat.llm.serving import deployment_of, each_ms
 from lolat.parameters import COVERAGE
 from lolat.units import percent, plural
@@ -115,14 +115,15 @@ def timed_of(
     deployment = deployment_of(section, decoder_of(rows[0].model), *rows[0].deployment)
     gpu, servers, found = GPU(section), dict[Any, Server](), list[Any]()
     for row in rows:
-        key = row.load.longest, row.limits
+        load = Load.of(row)
+        key = load.longest, row.limits
         if key not in servers:
-            servers[key] = Server(gpu, deployment, row.load.longest, row.limits)
+            servers[key] = Server(gpu, deployment, *key)
         server = servers[key]
-        parts = of_requests(server, row.load, overheads or section.overheads)
-        room = server.rule.cache // row.load.longest
+        parts = of_requests(server, load, overheads or section.overheads)
+        room = server.rule.cache // load.longest
         polls = deployment.decoder.kind in OWN_FITS
-        found.append((*parts, row.load.concurrency, room, row.tpot_ms, row.ttft_ms, polls))
+        found.append((*parts, load.concurrency, room, row.tpot_ms, row.ttft_ms, polls))
     group = np.full(len(rows), f"{rows[0].model} {rows[0].dtype}".strip())
     columns = zip(Timed.__annotations__, map(np.array, zip(*found, strict=True)), strict=False)
     return Timed(**dict(columns), group=group)
@@ -291,9 +292,8 @@ def _served_by(
     # The next fit reads a configuration again, by its full path.
     paths = {row.model: Path(row.model) for row in rows}
     full = {model: str(path.resolve()) for model, path in paths.items() if path.exists()}
-    placed = (replace(row, model=full.get(row.model, row.model)) for row in rows)
-    own = (ServedRow(**msgspec.structs.asdict(one)) for one in section.own)
-    every = [*dict.fromkeys([*own, *placed])]
+    placed = (replace(row, model=full.get(row.model, row.model), row={}) for row in rows)
+    every = [*dict.fromkeys([*section.own, *placed])]
     timed = timed_steps(section, every, decoder_of, before.overheads)
     was = timed.found(before.overheads)[0] / timed.tpot_ms
     middle = float(np.median(np.abs(np.log(was))))
@@ -318,7 +318,7 @@ def _served_by(
     usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
     made = msgspec.structs.replace(
-        section, served=before.served + number, own=tuple(row.own for row in every), before=before,
+        section, served=before.served + number, own=tuple(every), before=before,
         overheads=fit_overheads(timed, before.overheads, one_server),
         kinds=tuple(sorted({*before.kinds, *(decoder_of(model).kind for model in used)})),
         spread=spread_of(off, before.spread if before.served else usual),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,7 +12,7 @@ from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import NotNegative, Number, Positive, converted
 from lolat.llm.decoder import DTYPES
-from lolat.llm.frameworks import FRAMEWORKS, USUAL, Framework, FrameworkOverheads
+from lolat.llm.frameworks import FRAMEWORKS, USUAL, Framework, FrameworkOverheads, Limits
 from lolat.llm.kernels import PEAKS, Rows, Specs
 from lolat.llm.operations import KERNEL_MODELS
 
@@ -82,19 +83,25 @@ class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     kinds: tuple[str, ...] = ()
 
 
-class OwnRow(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """A served row that a user gave, as a device file keeps it; the fields are those of ServedRow."""
+@dataclass(frozen=True)
+class ServedRow:
+    """A served configuration with its times; `ttft_ms`: 0 if unknown; `row`: its row in a table.
+
+    `request_rate`: requests a second, else `concurrency` at any time. `requests`: those that were timed; 0
+    if a steady load was there from the start. `range_ratio`: lengths are between this fraction of the
+    tokens and all of them. `max_num_batched_tokens`, `max_num_seqs`: limits of a step; 0: the framework's.
+    """
 
     model: str
     input_tokens: Positive
     output_tokens: Positive
     concurrency: NotNegative
     tpot_ms: Positive
-    ttft_ms: NotNegative
-    tensor_parallel: int
-    expert_parallel: int
-    dtype: str
-    kv_dtype: str
+    ttft_ms: NotNegative = 0.0
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    dtype: str = ""
+    kv_dtype: str = ""
     request_rate: NotNegative = 0.0
     cached_tokens: NotNegative = 0.0
     distinct_prompts: int = 0
@@ -103,6 +110,20 @@ class OwnRow(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
     attention_data_parallel: int = 1
+    row: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def deployment(self) -> tuple[int, int, str, str, int]:
+        """The split and the data types, as `deployment_of` takes them."""
+        split = self.tensor_parallel, self.expert_parallel
+        return *split, self.dtype, self.kv_dtype, self.attention_data_parallel
+
+    @property
+    def limits(self) -> Limits | None:
+        """The limits of a step, None if they are the framework's."""
+        if not (self.max_num_batched_tokens and self.max_num_seqs):
+            return None
+        return Limits(0, self.max_num_seqs, self.max_num_batched_tokens)
 
 
 class ServedFit(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,7 +132,7 @@ class ServedFit(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
     `own`: the rows that `lolat fit` was given. `before`: the fit without them, so that each counts once.
     """
 
-    own: tuple[OwnRow, ...] = ()
+    own: tuple[ServedRow, ...] = ()
     before: FrameworkFit | None = None
 
 

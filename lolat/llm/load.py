@@ -12,7 +12,7 @@ from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.io.tables import read_table
 from lolat.llm.frameworks import FrameworkOverheads, Limits
-from lolat.llm.gpu import GPU
+from lolat.llm.gpu import GPU, ServedRow
 from lolat.llm.scheduler import (
     Event,
     Requests,
@@ -108,6 +108,17 @@ class Load:
     distinct_prompts: int = 0
     range_ratio: float = 1.0
     requests: int = 0
+
+    @classmethod
+    def of(cls, row: ServedRow) -> Load:
+        """Return the load of each group under which a row was timed."""
+        groups = row.attention_data_parallel
+        return cls(
+            row.input_tokens, row.output_tokens, row.concurrency * (not row.request_rate) / groups,
+            row.request_rate / groups, cached_tokens=row.cached_tokens,
+            distinct_prompts=row.distinct_prompts, range_ratio=row.range_ratio,
+            requests=row.requests // groups,
+        )  # fmt: skip
 
     @property
     def longest(self) -> float:

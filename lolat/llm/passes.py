@@ -155,14 +155,19 @@ class DecoderPasses:
 
     @property
     def products(self) -> list[tuple[int, int]]:
-        """(outputs, inputs) of a layer's products.
+        """(outputs, inputs) of a layer's products, in their order.
 
         Llama and its kind have one each for query, key and value; MPT has one for all three.
         """
         d, (query, cached) = self.decoder, self.widths
         into = [query, cached // 2, cached // 2] if d.gated else [query + cached]
-        into += [d.intermediate] * (2 if d.gated else 1)
-        return [*((n, d.hidden) for n in into), (d.hidden, query), (d.hidden, d.intermediate)]
+        wide = [(d.intermediate, d.hidden)] * (2 if d.gated else 1)
+        return [
+            *((n, d.hidden) for n in into),
+            (d.hidden, query),
+            *wide,
+            (d.hidden, d.intermediate),
+        ]
 
     def flops(self) -> float:
         """FLOPs of a token by the usual definition: 6 a parameter, and 12 x layers x width x length of
@@ -289,7 +294,7 @@ class DecoderPasses:
         norm = 1.0 + wide + (wide and learns and not self.tuning.rank) + learns
         widths = {(True, False): 4, (True, True): 3}.get((d.gated, fused), 2) - (not learns)
         every = d.norms * norm * d.hidden + 2.0 * query + cached + widths * float(d.intermediate)
-        selective = d.hidden + query + sum(n for n, _ in self.products) / 2
+        selective = d.hidden + query + sum(n for n, _ in self.products[::2])
         return {"full": 1.0 * d.hidden, "selective": selective}.get(
             self.checkpointing, every
         ), every

@@ -77,87 +77,49 @@ class ServingQuestion:
 
     def check(self, decoder: Decoder) -> None:
         """Raise InputError for an impossible question."""
-        for name, values in (
-            ("input_tokens", (self.input_tokens,)),
-            ("output_tokens", (self.output_tokens,)),
-            ("concurrency", self.concurrency),
-            ("tensor_parallel", self.tensor_parallel),
-            ("expert_parallel", (self.expert_parallel,)),
-            ("attention_data_parallel", (self.attention_data_parallel,)),
-            ("gpus", (self.gpus,)), ("request_rate", self.request_rate),
-            ("max_num_seqs", (self.max_num_seqs,)), ("cached_tokens", (self.cached_tokens,)),
-            ("max_num_batched_tokens", (self.max_num_batched_tokens,)),
-            ("draft_tokens", (self.draft_tokens,)), ("percentile", (self.percentile,)),
-        ):  # fmt: skip
-            if given := [value for value in values if value is not None]:
-                PARAMETERS[name].check(given)
-        for name, ms in (("max_tpot_ms", self.max_tpot_ms), ("max_ttft_ms", self.max_ttft_ms)):
-            if ms is not None and not 0 < ms < math.inf:
-                raise InputError(f"{arg(name)} {ms}: expected milliseconds above 0")
-        if self.expert_parallel > 1 and not decoder.experts:
-            raise InputError(
-                f"{arg('expert_parallel')} {self.expert_parallel}: {decoder.name} has no experts; "
-                "expected 1"
-            )
-        self._check_tokens(decoder)
-        self._check_requests()
-
-    def _check_tokens(self, decoder: Decoder) -> None:
-        longest = int(Load(self.input_tokens, self.output_tokens, arrivals=self.arrivals).longest)
-        if decoder.context and longest > decoder.context:
-            given = f"{arg('input_tokens')} {self.input_tokens:,} and {self.output_tokens:,} output tokens"
-            if isinstance(self.arrivals, Trace):
-                given = f"{arg('arrivals')}: a request of {longest:,} tokens"
-            raise InputError(
-                f"{given}: {decoder.name} holds {decoder.context:,} tokens; expected no more together"
-            )
-        if self.output_tokens == 1:
-            raise InputError(
-                f"{arg('output_tokens')} 1: the time per output token counts those after the first; "
-                "expected 2 or more"
-            )
+        for name, given in vars(self).items():
+            values = given if isinstance(given, tuple) else (given,) * (given is not None)
+            if values and name in PARAMETERS and PARAMETERS[name].kind is not str:
+                PARAMETERS[name].check(values)
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
-        most = max(trace.input_tokens) if trace else self.input_tokens
-        if self.cached_tokens > most:
-            of = f"the longest prompt in {arg('arrivals')}" if trace else "a prompt"
-            raise InputError(
-                f"{arg('cached_tokens')} {self.cached_tokens:,}: expected from 0 to the {most:,} tokens of "
-                f"{of}", code="cached-tokens",
-            )  # fmt: skip
-
-    def _check_requests(self) -> None:
-        if self.concurrency and self.request_rate:
-            raise InputError(
-                f"{arg('concurrency')} and {arg('request_rate')}: requests at any time, or requests a "
-                "second; expected one of them"
-            )
-        if self.arrivals != POISSON and not self.request_rate:
-            raise InputError(
-                f"{arg('arrivals')}: how requests arrive at a rate; expected {arg('request_rate')} too"
-            )
-        if (
-            isinstance(self.arrivals, Trace)
-            and (self.input_tokens, self.output_tokens) != USUAL_TOKENS
-        ):
-            raise InputError(
-                f"{arg('input_tokens')}, {arg('output_tokens')}: the requests in {arg('arrivals')} have "
-                "tokens of their own; expected one of both"
-            )
-        if self.percentile is not None and self.percentile not in PERCENTILES:
-            known = ", ".join(map(str, PERCENTILES))
-            raise InputError(f"{arg('percentile')} {self.percentile}: expected one of {known}")
-        if self.percentile is not None and (self.max_tpot_ms, self.max_ttft_ms) == (None, None):
-            raise InputError(
-                f"{arg('percentile')} {self.percentile}: of the times that limits hold for; expected "
-                f"{arg('max_ttft_ms')} or {arg('max_tpot_ms')} too; the JSON has all percentiles"
-            )
-        if bool(self.draft_tokens) != (self.accepted is not None):
-            raise InputError(
-                f"{arg('draft_tokens')} and {arg('accepted')}: the tokens that a step drafts, and the "
-                "probability from 0 to 1 that one is accepted; expected both"
-            )
-        if self.accepted is not None and not 0 <= self.accepted <= 1:
-            raise InputError(f"{arg('accepted')} {self.accepted}: expected from 0 to 1")
+        longest = int(Load(self.input_tokens, self.output_tokens, arrivals=self.arrivals).longest)
+        given = (
+            f"{arg('input_tokens')} {self.input_tokens:,} and {self.output_tokens:,} output tokens"
+        )
+        given = f"{arg('arrivals')}: a request of {longest:,} tokens" if trace else given
+        prompt, of = self.input_tokens, "a prompt"
+        if trace:
+            prompt, of = max(trace.input_tokens), f"the longest prompt in {arg('arrivals')}"
+        limits, tokens = (
+            (self.max_tpot_ms, self.max_ttft_ms),
+            (self.input_tokens, self.output_tokens),
+        )
+        for wrong, words in (
+            (self.expert_parallel > 1 and not decoder.experts, f"{arg('expert_parallel')} "
+             f"{self.expert_parallel}: {decoder.name} has no experts; expected 1"),
+            (0 < decoder.context < longest, f"{given}: {decoder.name} holds {decoder.context:,} tokens; "
+             "expected no more together"),
+            (self.output_tokens == 1, f"{arg('output_tokens')} 1: the time per output token counts those "
+             "after the first; expected 2 or more"),
+            (self.cached_tokens > prompt, f"{arg('cached_tokens')} {self.cached_tokens:,}: expected from 0 "
+             f"to the {prompt:,} tokens of {of}"),
+            (self.concurrency and self.request_rate, f"{arg('concurrency')} and {arg('request_rate')}: "
+             "requests at any time, or requests a second; expected one of them"),
+            (self.arrivals != POISSON and not self.request_rate, f"{arg('arrivals')}: how requests arrive "
+             f"at a rate; expected {arg('request_rate')} too"),
+            (trace and tokens != USUAL_TOKENS, f"{arg('input_tokens')}, {arg('output_tokens')}: the "
+             f"requests in {arg('arrivals')} have tokens of their own; expected one of both"),
+            (self.percentile not in (None, *PERCENTILES), f"{arg('percentile')} {self.percentile}: "
+             f"expected one of {', '.join(map(str, PERCENTILES))}"),
+            (self.percentile is not None and limits == (None, None), f"{arg('percentile')} "
+             f"{self.percentile}: of the times that limits hold for; expected {arg('max_ttft_ms')} or "
+             f"{arg('max_tpot_ms')} too; the JSON has all percentiles"),
+            (bool(self.draft_tokens) != (self.accepted is not None), f"{arg('draft_tokens')} and "
+             f"{arg('accepted')}: the tokens that a step drafts, and the probability from 0 to 1 that one "
+             "is accepted; expected both"),
+        ):  # fmt: skip
+            if wrong:
+                raise InputError(words)
 
     @property
     def has_limits(self) -> bool:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from lolat.errors import InputError, arg
 from lolat.io.tables import ABOVE_ZERO, is_table, read_table
-from lolat.llm.frameworks import FRAMEWORKS, Limits
+from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.frameworks import USUAL as USUAL_FRAMEWORK
-from lolat.llm.gpu import OwnRow
-from lolat.llm.load import Load
+from lolat.llm.gpu import ServedRow
 from lolat.units import one_line
 
 SERVED = (
@@ -47,66 +43,6 @@ INFERENCEMAX = (10, 0.8)
 """`rounds` and `range_ratio`, as of Framework, of the benchmark that published rows with a date are of."""
 MOST_FAILED = 0.01
 """The largest fraction of failed requests: more of them, and fewer run at once than it says."""
-
-
-@dataclass(frozen=True)
-class ServedRow:
-    """A served configuration with its times; `ttft_ms`: 0 if unknown; `row`: its row in a table.
-
-    `request_rate`: requests a second, else `concurrency` at any time. `requests`: those that were timed; 0
-    if a steady load was there from the start. `range_ratio`: lengths are between this fraction of the
-    tokens and all of them. `max_num_batched_tokens`, `max_num_seqs`: limits of a step; 0: the framework's.
-    """
-
-    model: str
-    input_tokens: float
-    output_tokens: float
-    concurrency: float
-    tpot_ms: float
-    ttft_ms: float = 0.0
-    tensor_parallel: int = 1
-    expert_parallel: int = 1
-    dtype: str = ""
-    kv_dtype: str = ""
-    request_rate: float = 0.0
-    cached_tokens: float = 0.0
-    distinct_prompts: int = 0
-    requests: int = 0
-    range_ratio: float = 1.0
-    max_num_batched_tokens: int = 0
-    max_num_seqs: int = 0
-    attention_data_parallel: int = 1
-    row: Mapping[str, str] = field(default_factory=dict, compare=False)
-
-    @property
-    def own(self) -> OwnRow:
-        """All fields but `row`, as a device file keeps them."""
-        fields = [getattr(self, name) for name in OwnRow.__struct_fields__]
-        return msgspec.convert(fields, OwnRow)
-
-    @property
-    def deployment(self) -> tuple[int, int, str, str, int]:
-        """The split and the data types, as `deployment_of` takes them."""
-        split = self.tensor_parallel, self.expert_parallel
-        return *split, self.dtype, self.kv_dtype, self.attention_data_parallel
-
-    @property
-    def load(self) -> Load:
-        """The load of each group under which it was timed."""
-        groups = self.attention_data_parallel
-        return Load(
-            self.input_tokens, self.output_tokens, self.concurrency * (not self.request_rate) / groups,
-            self.request_rate / groups, cached_tokens=self.cached_tokens,
-            distinct_prompts=self.distinct_prompts, range_ratio=self.range_ratio,
-            requests=self.requests // groups,
-        )  # fmt: skip
-
-    @property
-    def limits(self) -> Limits | None:
-        """The limits of a step, None if they are the framework's."""
-        if not (self.max_num_batched_tokens and self.max_num_seqs):
-            return None
-        return Limits(0, self.max_num_seqs, self.max_num_batched_tokens)
 
 
 def read_served(

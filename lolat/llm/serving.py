@@ -237,7 +237,8 @@ def step_parts(
     made |= {"head": np.zeros(len(at)), "moved": at * deployment.moved_bytes / gpu.specs.bandwidth}
     starts = np.broadcast_to(deployment.starts, (len(at), len(STARTS)))
     ms = np.column_stack([*(made[name] for name in PARTS), starts])
-    numbers = np.unique(np.round(2.0 ** np.arange(0.0, math.log2(max(sequences, 2)) + 0.5, 0.5)))
+    halves = np.arange(0.0, math.log2(max(sequences, 2)) + 0.5, 0.5)
+    numbers = np.array([*dict.fromkeys(np.round(2.0**halves).tolist())])
     unit = longest / CONTEXTS
     decode, prefill = _attention(gpu, deployment, numbers, unit * np.arange(CONTEXTS + 1))
     return StepParts(at, ms, head, numbers, decode, prefill, unit)

@@ -17,7 +17,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import as_trained
-from lolat.graph.counts import COLUMNS, count, quantized_remark, quantized_share
+from lolat.graph.counts import COLUMNS, count, quantized_remark
 from lolat.graph.modes import other_dtype
 from lolat.mlp.layer_model import LayerModel
 from lolat.mlp.table import ACTIVATIONS, LAYER_COLUMNS, LayerTable
@@ -64,7 +64,7 @@ def network_time(
     """
     graph = graph if optimizer == "none" else as_trained(graph)
     rows, others = network_rows(graph, gpu, batch_size, optimizer)
-    quantized = quantized_share(graph, count(graph))
+    quantized = count(graph).quantized
     warnings = [
         *other_dtype(graph),
         *[quantized_remark(quantized)] * bool(quantized),

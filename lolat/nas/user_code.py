@@ -20,7 +20,8 @@ from lolat.io.tables import is_table, read_table, to_csv
 from lolat.io.writing import not_written
 from lolat.nas.space import Space
 from lolat.nas.spaces import SPACES
-from lolat.readers.code import attribute_of, brief, stdout_to_stderr
+from lolat.readers.code import attribute_of, brief
+from lolat.readers.ops import quietly
 from lolat.units import user_line
 
 
@@ -56,14 +57,14 @@ def _attribute(spec: str, argument: str, expected: str) -> Any:
     """Return the object that `package.module:attribute` names; InputError if there is none."""
     if not is_function(spec):
         raise InputError(f"no {argument} {spec!r}; expected {expected}")
-    with stdout_to_stderr():  # stdout may be promised to JSON
+    with quietly():
         return attribute_of(spec, argument, expected)
 
 
 @contextlib.contextmanager
 def user_code(action: str, expected: str) -> Iterator[None]:
     """Run the user's code: its prints go to stderr, its exceptions become an InputError."""
-    with stdout_to_stderr():
+    with quietly():
         try:
             yield
         except LolatError:

@@ -46,11 +46,6 @@ def attribute_of(spec: str, what: str, expected: str) -> Any:
     return value
 
 
-def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
-    """Redirect stdout to stderr; stdout may be promised to JSON."""
-    return contextlib.redirect_stdout(sys.stderr)
-
-
 def _import_before(module: str) -> None:
     """Import packages that a module names and that need care: TensorFlow prints to stderr; timm and
     transformers fail if torchvision is of another build than PyTorch.

@@ -22,8 +22,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import sys
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -243,6 +245,25 @@ class Writer:
         return list(dict.fromkeys([*call.inputs[:1], *others]))
 
 
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Silence warnings, and redirect stdout, which may be promised to JSON, to stderr."""
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def sizes_of(value: Any, count: int) -> tuple[int, ...]:
+    """One number for each of `count` axes, from one for all."""
+    sizes = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
+    return tuple(sizes * count if len(sizes) == 1 else sizes)
+
+
+def keeps_channels(rank: int, axes: Iterable[int]) -> bool:
+    """True if a reduction over some axes of an image leaves the batch and its channels."""
+    left = sorted({*range(rank)} - {axis % rank for axis in axes})
+    return rank > 3 and left in ([0, 1], [0, rank - 1])
+
+
 def normalized(name: str) -> str:
     """The name of an operation as the tables have it: "aten.leaky_relu" and "LeakyReLU" are one."""
     return name.removeprefix("aten.").replace("_", "").lower()
@@ -405,6 +426,7 @@ ALWAYS_DROPS = (
     "its dropouts drop elements at inference too: counted as memory traffic; a CPU may take longer for the "
     "random numbers than for the network"
 )
+AS_COMPILED = "the launch is the device's, or the one asked for (--launch)"
 _DROPS = re.compile(r"\.\w*drop|(StochasticDepth|PatchDropout)\w*\.p")
 
 

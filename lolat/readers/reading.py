@@ -21,7 +21,8 @@ from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
 from lolat.readers.cache import Cache, called, nearest
-from lolat.readers.code import attribute_of, brief, stdout_to_stderr
+from lolat.readers.code import attribute_of, brief
+from lolat.readers.ops import quietly
 from lolat.readers.size import as_sizes, is_of_size, options_of
 from lolat.units import shortened
 
@@ -165,7 +166,7 @@ def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
 
 def _of_function(spec: str, weights: bool) -> Any:
     """The network that `module:callable` is, or returns; of PyTorch without its weights."""
-    with stdout_to_stderr():
+    with quietly():
         value = attribute_of(spec, "network", forms.EXPECTED)
         if {"keras", "torch"} & _packages(value) and not isinstance(value, type):
             return value  # a network itself, not a function that makes one

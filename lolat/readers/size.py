@@ -167,8 +167,11 @@ def filled(
     made, fits = dict(inputs), True
     for numbers, names, is_length in _parts(inputs, size, network):
         found = {
-            name: _lengthened(inputs[name], numbers) if is_length else inputs[name].sized(numbers)
-            for name in names
+            name: form.with_sizes(form.long or form.inner, numbers)
+            if is_length
+            else form.sized(numbers)
+            for name, form in inputs.items()
+            if name in names
         }
         fitting = {
             name: form for name, form in found.items()
@@ -221,11 +224,6 @@ def _of_steps(inputs: Mapping[str, Form], candidates: Mapping[str, Form]) -> lis
         (found for rank in (2, 1) if (found := [n for n, f in inputs.items() if len(f.shape) == rank])),
         [],
     )  # fmt: skip
-
-
-def _lengthened(form: Form, numbers: tuple[int, ...]) -> Form:
-    """The input of a length."""
-    return form.with_sizes(form.long or form.inner, numbers)
 
 
 def _differ(form: Form, other: Form) -> bool:

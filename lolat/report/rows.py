@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
+from lolat.graph.blocks import SPAN
 from lolat.graph.counts import GROUPS, MEANINGS
-from lolat.graph.naming import SPAN
 from lolat.parameters import COVERAGE
 from lolat.units import digits, percent, plain
 

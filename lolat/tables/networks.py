@@ -21,7 +21,9 @@ from lolat.io.tables import (
     LONGEST_MS,
     SHORTEST_MS,
     Row,
+    device_key,
     read_table,
+    row_key,
     say_unread,
 )
 from lolat.parameters import OPTIMIZERS
@@ -81,6 +83,11 @@ class TimedNetwork:
     def same(self) -> Hashable:
         """A key that is equal for rows of the same work."""
         return self.network, self.batch_size
+
+    @property
+    def key(self) -> str:
+        """See `lolat.io.tables.row_key`."""
+        return row_key(self.name, self.latency_ms, self.batch_size)
 
     @property
     def mode(self) -> Mode:
@@ -173,9 +180,12 @@ def read_networks(
     if ways:
         of_both = usual.training or training
         usual = replace(usual, training=of_both if len(ways) > 1 else ways[0])
+    wanted = {*map(device_key, devices)}
     for row in rows:
-        if row.get("device") not in (None, *devices) and devices:
-            table.left_out.add("of another device")
+        if wanted and "device" in row and device_key(row["device"]) not in wanted:
+            table.left_out.add(
+                f"of another device, {row['device']}" if row["device"] else "of no device"
+            )
         elif on_several(row):
             table.left_out.add("on several devices")
         else:

@@ -14,8 +14,10 @@ from lolat.llm.passes import CONSTANTS, Constants, DecoderPasses
 from lolat.training.memory import HALF_BYTES, Recipe, state_parts
 from lolat.training.parallel import Parallel
 
-LOGIT_BYTES = 8.0
-"""Bytes of a logit at the peak: its log-softmax and the gradient of that, in float32."""
+LOGIT_BYTES = {True: 12.0, False: 4.0}
+"""Bytes of a logit at the peak, by whether a decoder is gated as Llama: of PyTorch's loss its log-softmax
+and the gradients of that and of the logit, in float32; MPT's trainer has the loss in one kernel, which
+needs the logit and its gradient in half precision."""
 FRAGMENTED = 0.05
 """Memory that the allocator holds and cannot hand out, over that of tensors that come and go."""
 GATHERED_LAYERS = 2  # whole at the same time: one is gathered in advance
@@ -105,7 +107,7 @@ class DecoderStep:
         moving = {"activations": sum(number * float(kept[k][0]) for k, number in layers.items())}
         again = float(kept[learning > 0][1]) * (passes.checkpointing != "none")
         gradients = HALF_BYTES * tokens * 3 * d.intermediate
-        moving["loss"] = max(LOGIT_BYTES * tokens * d.vocab, again + gradients)
+        moving["loss"] = max(LOGIT_BYTES[d.gated] * tokens * d.vocab, again + gradients)
         if sharded:
             gathered = HALF_BYTES * (GATHERED_LAYERS * every[1] + every[0] + every[-1])
             moving["gathered"] = float(gathered + r.gradient * trained.max())

@@ -310,3 +310,18 @@ def test_a_network_in_the_fit_is_not_asked_for_again(
         said = lolat.json("predict", source, name)["warnings"]
         assert ("than any measured block" in said[0]) == advised
         assert any("lolat fit" in w for w in said) == advised
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_rows_that_were_fitted_to_are_told_whatever_the_table_is_called(
+    lolat: Command, tmp_path: Path
+) -> None:
+    """A part of them in seconds; times that are off by 7 % are of another measurement."""
+    fitted, other, file = table(tmp_path), tmp_path / "other.csv", tmp_path / "m.json"
+    lolat.done("fit", fitted, "--name", "desk", "--output", file)
+    rows = [line.split(",") for line in fitted.read_text().splitlines()[1:9]]
+    for factor, said in ((1.0, "was fitted to 8 of the 8 rows"), (1.07, "")):
+        lines = [f"{name},{batch},{factor * float(ms) / 1e3:.8f}" for name, batch, ms in rows]
+        other.write_text("\n".join(["network,batch,time_s", *lines]) + "\n")
+        err = lolat.done("evaluate", file, "--table", other).err
+        assert (f"{file} {said}" in err) if said else ("was fitted to" not in err)

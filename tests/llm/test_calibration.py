@@ -12,8 +12,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.llm.calibration import Timed, fit_overheads, served_by, timed_steps
-from lolat.llm.gpu import ServingSection
-from lolat.llm.served import ServedRow
+from lolat.llm.gpu import ServedRow, ServingSection
 from tests.llm.known_gpu import EIGHT, OVERHEADS, section
 
 

@@ -14,10 +14,10 @@ from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.llm.calibration import served_by
 from lolat.llm.fit import complete, read_operations, section_from
-from lolat.llm.gpu import GPU, ServedFit
+from lolat.llm.gpu import GPU, ServedFit, ServedRow
 from lolat.llm.load import Load, Server
 from lolat.llm.names import find_decoder
-from lolat.llm.served import ServedRow, read_served
+from lolat.llm.served import read_served
 from lolat.llm.serving import (
     Deployment,
     deployment_of,
@@ -344,7 +344,7 @@ def test_served_rows_of_groups(write: Write) -> None:
     row = "deepseek-v3,,1024,1024,256,1,20,900,nvfp4,64,4,4\n"
     [one] = read_served(write("s.csv", text + row))
     assert one.deployment == (1, 4, "nvfp4", "", 4)
-    assert (one.load.concurrency, one.concurrency) == (64, 256)
+    assert (Load.of(one).concurrency, one.concurrency) == (64, 256)
     assert read_served(write("s.csv", text + row.replace("64,4,4", "32,4,4"))) == []
 
 

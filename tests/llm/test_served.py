@@ -10,7 +10,9 @@ import pytest
 
 import lolat
 from lolat.errors import InputError
-from lolat.llm.served import ServedRow, read_served
+from lolat.llm.gpu import ServedRow
+from lolat.llm.load import Load
+from lolat.llm.served import read_served
 from tests.llm import known_gpu
 from tests.llm.conftest import Write
 from tests.llm.served_rows import SERVED, SGLANG, VLLM
@@ -55,7 +57,11 @@ def test_a_table_of_requests_at_a_rate(write: Write) -> None:
         "a", 600, 200, 0, 14.0, 45.0, 2, request_rate=2.5, cached_tokens=592, distinct_prompts=40,
         requests=250, max_num_batched_tokens=2048, max_num_seqs=128,
     )  # fmt: skip
-    assert (row.load.request_rate, row.load.concurrency, row.limits) == (2.5, 0, (0, 128, 2048))
+    assert (Load.of(row).request_rate, Load.of(row).concurrency, row.limits) == (
+        2.5,
+        0,
+        (0, 128, 2048),
+    )
     with pytest.raises(InputError, match="cached_tokens is '700'; expected at most the 600"):
         read_served(write("w.csv", head + "a,2.5,600,700,40,100,200,2,45,14,2048,128\n"))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lolat.api.fitting import fit
 from lolat.api.model import load
 from lolat.errors import InputError
 from tests.cli.commands import Command
@@ -76,3 +77,15 @@ def test_a_table_of_another_gpu_is_refused(gpu: str) -> None:
     with pytest.raises(InputError, match="none is of this GPU") as error:
         load(gpu).evaluate_table("served.csv")
     assert error.value.code == "nothing-comparable"
+
+
+def test_served_rows_that_a_file_was_fitted_to_are_told(gpu: str) -> None:
+    """By the user's file, not the one that it began with."""
+    header, first, second, *_ = SERVED.splitlines()
+    Path("own.csv").write_text(f"{header}\n{first}\n{second}\n")
+    fit([gpu, "own.csv"], "mine.json")
+    Path("part.csv").write_text(f"{header}\n{second}\n{first.replace(',9,', ',9.3,')}\n")
+    warnings = load("mine.json").evaluate_table("part.csv").warnings
+    assert [w.partition(":")[0] for w in warnings if "fitted" in w] == [
+        "mine.json was fitted to 1 of the 2 rows"
+    ]

@@ -20,6 +20,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import count
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, work_of
+from lolat.io.tables import read_table
 from lolat.tables.blocks import family_of
 from lolat.tables.counted import Counted
 from lolat.tables.kinds import BLOCKS, NETWORKS, OPERATIONS, content_of_columns
@@ -94,7 +95,7 @@ def test_what_a_model_of_inference_does_not_answer(tmp_path: Path) -> None:
     read = read_networks(path, ["one"])
     assert len(compare(read)) == 1
     assert read.left_out.reasons == {
-        "on several devices": 1, "of another device": 1,
+        "on several devices": 1, "of another device, two": 1,
         "run in another way (float32, compiled; asked for: float32)": 1,
         "a training step; --training (in Python training=True) compares these": 1,
     }  # fmt: skip
@@ -344,6 +345,18 @@ def test_rows_of_another_device_and_copies_are_told_by_evaluate(tmp_path: Path) 
     (remark,) = load("v100-fp32").evaluate_table(path).warnings
     assert remark.startswith("by its name the table is of T4, the predictions are of v100")
     assert not load("t4-fp32").evaluate_table(path).warnings
+
+
+@pytest.mark.parametrize("asked", ["rtx-4090", "NVIDIA GeForce RTX 4090", "rtx4090"])
+def test_a_device_has_one_name_however_it_is_written(tmp_path: Path, asked: str) -> None:
+    path = table(
+        tmp_path,
+        "device,network,batch_size,latency_ms\nRTX 4090,a,1,3\nrtx-4090,a,2,4\nRTX 4090 Ti,a,1,9\n,a,1,9\n",
+    )
+    read = read_networks(path, [asked])
+    assert [row.latency_ms for row in read.rows] == [3.0, 4.0]
+    assert read.left_out.reasons == {"of another device, RTX 4090 Ti": 1, "of no device": 1}
+    assert [row["latency_ms"] for row in read_table(path).of_devices([asked])] == ["3", "4"]
 
 
 BOTH = (

@@ -11,7 +11,14 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from lolat.readers.ops import KIND_OF, einsum_features, einsum_terms, normalized
+from lolat.readers.ops import (
+    KIND_OF,
+    einsum_features,
+    einsum_terms,
+    keeps_channels,
+    normalized,
+    sizes_of,
+)
 
 if TYPE_CHECKING:
     from lolat.readers.keras.trace import KerasReader, LayerCall
@@ -93,10 +100,6 @@ def _activation(r: KerasReader, call: LayerCall) -> list[int]:
 # ---- Convolutions, pools, paddings, normalizations.
 
 
-def _tuple(value: Any, count: int) -> tuple[int, ...]:
-    return (int(value),) * count if isinstance(value, int) else tuple(int(v) for v in value)
-
-
 def _channel_axis(layer: Any) -> int:
     import keras
 
@@ -127,7 +130,7 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
     elif groups > 1:
         kind = "grouped_conv"
     shape[axis], ones, separable = out_channels, (1,) * len(kernel), "Separable" in names
-    padding, dilation = str(layer.padding), _tuple(layer.dilation_rate, len(kernel))
+    padding, dilation = str(layer.padding), sizes_of(layer.dilation_rate, len(kernel))
     if padding == "causal":  # Keras pads the signal, then convolves what that gives
         before, steps = dilation[0] * (kernel[0] - 1), list(r.shape(inputs[0]))
         steps[1 if axis == -1 else 2] += before
@@ -135,7 +138,7 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
         padding = "valid"
     written = r.write(
         call, kind, inputs, [tuple(shape)], "depthwise" if separable else "",
-        kernel=kernel, strides=_tuple(layer.strides, len(kernel)), kind=kind,
+        kernel=kernel, strides=sizes_of(layer.strides, len(kernel)), kind=kind,
         dilation=dilation, padding=padding,
         in_channels=in_channels, out_channels=out_channels, groups=groups, bias=bias and not separable,
     )  # fmt: skip
@@ -150,9 +153,9 @@ def _conv(r: KerasReader, call: LayerCall) -> list[int]:
 
 def _pool(r: KerasReader, call: LayerCall) -> list[int]:
     layer, spatial = call.layer, len(call.shapes[0]) - 2
-    kernel = _tuple(layer.pool_size, spatial)
+    kernel = sizes_of(layer.pool_size, spatial)
     kind = "max_pool" if "Max" in type(layer).__name__ else "average_pool"
-    strides = _tuple(layer.strides or kernel, spatial)
+    strides = sizes_of(layer.strides or kernel, spatial)
     return r.write(call, kind, call.inputs, kernel=kernel, strides=strides, padding=layer.padding)
 
 
@@ -168,9 +171,8 @@ def _mean(r: KerasReader, call: LayerCall) -> list[int]:
     """A reduction; of all positions of an image it is global average pooling, as in other frameworks."""
     axes, rank = call.layer.axis, len(r.shape(call.inputs[0]))
     axes = range(rank) if axes is None else axes if isinstance(axes, (tuple, list)) else (axes,)
-    left = sorted({*range(rank)} - {axis % rank for axis in axes})
-    image = rank > 3 and left in ([0, 1], [0, rank - 1])
-    return r.write(call, "global_average_pool" if image else "reduce", call.inputs[:1])
+    kind = "global_average_pool" if keeps_channels(rank, axes) else "reduce"
+    return r.write(call, kind, call.inputs[:1])
 
 
 def _pad(r: KerasReader, call: LayerCall) -> list[int]:

@@ -7,8 +7,6 @@ a rule (a nested model, a class of the user's) is followed into its own `call`. 
 from __future__ import annotations
 
 import contextlib
-import sys
-import warnings
 from collections.abc import Iterator
 from math import prod
 from typing import Any
@@ -23,7 +21,7 @@ from lolat.readers.batch import batch_remarks
 from lolat.readers.keras import remarks
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
-from lolat.readers.ops import einsum_terms, switched
+from lolat.readers.ops import einsum_terms, quietly, switched
 from lolat.readers.size import Form, as_sizes, filled, numbers_of, of_images
 
 
@@ -36,9 +34,8 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     """
     reader = KerasReader(name or model.name, model)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        stack.enter_context(quietly())
         stack.enter_context(_known_shapes())
-        stack.enter_context(warnings.catch_warnings(action="ignore"))  # on our own calls
         sizes = as_sizes(input_size)
         found = reader.read(*_called(model, sizes, said=reader.builder.warnings))
         needed, reached = reader.writer.reached(found)

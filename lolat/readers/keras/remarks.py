@@ -7,7 +7,7 @@ from inspect import signature
 from math import prod
 from typing import Any
 
-from lolat.readers.ops import drop_rates, several_of
+from lolat.readers.ops import AS_COMPILED, drop_rates, several_of
 from lolat.units import plural, shortened
 
 AS_RUN = {
@@ -38,8 +38,7 @@ def run_as(model: Any) -> Iterator[str]:
     layers_of = list(model._flatten_layers())
     compiled = getattr(getattr(model, "_compile_config", None), "config", {})
     if hows := [how for how in ("jit_compile", "run_eagerly") if compiled.get(how) is True]:
-        how = f"it is compiled ({hows[0]}=True)"
-        yield f"{how}: the launch is the device's, or the one asked for (--launch)"
+        yield f"it is compiled ({hows[0]}=True): {AS_COMPILED}"
     acting = [
         layer.name
         for layer in layers_of

@@ -16,10 +16,9 @@ import numpy as np
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
-from lolat.readers.onnx.patterns import Patterns, clip_limits, number
+from lolat.readers.onnx.patterns import Patterns, called, clip_limits, number
 from lolat.readers.onnx.quantized import BITS
-from lolat.readers.ops import ALWAYS_DROPS, Call, Writer
-from lolat.units import shortened
+from lolat.readers.ops import ALWAYS_DROPS, Call, Writer, keeps_channels
 
 Rule = Callable[["OnnxReader", Any], list[int]]
 
@@ -89,10 +88,9 @@ class OnnxReader:
 
     def unknown(self, node: Any) -> NetworkError:
         """The refusal of an operation whose products cannot be counted."""
-        name = shortened(str(node.name or node.outputs[0].name))
         return NetworkError(
-            f"operation {name!r} ({node.op_type}) has weights or products inside that LoLat does not know, "
-            "and cannot count; export the network without it, such as before a runtime optimizes it"
+            f"operation {called(node)!r} ({node.op_type}) has weights or products inside that LoLat does "
+            "not know, and cannot count; export the network without it, as before a runtime optimizes it"
         )
 
     def call(
@@ -245,7 +243,7 @@ def _convolution(r: OnnxReader, node: Any) -> list[int]:
     read, given = kernel[0] if transposed else kernel[1] * groups, r.shape(source)[1]
     if read != given:
         raise NetworkError(
-            f"operation {shortened(str(node.name or node.outputs[0].name))!r} reads {given} channels, and "
+            f"operation {called(node)!r} reads {given} channels, and "
             f"its kernel has {read}; expected {arg('input_size')} with those of the network, such as "
             f"{read},224,224 of its first convolution",
             code="input-size",
@@ -390,19 +388,16 @@ def _reduce(r: OnnxReader, node: Any) -> list[int]:
     source, axes = node.inputs[0], r.numbers(node, "axes", 1)
     kinds = {"ReduceMean": "global_average_pool", "ReduceMax": "global_max_pool"}
     rank = len(r.shape(source))
-    left = sorted({*range(rank)} - {axis % rank for axis in axes or range(rank)})
-    if node.op_type in kinds and rank > 3 and left in ([0, 1], [0, rank - 1]):
-        return r.call(node, [source], kinds[node.op_type])
-    return r.call(node, [source], "reduce")
+    whole = keeps_channels(rank, axes or range(rank))
+    return r.call(node, [source], kinds.get(node.op_type, "reduce") if whole else "reduce")
 
 
 def _reshape(r: OnnxReader, node: Any) -> list[int]:
     before, after = (r.shape(v) for v in (node.inputs[0], node.outputs[0]))
     if prod(before) != prod(after):
-        name = shortened(str(node.name or node.outputs[0].name))
         raise NetworkError(
-            f"operation {name!r} makes {after} of {before}: the batch size may be fixed in it; export the "
-            "network with an open one"
+            f"operation {called(node)!r} makes {after} of {before}: the batch size may be fixed in it; "
+            "export the network with an open one"
         )
     return r.call(node, node.inputs[:1])
 

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from lolat.readers.ops import einsum_terms
+from lolat.units import shortened
 
 LARGEST_REGION = 14  # operators of a pattern
 
@@ -191,6 +192,11 @@ def _is_closed(region: list[Any], last: Any) -> bool:
         value.is_graph_output() or any(use.node not in region for use in value.uses())
         for value in inner
     )
+
+
+def called(node: Any) -> str:
+    """The name of a node for people; where it has none, that of its result."""
+    return shortened(str(node.name or node.outputs[0].name))
 
 
 def clip_limits(node: Any) -> tuple[float | None, float | None]:

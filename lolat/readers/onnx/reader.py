@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.batch import ONLY, batch_remarks
+from lolat.readers.onnx.patterns import called
 from lolat.readers.onnx.sizes import batch_axis, first_layers, forms
 from lolat.readers.size import as_sizes, filled, length_of, numbers_of
 from lolat.units import one_line, shortened
@@ -332,7 +333,7 @@ def _shaped(model: Any, network: str) -> Any:
         return graph
     node = unknown[0]
     raise NetworkError(
-        f"operation {shortened(str(node.name or node.outputs[0].name))!r} ({node.op_type}) of "
+        f"operation {called(node)!r} ({node.op_type}) of "
         f"{network!r} gives a shape that cannot be found; export it with the shapes of its tensors "
         "(onnx.shape_inference), or the part before as a network of its own"
     )

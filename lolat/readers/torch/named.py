@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
@@ -21,6 +19,7 @@ from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.forms import unknown_network
+from lolat.readers.ops import quietly
 from lolat.readers.size import of_images
 from lolat.readers.torch.reader import import_torch
 from lolat.units import one_line, shortened
@@ -61,7 +60,7 @@ def named(spec: str, size: Any, weights: bool) -> tuple[Any, str]:
 def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
     """The result of `make`, built quietly; NetworkError with the package's reason if it fails."""
     try:
-        with _quietly():
+        with quietly():
             return make() if weights else without_weights(make)
     except Exception as error:  # whatever a package raises for a network that it cannot build
         raise NetworkError(f"{shortened(spec)} cannot be built: {one_line(error)}") from error
@@ -235,19 +234,12 @@ def noted(graph: Graph, model: Any) -> Graph:
     return replace(graph, warnings=(*graph.warnings, *remarks))
 
 
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Silence warnings, and print to stderr."""
-    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(sys.stderr):
-        yield
-
-
 def import_package(name: str) -> Any:
     """A package, imported quietly; MissingPackageError with the line that installs it."""
     import_torch()
     package = name.partition(".")[0]
     try:
-        with _quietly():
+        with quietly():
             load_torchvision()
             return importlib.import_module(name)
     except Exception as error:  # whatever a package raises while it is imported

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from lolat.graph.kinds import GATES
-from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, normalized
+from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, normalized, sizes_of
 from lolat.readers.torch.layout import Layout, transposed
 
 
@@ -84,12 +84,6 @@ def flat(value: Any) -> Sequence[Any]:
     return [value]
 
 
-def sizes_of(value: Any, count: int) -> tuple[int, ...]:
-    """One number for each axis, from one for all."""
-    sizes = [int(n) for n in value] if isinstance(value, (tuple, list)) else [int(value)]
-    return tuple(sizes * count if len(sizes) == 1 else sizes)
-
-
 # ---- Convolutions, products, attention, recurrent layers, embeddings.
 
 
@@ -157,10 +151,6 @@ def _matmul(o: Operation) -> list[int]:
     product = o.write("matmul", [left, right], bias=bias)
     is_bias = o.writer.constants.issuperset([*added, right])
     return product if not added or is_bias else o.write("add", [*added, *product])
-
-
-def _einsum(o: Operation) -> list[int]:
-    return o.write("aten.einsum", equation=str(o.get("equation")))
 
 
 _WHOLE = 1024
@@ -272,10 +262,6 @@ def _slice(o: Operation) -> list[int]:
     source = o.operands[:1]
     whole = prod(o.shapes[0]) == o.writer.elements(source[0])
     return o.write("reshape" if whole else "slice", source)
-
-
-def _split(o: Operation) -> list[int]:
-    return o.writer.write(o.call("split", o.operands[:1], o.shapes))
 
 
 def _expand(o: Operation) -> list[int]:
@@ -404,13 +390,15 @@ _D = "1d 2d 3d"
 _CONVOLUTIONS = "convolution _convolution " + _names("conv{t}{d}", t=" _transpose", d=_D)
 _PRODUCTS = "matmul mm bmm addmm baddbmm"
 _RULES: dict[Rule, str] = {
-    _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear", _einsum: "einsum",
+    _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear",
+    lambda o: o.write("aten.einsum", equation=str(o.get("equation"))): "einsum",
     _experts: "_grouped_mm transformers.grouped_mm_fallback",
     _embedding: "embedding", _bag: "embedding_bag _embedding_bag",
     _attention: "scaled_dot_product_attention",
     _recurrent: " ".join(_RECURRENT),
     _slice: "slice select",
-    _split: "chunk split split_with_sizes unbind unsafe_split split_copy split_with_sizes_copy",
+    lambda o: o.write("split", o.operands[:1]): "chunk split split_with_sizes unbind unsafe_split "
+    "split_copy split_with_sizes_copy",
     _expand: "expand", _copy: "copy",
     _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
     _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),

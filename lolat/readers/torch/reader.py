@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.readers.batch import batch_remarks
+from lolat.readers.ops import AS_COMPILED
 from lolat.readers.size import Form, Shape, filled, numbers_of
 from lolat.units import one_line, plural, shortened, user_line
 
@@ -85,7 +86,7 @@ def _run_as(model: Any, example: Any) -> Iterator[str]:
                 code="sparse",
             )
     if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
-        yield "it is compiled (torch.compile): the launch is the device's, or the one asked for (--launch)"
+        yield f"it is compiled (torch.compile): {AS_COMPILED}"
     acting = [type(module).__name__ for module in model.modules() if module.training]
     if acting and not model.training:
         yield (
@@ -280,7 +281,9 @@ def _of_one(
 def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
     """Shape of the one input without the batch, None for an open size; True if it holds indices."""
     layer, kind = _first_layer(model)
-    spatial, default = _SPATIAL.get(kind, 0), _default_size(model)
+    config = getattr(model, "default_cfg", None)  # of timm's networks
+    default = tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()
+    spatial = _SPATIAL.get(kind, 0)
     channels = int(layer.in_channels) if spatial else default[0] if default else 3
     if len(default) > 2:
         return (channels if size else default[0], *default[1:]), False
@@ -314,9 +317,3 @@ def _first_layer(model: Any) -> tuple[Any, str]:
     images = [(layer, kind) for layer, kind in layers if kind in _SPATIAL]
     indexed = layers and layers[0][1] == "Embedding"
     return layers[0] if indexed else (images or layers or [(None, "")])[0]
-
-
-def _default_size(model: Any) -> tuple[int, ...]:
-    """The input size that a module says it has, as timm's do; or ()."""
-    config = getattr(model, "default_cfg", None)
-    return tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()

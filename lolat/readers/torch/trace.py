@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
@@ -26,7 +24,7 @@ from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import unread_parameters
 from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed, learns
 from lolat.graph.kinds import KERNELS, kind_of
-from lolat.readers.ops import Writer, switched
+from lolat.readers.ops import Writer, quietly, switched
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.operations import Operation
@@ -448,7 +446,7 @@ def _called(
             return torch.empty_like(tensor)
         return tensor.new_empty([*shape[:axis], samples, *shape[axis + 1 :]])
 
-    with _evaluated(model), _quietly(), torch.inference_mode(), watched(tracer), mode:
+    with _evaluated(model), _eagerly(), torch.inference_mode(), watched(tracer), mode:
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, (args, kwargs))
         for tensor in pytree.tree_leaves((args, kwargs)):
             if isinstance(tensor, torch.Tensor):
@@ -498,7 +496,7 @@ def _evaluated(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def _eagerly() -> Iterator[None]:
     """Silence PyTorch, and turn off its compiler and its fused encoder layer.
 
     Code that asks is told that it is compiled: then it does not look at the values of tensors. Output of
@@ -513,7 +511,6 @@ def _quietly() -> Iterator[None]:
         for flag in ("_is_compiling_flag", "_is_exporting_flag"):
             stack.callback(setattr, torch.compiler, flag, getattr(torch.compiler, flag, False))
             setattr(torch.compiler, flag, True)
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        stack.enter_context(warnings.catch_warnings(action="ignore"))
+        stack.enter_context(quietly())
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

@@ -47,10 +47,6 @@ def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
     return [(elements, tuple(constants)) for elements, constants in found.values()]
 
 
-def _is_torch(kind: type) -> bool:
-    return kind.__module__.startswith("torch.")
-
-
 def _asks_for_training(kind: type) -> bool:
     """True if the code of a class branches on `self.training`, not only for a dropout or a checkpoint."""
     lines = inspect.getsource(kind).splitlines()
@@ -71,7 +67,7 @@ def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
             and read.isdisjoint(map(id, own))
         ]
         with contextlib.suppress(OSError, TypeError):  # of a class without a file
-            kinds = [k for k in type(module).__mro__ if k is not object and not _is_torch(k)]
+            kinds = [k for k in type(module).__mro__[:-1] if not k.__module__.startswith("torch.")]
             if rest and any(map(_asks_for_training, kinds)):
                 found += rest
     return found
@@ -93,13 +89,15 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
             continue
         passed_over = (m for m in module.children() if m not in tracer.called)
         rates = drop_rates(module) + [m.p for m in passed_over if _is_dropout(m) and m.p]
+        if not rates:
+            continue
         below = [
             i for i, o in enumerate(operations) if not path or f"{o.path}.".startswith(f"{path}.")
         ]
         attentions = [operations[i].path for i in below if operations[i].kind == "attention"]
-        if rates and path in attentions:
+        if path in attentions:
             fused.append(module)
-        if not rates or attentions:
+        if attentions:
             continue
         drops = [i for i in below if operations[i].kind == "dropout"]
         known = [i for i in drops if "rate" in operations[i].attributes]
