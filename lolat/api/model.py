@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.device import Device
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from lolat.api.evaluation import TableEvaluation
     from lolat.api.measuring import Diagnosis, Evaluation
     from lolat.api.predicting import Prediction, Predictions
-    from lolat.device.attribution import Explanation
-    from lolat.device.budget import BudgetAnswer
+    from lolat.device.attribution import Explanation, Explanations
+    from lolat.device.budget import BudgetAnswer, BudgetAnswers
     from lolat.device.question import InputSize
     from lolat.graph.analysis import Analysis
     from lolat.io.progress import Progress
@@ -121,52 +121,87 @@ class Model(Device):
             network.cache["answer"] = (asked, network, answer)
         return answer
 
+    @overload
+    def explain(
+        self, network: Any, batch_size: int = 1, *args: Any, **more: Any
+    ) -> Explanation: ...
+
+    @overload
+    def explain(
+        self, network: Any, batch_size: Sequence[int], *args: Any, **more: Any
+    ) -> Explanations: ...
+
     def explain(
         self,
         network: Any,
-        batch_size: int = 1,
+        batch_size: int | Sequence[int] = 1,
         predictor: str | None = None,
         *,
         input_size: InputSize = None,
         block: str | None = None,
-    ) -> Explanation:
+    ) -> Explanation | Explanations:
         """Break a latency down into its causes, and predict what changes of the network would save.
 
         `block`: the label of one block, which is then explained operation by operation. The rest is as
-        for `predict`. Returns an `Explanation`. Raises InputError where there is no such block.
+        for `predict`. Returns an `Explanation`, of a list of batch sizes `Explanations`. Raises InputError
+        where there is no such block.
         """
-        from lolat.device.attribution import explain
+        from lolat.device.attribution import Explanations, explain
         from lolat.device.prediction import at_size
 
-        question = Question(batch_size, predictor, input_size=input_size)
+        if not is_one(batch_size):
+            ask = partial(self.explain, network, input_size=input_size, block=block)
+            return Explanations(tuple(ask(size, predictor) for size in several(batch_size)))
+        question = Question(batch_size, predictor, input_size=input_size)  # type: ignore[arg-type]
         graph = self._read(network, question)
         explanation = explain(self, graph, question, at_size(network), block)
         prediction = explanation.prediction.named(network, input_size)
         return replace(explanation, prediction=prediction)
+
+    @overload
+    def budget(
+        self, network: Any, max_ms: float, vary: str, batch_size: int = 1, *args: Any, **more: Any
+    ) -> BudgetAnswer: ...
+
+    @overload
+    def budget(
+        self,
+        network: Any,
+        max_ms: float,
+        vary: str,
+        batch_size: Sequence[int],
+        *args: Any,
+        **more: Any,
+    ) -> BudgetAnswers: ...
 
     def budget(
         self,
         network: Any,
         max_ms: float,
         vary: str,
-        batch_size: int = 1,
+        batch_size: int | Sequence[int] = 1,
         predictor: str | None = None,
         coverage: float | None = None,
         *,
         sure: bool = False,
         input_size: InputSize = None,
-    ) -> BudgetAnswer:
+    ) -> BudgetAnswer | BudgetAnswers:
         """The widest, largest or most of a network that stays within a time.
 
         `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
         "batch" (samples at once). `sure`: the upper end of the interval must stay within the time, not
         the latency alone. The rest is as for `predict`. Returns a `BudgetAnswer`, whose `best.value` is the
-        answer. Raises AnswerIsNo where not even the smallest stays within the time.
+        answer; of a list of batch sizes `BudgetAnswers`. Raises AnswerIsNo where not even the smallest
+        stays within the time.
         """
-        from lolat.device.budget import budget
+        from lolat.device.budget import BudgetAnswers, budget
         from lolat.device.prediction import at_size
 
-        question = Question(batch_size, predictor, coverage, input_size, max_ms, sure)
+        if not is_one(batch_size):
+            ask = partial(self.budget, network, max_ms, vary, sure=sure, input_size=input_size)
+            sizes = several(batch_size)
+            return BudgetAnswers(tuple(ask(size, predictor, coverage) for size in sizes))
+        question = Question(batch_size, predictor, coverage, input_size, max_ms, sure)  # type: ignore[arg-type]
         question.check_limit()
         return budget(self, self._read(network, question), vary, question, at_size(network))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -29,7 +29,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.documents import Positive, converted, read_json
-from lolat.io.results import Result
+from lolat.io.results import Several
 from lolat.io.writing import write_text
 from lolat.units import milliseconds, percent, plain, plural
 
@@ -80,7 +80,7 @@ class Prediction(DevicePrediction):
 
 
 @dataclass(frozen=True, repr=False)
-class Predictions(Result):
+class Predictions(Several):
     """Predictions of several networks, batch sizes or devices: a sequence of them.
 
     `failures`: network -> reason why it could not be read; `left_out`: device -> reason why it could not
@@ -98,25 +98,12 @@ class Predictions(Result):
         """Network -> the reason why it could not be read."""
         return {network: str(error) for network, error in self.errors.items()}
 
-    def __getitem__(self, index: int) -> Prediction:
-        return self.answers[index]
-
-    def __iter__(self) -> Iterator[Prediction]:
-        return iter(self.answers)
-
-    def __len__(self) -> int:
-        return len(self.answers)
-
     def words(self) -> str:
         """The number of predictions, with the shortest and the longest time."""
         times = sorted(p.latency_ms for p in self.answers)
         ends = f": {milliseconds(times[0])} to {milliseconds(times[-1])}" if times else ""
         lost = "".join(f"; {name} could not be read: {why}" for name, why in self.failures.items())
         return f"{plural(len(times), 'prediction')}{ends}{lost}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each prediction: see `Prediction.rows`."""
-        return [row for p in self.answers for row in p.rows()]
 
 
 def predict_all(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
     from lolat.device.prediction import Prediction as OfDevice
     from lolat.device.question import Question
+    from lolat.report.tables import Part
 
 
 def opened(
@@ -60,12 +62,24 @@ def fail(errors: Mapping[str, LolatError]) -> NoReturn:
     raise last
 
 
-def check_room(prediction: OfDevice) -> None:
+def each(answer: Any) -> Sequence[Any]:
+    """The answers of several batch sizes, or the only one."""
+    return getattr(answer, "answers", (answer,))
+
+
+def one_by_one(answers: Sequence[Any], lines: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
+    """The lines of each answer, with an empty one between two."""
+    for number, answer in enumerate(answers):
+        yield from [""] * (number > 0)
+        yield from lines(answer)
+
+
+def check_room(predictions: Sequence[OfDevice]) -> None:
     """AnswerIsNo if the network does not fit into the device's memory."""
     from lolat.api.predicting import exceeded
     from lolat.device.question import Question
 
-    for line in exceeded([prediction], Question()):
+    for line in exceeded(predictions, Question()):
         raise AnswerIsNo(line, code="no-room")
 
 
@@ -181,13 +195,17 @@ def _answer(predictions: Predictions, question: Question) -> None:
 
 
 def of_one(function: Callable[..., None]) -> Callable[..., None]:
-    """Arguments and options of a network on a device; `function` gets the opened model, and the others."""
+    """Arguments and options of a network on a device; `function` gets the opened model, and the others.
+
+    One batch size is a number, several are a tuple.
+    """
 
     @functools.wraps(function)
     def command(
         model: str, precision: str | None, launch: str | None, host_us: float | None, now: bool,
-        **question: Any,
+        batch_size: tuple[int, ...], **question: Any,
     ) -> None:  # fmt: skip
+        question["batch_size"] = batch_size if len(batch_size) > 1 else batch_size[0]
         function(opened(model, precision, launch, host_us, now), **question)
 
     for decorate in (
@@ -196,7 +214,7 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
         common.parameter("launch"),
         common.parameter("precision"),
         common.parameter("input_size", default=()),
-        common.parameter("batch_size", several=False, default=1, show_default=True),
+        common.parameter("batch_size", default="1", show_default=True),
         common.network_argument,
         common.model_argument,
     ):
@@ -207,7 +225,10 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
 @common.command(
     "lolat report epyc-2t keras:ResNet50",
     "lolat report local mynet.keras --html report.html",
-    answers={"prediction": "lolat.device.prediction:Prediction"},
+    answers={
+        "prediction": "lolat.device.prediction:Prediction",
+        "predictions": "lolat.api.predicting:Predictions",
+    },
 )
 @of_one
 @common.parameter("predictor")
@@ -223,25 +244,34 @@ def report(
     Exit code 3 if it does not fit into the device's memory.
     """
     from lolat.report.prediction import report_lines
+    from lolat.report.tables import write_csv
 
     if html is not None:
         check_file(html, "html")
-    prediction = model.predict(network, **question)
-    folded = prediction if depth is None else prediction.folded(depth)
+    found = model.predict(network, **question)
+    several = each(found)
+    folded = [p if depth is None else p.folded(depth) for p in several]
     if html is not None:
-        prediction.write_html(html, depth)
+        several[0].write_html(html, depth)
     if csv is not None:
-        folded.write_csv(csv)
-    common.answer(folded, report_lines(prediction, depth))
+        sizes = [{"batch_size": p.batch_size} if len(folded) > 1 else {} for p in folded]
+        write_csv(
+            csv, [of | row for of, p in zip(sizes, folded, strict=True) for row in p.block_rows()]
+        )
+    printed = folded[0] if len(folded) == 1 else replace(found, answers=tuple(folded))
+    common.answer(printed, one_by_one(several, lambda p: report_lines(p, depth)))
     for file in (csv, html):
         if file is not None:
             common.say(f"written: {file}")
-    check_room(prediction)
+    check_room(several)
 
 
 @common.command(
     "lolat explain epyc-2t keras:ResNet50 --block conv5_block2",
-    answers={"explanation": "lolat.device.attribution:Explanation"},
+    answers={
+        "explanation": "lolat.device.attribution:Explanation",
+        "explanations": "lolat.device.attribution:Explanations",
+    },
 )
 @of_one
 @common.option("--block", metavar="NAME", help="One block, operation by operation.")
@@ -253,14 +283,17 @@ def explain(model: Model, network: str, **question: Any) -> None:
     from lolat.report.explanation import explanation_lines
 
     answer = model.explain(network, **question)
-    common.answer(answer, explanation_lines(answer))
-    check_room(answer.prediction)
+    common.answer(answer, one_by_one(each(answer), explanation_lines))
+    check_room([one.prediction for one in each(answer)])
 
 
 @common.command(
     "lolat budget epyc-2t keras:MobileNetV2 --max-ms 15 --vary width",
     "lolat budget local mynet.onnx --max-ms 40 --vary batch --sure 95",
-    answers={"budget": "lolat.device.budget:BudgetAnswer"},
+    answers={
+        "budget": "lolat.device.budget:BudgetAnswer",
+        "budgets": "lolat.device.budget:BudgetAnswers",
+    },
 )
 @of_one
 @common.parameter("max_ms", required=True)
@@ -272,4 +305,4 @@ def budget(model: Model, network: str, sure: float | None, **question: Any) -> N
 
     coverage = None if sure is None else sure / 100
     answer = model.budget(network, sure=sure is not None, coverage=coverage, **question)
-    common.answer(answer, budget_lines(answer))
+    common.answer(answer, one_by_one(each(answer), budget_lines))

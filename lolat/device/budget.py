@@ -22,7 +22,7 @@ from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
 from lolat.graph.modes import GRAPH
 from lolat.graph.width import NOTE, widened, widths
-from lolat.io.results import Result, of
+from lolat.io.results import Result, Several, of
 from lolat.units import byte_size, milliseconds
 
 VARY = ("width", "resolution", "batch")
@@ -91,6 +91,13 @@ class BudgetAnswer(Result):
         """The largest value within the time, and its latency."""
         value = value_words(self.vary, self.best.value)
         return f"{value} stays within {self.budget_ms:g} ms: {self.best.prediction.words()}"
+
+
+@dataclass(frozen=True, repr=False)
+class BudgetAnswers(Several):
+    """The answers at several batch sizes: a sequence of them."""
+
+    answers: tuple[BudgetAnswer, ...]
 
 
 Values = tuple[float, float, int, Callable[[int], tuple[Graph, int]]]

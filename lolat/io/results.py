@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, Self
 
@@ -60,6 +60,30 @@ class Result:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.words()}>"
+
+
+class Several(Result):
+    """Answers to one question at several batch sizes, or more: a sequence of them."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("answers",)
+    answers: tuple[Any, ...]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.answers[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def words(self) -> str:
+        """The words of each answer."""
+        return "\n".join(answer.words() for answer in self.answers)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of each answer."""
+        return [row for answer in self.answers for row in answer.rows()]
 
 
 def keys(kind: type) -> dict[str, str]:
