@@ -41,8 +41,7 @@ from lolat.training.model import Training, TrainingRun
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-    from lolat.llm.gpu import OwnRow
-    from lolat.llm.served import ServedRow
+    from lolat.llm.gpu import ServedRow
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Compared:
         return self.predicted_ms / self.latency_ms - 1.0
 
 
-def key_of_served(row: ServedRow | OwnRow) -> str:
+def key_of_served(row: ServedRow) -> str:
     """See `lolat.io.tables.row_key`; `row`: as in a table or a model file."""
     load = row.input_tokens, row.output_tokens, row.concurrency, row.request_rate
     return row_key(row.model, row.tpot_ms, *load)
