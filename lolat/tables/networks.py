@@ -27,7 +27,7 @@ from lolat.io.tables import (
     say_unread,
 )
 from lolat.parameters import OPTIMIZERS
-from lolat.readers.torch.named import ENCODER_TYPES, TAKEN_APART
+from lolat.readers.torch.named import ENCODER_TYPES, ENCODERS, TAKEN_APART
 from lolat.tables.left_out import LeftOut
 from lolat.units import shortened
 
@@ -257,4 +257,5 @@ def _spec(name: str, path: Path, of_timm: bool, training: bool) -> str:
     # An encoder is trained with the heads of its pretraining; in inference it classifies.
     document = read_json(config, "expected a configuration of transformers")
     is_encoder = document.get("model_type") in ENCODER_TYPES
-    return f"transformers:{config}?{'AutoModelForPreTraining,' * (training and is_encoder)}{TAKEN_APART}"
+    head = f"{'AutoModelForPreTraining' if training else ENCODERS}," if is_encoder else ""
+    return f"transformers:{config}?{head}{TAKEN_APART}"

@@ -46,6 +46,22 @@ WHISPER = {
 }  # fmt: skip
 VIT = {"model_type": "vit", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
        "intermediate_size": 96, "image_size": 32}  # fmt: skip
+TOWER = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+}
+CLIP = {
+    "model_type": "clip", "text_config": TOWER | {"vocab_size": 100, "max_position_embeddings": 16},
+    "vision_config": TOWER | {"image_size": 32, "patch_size": 16}, "projection_dim": 32,
+}  # fmt: skip
+VIDEO = TOWER | {"model_type": "videomae", "image_size": 32, "num_frames": 4}
+PAIR = {"input_ids": (1, 16), "pixel_values": (1, 3, 32, 32)}
+INPUTS_OF = {
+    "CLIPModel": PAIR, "BlipForConditionalGeneration": PAIR,
+    "VideoMAEForVideoClassification": {"pixel_values": (1, 4, 3, 32, 32)},
+}  # fmt: skip
 
 
 def config(folder: Path, of: dict[str, Any] | str) -> str:
@@ -75,13 +91,49 @@ class TestTransformers:
         return 2 * (4 * s * d * d + 2 * s * s * d + 2 * s * d * 256)
 
     @pytest.mark.parametrize(
-        ("of", "head", "more"), [(GPT, "", 0), (BERT, "?AutoModelForMaskedLM", 16 * 64 * 64)]
+        ("of", "head", "more"),
+        [
+            (GPT, "", 0),
+            (BERT, "?AutoModelForMaskedLM", 16 * 64 * 64),
+            (BERT | {"architectures": ["BertForMaskedLM"]}, "?eager", 16 * 64 * 64),
+        ],
     )
     def test_a_decoder_has_its_language_head_and_others_may(
         self, tmp_path: Path, of: Any, head: str, more: int
     ) -> None:
         found = count(read(config(tmp_path, of) + head, 16)).total(1).flops
         assert found == self.layers_macs(16) + more + 16 * 64 * 100
+
+    @pytest.mark.parametrize(
+        ("of", "name"),
+        [
+            (CLIP, "CLIPModel"),
+            (CLIP | {"model_type": "blip"}, "BlipForConditionalGeneration"),
+            (VIDEO, "VideoMAEForVideoClassification"),
+        ],
+    )
+    def test_images_and_texts_together_and_frames(
+        self, tmp_path: Path, of: dict[str, Any], name: str
+    ) -> None:
+        """PyTorch counts a call of its own."""
+        import torch
+        from torch.utils.flop_counter import FlopCounterMode
+
+        load_torchvision()
+        import transformers
+
+        graph = read(config(tmp_path, of | {"architectures": [name]}) + "?eager")
+        inputs = dict(INPUTS_OF[name])
+        assert [graph.tensors[t].shape for t in graph.inputs] == [*inputs.values()]
+        settings = transformers.AutoConfig.for_model(**of)
+        settings._attn_implementation = "eager"
+        made = getattr(transformers, name)(settings).eval()
+        types = {"input_ids": torch.int64}
+        given = {n: torch.ones(s, dtype=types.get(n)) for n, s in inputs.items()}
+        with FlopCounterMode(display=False) as flops, torch.no_grad():
+            made(**given)
+        assert count(graph).total(1).flops == flops.get_total_flops() / 2
+        assert "alone" not in " ".join(graph.warnings)
 
     def test_an_adapter_beside_it_is_not_left_out_in_silence(self, tmp_path: Path) -> None:
         file = config(tmp_path, BERT)

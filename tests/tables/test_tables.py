@@ -114,12 +114,13 @@ def test_names_as_the_published_tables_have_them(
 ) -> None:
     (tmp_path / "networks").mkdir()
     config = tmp_path / "networks" / "bert.json"
-    config.write_text("{}")
+    config.write_text('{"model_type": "bert", "architectures": ["BertLMHeadModel"]}')
     path = table(
         tmp_path, "network,sequence_length,latency_ms\nbert,512,3\nkeras:X,,4\nbert,512,5\n"
     )
     compare(read_networks(path))
-    assert asked == [(f"transformers:{config}?eager", 512), ("keras:X", None)], "each is read once"
+    spec = f"transformers:{config}?AutoModelForSequenceClassification,eager"
+    assert asked == [(spec, 512), ("keras:X", None)], "each is read once"
     asked.clear()
     path = table(tmp_path, "model,pixels,batch_size,step_ms\nvit,160,8,3\n")
     compare(read_networks(path))

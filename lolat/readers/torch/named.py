@@ -136,7 +136,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
     Its class is the first of the file's `architectures`, else a classifier of texts or images, or a decoder
     with its language head. `?HEAD` after the file's name asks for another one: `?AutoModelForMaskedLM`.
     Attention and cache are the file's, else the defaults of transformers. `?eager` or `?HEAD,eager` asks
-    for attention as single operations and no cache, as in published tables, and ignores `architectures`.
+    for attention as single operations and no cache, as in published tables.
     """
     expected = "expected the config.json of a network of the package transformers"
     if os.path.isdir(path):
@@ -159,7 +159,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
             settings._attn_implementation, settings.use_cache = TAKEN_APART, False
         if size and hasattr(settings, "image_size"):
             settings.image_size = size[-1] if len({*size[-2:]}) == 1 else list(size[-2:])
-        named = "" if form else next(iter(settings.architectures or ()), "")
+        named = "" if head else next(iter(settings.architectures or ()), "")
         if named and not hasattr(transformers, named):
             raise NetworkError(
                 f"its architectures name {shortened(named)}, which transformers lacks (code of auto_map is "
@@ -181,18 +181,25 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
 
 
 def _inputs_of(model: Any) -> dict[str, Any]:
-    """Inputs of a network of transformers: an image, sound, or at most 512 tokens.
+    """Inputs of a network of transformers: an image or its frames, sound, or at most 512 tokens.
 
-    Sound is 30 s for Whisper and a second for others. A decoder beside an encoder gets as many tokens.
+    Sound is 30 s for Whisper and a second for others. A decoder beside an encoder gets as many tokens. One
+    that compares or describes images gets an image and tokens; one that only generates needs no image.
     """
     torch, settings, inputs = import_torch(), model.config, {}
     name, dtype = model.main_input_name, model.dtype
-    most = int(getattr(settings, "max_position_embeddings", None) or 512)
+    of_text, of_images = (getattr(settings, f"{n}_config", None) for n in ("text", "vision"))
+    most = int(getattr(of_text or settings, "max_position_embeddings", None) or 512)
     tokens = torch.zeros((1, min(most, 512)), dtype=torch.int64)
-    if name == "pixel_values":
-        side = getattr(settings, "image_size", 224)
+    compares = hasattr(model, "get_image_features") and not model.can_generate()
+    if name == "pixel_values" or compares:
+        about = of_images or settings
+        side = getattr(about, "image_size", 224)
         sides = (side, side) if isinstance(side, int) else side
-        inputs[name] = torch.zeros((1, getattr(settings, "num_channels", 3), *sides), dtype=dtype)
+        frames = [n] if (n := getattr(settings, "num_frames", None)) else []
+        shape = (1, *frames, getattr(about, "num_channels", 3), *sides)
+        inputs |= {"input_ids": tokens} if of_text else {}
+        inputs["pixel_values"] = torch.zeros(shape, dtype=dtype)
     elif name == "input_features":
         steps = 2 * settings.max_source_positions
         inputs[name] = torch.zeros((1, settings.num_mel_bins, steps), dtype=dtype)
@@ -201,7 +208,8 @@ def _inputs_of(model: Any) -> dict[str, Any]:
         inputs[name] = torch.zeros((1, 16_000), dtype=dtype)
     else:
         inputs[name] = tokens
-    if getattr(settings, "is_encoder_decoder", False):
+    asks = signature(model.forward).parameters
+    if getattr(settings, "is_encoder_decoder", False) and "decoder_input_ids" in asks:
         inputs["decoder_input_ids"] = tokens
     return inputs
 
@@ -220,7 +228,7 @@ def noted(graph: Graph, model: Any) -> Graph:
         words += f", attention {settings._attn_implementation}"
     remarks.append(words + ", keys and values kept (use_cache)" * keeps)
     towers = [key for key in ("vision_config", "audio_config") if getattr(settings, key, None)]
-    if towers and model.main_input_name == "input_ids":
+    if towers and all(len(s) == 2 for s in shapes):
         remarks.append(f"read on text alone: what its {' and '.join(towers)} describes is not run")
     most = getattr(settings, "max_position_embeddings", None)
     if most and any(len(s) == 2 and s[1] > most for s in shapes):
