@@ -134,8 +134,8 @@ _EVERY = (
               most=10**7),
     _word("precision", PRECISIONS,
           "How a GPU computes; as in the measurements if not given, else by its data sheet."),
-    _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, those of torch.compile, or "
-          "at once from a CUDA graph; as in the measurements if not given."),
+    _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, fused by torch.compile, or "
+          "by it and at once from a CUDA graph (reduce-overhead); as in the measurements if not given."),
     Parameter("host_us", "Time that the host of a GPU takes to start an operation, µs: that of a small "
               "batch over its operations. If not given, the usual one, within a factor of 2.", float, 1,
               1000, metavar="US"),

@@ -75,8 +75,8 @@ def cost(
 
     MODEL answers by the best that it has: timed epochs, measurements of `lolat learn --mode training`, or
     an estimate from its latencies of inference, which says so. With --price-per-hour K devices cost K times
-    as much. From a price list they are an instance with as many if there is one, else several. Without
-    MODEL, and with --on, devices are compared, each in the precision in which it is fastest.
+    as much. From a price list they are the instances of one type on which it costs least. Without MODEL,
+    and with --on, devices are compared, each in the precision in which it is fastest.
 
     Exit code 3 if an iteration does not fit into the device's memory.
     """

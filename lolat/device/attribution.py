@@ -247,7 +247,9 @@ def _judged(
 def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
     """The network as it is, run in another way that the device knows."""
     if now.host_bound and now.launch != GRAPH:
-        words = "its operations started at once from a CUDA graph (--launch graph)"
+        words = (
+            "torch.compile with CUDA graphs, which starts its operations at once (--launch graph)"
+        )
         yield ("launch", words, model.run_as(None, GRAPH))
     mode, graph = mode_of(model.document), now.query.graph
     if not mode.fused:

@@ -218,7 +218,7 @@ def _host_words(smallest: Prediction, answer: BudgetAnswer) -> str:
         at_once = predict(model.run_as(None, GRAPH), graph, question)
         if at_once.latency_ms < smallest.latency_ms:
             takes = milliseconds(end_ms(at_once, answer.sure))
-            words += f"; a CUDA graph ({arg('launch')} {GRAPH}) starts them at once: {takes}"
+            words += f"; torch.compile with CUDA graphs ({arg('launch')} {GRAPH}) takes {takes}"
     larger = predict(model, graph, question.at(2 * size))
     if answer.vary != "batch" and larger.host_bound:
         words += f"; {arg('batch_size')} {2 * size} takes no longer"

@@ -233,7 +233,7 @@ def _or(first: str, choices: Iterable[str]) -> dict[str, str]:
 MODE = (
     field("precision", "Precision", "", "by the data sheet if the GPU was measured in another one",
           words=_or("as measured", PARAMETERS["precision"].choices)),
-    field("launch", "Launch", "", "of a GPU's operations: one by one, compiled, or from a CUDA graph",
+    field("launch", "Launch", "", "one by one, by torch.compile, or by it with CUDA graphs",
           words=_or("as measured", PARAMETERS["launch"].choices)),
     field("host_us", "Host, µs an operation", "", "to start it on a GPU; empty: as usual"),
 )  # fmt: skip

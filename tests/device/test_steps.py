@@ -27,9 +27,9 @@ STEP_MS = 1e-6
 
 
 def chain(number: int, width: int) -> Graph:
-    """Additions one after the other, behind a reshape."""
+    """Additions one after the other, behind a reshape of what needs a gradient."""
     b = GraphBuilder("chain", "torch")
-    x = b.add("reshape", [b.input((1, 1, width))], (1, width))
+    x = b.add("reshape", [b.tensor((1, 1, width))], (1, width))
     for _ in range(number):
         x = b.add("relu", [x], (1, width))
     return b.build([x])
@@ -81,7 +81,7 @@ def test_a_budget_below_the_host_says_what_helps(sure: bool) -> None:
     end = at_once.interval_ms[1] if sure and at_once.interval_ms else at_once.latency_ms
     said = refused("width", 0.01, 4)
     assert "the host takes so long to start its operations" in said
-    assert f"a CUDA graph (launch graph) starts them at once: {milliseconds(end)}" in said
+    assert f"torch.compile with CUDA graphs (launch graph) takes {milliseconds(end)}" in said
     assert "batch_size 8 takes no longer" in said
     of_batches = refused("batch", 0.01)
     assert "the host takes so long" in of_batches

@@ -301,7 +301,9 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         views = len(steps.moves) - operations
         if host is not None and steps.host_ms is not None and steps.host_bound:
             helps = self.mode.launch != GRAPH and operations > 2 * GRAPH_CALLS
-            graph = " (on a GPU also a CUDA graph, --launch graph)" if helps else ""
+            graph = (
+                " (on a GPU also torch.compile with CUDA graphs, --launch graph)" if helps else ""
+            )
             took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
             yield Remark(
                 "host-bound",

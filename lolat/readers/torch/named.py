@@ -186,19 +186,19 @@ def _inputs_of(model: Any) -> dict[str, Any]:
     Sound is 30 s for Whisper and a second for others. A decoder beside an encoder gets as many tokens. One
     that compares or describes images gets an image and tokens; one that only generates needs no image.
     """
-    torch, settings, inputs = import_torch(), model.config, {}
+    torch, settings, inputs = import_torch(), model.config, dict[str, Any]()
     name, dtype = model.main_input_name, model.dtype
-    of_text, of_images = (getattr(settings, f"{n}_config", None) for n in ("text", "vision"))
-    most = int(getattr(of_text or settings, "max_position_embeddings", None) or 512)
+    text, vision = (getattr(settings, f"{n}_config", None) for n in ("text", "vision"))
+    most = int(getattr(text or settings, "max_position_embeddings", None) or 512)
     tokens = torch.zeros((1, min(most, 512)), dtype=torch.int64)
     compares = hasattr(model, "get_image_features") and not model.can_generate()
     if name == "pixel_values" or compares:
-        about = of_images or settings
+        about = vision or settings
         side = getattr(about, "image_size", 224)
         sides = (side, side) if isinstance(side, int) else side
         frames = [n] if (n := getattr(settings, "num_frames", None)) else []
         shape = (1, *frames, getattr(about, "num_channels", 3), *sides)
-        inputs |= {"input_ids": tokens} if of_text else {}
+        inputs |= {"input_ids": tokens} if text else {}
         inputs["pixel_values"] = torch.zeros(shape, dtype=dtype)
     elif name == "input_features":
         steps = 2 * settings.max_source_positions
