@@ -20,7 +20,6 @@ and outputs.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 import sys
 import warnings
@@ -442,24 +441,3 @@ def drop_rates(layer: Any) -> list[float]:
 def several_of(layers: Iterable[Any]) -> list[str]:
     """The classes of some layers, with the number of each: "12 DropPath"."""
     return [f"{n} {name}" for name, n in Counter(type(one).__name__ for one in layers).items()]
-
-
-_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "peft", "keras", "tensorflow")
-ON_TRAINING = re.compile(
-    r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
-)
-
-
-def switched(modules: Iterable[Any], method: str) -> list[str]:
-    """Remarks on classes of the user's whose `method` branches on training; networks are read without."""
-    found = []
-    for kind in dict.fromkeys(map(type, modules)):
-        if kind.__module__.partition(".")[0] in _LIBRARIES:
-            continue
-        with contextlib.suppress(OSError, TypeError):  # of a class without a file
-            if ON_TRAINING.search(inspect.getsource(getattr(kind, method))):
-                found.append(
-                    f"{kind.__name__}.{method} branches on training: it is read as for inference, also for "
-                    "a cost of training"
-                )
-    return found

@@ -22,7 +22,6 @@ from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
 from lolat.readers.cache import Cache, called, nearest
 from lolat.readers.code import attribute_of, brief
-from lolat.readers.ops import quietly
 from lolat.readers.size import as_sizes, is_of_size, options_of
 from lolat.units import shortened
 
@@ -166,6 +165,8 @@ def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
 
 def _of_function(spec: str, weights: bool) -> Any:
     """The network that `module:callable` is, or returns; of PyTorch without its weights."""
+    from lolat.readers.ops import quietly
+
     with quietly():
         value = attribute_of(spec, "network", forms.EXPECTED)
         if {"keras", "torch"} & _packages(value) and not isinstance(value, type):

@@ -309,8 +309,6 @@ def _compiled_in_place() -> Any:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (OnTraining, "OnTraining.forward branches on training"),
-        (Inherited, "Inherited.forward branches on training"),
         (Unread, f"{4 * 64 * 64:,} of its {5 * 64 * 64:,} parameters are the weights of no operation"),
         (_dropping, "1 module in training mode inside one in evaluation mode, such as Dropout"),
         (Decoder, "4,160 of its 8,320 parameters are the weights of no operation"),

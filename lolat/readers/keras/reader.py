@@ -21,7 +21,7 @@ from lolat.readers.batch import batch_remarks
 from lolat.readers.keras import remarks
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
-from lolat.readers.ops import einsum_terms, quietly, switched
+from lolat.readers.ops import einsum_terms, quietly
 from lolat.readers.size import Form, as_sizes, filled, numbers_of, of_images
 
 
@@ -51,10 +51,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         graph = reader.builder.build(found)
         number = sum(prod(v.shape) for v in model.trainable_variables)
         reader.builder.warnings += unread_parameters(graph, number)
-        reader.builder.warnings += [
-            *switched(model._flatten_layers(), "call"),
-            *remarks.run_as(model),
-        ]
+        reader.builder.warnings += remarks.run_as(model)
         two = KerasReader(graph.name, model)
         reader.builder.warnings += batch_remarks(
             graph, lambda: two.builder.build(two.read(*_called(model, sizes, samples=2)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from inspect import signature
 from math import prod
 from typing import Any
@@ -17,20 +17,6 @@ AS_RUN = {
     "batch; it may take several times as long",
 }
 """Class or attribute of a layer that runs otherwise than it is counted -> how."""
-OPTIMIZER = ("gradient_accumulation_steps", "use_ema", "clipnorm", "clipvalue", "global_clipnorm")
-"""Settings of a compiled optimizer that change the time of an update."""
-IN_TRAINING: dict[str, Callable[[Any], Any]] = {
-    "drops": drop_rates,
-    "regularizers": lambda m: m.activity_regularizer or _variables_have(m, "regularizer"),
-    "constraints": lambda m: _variables_have(m, "constraint"),
-    "power iterations": lambda m: hasattr(m, "power_iterations"),
-    "exchanges between devices": lambda m: getattr(m, "synchronized", False) is True,
-}
-"""Work of a layer in training alone, which is not counted -> whether a layer does it."""
-
-
-def _variables_have(layer: Any, name: str) -> bool:
-    return any(getattr(v, name, None) for v in layer._trainable_variables)
 
 
 def run_as(model: Any) -> Iterator[str]:
@@ -129,12 +115,8 @@ def otherwise(model: Any, partly: Sequence[str]) -> Iterator[str]:
 
 
 def in_training_only(model: Any) -> Iterator[str]:
-    """Yield what layers do in training alone, and settings of the optimizer: none of it is counted."""
+    """Yield what layers do in training alone, which is not counted."""
     layers_of = list(model._flatten_layers())
-    for what, does in IN_TRAINING.items():
-        yield from (f"{what} of {name}" for name in several_of(filter(does, layers_of)))
-    optimizer = getattr(model, "optimizer", None)
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss that is scaled
-    for name in OPTIMIZER:
-        if value := getattr(optimizer, name, None):
-            yield f"{name}={value:g} of the compiled optimizer"
+    synchronized = [m for m in layers_of if getattr(m, "synchronized", False) is True]
+    yield from (f"drops of {name}" for name in several_of(filter(drop_rates, layers_of)))
+    yield from (f"exchanges between devices of {name}" for name in several_of(synchronized))

@@ -24,7 +24,7 @@ from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import unread_parameters
 from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed, learns
 from lolat.graph.kinds import KERNELS, kind_of
-from lolat.readers.ops import Writer, quietly, switched
+from lolat.readers.ops import Writer, quietly
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.operations import Operation
@@ -395,7 +395,6 @@ def traced(
     tracer.writer.mark_stops(tracer.writer.constants - tracer.trainable.keys())
     builder.free += [] if whole else free_parameters(tracer)
     builder.training_only += in_training_only(model, tracer)
-    builder.warnings += switched(model.modules(), "forward")
     if tracer.anew:
         builder.warnings.append(
             f"PyTorch computes the weights of {plural(tracer.anew, 'operation')} anew in each call "
