@@ -7,16 +7,11 @@ image into tokens or back, as around a layer norm, is a view.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from lolat.graph import GraphBuilder
-from lolat.graph import Operation as Step
+from lolat.graph import GraphBuilder, Operation
 from lolat.graph.kinds import CONVOLUTIONS, GATES, NORMALIZATIONS, POOLINGS, VIEWS
-
-if TYPE_CHECKING:
-    from lolat.readers.torch.operations import Operation
 
 _IMAGE = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
 _TOKENS = {"dense", "layer_norm", "rms_norm", "embedding", *GATES}
@@ -40,7 +35,7 @@ class Layout:
         self._followed = len(self.builder.operations)
         return self._axes.get(tensor)
 
-    def _written(self, operation: Step) -> int | None:
+    def _written(self, operation: Operation) -> int | None:
         """The channel axis of the output of an operation; None if it is not known."""
         kind, tensors = operation.kind, self.builder.tensors
         shape = tensors[operation.outputs[0]].shape
@@ -62,34 +57,9 @@ class Layout:
         return next((self._axes[i] for i in known if len(tensors[i].shape) == len(shape)), None)
 
 
-def transposed(o: Operation) -> list[int]:
-    """A transposition; a view if it turns an image into tokens or back, or moves axes of one element."""
-    source = o.operands[0]
-    shape = o.writer.shape(source)
-    order = _permutation(o, len(shape))
-    last, channels = len(order) - 1, o.layout.channels(source)
-    to_last, to_first = (0, *range(2, last + 1), 1), (0, last, *range(1, last))
-    turned = last > 1 and (
-        (channels == 1 and order == to_last)
-        or (channels == -1 and order == to_first and last > 2)
-        or (last > 2 and source in o.writer.builder.inputs and order in (to_last, to_first))
-    )
-    moving = [a for a in order if shape[a] > 1]
-    is_view = turned or moving == sorted(moving)
-    back = {"to_image": True} if not is_view and channels == -1 and order == to_first else {}
-    return o.write("reshape" if is_view else "transpose", [source], permutation=order, **back)
-
-
-def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
-    """Which axis of the input each axis of the output is."""
-    if o.op == "permute":
-        return tuple(int(axis) % rank for axis in o.get("dims"))
-    order, (first, second) = list(range(rank)), (o.get("dim0", 0), o.get("dim1", rank - 1))
-    order[first], order[second] = order[second], order[first]
-    return tuple(order)
-
-
-def free_turns(operations: Sequence[Step], shapes: Sequence[tuple[int, ...]]) -> list[Step]:
+def free_turns(
+    operations: Sequence[Operation], shapes: Sequence[tuple[int, ...]]
+) -> list[Operation]:
     """The operations; a transposition from (N, T, C) to (N, C, T) is a view if an image is made of it, or a
     convolution reads it as a signal. `shapes`: of all tensors.
     """

@@ -12,7 +12,7 @@ from typing import Any
 
 from lolat.graph.kinds import GATES
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, normalized, sizes_of
-from lolat.readers.torch.layout import Layout, transposed
+from lolat.readers.torch.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -310,6 +310,33 @@ def _adaptive_pool(o: Operation) -> list[int]:
     return o.write(kind if whole else "adaptive_pool")
 
 
+def _transposed(o: Operation) -> list[int]:
+    """A transposition; a view if it turns an image into tokens or back, or moves axes of one element."""
+    source = o.operands[0]
+    shape = o.writer.shape(source)
+    order = _permutation(o, len(shape))
+    last, channels = len(order) - 1, o.layout.channels(source)
+    to_last, to_first = (0, *range(2, last + 1), 1), (0, last, *range(1, last))
+    turned = last > 1 and (
+        (channels == 1 and order == to_last)
+        or (channels == -1 and order == to_first and last > 2)
+        or (last > 2 and source in o.writer.builder.inputs and order in (to_last, to_first))
+    )
+    moving = [a for a in order if shape[a] > 1]
+    is_view = turned or moving == sorted(moving)
+    back = {"to_image": True} if not is_view and channels == -1 and order == to_first else {}
+    return o.write("reshape" if is_view else "transpose", [source], permutation=order, **back)
+
+
+def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
+    """Which axis of the input each axis of the output is."""
+    if o.op == "permute":
+        return tuple(int(axis) % rank for axis in o.get("dims"))
+    order, (first, second) = list(range(rank)), (o.get("dim0", 0), o.get("dim1", rank - 1))
+    order[first], order[second] = order[second], order[first]
+    return tuple(order)
+
+
 def _copy(o: Operation) -> list[int]:
     """Values written into a tensor, or a part of it, that is there already."""
     source = o.operand("src")
@@ -408,7 +435,7 @@ _RULES: dict[Rule, str] = {
     _cast: "to _to_copy",
     _reshaped: "view _unsafe_view reshape flatten squeeze unsqueeze contiguous alias detach clone "
     "lift_fresh lift_fresh_copy",
-    transposed: "permute transpose t",
+    _transposed: "permute transpose t",
 }  # fmt: skip
 RULES = {name: rule for rule, names in _RULES.items() for name in names.split()}
 """ATen operation -> its rule."""
