@@ -415,6 +415,7 @@ def test_a_detector_has_the_macs_and_parameters_that_torchvision_publishes(name:
 def test_a_detector_of_the_users_resizes_images_and_sends_its_own_boxes_through_its_heads() -> None:
     """480x640 becomes 240x320, then 256x320 (multiples of 32), and 64x80 behind the backbone."""
     load_torchvision()
+    import torch
     from torch import nn
     from torchvision.models.detection import MaskRCNN
     from torchvision.models.detection.rpn import AnchorGenerator
@@ -433,6 +434,8 @@ def test_a_detector_of_the_users_resizes_images_and_sends_its_own_boxes_through_
         first + box + mask,
         2 * (first + box + mask),
     ]
+    listed = read((made, [torch.zeros(3, 480, 640), torch.zeros(3, 300, 300)]))  # the first one
+    assert listed.operations == graph.operations
     assert "50 boxes of each image in its box head and 7 in its mask head" in graph.warnings[-1]
 
 

@@ -12,6 +12,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 from torch.nn import functional
+from torch.utils import _pytree as pytree
 
 from lolat.graph import Graph
 
@@ -55,6 +56,11 @@ class Detector(nn.Module):
             most = {"box": self.rpn._post_nms_top_n["testing"], "mask": heads.detections_per_img,
                     "keypoint": heads.detections_per_img}  # fmt: skip
             self.boxes = {k: n for k, n in most.items() if getattr(heads, f"{k}_roi_pool", None)}
+
+    def images(self, example: Any) -> Any:
+        """The first image of an example, which may be a list of them, as torchvision has it."""
+        first = next(iter(pytree.tree_leaves(example)), None)
+        return first if first is None or first.dim() > 3 else first[None]
 
     def forward(self, images: Any) -> Any:
         """The raw results of all heads."""

@@ -65,9 +65,12 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     from lolat.readers.torch.detectors import Detector, is_detector
 
-    name, parts = name or type(model).__name__, Detector(model) if is_detector(model) else None
-    graph = _read(model if parts is None else parts, name, size, example)
-    graph = graph if parts is None else parts.noted(graph)
+    name = name or type(model).__name__
+    if is_detector(model):
+        parts = Detector(model)
+        graph = parts.noted(_read(parts, name, size, parts.images(example)))
+    else:
+        graph = _read(model, name, size, example)
     return replace(graph, warnings=(*graph.warnings, *how))
 
 
