@@ -83,6 +83,30 @@ def test_weights_of_attention_that_are_returned_and_keys_of_its_own() -> None:
     assert total(graph).flops == 4 * 5 * 36 + 2 * 3 * 5 * 6 * 2  # six keys
 
 
+def test_a_transformer_with_masks_by_hand() -> None:
+    """Four projections, two products of attention and two dense layers; those of the source in between."""
+    transformer = nn.Transformer(32, 4, 2, 2, 64, batch_first=True)
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.transformer = transformer
+
+        def forward(self, source: Any, target: Any) -> Any:
+            causal = map(nn.Transformer.generate_square_subsequent_mask, (10, 6))
+            return self.transformer(
+                source, target, *causal, src_key_padding_mask=source[..., 0] > 0
+            )
+
+    def layer(target: int, source: int) -> int:
+        return 2 * (target + source) * 32 * 32 + 2 * target * source * 32
+
+    graph = lolat.read((Masked(), (torch.zeros(1, 10, 32), torch.zeros(1, 6, 32))))
+    dense = 2 * (10 + 6) * 32 * 64
+    expected = 2 * (layer(10, 10) + layer(6, 6) + layer(6, 10) + dense)
+    assert count(graph).total(3).flops == 3 * expected
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_transformer_encoder(frozen: bool) -> None:
     """Frozen, PyTorch would run it as one fused operation, which hides what is in it."""

@@ -1,4 +1,4 @@
-"""Watches a call of a PyTorch module for torch.no_grad, torch.autocast, torch.utils.checkpoint."""
+"""Watches a call of a PyTorch module for torch.no_grad, torch.autocast, torch.utils.checkpoint, masks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from unittest import mock
 
 import torch
 from torch.autograd import grad_mode
+from torch.nn.modules import transformer
 from torch.utils import checkpoint
 
 if TYPE_CHECKING:
@@ -70,12 +71,16 @@ def watched(tracer: Tracer) -> Iterator[None]:
             tracer.asked.add(tracer.known[id(tensor)])
         return tensor
 
+    def is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> bool:
+        return hint is True  # PyTorch compares the values of the mask
+
     # To whoever else asks there are no gradients, as it is.
     told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
     with (
         mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
         mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
         mock.patch.object(torch.Tensor, "requires_grad_", asked),
+        mock.patch.object(transformer, "_detect_is_causal_mask", is_causal),
         mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
