@@ -256,7 +256,7 @@ def test_the_calls_of_the_page_of_networks_have_their_parameters() -> None:
                     parameters = inspect.signature(getattr(owner, node.func.attr)).parameters
                     assert {k.arg for k in node.keywords} <= parameters.keys(), node.func.attr
                     checked += 1
-    assert checked > 10
+    assert checked > 5
 
 
 def test_the_snippet_that_times_as_lolat_does_runs(
