@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
-from lolat.io.tables import ABOVE_ZERO, is_table, read_table
+from lolat.io.tables import ABOVE_ZERO, device_key, is_table, read_table
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.frameworks import USUAL as USUAL_FRAMEWORK
 from lolat.llm.gpu import ServedRow
@@ -62,7 +62,8 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
     framework = FRAMEWORKS.get(of["framework"], FRAMEWORKS[USUAL_FRAMEWORK])
     columns = [name for name in SERVED_COLUMNS if name != "tensor_parallel" or parallel is None]
     for row in read_table(path, columns, expected=SERVED):
-        others = any(row.get(column) not in (None, "", name) for column, name in of.items() if name)
+        given = ((row.get(column) or name, name) for column, name in of.items() if name)
+        others = any(device_key(one) != device_key(name) for one, name in given)
         batch = row.number("batch_size", 1.0, default=MOST)
         rate = row.number("requests_per_s", ABOVE_ZERO, default=0.0)
         usual = 0.0 if rate else batch if row.get("batch_size") else None

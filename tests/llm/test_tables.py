@@ -82,7 +82,9 @@ def test_a_table_of_another_gpu_is_refused(gpu: str) -> None:
 def test_served_rows_that_a_file_was_fitted_to_are_told(gpu: str) -> None:
     """By the user's file, not the one that it began with."""
     header, first, second, *_ = SERVED.splitlines()
-    Path("own.csv").write_text(f"{header}\n{first}\n{second}\n")
+    Path("own.csv").write_text(
+        f"{header}\n{first}\n{second}\n".replace("made-up", "NVIDIA Made Up")
+    )
     fit([gpu, "own.csv"], "mine.json")
     Path("part.csv").write_text(f"{header}\n{second}\n{first.replace(',9,', ',9.3,')}\n")
     warnings = load("mine.json").evaluate_table("part.csv").warnings
