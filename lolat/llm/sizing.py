@@ -145,10 +145,13 @@ class Sizing:
         deployment, parallel = self.deployment, self.deployment.tensor_parallel
         gpus, rate = deployment.gpus * replicas, load.request_rate or None
         groups = replicas * deployment.attention_data_parallel
-        each = math.ceil(load.concurrency / groups)
+        # Of those that wait for a free sequence nothing is held.
+        each = min(
+            math.ceil(load.concurrency / groups), self.asked.limits(self.gpu.section).sequences
+        )
         largest = self.fit * groups
         held = each * deployment.cache_bytes(load.longest)
-        fits = bool(self.fit) if rate else load.concurrency <= largest
+        fits = bool(self.fit) if rate else each <= self.fit
         tokens = round(load.input_tokens), round(load.output_tokens)
         row = ServingConfig(
             deployment.decoder.name, self.device, _called(deployment), deployment.kv_dtype, *tokens,

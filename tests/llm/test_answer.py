@@ -56,6 +56,14 @@ def test_the_keys_of_the_contract(lolat: Command) -> None:
     assert json.loads(json.dumps(again.to_dict()))["rows"] == found["rows"]
 
 
+def test_requests_that_wait_for_a_free_sequence_hold_no_cache() -> None:
+    (row,) = MODEL.llm(LARGE, 2000, 500, 10_000, 1, max_num_seqs=16).served
+    cache = 2500 * 2 * 32 * 8 * 128 * 2
+    assert row.memory_gib == pytest.approx((EIGHT.weight_bytes() + 16 * cache) / GIB)
+    assert row.fits
+    assert not MODEL.llm(LARGE, 2000, 500, 10_000, 1).served[0].fits
+
+
 def test_rows_by_hand() -> None:
     answer = MODEL.llm(LARGE, 2000, 500, (1, 16), (1, 2), price_per_hour=2.0)
     for row in answer.served:
