@@ -178,7 +178,7 @@ def read_networks(
     table.assumed = usual if mode is None and usual == Mode() else None
     ways = _ways(rows.names)
     if ways:
-        of_both = usual.training or training
+        of_both = training or "train" in re.split(r"[-._ ]", Path(path).name.lower())
         usual = replace(usual, training=of_both if len(ways) > 1 else ways[0])
     wanted = {*map(device_key, devices)}
     for row in rows:

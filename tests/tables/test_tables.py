@@ -370,6 +370,7 @@ BOTH = (
 @pytest.mark.parametrize(
     ("name", "asked", "training"),
     [("train-amp-rtx4090.csv", False, True), ("both.csv", False, False), ("both.csv", True, True),
+     ("Train_results.csv", False, True), ("trains.csv", False, False),
      ("infer-amp-rtx4090.csv", False, False)],
 )  # fmt: skip
 def test_times_of_timm_of_both_passes_are_those_that_are_asked_for(
