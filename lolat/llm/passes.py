@@ -172,13 +172,15 @@ class DecoderPasses:
     def flops(self) -> float:
         """FLOPs of a token by the usual definition: 6 a parameter, and 12 x layers x width x length of
         attention as if it were not causal (Chowdhery et al., "PaLM", 2022, appendix B). Frozen layers run
-        forward alone, a third of it, and a product beside adapters has no gradient of its weights.
+        forward alone, a third of it; those that a gradient runs through, and products beside adapters, have
+        no gradient of their weights.
         """
         d, parts = self.decoder, self.decoder.parameters_by_part
         layer = (d.parameters - parts["embedding"] - parts["head"]) / d.layers
         attention = 12.0 * self.widths[0] * self.length
         whole = (4.0 if self.tuning.rank else 6.0) * d.parameters + attention * d.layers
-        return whole - self.tuning.frozen * (4.0 * layer + attention * 2 / 3)
+        untouched, passed = self.untouched, self.tuning.frozen - self.untouched
+        return whole - untouched * (4.0 * layer + attention * 2 / 3) - passed * 2.0 * layer
 
     # ---- Time.
 

@@ -135,6 +135,14 @@ def test_a_decoder_of_frozen_layers_trains_its_head_alone() -> None:
     assert backward[-1] > 0
 
 
+def test_flops_of_frozen_layers_that_a_gradient_runs_through() -> None:
+    """By hand, of Llama 3.1 8B with a tied head: 4 a parameter of the layers, 6 of the table; attention."""
+    table, parameters = 128256 * 4096, 8_030_261_248 - 128256 * 4096
+    tied = DecoderPasses(replace(EIGHT, tied=True), 2048, 1, tuning=Tuning.named("frozen", 32))
+    expected = 4 * (parameters - table) + 6 * table + 12 * 32 * 4096 * 2048
+    assert tied.flops() == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_head_that_is_the_embedding_has_a_gradient_through_frozen_layers() -> None:
     """Of the results alone: PyTorch computes no gradient of a frozen layer's weights."""
     gpu, shape = GPU(section()), (4096, 4)
