@@ -187,7 +187,7 @@ def test_exit_codes(lolat: Command) -> None:
         assert f"lolat fit --name {name} --output {name}.json" in unknown.err
     assert "lolat fit" not in lolat("llm", "v100", *ASK).err  # without bfloat16
     several = lolat("llm", "h100", *ASK)
-    assert (several.code, "h100-sglang, h100-trtllm, h100-vllm" in several.err) == (2, True)
+    assert (several.code, "h100-vllm, h100-sglang, h100-trtllm" in several.err) == (2, True)
     assert lolat("llm", "L40S", *ASK).out == lolat("llm", "l40s-vllm", *ASK).out
     of_several = ("llm", "large.json,slow.json", "eight.json", "--concurrency")
     assert "under 64 concurrent requests" in lolat(*of_several, "8,64").err
