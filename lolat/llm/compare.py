@@ -9,7 +9,7 @@ from typing import Any
 from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo, arg
 from lolat.io.results import Result
-from lolat.llm.answer import ServingAnswer, ServingConfig
+from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
 from lolat.llm.load import EVEN, POISSON
 from lolat.llm.names import find_decoder
 from lolat.units import by_text, plural
@@ -115,11 +115,13 @@ def compare(
             held = _words(max(some), name_of_load)
             skipped[name] = f"at most {held}, not {most:,} as on the others"
             del found[name]
-    for name in found:
-        answer = devices[name](decoder, **question)
-        if row := answer.compared:  # the warnings are those of this row alone
-            alone = {"tensor_parallel": row.tensor_parallel}
-            found[name] = devices[name](decoder, **question | alone)
+    for name, answer in found.items():  # the warnings are those of the best row alone
+        rows = (
+            row for row in answer.served if getattr(row, name_of_load) == most and _is_good(row)
+        )
+        if row := best_of([*rows]):
+            question["tensor_parallel"] = row.tensor_parallel
+            found[name] = devices[name](decoder, **question)
     made = ComparedModels(found, skipped, tuple(remarks))
     if not found:
         raise AnswerIsNo(no_device(skipped).message, made.to_dict()) if noes else no_device(skipped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,10 @@ class Sizing:
     deployment: Deployment
     asked: ServingQuestion
     rental: Rental | None
+    seen: dict[str, float] = field(
+        default_factory=lambda: {"inside": 0.0, "outside": math.inf}, init=False
+    )
+    """The largest rate of a replica that was seen to keep the limits, and the least that was not."""
 
     @cached_property
     def server(self) -> Server:
@@ -74,27 +78,41 @@ class Sizing:
         """Return the row with the fewest replicas that keep the limits, at most `most` of them."""
         if not self.fit:
             return self.row(load, 1)
-        least = min(max(math.ceil(load.request_rate / self.largest_rate), 1), most)
-        row = self.row(load, least)
-        if not self.asked.has_limits or self.asked.within(row):
-            return row
-        rows, low, high = {least: row}, least, self._guess(row, most)
-        while not self.asked.within(one := rows.setdefault(high, self.row(load, high))):
+        rate, seen = load.request_rate, self.seen
+        least = min(max(math.ceil(rate / self.largest_rate), 1), most)
+        if rate / least < seen["outside"] or not seen["inside"] or least == most:
+            row = self._seen(load, least)
+            if least == most or not self.asked.has_limits or self.asked.within(row):
+                return row
+        low = min(max(least, int(rate / seen["outside"])), most - 1)
+        high = math.ceil(rate / seen["inside"]) if seen["inside"] else self._guess(row, most)
+        high = min(max(high, low + 1), most)
+        while not self.asked.within(row := self._seen(load, high)):
             if high == most:
-                return one
+                return row
             low, high = high, min(2 * high, most)
+        rows = {high: row}
 
         def off(share: float) -> float:
             replicas = round(1.0 / share)
-            return self._off(rows.setdefault(replicas, self.row(load, replicas)))
+            rows[replicas] = self._seen(load, replicas)
+            return self._off(rows[replicas])
 
         def between(share: float, inside: float, outside: float) -> float | None:
             fewest, most = round(1.0 / outside) + 1, round(1.0 / inside) - 1
             number = min(max(math.ceil(1.0 / share), fewest), most)
             return 1.0 / number if fewest <= most else None
 
-        ends = self._off(rows[high]), self._off(rows[low])
-        return rows[round(1.0 / _edge(off, between, 1.0 / high, 1.0 / low, *ends))]
+        return rows[round(1.0 / _edge(off, between, 1.0 / high, 1.0 / low, self._off(row), FAR))]
+
+    def _seen(self, load: Load, replicas: int) -> ServingConfig:
+        """Return a row, and keep what it tells about the rates of a replica within the limits."""
+        row, each = self.row(load, replicas), load.request_rate / replicas
+        if isinstance(load.arrivals, Trace):  # replicas of a trace have other requests
+            return row
+        end, nearer = ("inside", max) if self.asked.within(row) else ("outside", min)
+        self.seen[end] = nearer(self.seen[end], each)
+        return row
 
     def _off(self, row: ServingConfig) -> float:
         return min(max(self.asked.off(row), -FAR), FAR)
@@ -127,7 +145,7 @@ class Sizing:
     def headroom(self, row: ServingConfig) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits."""
         low = row.request_rate or 0.0
-        high = max(self.largest_rate * row.replicas, low)
+        high = max(min(self.largest_rate, self.seen["outside"]) * row.replicas, low)
         (load,) = (one for one in self.asked.loads() if one.request_rate == row.request_rate)
         near = NEAR * (high - low)
 
