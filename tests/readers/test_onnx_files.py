@@ -50,6 +50,20 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     refused(tmp_path / "none.onnx", "none.onnx")
 
 
+def test_nodes_in_another_order(tmp_path: Path) -> None:
+    """As converters to half precision write them: a cast of the input behind what reads it."""
+    cast = node("Cast", "x", "h", to=TensorProto.FLOAT)
+    made = model([node("Conv", "h w b", "y"), cast], **WEIGHTS)
+    assert total(read_model(made)).flops == 4 * 36 * 27
+
+
+def test_an_operator_of_an_optimizer_asks_for_the_file_before() -> None:
+    made = model(
+        [node("FusedConv", "x w", "y", "com.microsoft")], domains=["com.microsoft"], w=(4, 3, 1, 1)
+    )
+    refused(made, "FusedConv", "from before optimizing")
+
+
 REFUSED = {
     "an input that nothing writes": model([node("Relu", "q", "y")]),
     "no input": model([node("Shape", "", "y")]),

@@ -19,7 +19,8 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
 from tests.processes import python
-from tests.readers.torch_networks import Does, kinds
+from tests.readers.counting import refused
+from tests.readers.torch_networks import Does, kinds, total
 
 MODULE = """
 import torch
@@ -431,6 +432,13 @@ def _kept(module: Any, x: Any) -> Any:
 def test_a_forward_that_is_not_of_samples_is_told(forward: Any, said: str) -> None:
     graph = lolat.read((Does(forward), torch.zeros(1, 8)))
     assert [said in remark for remark in graph.warnings] == [True] * bool(said)
+
+
+def test_the_nodes_of_a_graph_are_no_batch() -> None:
+    """The message names the way that works."""
+    network, nodes, edges = Does(lambda _, x, a: a @ LAYER(x)), torch.zeros(6, 8), torch.zeros(6, 6)
+    refused((network, (nodes, edges)), "a leading axis of 1 (x[None])")
+    assert total(lolat.read((network, (nodes[None], edges[None])))).flops == 6 * (8 * 4 + 6 * 4)
 
 
 def test_a_batch_of_two_is_of_the_inputs_that_the_module_takes() -> None:

@@ -143,6 +143,8 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
     NetworkError where ONNX's checker refuses the model.
     """
     onnx, graph = import_onnx(), model.graph
+    import onnx_ir
+
     from lolat.readers.onnx.quantized import in_float
 
     graph.name = graph.name or "graph"
@@ -165,7 +167,15 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         graph.input.extend(large)
         parameters |= {value.name for value in large}
         in_float(model, parameters)
-        onnx.checker.check_model(model)
+        try:
+            onnx.checker.check_model(model)
+        except (
+            onnx.checker.ValidationError
+        ):  # converters to half precision put their casts at the end
+            ordered = onnx_ir.from_proto(model)
+            ordered.graph.sort()
+            model.CopyFrom(onnx_ir.to_proto(ordered))
+            onnx.checker.check_model(model)
     except Exception as error:
         raise NetworkError(
             f"{name!r} is not an ONNX network: {one_line(error)}; export it again, or update onnx"
@@ -332,10 +342,15 @@ def _shaped(model: Any, network: str) -> Any:
     if not unknown:
         return graph
     node = unknown[0]
+    remedy = (
+        "it is an operator of ONNX Runtime's optimizer; give the file from before optimizing"
+        if node.domain.startswith("com.microsoft") else
+        "export it with the shapes of its tensors (onnx.shape_inference), or the part before as a network "
+        "of its own"
+    )  # fmt: skip
     raise NetworkError(
-        f"operation {called(node)!r} ({node.op_type}) of "
-        f"{network!r} gives a shape that cannot be found; export it with the shapes of its tensors "
-        "(onnx.shape_inference), or the part before as a network of its own"
+        f"operation {called(node)!r} ({node.op_type}) of {network!r} gives a shape that cannot be found; "
+        f"{remedy}"
     )
 
 

@@ -186,10 +186,16 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
             "own, from a function (package.module:callable) that returns a part and its inputs",
             code="data-dependent",
         ) from cause
+    remedy = (
+        f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
+        "inputs), and a forward whose operations depend on shapes alone"
+    )
+    if any(_first_axis(example)):
+        remedy += (
+            "; inputs without a batch, such as nodes of a graph, need a leading axis of 1 (x[None])"
+        )
     raise NetworkError(
-        f"network {name!r} cannot be read: {shortened(one_line(cause))}{user_line(cause)}; "
-        f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the "
-        "module and its inputs), and a forward whose operations depend on shapes alone",
+        f"network {name!r} cannot be read: {shortened(one_line(cause))}{user_line(cause)}; {remedy}",
         code="network",
     ) from cause
 

@@ -24,6 +24,10 @@ NO_AUTOCAST = (
 BY_POLICY = "a policy of its own chooses the activations that are computed again (context_fn)"
 
 
+def _is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> bool:
+    return hint is True  # PyTorch compares the values of the mask
+
+
 @contextlib.contextmanager
 def watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
@@ -71,16 +75,13 @@ def watched(tracer: Tracer) -> Iterator[None]:
             tracer.asked.add(tracer.known[id(tensor)])
         return tensor
 
-    def is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> bool:
-        return hint is True  # PyTorch compares the values of the mask
-
     # To whoever else asks there are no gradients, as it is.
     told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
     with (
         mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
         mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
         mock.patch.object(torch.Tensor, "requires_grad_", asked),
-        mock.patch.object(transformer, "_detect_is_causal_mask", is_causal),
+        mock.patch.object(transformer, "_detect_is_causal_mask", _is_causal),
         mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
