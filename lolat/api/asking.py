@@ -111,6 +111,7 @@ def compare(
     """
     from lolat.api.choosing import ALL, devices, serving_models, with_a_price
     from lolat.api.predicting import BEST
+    from lolat.hardware.prices import given_list
     from lolat.llm.names import is_decoder
     from lolat.training import compare as training
 
@@ -119,10 +120,11 @@ def compare(
         models = [*serving_models(",".join(names), of_any=True).values()]
     else:
         models, left_out = devices(names, every=True)
+    listed = given_list(asked.get("price_per_hour"), prices)
     if ALL in names:
-        models, unpriced = with_a_price(models, prices)
+        models, unpriced = with_a_price(models, listed)
         left_out = {**left_out, **unpriced}
     mode = None if precision == BEST else precision, launch, host_us
-    asked = {**asked, "prices": prices, "replicas": asked.get("replicas") or ()}
+    asked = {**asked, "prices": listed, "replicas": asked.get("replicas") or ()}
     sizes = several(batch_size)
     return training.compare(models, network, mode, sizes, left_out, on_progress, **asked)

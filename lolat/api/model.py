@@ -312,7 +312,7 @@ class Model(Device):
         for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a model
         without language models.
         """
-        from lolat.hardware.prices import check_price, no_price, price_list, rental_of
+        from lolat.hardware.prices import given_list, no_price, rental_of
         from lolat.llm.answering import answer
         from lolat.llm.names import find_decoder
         from lolat.llm.question import ServingQuestion, asked_arrivals
@@ -326,8 +326,7 @@ class Model(Device):
         )  # fmt: skip
         # The last answers stay: a loop that asks again has them in microseconds.
         decoder = find_decoder(config)
-        check_price(price_per_hour, prices)
-        listed = None if prices is None else price_list(prices)
+        listed = given_list(price_per_hour, prices)
         key = (decoder, asked, price_per_hour, listed)
         if key not in self._served:
             if len(self._served) >= MOST_KEPT:

@@ -251,6 +251,12 @@ def hardware_of(document: Mapping[str, Any]) -> str:
     return str(document["device"]) if device in (None, "", "gpu") else str(device)
 
 
+def given_list(price_per_hour: float | None, prices: str | Prices | None) -> Prices | None:
+    """The price list if one is given, read once, as it may be a pipe. Raises as `check_price`."""
+    check_price(price_per_hour, prices)
+    return None if prices is None else price_list(prices)
+
+
 def check_price(price_per_hour: float | None, prices: str | Prices | None) -> None:
     """InputError if both a price and a price list are given, and for a price that is no number from 0."""
     if price_per_hour is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo, arg
+from lolat.hardware.prices import given_list
 from lolat.io.results import Result
 from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
 from lolat.llm.load import EVEN, POISSON
@@ -83,6 +84,8 @@ def compare(
     """
     is_trace = question.get("arrivals", POISSON) not in (POISSON, EVEN)  # which has a rate
     name_of_load = "request_rate" if question.get("request_rate") or is_trace else "concurrency"
+    prices = given_list(question.get("price_per_hour"), question.get("prices"))
+    question |= {"prices": prices} if prices else {}
     decoder, skipped, noes = find_decoder(config), dict[str, str](), list[AnswerIsNo]()
 
     def ask(of_device: Callable[..., ServingAnswer]) -> ServingAnswer:

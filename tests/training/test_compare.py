@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock, call
@@ -56,6 +57,21 @@ def test_as_many_as_an_instance_has_and_its_price(prices: str) -> None:
     assert (found.fastest.device, found.fastest.devices) == fastest
     for choice in found.frontier:
         assert not any(t < choice.total_s and d < (choice.dollars or 0) for t, d in paid.values())
+
+
+def test_prices_from_a_pipe(prices: str) -> None:
+    """Which can be read once; the same answers as from the file."""
+    read, write = os.pipe()
+    os.write(write, Path(prices).read_bytes())
+    os.close(write)
+    found = [
+        package.compare(network(), 8, [*GPUS], precision="fp32", samples=100, prices=p)
+        for p in (f"/dev/fd/{read}", prices)
+    ]
+    os.close(read)
+    dollars = [[c.options[0].dollars for c in each.answers] for each in found]
+    assert dollars[0] == dollars[1]
+    assert any(dollars[0])
 
 
 def test_who_cannot_answer_is_told(prices: str) -> None:
