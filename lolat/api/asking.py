@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from lolat.api.model import Model
 from lolat.api.model import load as load_file
-from lolat.device.question import InputSize, Question, is_one, several
+from lolat.device.question import InputSize, Question, several
 from lolat.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -70,21 +70,14 @@ def predict(
     `prices` is not given; a device that cannot answer is in `left_out`, with the reason.
     """
     from lolat.api.choosing import ALL, devices
-    from lolat.api.predicting import BEST, predict_all
+    from lolat.api.predicting import ask
+
+    def chosen(its: str | None) -> tuple[list[Model], dict[str, str]]:
+        return devices(several(on), lambda name: load(name).run_as(its, launch, host_us))
 
     question = Question(batch_size, predictor, coverage, input_size, max_ms, sure, prices)  # type: ignore[arg-type]
-    sizes, networks = several(batch_size), network if isinstance(network, list) else [network]
-    question.check_largest(sizes)
-    best = precision == BEST
-    mode = None if best else precision, launch, host_us
-    models, left_out = devices(several(on), lambda name: load(name).run_as(*mode))
-    found = predict_all(models, networks, sizes, question, left_out, best)
-    if found.errors and not found.answers:
-        raise next(iter(found.errors.values()))
     is_single = isinstance(on, str) and on != ALL and "," not in on
-    if is_single and networks is not network and is_one(batch_size):
-        return found[0]
-    return found
+    return ask(network, question, precision, chosen, is_single)
 
 
 def compare(

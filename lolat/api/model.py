@@ -104,22 +104,15 @@ class Model(Device):
         last = network.cache.get("answer") if isinstance(network, Graph) else None
         if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
             return last[2]
-        from lolat.api.predicting import BEST, predict_all
+        from lolat.api.predicting import ask
 
-        sizes = several(batch_size)
-        networks = network if isinstance(network, list) else [network]
-        question.check_largest(sizes)
-        best = precision == BEST
-        device = self.run_as(None if best else precision, launch, host_us)
-        found = predict_all([device], networks, sizes, question, best=best)
-        if found.errors and not found.answers:
-            raise next(iter(found.errors.values()))
-        if networks is network or not is_one(batch_size):
-            return found
-        (answer,) = found.answers
-        if isinstance(network, Graph) and prices is None:
-            network.cache["answer"] = (asked, network, answer)
-        return answer
+        def chosen(its: str | None) -> tuple[list[Model], dict[str, str]]:
+            return [self.run_as(its, launch, host_us)], {}
+
+        found = ask(network, question, precision, chosen)
+        if isinstance(network, Graph) and prices is None and is_one(batch_size):
+            network.cache["answer"] = (asked, network, found)
+        return found
 
     @overload
     def explain(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -16,7 +16,7 @@ from msgspec import UNSET
 from lolat.device.predicting import predict
 from lolat.device.prediction import CALL, end_ms
 from lolat.device.prediction import Prediction as DevicePrediction
-from lolat.device.question import InputSize, Question, ask_each, no_device
+from lolat.device.question import InputSize, Question, ask_each, is_one, no_device, several
 from lolat.device.running import in_precisions
 from lolat.errors import (
     InputError,
@@ -124,7 +124,7 @@ def predict_all(
     for model in models:
         question.check(model)
     prices = question.prices
-    several = len(models) * len(batch_sizes) * len(networks) + len(left_out or ()) > 1
+    are_several = len(models) * len(batch_sizes) * len(networks) + len(left_out or ()) > 1
     lost = dict(left_out or {})
     listed = None if prices is None and len(models) == 1 else price_list(prices)
     answers: list[Prediction] = []
@@ -141,9 +141,9 @@ def predict_all(
             errors[f"a {type(network).__name__}" if key == id(network) else str(key)] = error
             continue
         seen: set[tuple[int, str]] = set()
-        ask = _fastest if best else predict
+        to_device = _fastest if best else predict
         for asked in map(question.at, batch_sizes):
-            each = ask_each(by_label, partial(ask, network=graph, question=asked), lost)
+            each = ask_each(by_label, partial(to_device, network=graph, question=asked), lost)
             for label, found in each.items():
                 p = cast("Prediction", found.named(network, question.input_size))
                 model, label = by_label[label], p.query.model.label
@@ -151,10 +151,33 @@ def predict_all(
                     continue  # the faster model of two of one GPU may be the same
                 seen.add((p.batch_size, label))
                 p = p if listed is None else _priced(p, model, listed, prices is not None)
-                answers.append(replace(p, device=label) if several else p)
+                answers.append(replace(p, device=label) if are_several else p)
     if not answers and not errors:
         raise no_device(lost)
     return Predictions(tuple(answers), errors, lost)
+
+
+def ask(
+    network: Any,
+    question: Question,
+    precision: str | None,
+    chosen: Callable[[str | None], tuple[Sequence[Model], Mapping[str, str]]],
+    is_single: bool = True,
+) -> Any:
+    """Ask the devices, and those left out, that `chosen` gives for a precision, None with BEST.
+
+    One network and batch size, neither in a list, give a `Prediction` if `is_single`, else `Predictions`.
+    """
+    sizes = several(question.batch_size)
+    networks = network if isinstance(network, list) else [network]
+    question.check_largest(sizes)
+    best = precision == BEST
+    models, left_out = chosen(None if best else precision)
+    found = predict_all(models, networks, sizes, question, left_out, best)
+    if found.errors and not found.answers:
+        raise next(iter(found.errors.values()))
+    is_single = is_single and networks is not network and is_one(question.batch_size)
+    return found[0] if is_single else found
 
 
 def read_network(network: Any, input_size: InputSize) -> Graph | Analysis:

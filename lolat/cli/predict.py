@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
     from lolat.device.prediction import Prediction as OfDevice
     from lolat.device.question import Question
-    from lolat.report.tables import Part
 
 
 def opened(
@@ -65,13 +64,6 @@ def fail(errors: Mapping[str, LolatError]) -> NoReturn:
 def each(answer: Any) -> Sequence[Any]:
     """The answers of several batch sizes, or the only one."""
     return getattr(answer, "answers", (answer,))
-
-
-def one_by_one(answers: Sequence[Any], lines: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
-    """The lines of each answer, with an empty one between two."""
-    for number, answer in enumerate(answers):
-        yield from [""] * (number > 0)
-        yield from lines(answer)
 
 
 def check_room(predictions: Sequence[OfDevice]) -> None:
@@ -244,7 +236,7 @@ def report(
     Exit code 3 if it does not fit into the device's memory.
     """
     from lolat.report.prediction import report_lines
-    from lolat.report.tables import write_csv
+    from lolat.report.tables import one_by_one, write_csv
 
     if html is not None:
         check_file(html, "html")
@@ -281,6 +273,7 @@ def explain(model: Model, network: str, **question: Any) -> None:
     Exit code 3 if it does not fit into the device's memory.
     """
     from lolat.report.explanation import explanation_lines
+    from lolat.report.tables import one_by_one
 
     answer = model.explain(network, **question)
     common.answer(answer, one_by_one(each(answer), explanation_lines))
@@ -302,6 +295,7 @@ def explain(model: Model, network: str, **question: Any) -> None:
 def budget(model: Model, network: str, sure: float | None, **question: Any) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
     from lolat.report.explanation import budget_lines
+    from lolat.report.tables import one_by_one
 
     coverage = None if sure is None else sure / 100
     answer = model.budget(network, sure=sure is not None, coverage=coverage, **question)

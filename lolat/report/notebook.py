@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lolat.device.prediction import CALL, Prediction
+from lolat.device.prediction import Prediction
 from lolat.errors import InputError, MissingPackageError
 from lolat.graph.counts import GROUPS
 from lolat.io.results import Result, plain_data
 from lolat.report import cost, device, evaluation, explanation, llm, prediction, ranked, search
-from lolat.report.rows import COLORS, TERMS, BlockRow, block_rows, color_of
-from lolat.report.tables import Part, Table, element
+from lolat.report.rows import COLORS, TERMS, block_rows
+from lolat.report.tables import Part, Table, element, one_by_one
 from lolat.units import plain, plural
 
 # ---- HTML
@@ -27,6 +27,8 @@ def _several(answer: Any) -> Iterator[Part]:
 PARTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
     "Prediction": prediction.report_lines, "Predictions": _several,
     "Explanation": explanation.explanation_lines, "BudgetAnswer": explanation.budget_lines,
+    "Explanations": lambda several: one_by_one(several, explanation.explanation_lines),
+    "BudgetAnswers": lambda several: one_by_one(several, explanation.budget_lines),
     "Cost": cost.cost_lines, "Costs": cost.costs_lines,
     "ServingAnswer": llm.llm_lines, "ComparedModels": llm.compared_lines,
     "Evaluation": evaluation.evaluation_lines, "TableEvaluation": evaluation.table_lines,
@@ -105,20 +107,11 @@ def _blocks(found: Prediction) -> list[dict[str, Any]]:
     for row, block in zip(block_rows(found), found.blocks, strict=True):
         about = {"block": row.label, "description": row.summary, "latency_ms": row.latency_ms}
         about |= {"share": row.share, "most_of_it_is": TERMS[row.bound_by]}
-        causes = {f"{CAUSES[c].replace(' ', '_')}_ms": ms for c, ms in _causes(row).items()}
+        causes = {f"{CAUSES[c].replace(' ', '_')}_ms": ms for c, ms in row.by_color.items()}
         rows.append(
             about | causes | {"macs": block.counts["flops"], "weights": block.counts["weights"]}
         )
     return rows
-
-
-def _causes(row: BlockRow) -> dict[str, float]:
-    """Milliseconds of a row by the color of their cause."""
-    parts = dict.fromkeys(CAUSES, 0.0)
-    for term, ms in row.terms_ms.items():
-        parts[color_of(term)] += ms
-    parts[COLORS[CALL]] += row.latency_ms if not row.terms_ms else 0.0
-    return parts
 
 
 def _predictions(answers: Any) -> list[dict[str, Any]]:
@@ -210,7 +203,7 @@ def _draw_blocks(found: Prediction, axes: Axes) -> Any:
     ax, labels = axes(0.8 + 0.22 * len(shown)), [plain(row.label) for row in shown]
     left = [0.0] * len(shown)
     for cause, words in CAUSES.items():
-        ms = [_causes(row)[cause] for row in shown]
+        ms = [row.by_color[cause] for row in shown]
         if any(ms):
             ax.barh(range(len(shown)), ms, left=left, color=INKS[cause], label=words)
             left = [a + b for a, b in zip(left, ms, strict=True)]

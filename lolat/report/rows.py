@@ -194,6 +194,14 @@ class BlockRow:
         """The part of the work that takes most of the time: a group of terms, or the call."""
         return bound_by(self.terms_ms) if self.terms_ms else CALL
 
+    @property
+    def by_color(self) -> dict[str, float]:
+        """Milliseconds by the color of their cause."""
+        parts = dict.fromkeys(COLORS.values(), 0.0)
+        for term, ms in (self.terms_ms or {CALL: self.latency_ms}).items():
+            parts[color_of(term)] += ms
+        return parts
+
 
 def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRow]:
     """The blocks in the network's order, folded by their modules `depth` names deep; None: not folded.

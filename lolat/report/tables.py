@@ -152,6 +152,13 @@ Part = str | Table
 """A part of an answer for people: a line, or a table."""
 
 
+def one_by_one(answers: Iterable[Any], parts: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
+    """The parts of each answer, with an empty line between two."""
+    for number, answer in enumerate(answers):
+        yield from [""] * (number > 0)
+        yield from parts(answer)
+
+
 def lines_of(parts: Iterable[Part]) -> Iterator[str]:
     """The lines of a screen."""
     for part in parts:

@@ -96,7 +96,7 @@ def numbers(prediction: Prediction, depth: int | None) -> list[dict[str, Any]]:
         most = TERMS[row.bound_by]
         texts = [digits(row.latency_ms), percent(row.share), quantity(macs) if macs else "–", most]
         found.append({
-            "time": row.latency_ms, "macs": macs, "bar": bar(sections.by_color(row), longest),
+            "time": row.latency_ms, "macs": macs, "bar": bar(row.by_color, longest),
             "cells": texts, "marked": len(blocks) == 1 and blocks[0].name in marked,
         })  # fmt: skip
     return found

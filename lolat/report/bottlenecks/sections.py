@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from lolat.device.attribution import Explanation, explain
-from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
+from lolat.device.prediction import Prediction, domain_words, interval_words, memory_words
 from lolat.device.question import Question
 from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
 from lolat.report.prediction import counts_words, per_second
-from lolat.report.rows import COLORS, BlockRow, bottleneck_sentence, color_of
+from lolat.report.rows import BlockRow, bottleneck_sentence
 from lolat.report.tables import element, escape
 from lolat.units import digits, milliseconds, plain
-
-
-def by_color(row: BlockRow) -> dict[str, float]:
-    """Milliseconds of a row by color."""
-    parts = dict.fromkeys(COLORS.values(), 0.0)
-    for term, ms in row.terms_ms.items():
-        parts[color_of(term)] += ms
-    parts[COLORS[CALL]] += row.latency_ms if not row.terms_ms else 0.0
-    return parts
-
 
 # ---- The answer.
 
