@@ -101,7 +101,9 @@ class Widths:
                 new[place] = self._scaled(place, factor)
         for o in self.graph.operations:
             for t in self.constants.intersection(o.inputs):
-                for axis, other in self._aligned(t, o.outputs[0]):
+                ranks = [len(self.graph.tensors[x].shape) for x in (t, o.outputs[0])]
+                for back in range(1, min(ranks) + 1):  # axes that are as far from the last one
+                    axis, other = ranks[0] - back, (o.outputs[0], ranks[1] - back)
                     if other in new and self._size((t, axis)) == self._size(other):
                         new[t, axis] = new[other]
         tensors = list(self.graph.tensors)
@@ -129,12 +131,6 @@ class Widths:
         """The axes whose size comes from layers."""
         rank = len(self.graph.tensors[tensor].shape)
         return [axis for axis in range(rank) if (tensor, axis) in self.layers]
-
-    def _aligned(self, tensor: int, other: int) -> Iterator[tuple[int, Place]]:
-        """Pairs of axes of two tensors that are as far from the last axis."""
-        ranks = [len(self.graph.tensors[t].shape) for t in (tensor, other)]
-        for back in range(1, min(ranks) + 1):
-            yield ranks[0] - back, (other, ranks[1] - back)
 
     def _follow(self, place: Place, sources: Sequence[Place]) -> None:
         """Let a size change as others do, where some of them can."""
@@ -315,10 +311,8 @@ def _same_elements(before: Shape, after: Shape) -> Iterator[tuple[range, range]]
             i, j = old_end, new_end
 
 
-@once
-def widths(graph: Graph) -> Widths:
-    """The widths of a network."""
-    return Widths(graph)
+widths = once(Widths)
+"""The widths of a network, kept with it."""
 
 
 def widened(graph: Graph, factor: float) -> Graph:

@@ -270,8 +270,10 @@ class _Steps:
                 a["in_features"] + a["units"],
             )
         else:
-            name, kernels = _class_of_convolution(operation), a["groups"]
-            window = prod(a["kernel"])
+            kernels, window = a["groups"], prod(a["kernel"])
+            name = POINTWISE if window == 1 else CONVOLUTION
+            if kind == "depthwise_conv" or kernels > 1:
+                name = DEPTHWISE if kind == "depthwise_conv" else GROUPED
             group_in, group_out = a["in_channels"] / kernels, a["out_channels"] / kernels
             product = (kernels, written / a["out_channels"], group_out, window * group_in)
             if kind == "transposed_conv":
@@ -285,11 +287,3 @@ class _Steps:
         )
         weights = kernels * product[2] * (product[3] + bool(a.get("bias"))) * self.size
         self.add(name, product, growing if out.batched else 0, (fixed + weights, sample))
-
-
-def _class_of_convolution(operation: Operation) -> str:
-    if operation.kind == "depthwise_conv":
-        return DEPTHWISE
-    if operation.attributes["groups"] > 1:
-        return GROUPED
-    return POINTWISE if prod(operation.attributes["kernel"]) == 1 else CONVOLUTION

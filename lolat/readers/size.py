@@ -175,7 +175,9 @@ def filled(
         }
         fitting = {
             name: form for name, form in found.items()
-            if form and not (fixed and _differ(inputs[name], form))
+            if form and not (fixed and any(
+                n not in (None, m) for n, m in zip(inputs[name].shape, form.shape, strict=False)
+            ))
         }  # fmt: skip
         made |= fitting
         fits = fits and bool(fitting)
@@ -224,10 +226,6 @@ def _of_steps(inputs: Mapping[str, Form], candidates: Mapping[str, Form]) -> lis
         (found for rank in (2, 1) if (found := [n for n, f in inputs.items() if len(f.shape) == rank])),
         [],
     )  # fmt: skip
-
-
-def _differ(form: Form, other: Form) -> bool:
-    return any(n not in (None, m) for n, m in zip(form.shape, other.shape, strict=False))
 
 
 def _refused(inputs: Mapping[str, Form], size: Any, network: str, fixed: bool) -> NetworkError:

@@ -100,19 +100,17 @@ def _activation(r: KerasReader, call: LayerCall) -> list[int]:
 # ---- Convolutions, pools, paddings, normalizations.
 
 
-def _channel_axis(layer: Any) -> int:
-    import keras
-
-    return 1 if (layer.data_format or keras.config.image_data_format()) == "channels_first" else -1
-
-
 def _conv(r: KerasReader, call: LayerCall) -> list[int]:
     """A convolution, of a layer or of keras.ops; a separable one is two, one behind the other.
 
     Keras runs Conv2D(groups=channels) as a grouped convolution, not as DepthwiseConv2D: ConvNeXt is
     written so, and takes many times longer than a depthwise kernel would.
     """
-    layer, axis, inputs = call.layer, _channel_axis(call.layer), call.inputs[:1]
+    import keras
+
+    layer, inputs = call.layer, call.inputs[:1]
+    order = layer.data_format or keras.config.image_data_format()
+    axis = 1 if order == "channels_first" else -1
     names = {c.__name__.partition("Conv")[0] for c in type(layer).__mro__}
     in_channels, shape = r.shape(inputs[0])[axis], list(call.shapes[0])
     if hasattr(layer, "kernel_size"):

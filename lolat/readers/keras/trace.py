@@ -55,28 +55,26 @@ class KerasReader:
         """Write all calls between the tensors known already and `outputs`, in order."""
         for node in _ordered_nodes(self.known, outputs):
             sources = [self.known[id(t)] for t in node.input_tensors]
-            shapes = [tuple(t.shape) for t in node.output_tensors]
-            if getattr(node.operation, "data_format", "") == "channels_first":
+            layer, start = node.operation, len(self.builder.operations)
+            call = LayerCall(
+                layer, sources, [tuple(t.shape) for t in node.output_tensors], path, node
+            )
+            if getattr(layer, "data_format", "") == "channels_first":
                 self.builder.channels_first = True
-            start, own = len(self.builder.operations), functional_of(node.operation) is None
-            written = self.emit(LayerCall(node.operation, sources, shapes, path, node))
-            if own and layers.rule_of(node.operation) is not None:
-                self.writer.tie(start, id(node.operation), remarks.bits_of(node.operation))
+            rule = layers.rule_of(layer) if functional_of(layer) is None else None
+            if rule is None:
+                written = self.follow_layer(call)
+            else:
+                written = rule(self, replace(call, inputs=self.unmasked(call)))
+                self.writer.tie(start, id(layer), remarks.bits_of(layer))
                 self.mark(node, start)
-                for part in getattr(node.operation, "_flatten_layers", tuple)():
+                for part in getattr(layer, "_flatten_layers", tuple)():
                     if getattr(part, "lora_enabled", False):
                         self.add_adapter(part, path)
-            if type(node.operation).__name__ == "StopGradient":
+            if type(layer).__name__ == "StopGradient":
                 self.writer.held.update(written)
             self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
         return [self.known[id(t)] for t in outputs]
-
-    def emit(self, call: LayerCall) -> list[int]:
-        """Write one call of a layer or keras.ops operation; the tensors that it yields."""
-        rule = layers.rule_of(call.layer) if functional_of(call.layer) is None else None
-        if rule is None:
-            return self.follow_layer(call)
-        return rule(self, replace(call, inputs=self.unmasked(call)))
 
     def write(
         self, call: LayerCall, op: str, inputs: Sequence[int],
@@ -96,10 +94,8 @@ class KerasReader:
 
     def mark(self, node: Any, start: int) -> None:
         """Mark the operations of a call, from position `start` on, if not all of their parameters train."""
-        every, (trained, total) = (
-            self.builder.operations,
-            remarks.trained_parameters(node.operation),
-        )
+        every = self.builder.operations
+        trained, total = remarks.trained_parameters(node.operation)
         own = [i for i in range(start, len(every)) if every[i].kind in COMPUTE | NORMALIZATIONS]
         kernels = any(every[i].kind in KERNELS for i in own) and remarks.fixed_kernels(
             node, self.owner
