@@ -134,9 +134,7 @@ class ServingAnswer(Result):
     `parameters`: those of the language model; `active`: those that a token uses. `framework`: the server.
     `coverage`: the probability of the intervals. `best`: the index of the row with the cheapest output
     tokens within the limits; None without limits. `chosen`: the best row, else the first one that fits,
-    else the first one. `weights_gib`, `read_gib`, `free_concurrency` describe the chosen row: GiB of
-    weights on each GPU, the most of them that a step reads, and the most concurrent requests at which an
-    output token takes at most a quarter longer than with one request (None without times).
+    else the first one.
     `percentile`: of the times that the limits hold for; None: their means. `headroom_rate`: the most
     requests a second at which the best row keeps the limits; None without a rate and limits.
     """
@@ -151,17 +149,14 @@ class ServingAnswer(Result):
     max_ttft_ms: float | None
     served: tuple[ServingConfig, ...]
     best: int | None
-    free_concurrency: int | None
-    weights_gib: float
-    read_gib: float
     prices: str | None
     warnings: tuple[str, ...]
     chosen: ServingConfig
     percentile: int | None = None
     headroom_rate: float | None = None
     KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "max_tpot_ms",
-            "max_ttft_ms", "percentile", "rows=served", "best", "headroom_rate", "free_concurrency",
-            "weights_gib", "read_gib", "prices", "warnings")  # fmt: skip
+            "max_ttft_ms", "percentile", "rows=served", "best", "headroom_rate", "prices",
+            "warnings")  # fmt: skip
 
     def words(self) -> str:
         """Return the chosen row in words."""

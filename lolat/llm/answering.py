@@ -15,7 +15,7 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.question import ServingQuestion
 from lolat.llm.remarks import Chosen
-from lolat.llm.serving import GIB, Deployment, deployment_of, requests_that_fit
+from lolat.llm.serving import Deployment, deployment_of, requests_that_fit
 from lolat.llm.sizing import Sizing
 from lolat.parameters import COVERAGE, MOST_GPUS
 from lolat.units import milliseconds
@@ -46,13 +46,11 @@ def answer(
     best = best_of([row for row in rows if row.within])
     row = best or next((row for row in rows if row.fits and not row.saturated), rows[0])
     sizing = sizings[row.tensor_parallel]
-    deployment, chosen = sizing.deployment, Chosen(sizing, row)
+    remarks = (*Chosen(sizing, row).remarks(rows), *([remark] if remark and not rental else ()))
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
         asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), rows.index(best) if best else None,
-        chosen.free_concurrency(), deployment.weight_bytes / GIB, deployment.read_bytes / GIB,
-        rental.prices if rental else None,
-        (*chosen.remarks(rows), *([remark] if remark and not rental else ())), row, asked.percentile,
+        rental.prices if rental else None, remarks, row, asked.percentile,
         sizing.headroom(best) if best and asked.request_rate else None,
     )  # fmt: skip
     if asked.has_limits and best is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from lolat.llm.question import ServingQuestion
     from lolat.llm.sizing import Sizing
 
-SAME = 1.25
-"""Further requests cost little while a token takes at most SAME times as long as with one request."""
-MOST_FREE = 1024
-"""Concurrent requests up to which this is looked for."""
 FASTER = 0.9
 """Another data type, or load, is remarked on if a token takes less than FASTER times as long with it."""
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
@@ -54,14 +49,6 @@ class Chosen:
     def asked(self) -> ServingQuestion:
         """The question."""
         return self.sizing.asked
-
-    def free_concurrency(self) -> int | None:
-        """Return the most requests at which a token takes at most SAME times as long as with one."""
-        if self.row.tpot_ms is None:
-            return None
-        most = max(min(self.sizing.fit, self.sizing.server.rule.sequences, MOST_FREE), 1)
-        ms = self.sizing.token_ms(most)
-        return max(bisect.bisect_right(ms, SAME * ms[0]), 1)
 
     def remarks(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
         """Yield remarks on all `rows` and on the chosen one, first on weights that do not fit."""
@@ -194,7 +181,7 @@ class Chosen:
             fits = _each(row) <= requests_that_fit(self.gpu.section, other, tokens)[0]
             if fits and len(sources) == 1 and (alike or other.dtype == here.decoder.dtype):
                 sizing, most = replace(self.sizing, deployment=other), max(_each(row), 1)
-                mine, its = (one.token_ms(most)[-1] for one in (self.sizing, sizing))
+                mine, its = (one.token_ms(most) for one in (self.sizing, sizing))
                 if its < FASTER * mine:  # only then the load is simulated
                     (load,) = (one for one in self.asked.loads() if self._is_of_row(one))
                     found[other.dtype] = sizing.times(load, row.groups)[1].mean_tpot_ms

@@ -143,12 +143,6 @@ class Deployment:
         return whole + experts * (1.0 / self.gpus - 1.0 / parts)
 
     @cached_property
-    def read_bytes(self) -> float:
-        """The most bytes of weights that a step reads on each GPU: all but an embedding beside a head."""
-        d = self.decoder
-        return self.weight_bytes - HALF * d.vocab * d.hidden * (not d.tied) / self.tensor_parallel
-
-    @cached_property
     def dense_bytes(self) -> float:
         """Bytes of weights that every step reads on each GPU: all but those of routed experts."""
         head = HALF * self.decoder.vocab * self.decoder.hidden / self.tensor_parallel

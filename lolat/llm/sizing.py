@@ -119,23 +119,22 @@ class Sizing:
 
     def _guess(self, row: ServingConfig, most: int) -> int:
         """Guess the replicas that keep the limits: between a row that misses them and a lone request."""
-        there = max(self.asked.off_by(self.token_ms(1)[0], row.prefill_ms or 0.0), -FAR)
+        there = max(self.asked.off_by(self.token_ms(1), row.prefill_ms or 0.0), -FAR)
         if there >= 0.0:
             return most
         here = self._off(row)
         return min(max(math.ceil(row.replicas * (here - there) / -there), row.replicas + 1), most)
 
-    def token_ms(self, most: int) -> list[float]:
-        """(most,) ms of an output token with 1 to `most` requests on each group, without waiting.
+    def token_ms(self, requests: int) -> float:
+        """Time of an output token with so many requests on each group, if none waits for a place.
 
         A token waits for its step, and for its share of the prompts of the others.
         """
-        server, load = self.server, self.asked.loads()[0]
-        table, rule = server.parts.table(self.gpu.section.overheads, most), server.rule
-        prompt = float(self._prompt(load) @ each_ms(self.gpu.section.overheads))
-        context, share = load.input_tokens + load.output_tokens / 2.0, prompt / load.output_tokens
-        steps = (table.step_ms(n, rule.drafts, context) for n in range(1, most + 1))
-        return [ms / rule.tokens_per_step + n * share for n, ms in enumerate(steps)]
+        server, load, overheads = self.server, self.asked.loads()[0], self.gpu.section.overheads
+        table, rule = server.parts.table(overheads, requests), server.rule
+        prompt = float(self._prompt(load) @ each_ms(overheads)) / load.output_tokens
+        step = table.step_ms(requests, rule.drafts, load.input_tokens + load.output_tokens / 2.0)
+        return step / rule.tokens_per_step + (requests - 1) * prompt
 
     def _prompt(self, load: Load) -> np.ndarray:
         """(PARTS + STARTS,) of a prompt alone."""

@@ -18,7 +18,6 @@ CALLED = {
 DOLLARS = "Prices are for a million output tokens and their prompts"
 LEAST_SHARE = 0.02
 HOURS = 730.0  # of a month
-LEAST_FREE = 4  # concurrent requests; the advice names no fewer
 
 
 def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
@@ -180,16 +179,9 @@ def _columns(answer: ServingAnswer) -> list[Column]:
 
 
 def _advice(answer: ServingAnswer) -> Iterator[str]:
-    """The cost of further requests, and prices."""
+    """The best row, and prices."""
     if answer.chosen.tpot_ms is None:
         return
-    if (answer.free_concurrency or 0) >= LEAST_FREE:
-        reads = "at most " if answer.active < answer.parameters else ""
-        yield (
-            f"A step reads {reads}{answer.read_gib:.1f} GiB of weights on each GPU, however many requests "
-            f"there are: with up to {answer.free_concurrency} of them a token takes at most a quarter "
-            "longer than with one."
-        )
     if answer.best is not None:
         how = (
             "cheapest output tokens"

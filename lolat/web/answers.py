@@ -126,7 +126,7 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     row = answer.chosen
     if not row.fits and row.tpot_ms is not None:  # of no row: then none is the best
         row = max(answer.served, key=lambda r: r.largest_concurrency / r.concurrency)
-        answer = replace(answer, chosen=row, free_concurrency=None)
+        answer = replace(answer, chosen=row)
         title = title or "none without waiting"
         more.append(
             "No row of the table has room for all its requests at once: some wait for their first token. "

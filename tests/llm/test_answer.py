@@ -89,18 +89,6 @@ def test_rows_by_hand() -> None:
     assert one.breakdown["weights"] == pytest.approx(read, rel=0.01)
     assert read < one.decode_ms < 2.0 * read
     assert (answer.parameters, answer.active) == (EIGHT.parameters, EIGHT.parameters)
-    assert answer.weights_gib == pytest.approx(EIGHT.weight_bytes() / GIB)
-    assert answer.read_gib == pytest.approx((EIGHT.weight_bytes() - 2 * 128256 * 4096) / GIB)
-    tied = MODEL.llm({**LARGE, "tie_word_embeddings": True}, concurrency=1, tensor_parallel=2)
-    assert tied.read_gib == tied.weights_gib  # the head, which is read, is the embedding
-    assert f"reads {answer.read_gib:.1f} GiB" in "\n".join(lines_of(llm_lines(answer)))
-
-
-def test_up_to_how_many_requests_a_token_takes_at_most_a_quarter_longer() -> None:
-    free = MODEL.llm(LARGE, concurrency=1, tensor_parallel=1).free_concurrency
-    assert free is not None
-    one, at_most, more = MODEL.llm(LARGE, concurrency=(1, free, 2 * free), tensor_parallel=1).served
-    assert at_most.tpot_ms < 1.26 * one.tpot_ms < more.tpot_ms
 
 
 def test_a_frame_of_its_rows() -> None:
