@@ -134,9 +134,9 @@ def by_type(lines: Sequence[Sequence[str]]) -> Table:
 def served(data: Path, section: ServingSection, device: str) -> calibration.Timed:
     """The served rows of a GPU and framework that did not wait for memory, simulated as in a fit."""
     rows = read_rows(data, "serving.csv", device, section.framework)
-    timed = calibration.timed_steps(section, rows, find_decoder)
+    timed = calibration.timed_steps(section, rows)
     overheads = calibration.fit_overheads(timed, section.overheads, one_server=False)
-    return calibration.timed_steps(section, rows, find_decoder, overheads)
+    return calibration.timed_steps(section, rows, overheads)
 
 
 class Off(NamedTuple):
@@ -254,11 +254,9 @@ def latent(data: Path, operations: str = "200") -> Tables:
             found: dict[str, list[Off]] = {}
             for seed in range(HALVES):
                 fitted_to, rest = _halves(rows, seed)
-                known = calibration.served_by(one, fitted_to, find_decoder)[0].of(kind)
+                known = calibration.served_by(one, fitted_to)[0].of(kind)
                 several = calibration.by_deployment(rest)
-                timed = calibration.joined(
-                    [calibration.timed_of(known, some, find_decoder) for some in several]
-                )
+                timed = calibration.joined([calibration.timed_of(known, some) for some in several])
                 for group, which in groups(timed):
                     off = errors(timed.take(which), known.overheads, known.spread)
                     found.setdefault(group, []).append(off)
@@ -323,9 +321,7 @@ def arrivals(data: Path) -> Tables:
                 ("bundled", every),
                 ("left out", [row for row in every if row.model != model]),
             ):
-                known = (
-                    calibration.served_by(one, fitted, find_decoder, False)[0] if fitted else one
-                )
+                known = calibration.served_by(one, fitted, False)[0] if fitted else one
                 own = [_off(known, row) for row in rows if row.model == model]
                 pooled.setdefault(title, []).extend(own)
                 lines.append([f"{device}, {model}, {title}", str(len(own)), *_figures(own)])
@@ -443,7 +439,7 @@ def models(data: Path, folder: str = "models") -> Tables:
         one = fit.complete(sections[name], {n: s for n, s in sections.items() if n != name})
         rows = {served: read_rows(data, served, *key) for served in SERVED}
         every = [row for some in rows.values() for row in some]
-        one = calibration.served_by(one, every, find_decoder, False)[0] if every else one
+        one = calibration.served_by(one, every, False)[0] if every else one
         # Of a user are rows beside these.
         fits = {k: msgspec.structs.replace(f, own=(), before=None) for k, f in one.fits.items()}
         fitted[name] = msgspec.structs.replace(one, own=(), before=None, fits=fits)

@@ -296,7 +296,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
         try:
             decoder = find_decoder(some[0].model)
             section = known.of(decoder.kind)
-            timed = timed_of(section, some, find_decoder)
+            timed = timed_of(section, some)
             tpot, first = timed.found(section.overheads)
             deployment = deployment_of(section, decoder, *some[0].deployment)
             lengths = np.array([(row.input_tokens, row.output_tokens) for row in some])

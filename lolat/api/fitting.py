@@ -261,7 +261,6 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     from lolat.llm.calibration import served_by, types_words
     from lolat.llm.fit import read_sheet
     from lolat.llm.gpu import section_of
-    from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
@@ -301,8 +300,8 @@ def _language_models(asked: Asked) -> dict[str, Any]:
             f"{arg('tensor_parallel')} {gpus}: every served row says its own number of GPUs; leave it out"
         )
     if served:
-        section, words = served_by(section, rows, find_decoder)
-        if types := types_words(section, rows, find_decoder):
+        section, words = served_by(section, rows)
+        if types := types_words(section, rows):
             asked.warn(types)
         asked.warn(words)
         where = dict(document["environment"])

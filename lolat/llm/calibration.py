@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError
-from lolat.llm.decoder import Decoder
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServedRow, ServingSection, short
 from lolat.llm.load import Load, Server, of_requests
+from lolat.llm.names import find_decoder
 from lolat.llm.served import SERVED
 from lolat.llm.serving import deployment_of, each_ms
 from lolat.parameters import COVERAGE
@@ -55,7 +55,6 @@ FEW_REQUESTS = 8.0
 """With more of them the first token says less of `poll_steps`: prompts wait for each other too."""
 COLD = 10.0
 """A server was not warm if the first token takes COLD times what prompts explain; its time is unknown."""
-DecoderOf = Callable[[str], Decoder]
 
 
 @dataclass(frozen=True)
@@ -103,16 +102,10 @@ def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
 
 
 def timed_of(
-    section: ServingSection,
-    rows: Sequence[ServedRow],
-    decoder_of: DecoderOf,
-    overheads: FrameworkOverheads | None = None,
+    section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads | None = None
 ) -> Timed:
-    """Simulate served rows of one deployment; `decoder_of`: the decoder of a name.
-
-    `overheads`: those of the schedule, if not the section's.
-    """
-    deployment = deployment_of(section, decoder_of(rows[0].model), *rows[0].deployment)
+    """Simulate served rows of one deployment; `overheads`: of the schedule, if not the section's."""
+    deployment = deployment_of(section, find_decoder(rows[0].model), *rows[0].deployment)
     gpu, servers, found = GPU(section), dict[Any, Server](), list[Any]()
     for row in rows:
         load = Load.of(row)
@@ -130,13 +123,12 @@ def timed_of(
 
 
 def timed_steps(
-    section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf,
-    overheads: FrameworkOverheads | None = None,
-) -> Timed:  # fmt: skip
+    section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads | None = None
+) -> Timed:
     """Simulate the served rows that did not wait for memory; InputError if all did."""
     overheads, found = overheads or section.overheads, list[Timed]()
     for some in by_deployment(rows):
-        one = timed_of(section, some, decoder_of, overheads)
+        one = timed_of(section, some, overheads)
         outputs = np.array([row.output_tokens for row in some])
         is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * outputs
         is_waiting &= one.ttft_ms > LONGER * one.found(overheads)[1]
@@ -243,12 +235,12 @@ def spread_of(
     return short(tpot), short(max(ttft, tpot))
 
 
-def types_words(section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf) -> str:
+def types_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
     """Name the data types assumed for rows of benchmarks that do not state theirs; "" if all do."""
     taken: dict[str, None] = {}
     for row in rows:
         if not row.row and not row.dtype:
-            one = deployment_of(section, decoder_of(row.model), row.tensor_parallel)
+            one = deployment_of(section, find_decoder(row.model), row.tensor_parallel)
             taken[f"{row.model} in {one.dtype} with cache {one.kv_dtype}"] = None
     remedy = "; the keys dtype and kv_dtype in the JSON state others"
     return f"assumed: {', '.join(taken)}{remedy}" if taken else ""
@@ -257,7 +249,6 @@ def types_words(section: ServingSection, rows: Sequence[ServedRow], decoder_of: 
 def served_by(
     section: ServingSection,
     rows: Sequence[ServedRow],
-    decoder_of: DecoderOf,
     one_server: bool = True,
 ) -> tuple[ServingSection, str]:
     """Fit the overheads of a section to served rows; return it, and a sentence on the errors.
@@ -268,7 +259,7 @@ def served_by(
     """
     several, said = dict[str, list[ServedRow]](), list[str]()
     for row in rows:
-        kind = decoder_of(row.model).kind
+        kind = find_decoder(row.model).kind
         several.setdefault(kind if kind in OWN_FITS else "", []).append(row)
     for kind, some in sorted(several.items()) or [("", [])]:
         if not kind:  # published rows of groups often have the times of one group
@@ -276,14 +267,14 @@ def served_by(
         known, is_new = section.of(kind), bool(kind) and kind not in section.fits
         if is_new:
             known = msgspec.structs.replace(known, served=0, kinds=())
-        fitted, words = _served_by(known, some, decoder_of, one_server and not is_new)
+        fitted, words = _served_by(known, some, one_server and not is_new)
         section = section.with_fit(kind, fitted)
         said.append(f"{kind} attention: {words}" if kind else words)
     return section, "; ".join(said)
 
 
 def _served_by(
-    section: ServingSection, rows: Sequence[ServedRow], decoder_of: DecoderOf, one_server: bool
+    section: ServingSection, rows: Sequence[ServedRow], one_server: bool
 ) -> tuple[ServingSection, str]:
     """Fit served rows of one kind of decoder."""
     before = section.before or FrameworkFit(
@@ -294,7 +285,7 @@ def _served_by(
     full = {model: str(path.resolve()) for model, path in paths.items() if path.exists()}
     placed = (replace(row, model=full.get(row.model, row.model), row={}) for row in rows)
     every = [*dict.fromkeys([*section.own, *placed])]
-    timed = timed_steps(section, every, decoder_of, before.overheads)
+    timed = timed_steps(section, every, before.overheads)
     was = timed.found(before.overheads)[0] / timed.tpot_ms
     middle = float(np.median(np.abs(np.log(was))))
     if middle > MOST_OFF:
@@ -305,7 +296,7 @@ def _served_by(
         )
     for _ in range(PASSES - 1):
         now_ms = fit_overheads(timed, before.overheads, one_server)
-        timed = timed_steps(section, every, decoder_of, now_ms)
+        timed = timed_steps(section, every, now_ms)
     off = left_out(timed, before.overheads, one_server)
     number, now = len(timed.group), np.exp(off[0])
     medians = (percent(float(np.median(np.abs(ratio - 1.0)))) for ratio in (was, now))
@@ -320,7 +311,7 @@ def _served_by(
     made = msgspec.structs.replace(
         section, served=before.served + number, own=tuple(every), before=before,
         overheads=fit_overheads(timed, before.overheads, one_server),
-        kinds=tuple(sorted({*before.kinds, *(decoder_of(model).kind for model in used)})),
+        kinds=tuple(sorted({*before.kinds, *(find_decoder(model).kind for model in used)})),
         spread=spread_of(off, before.spread if before.served else usual),
     )  # fmt: skip
     return made, words

@@ -113,27 +113,17 @@ _QWEN3_MOE = _Kind(
 )
 _SHARED = ("n_shared_experts", "moe_intermediate_size")
 _DEEPSEEK = _Kind(
-    {"first_k_dense_replace": 0, "n_shared_experts": 0},
-    expert_width="moe_intermediate_size",
-    shared_width=_SHARED,
-    latent=True,
-)
+    {"first_k_dense_replace": 0, "n_shared_experts": 0}, expert_width="moe_intermediate_size",
+    shared_width=_SHARED, latent=True,
+)  # fmt: skip
 _DELTA = _Kind(
-    {
-        "head_dim": 256,
-        "full_attention_interval": 4,
-        "linear_conv_kernel_dim": 4,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-    },
-    head_norm="head",
-    same={"output_gate": True},
-)
+    {"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "decoder_sparse_step": 1,
+     "mlp_only_layers": []}, head_norm="head", same={"output_gate": True},
+)  # fmt: skip
 _DELTA_MOE = _DELTA._replace(
-    expert_width="moe_intermediate_size",
-    shared_width=("shared_expert_intermediate_size",),
+    expert_width="moe_intermediate_size", shared_width=("shared_expert_intermediate_size",),
     same={"output_gate": True, "shared_gate": True},
-)
+)  # fmt: skip
 _KINDS = {
     "llama": _Kind({}, _LLAMA_BIASES), "granite": _Kind({}, _LLAMA_BIASES),
     "smollm3": _Kind({**_TIED, **_OFF}, _LLAMA_BIASES),

@@ -65,12 +65,8 @@ def tail(ends: Sequence[float], time: str, percentile: int, experts: int) -> tup
 
 
 def interval(
-    gpu: GPU,
-    deployment: Deployment,
-    sizes: np.ndarray,
-    parts: np.ndarray,
-    computed: float | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    gpu: GPU, deployment: Deployment, sizes: np.ndarray, parts: np.ndarray, computed: float | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return (rows,) factors of a time's lower and upper end, and whether each row is in the domain.
 
     The time is that per output token, or to the first one, before which a fraction of the prompt is

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from lolat.arrays import np
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
 
-KernelTerms = Mapping[str, float]
+Terms = Mapping[str, float]
 Rows = Mapping[str, Any]
 Center = tuple[float, float]
 HALF = 2.0  # bytes of a number in half precision
@@ -118,7 +118,7 @@ def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
     return terms | (HOSTED if variant == "hosted" else {})
 
 
-def gemm_ms(t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of matrix products; `rows`: m, n, k."""
     m, n, k = rows["m"], rows["n"], rows["k"]
     width = WEIGHT_BYTES[dtype]
@@ -148,7 +148,7 @@ def gemm_ms(t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, 
 
 
 def _gemm_kernel(
-    t: KernelTerms, m: Any, n: Any, k: Any, specs: Specs, dtype: str, variant: str, bandwidth: float,
+    t: Terms, m: Any, n: Any, k: Any, specs: Specs, dtype: str, variant: str, bandwidth: float,
     moving: Any,
 ) -> Any:  # fmt: skip
     """(rows,) ms of the kernel with the fastest tile, with or without splitting k."""
@@ -181,7 +181,7 @@ def _gemm_kernel(
     return kernel
 
 
-def _overlapped(computing: Any, moving: Any, t: KernelTerms) -> Any:
+def _overlapped(computing: Any, moving: Any, t: Terms) -> Any:
     computing = computing * (1.0 + t["throttle"] * computing / (computing + HOT_MS))
     return np.cbrt(computing**3 + moving**3)
 
@@ -240,9 +240,7 @@ def missed(touched: Any, cache_mb: float, units: float) -> Any:
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
-def prefill_ms(
-    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
-) -> Any:
+def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of causal attention over `length` new tokens; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     queries, keys_dtype = dtype.split("/")
@@ -273,9 +271,7 @@ def prefill_ms(
     return (t["launch"] if alone else 0.0) + joined(best, io * per_byte, 3.0) + own
 
 
-def decode_ms(
-    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
-) -> Any:
+def decode_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of attention of a new token to `length` cached ones; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     group, units = h / k, specs.multiprocessors
@@ -412,7 +408,7 @@ class Loads:
         return np.where(self.even, even, self.touched + more)
 
 
-def moe_ms(t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def moe_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of a layer's experts, three matrices each; `variant`: one of EXPECTED_BY."""
     tokens, hidden, width, experts, top_k, parts, groups, skew = (rows[c] for c in EXPERTS)
     width, units = width / parts, specs.multiprocessors
@@ -461,9 +457,7 @@ LIMITS = {"free": None, "to-8-mb": 8.0}
 """MB up to which a framework uses its own kernels; "free": it takes the faster ones."""
 
 
-def all_reduce_ms(
-    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
-) -> Any:
+def all_reduce_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of an all-reduce; `specs.link`: bytes per ms in one direction of one GPU."""
     gpus, size = rows["gpus"], HALF * rows["elements"]
     rounds = 2.0 * (gpus - 1.0) / gpus * size / specs.link

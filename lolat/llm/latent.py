@@ -12,7 +12,7 @@ from typing import Any
 
 from lolat.arrays import np
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
-from lolat.llm.kernels import HALF, KernelTerms, Rows, Specs, joined, missed, prefill_ms
+from lolat.llm.kernels import ATTENTION, HALF, Rows, Specs, Terms, joined, missed, prefill_ms
 
 RANK, ROPE, NOPE, VALUE = 512.0, 64.0, 128.0, 128.0
 """Elements of the latent vector, of a rotated key, of the rest of a head's key, of its value: those of all
@@ -44,7 +44,7 @@ LATENT_DECODE = {
 LANES, PART = 64.0, 512.0  # heads of a work item; tokens of the cache above which it is split
 
 
-def _module_ms(t: KernelTerms, tokens: Any, heads: Any, specs: Specs, dtype: str) -> Any:
+def _module_ms(t: Terms, tokens: Any, heads: Any, specs: Specs, dtype: str) -> Any:
     """(rows,) ms of the projections around attention in a data type, and of their kernels' starts."""
     own = HIDDEN * (QUERY_RANK + RANK + ROPE) + heads * (
         QUERY_RANK * (NOPE + ROPE) + VALUE * HIDDEN
@@ -57,26 +57,19 @@ def _module_ms(t: KernelTerms, tokens: Any, heads: Any, specs: Specs, dtype: str
 
 
 def latent_prefill_ms(
-    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of causal attention of prompts; `dtype`: projections/cache. Keys count as half a head."""
     weights, cache = dtype.split("/")
     b, n, h = (rows[c] for c in LATENT)
     middle = np.full_like(n, (NOPE + ROPE + VALUE) / 2.0)
-    whole = {
-        "batch": b,
-        "length": n,
-        "heads": h,
-        "kv_heads": h,
-        "head_dim": middle,
-        "window": 0.0 * n,
-    }
+    whole = dict(zip(ATTENTION, (b, n, h, h, middle, 0.0 * n), strict=True))
     ms = prefill_ms(t, whole, specs, f"{cache}/{cache}", "alone", alone)
     return ms + _module_ms(t, b * n, h, specs, weights) if alone and "around" in t else ms
 
 
 def latent_decode_ms(
-    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of absorbed attention of a new token to `length` cached ones; as latent_prefill_ms."""
     weights, cache = dtype.split("/")
@@ -111,9 +104,7 @@ ABSORBED = {
 }
 
 
-def absorbed_ms(
-    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
-) -> Any:
+def absorbed_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of a product of each head into the latent space, or out of it. Rows: tokens, heads."""
     m, h = rows["tokens"], rows["heads"]
     weights = h * RANK * NOPE
@@ -133,24 +124,21 @@ DELTA_TERMS = {
     "item": (1e-3, 1.5),  # ms of a multiprocessor for a sequence, or for a head of it
 }
 CHUNKS = DELTA_TERMS | {
-    "launch": (0.02, 0.7),
-    "bytes": (15.0, 0.8),
-    "chain": (0.03, 1.0),
-    "item": (0.01, 1.0),
-}
+    "launch": (0.02, 0.7), "bytes": (15.0, 0.8), "chain": (0.03, 1.0), "item": (0.01, 1.0),
+}  # fmt: skip
 """Of prompts: the products inside a chunk cost as much as many bytes."""
 STATE = 4.0  # bytes of an element of a head's matrix
 TAPS = 4.0  # tokens that the convolution sees, itself included
 
 
-def _delta_ms(t: KernelTerms, rows: Rows, specs: Specs, moved: Any, lanes: Any, alone: bool) -> Any:
+def _delta_ms(t: Terms, rows: Rows, specs: Specs, moved: Any, lanes: Any, alone: bool) -> Any:
     chain = 1e-3 * t["chain"] * rows["length"]
     ms = joined(t["bytes"] * moved / specs.bandwidth, chain, 2.0)
     return ms + lanes * t["item"] / specs.multiprocessors + (t["launch"] if alone else 0.0)
 
 
 def convolution_ms(
-    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of the causal convolution of queries, keys and values."""
     b, n, k, k_dim, v, v_dim = (rows[c] for c in DELTA)
@@ -158,9 +146,7 @@ def convolution_ms(
     return _delta_ms(t, rows, specs, moved, b, alone)
 
 
-def delta_ms(
-    t: KernelTerms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
-) -> Any:
+def delta_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of the gated delta rule; `variant` "one": of a token, which moves each state."""
     b, n, k, k_dim, v, v_dim = (rows[c] for c in DELTA)
     moved = HALF * b * n * (2.0 * k * k_dim + 2.0 * v * v_dim)

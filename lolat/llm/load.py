@@ -203,13 +203,8 @@ class Server:
     def parts(self) -> StepParts:
         """The parts of its steps."""
         most = self.rule.sequences * (1 + self.rule.drafts) + 1
-        return step_parts(
-            self.gpu,
-            self.deployment,
-            max(self.rule.tokens, most),
-            self.rule.sequences,
-            self.longest,
-        )
+        tokens, sequences = max(self.rule.tokens, most), self.rule.sequences
+        return step_parts(self.gpu, self.deployment, tokens, sequences, self.longest)
 
     @property
     def most_running(self) -> int:

@@ -11,14 +11,13 @@ from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES, WEIGHT_BYTES
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, OPERATIONS, beyond, is_unseen
-from lolat.llm.gpu import GPU, IN_GENERAL
+from lolat.llm.gpu import IN_GENERAL
 from lolat.llm.load import REQUESTS, Load, Trace
 from lolat.llm.serving import GIB, Deployment, deployment_of, operations_of, requests_that_fit
 from lolat.units import milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from lolat.llm.answer import ServingConfig
-    from lolat.llm.question import ServingQuestion
     from lolat.llm.sizing import Sizing
 
 FASTER = 0.9
@@ -30,29 +29,14 @@ CALLED = {"gemm": "products", "moe": "experts"}
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen row of an answer, with its deployment."""
+    """The chosen row of an answer, `of` its deployment."""
 
-    sizing: Sizing
+    of: Sizing
     row: ServingConfig
-
-    @property
-    def gpu(self) -> GPU:
-        """The GPU."""
-        return self.sizing.gpu
-
-    @property
-    def deployment(self) -> Deployment:
-        """The deployment."""
-        return self.sizing.deployment
-
-    @property
-    def asked(self) -> ServingQuestion:
-        """The question."""
-        return self.sizing.asked
 
     def remarks(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
         """Yield remarks on all `rows` and on the chosen one, first on weights that do not fit."""
-        asked, row, decoder = self.asked, self.row, self.deployment.decoder
+        asked, row, decoder = self.of.asked, self.row, self.of.deployment.decoder
         if any(not one.largest_concurrency for one in rows):
             yield self._room()
         if waits := [one for one in rows if one.largest_concurrency and not one.fits]:
@@ -79,12 +63,12 @@ class Chosen:
         if decoder.cache_remark and not (asked.kv_dtype or asked.dtype):
             yield decoder.cache_remark
         yield from self._not_timed()
-        if not self.gpu.section.served:
+        if not self.of.gpu.section.served:
             yield (
                 "no served model of this GPU and framework is known: its scheduling and kernel launches "
                 "are assumed to be those of other GPUs"
             )
-        elif is_unseen(self.gpu, self.deployment):
+        elif is_unseen(self.of.gpu, self.of.deployment):
             kind = KINDS[decoder.kind]
             yield (
                 f"no served {kind} of this GPU and framework is known: its times follow from its "
@@ -114,7 +98,8 @@ class Chosen:
 
     def _scheduled(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
         """Remark on more requests than the framework runs."""
-        server, limits = self.gpu.section.server, self.asked.limits(self.gpu.section)
+        section = self.of.gpu.section
+        server, limits = section.server, self.of.asked.limits(section)
         timed = [r for r in rows if r.tpot_ms and r.request_rate is None]
         at_once = (min(_each(r), r.largest_concurrency / r.groups) for r in timed)
         if many := [number for number in at_once if number > limits.sequences]:
@@ -143,7 +128,7 @@ class Chosen:
                     f"{plural(number, 'row')} extrapolating: outside what was served on any GPU, with more "
                     f"than {' and '.join(what)}; the interval is wider"
                 )
-        node = int(self.gpu.section.sheet.gpus_per_node)
+        node = int(self.of.gpu.section.sheet.gpus_per_node)
         if any(row.gpus > node * row.replicas for row in rows):
             yield (
                 f"extrapolating: more GPUs than the {node} of a node; links are assumed to be those within "
@@ -152,14 +137,14 @@ class Chosen:
 
     def _others(self) -> Iterator[Deployment]:
         """Yield the deployment in each other data type that the GPU computes, the published one first."""
-        here = self.deployment
+        here = self.of.deployment
         for dtype in dict.fromkeys(["", *DTYPES]):
             try:
                 other = deployment_of(
-                    self.gpu.section, here.decoder, here.tensor_parallel, here.expert_parallel, dtype,
-                    self.asked.kv_dtype, here.attention_data_parallel,
+                    self.of.gpu.section, here.decoder, here.tensor_parallel, here.expert_parallel, dtype,
+                    self.of.asked.kv_dtype, here.attention_data_parallel,
                 )  # fmt: skip
-                operations_of(self.gpu, other)
+                operations_of(self.of.gpu, other)
             except InputError:
                 continue
             if (other.dtype, other.expert_dtype) != (here.dtype, here.expert_dtype):
@@ -168,22 +153,22 @@ class Chosen:
     def _faster(self) -> Iterator[str]:
         """Remark on a data type of as many bytes, or the published one, if it is FASTER."""
         found: dict[str, float] = {}
-        here, row = self.deployment, self.row
+        here, row = self.of.deployment, self.row
         tokens = np.array([row.input_tokens + row.output_tokens])
         for other in self._others():
             alike = math.isclose(WEIGHT_BYTES[other.dtype], WEIGHT_BYTES[here.dtype], rel_tol=0.01)
             sources = {
                 operation.like
                 for one in (here, other)
-                for (name, _), operation in operations_of(self.gpu, one).items()
+                for (name, _), operation in operations_of(self.of.gpu, one).items()
                 if name in CALLED
             }
-            fits = _each(row) <= requests_that_fit(self.gpu.section, other, tokens)[0]
+            fits = _each(row) <= requests_that_fit(self.of.gpu.section, other, tokens)[0]
             if fits and len(sources) == 1 and (alike or other.dtype == here.decoder.dtype):
-                sizing, most = replace(self.sizing, deployment=other), max(_each(row), 1)
-                mine, its = (one.token_ms(most) for one in (self.sizing, sizing))
+                sizing, most = replace(self.of, deployment=other), max(_each(row), 1)
+                mine, its = (one.token_ms(most) for one in (self.of, sizing))
                 if its < FASTER * mine:  # only then the load is simulated
-                    (load,) = (one for one in self.asked.loads() if self._is_of_row(one))
+                    (load,) = (one for one in self.of.asked.loads() if self._is_of_row(one))
                     found[other.dtype] = sizing.times(load, row.groups)[1].mean_tpot_ms
         best, ms = min(found, key=found.__getitem__, default=""), row.tpot_ms or 0.0
         if best and found[best] < FASTER * ms:
@@ -198,8 +183,8 @@ class Chosen:
 
     def _room(self) -> str:
         """Return a remark on how many GPUs hold the weights, in this data type and in smaller ones."""
-        sheet, here = self.gpu.section.sheet, self.deployment
-        room = self.gpu.section.server.room_gib(sheet)
+        sheet, here = self.of.gpu.section.sheet, self.of.deployment
+        room = self.of.gpu.section.server.room_gib(sheet)
 
         def gib(one: Deployment) -> float:
             return one.weight_bytes * one.gpus / GIB
@@ -221,7 +206,7 @@ class Chosen:
 
         The part is left out if some data types of the operation were timed.
         """
-        used, ms = operations_of(self.gpu, self.deployment), self.row.breakdown or {}
+        used, ms = operations_of(self.of.gpu, self.of.deployment), self.row.breakdown or {}
         dtypes: dict[tuple[str, str], list[str]] = {}
         for (name, dtype), operation in used.items():
             dtypes.setdefault((operation.like, name), []).append(dtype)

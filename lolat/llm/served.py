@@ -26,14 +26,7 @@ SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "tensor_parallel")
 LOADS = ("concurrency", "requests_per_s")
 OTHER_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
 """Columns of the same means in tables of requests at a rate."""
-NUMBERS = (
-    "input_tokens",
-    "output_tokens",
-    "tensor_parallel",
-    "tpot_ms",
-    "ttft_ms",
-    "expert_parallel",
-)
+NUMBERS = (*SERVED_COLUMNS[1:], "tpot_ms", "ttft_ms", "expert_parallel")
 MOST = 1e12
 USUAL = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",

@@ -11,9 +11,15 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
+from lolat.llm import calibration
 from lolat.llm.calibration import Timed, fit_overheads, served_by, timed_steps
 from lolat.llm.gpu import ServedRow, ServingSection
 from tests.llm.known_gpu import EIGHT, OVERHEADS, section
+
+
+@pytest.fixture(autouse=True)
+def the_model_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "find_decoder", lambda name: EIGHT)
 
 
 def as_known(rows: list[ServedRow], noise: Any = 0.0, factors: Any = 1.0) -> list[ServedRow]:
@@ -40,11 +46,11 @@ def served(noise: float = 0.0) -> list[ServedRow]:
 
 
 def steps(rows: list[ServedRow], known: ServingSection | None = None) -> Timed:
-    return timed_steps(known or section(), rows, lambda name: EIGHT)
+    return timed_steps(known or section(), rows)
 
 
 def fitted(known: ServingSection, rows: list[ServedRow]) -> tuple[ServingSection, str]:
-    return served_by(known, rows, lambda name: EIGHT)
+    return served_by(known, rows)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.03])

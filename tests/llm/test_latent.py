@@ -12,6 +12,7 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.errors import InputError
+from lolat.llm import calibration
 from lolat.llm.calibration import served_by
 from lolat.llm.fit import complete, read_operations, section_from
 from lolat.llm.gpu import GPU, ServedFit, ServedRow
@@ -302,13 +303,14 @@ def rows_of(name: str, config: Any, times: float) -> list[ServedRow]:
     return [ServedRow(name, 1024, 512, n, times * tpot, ttft) for n, tpot, ttft in every]
 
 
-def test_latent_attention_has_overheads_of_its_own() -> None:
+def test_latent_attention_has_overheads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fit to dense rows is the same with rows of DeepSeek beside them, whatever these say."""
     decoders = {"dense": SMALL, "latent": LATENT}
+    monkeypatch.setattr(calibration, "find_decoder", decoders.__getitem__)
     dense, latent = rows_of("dense", LLAMA, 1.2), rows_of("latent", DEEPSEEK, 1.6)
-    alone, _ = served_by(section(), dense, decoders.__getitem__)
+    alone, _ = served_by(section(), dense)
     groups = [replace(row, attention_data_parallel=2, tpot_ms=9.9) for row in dense]
-    both, words = served_by(section(), dense + latent + groups, decoders.__getitem__)
+    both, words = served_by(section(), dense + latent + groups)
     assert both.overheads == alone.overheads
     assert both.of("dense") == both
     assert "latent attention: 4 served rows" in words
