@@ -283,7 +283,8 @@ def _served_by(
     # The next fit reads a configuration again, by its full path.
     paths = {row.model: Path(row.model) for row in rows}
     full = {model: str(path.resolve()) for model, path in paths.items() if path.exists()}
-    placed = (replace(row, model=full.get(row.model, row.model), row={}) for row in rows)
+    named = (vars(row) | {"model": full.get(row.model, row.model), "row": {}} for row in rows)
+    placed = (msgspec.convert(one, ServedRow) for one in named)  # as a file has them
     every = [*dict.fromkeys([*section.own, *placed])]
     timed = timed_steps(section, every, before.overheads)
     was = timed.found(before.overheads)[0] / timed.tpot_ms
