@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec.structs import replace
 
-from lolat.errors import InputError, NetworkError
+from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
@@ -75,8 +75,8 @@ def as_trained(graph: Graph) -> Graph:
         )
     if graph.training:
         raise NetworkError(
-            f"{shortened(graph.name)}: {'; '.join(graph.training)}; expected a network without that, as it "
-            "is not counted",
+            f"{shortened(graph.name)}: {'; '.join(graph.training)}, which is not counted; expected a "
+            f"network without that, and {arg('tune')} or {arg('checkpointing')} in its place",
             code="partly-trained",
         )
     if not any("of_batch" in o.attributes for o in graph.operations):

@@ -110,14 +110,9 @@ TRIED = ("tf32", "amp")
 
 
 def compare(
-    models: Sequence[Device],
-    network: Any,
-    mode: Mode,
-    batch_sizes: Sequence[int | str],
-    left_out: Mapping[str, str],
-    on_progress: OnProgress | None = None,
-    **asked: Any,
-) -> Costs:
+    models: Sequence[Device], network: Any, mode: Mode, batch_sizes: Sequence[int | str],
+    left_out: Mapping[str, str], on_progress: OnProgress | None = None, **asked: Any,
+) -> Costs:  # fmt: skip
     """Compare devices for one training, with each batch size.
 
     `mode`: see `Mode`; None stands for the fastest precision, and for the launch and host as measured.
@@ -220,28 +215,17 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
         if c.fits is not False and o.total_s is not None
     ]
     first = answers[0]
+    about = ("network", "samples", "epochs", "optimizer", "coverage")
     return Costs(
-        network=first.network,
-        samples=first.samples,
-        epochs=first.epochs,
-        optimizer=first.optimizer,
-        coverage=first.coverage,
-        **asdict(first.limits),
-        answers=tuple(answers),
-        left_out=left_out,
-        **best_of(choices, first.limits),
-    )
+        **{name: getattr(first, name) for name in about}, **asdict(first.limits), answers=tuple(answers),
+        left_out=left_out, **best_of(choices, first.limits),
+    )  # fmt: skip
 
 
 def _answers(
-    models: Sequence[Device],
-    graph: Trained,
-    mode: Mode,
-    batch_size: int | str,
-    left_out: dict[str, str],
-    asked: dict[str, Any],
-    on_progress: OnProgress | None,
-) -> list[Cost]:
+    models: Sequence[Device], graph: Trained, mode: Mode, batch_size: int | str, left_out: dict[str, str],
+    asked: dict[str, Any], on_progress: OnProgress | None,
+) -> list[Cost]:  # fmt: skip
     """Answer for each device in its fastest precision; add reasons why others cannot to `left_out`."""
     by_label = {model.label: model for model in models}
     if launch := mode[1]:  # if a GPU was measured so, its other files are left out

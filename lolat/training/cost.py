@@ -225,10 +225,8 @@ def cost_on(
     recipe = recipe_for(graph, optimizer_named(run.optimizer), training.mode, is_lora(tune))
 
     def parts(batch_size: int) -> dict[str, int]:
-        several, shards = (
-            max(numbers, default=2) > 1,
-            Parallel(min(numbers, default=1), None, sharding).shards,
-        )
+        shards = Parallel(min(numbers, default=1), None, sharding).shards
+        several = max(numbers, default=2) > 1
         return memory_parts(graph, batch_size, recipe, training.mode, several, shards)
 
     batch_for = partial(largest_fitting, lambda n: sum(parts(n).values()))

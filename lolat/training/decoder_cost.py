@@ -135,7 +135,7 @@ class DecoderRun:
             found = step.iteration_ms(gpu, self.parallel(devices, over), self.accumulate)
             return {name: level * ms for name, ms in found.items()}
 
-        found, ends = parts(link), [] if link is None else [parts(end) for end in link.ends]
+        found, ends = parts(link), () if link is None else link.ends
         hidden, exchange = found.pop("hidden"), found["exchange"]
         total = sum(found.values())
         sequences = devices * self.batch * self.accumulate
@@ -152,30 +152,23 @@ class DecoderRun:
         if self.run.samples is None:
             return made
         iterations = -(-self.run.samples // sequences)
-        times, factor = self.run.epochs * iterations / 1e3, math.exp(self._half_width())
-        short, long = (end["exchange"] for end in ends) if ends else (exchange, exchange)
+        times = self.run.epochs * iterations / 1e3
+        factor = math.exp(half_width(self.section, self.device, step.passes, self.run.coverage))
+        short, long = [parts(end)["exchange"] for end in ends] or [exchange] * 2
         alone = total - exchange
         return replace(
             made, iterations=iterations, epoch_s=iterations * total / 1e3, total_s=times * total,
             interval_s=(times * (alone / factor + short), times * (alone * factor + long)),
         )  # fmt: skip
 
-    def _half_width(self) -> float:
-        return half_width(self.section, self.device, self.step().passes, self.run.coverage)
-
     def _remarks(self) -> Iterator[str]:
+        rest = ", with a wider interval; own runs set the level: `lolat fit`"
         if not (self.section.trained or self.section.is_timed):
-            yield Remark(
-                "no operation was timed on this GPU",
-                "its time is from its data sheet and the operations of other GPUs, with a wider interval; "
-                "own runs set the level: `lolat fit`",
-            )
+            sheet = "its time is from its data sheet and the operations of other GPUs"
+            yield Remark("no operation was timed on this GPU", sheet + rest)
         elif not self.is_known:
-            yield Remark(
-                "no published run is like this one",
-                "its time is from the kernels alone, with a wider interval; own runs set the level: "
-                "`lolat fit`",
-            )
+            alone = "its time is from the kernels alone"
+            yield Remark("no published run is like this one", alone + rest)
         if self.tuning.frozen > self.step().passes.untouched:
             yield TIED
         if self.trained.decoder.tower_remark:
@@ -234,9 +227,8 @@ def decoder_cost_on(
     name = optimizer or OPTIMIZER
     updates = optimizer_named(name)
     recipe = recipe_of(device.asked_precision or PRECISION, updates, half_frozen=tuning.rank > 0)
-    run = TrainingRun(
-        batch * each, samples, epochs, name, COVERAGE if coverage is None else coverage
-    )
+    sure = COVERAGE if coverage is None else coverage
+    run = TrainingRun(batch * each, samples, epochs, name, sure)
     asked = DecoderRun(
         section, hardware_of(device.document), trained, run, recipe, batch, each, useful, sharding,
         checkpointing, tuning, device.asked_launch or EAGER,
@@ -309,7 +301,7 @@ def _answer(
     def option(k: int) -> TrainingPrediction:
         link = None if link_gbps is None else asked.link(k, link_gbps)
         renting = rental if needed[k] <= available else None
-        if k > MACHINE:
+        if k > MACHINE and needed[k] <= available:
             renting = _of_machines(renting, k, link is not None)
         predicted = partial(asked.predicted, available)
         return option_of(predicted, k, device.document, link, renting, limits)

@@ -155,9 +155,8 @@ def epochs_document(
     once. `read`: NETWORK and its size -> Graph, called once for each. InputError for too few rows, and,
     with its line, for a row that is wrong or has another mode than the first.
     """
-    table = read_table(path, EPOCH_COLUMNS, rows="timed epoch").of_devices(
-        [device] if device else ()
-    )
+    table = read_table(path, EPOCH_COLUMNS, rows="timed epoch")
+    table = table.of_devices([device] if device else ())
     is_told = not {*MODE_COLUMNS}.isdisjoint(table.names)
     if not is_told:
         warn(f"{path} has no precision: its epochs are taken to be of float32")
@@ -221,9 +220,8 @@ def _timed_epochs(
             raise error.reworded(f"{row.where}: {error.message}") from error
         optimizer = optimizer_named(run.optimizer)
         values = (network[0], batch_size, samples, optimizer.name, seconds)
-        point = dict(zip(EPOCH_COLUMNS, values, strict=True)) | (
-            {"input_size": size} if size else {}
-        )
+        point = dict(zip(EPOCH_COLUMNS, values, strict=True))
+        point |= {"input_size": size} if size else {}
         if point not in points:
             points.append(point)
             rows.append(epoch_row(graphs[network], batch_size, samples, optimizer))

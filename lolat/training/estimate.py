@@ -151,9 +151,8 @@ def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarra
 
 # ---- From a formula by operation.
 
-UNMEASURED = (
-    1.5  # factor of the interval of latencies, as a logarithm, if too few steps were measured
-)
+UNMEASURED = 1.5
+"""Factor of the interval of latencies, as a logarithm, if too few steps were measured."""
 
 
 class EstimatedTraining(Training):
@@ -196,9 +195,8 @@ class EstimatedTraining(Training):
         accesses = optimizer.accesses * trained - within * (trained - tables)
         moved = max(accesses, 0) * gradient_bytes(graph, self.mode)
         backward += shares(graph)[1] * forward
-        return Iteration(
-            forward, backward, self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
-        )
+        update_ms = self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
+        return Iteration(forward, backward, update_ms)
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Return the ms of a forward pass of inference."""
@@ -210,27 +208,23 @@ class EstimatedTraining(Training):
         remarks = [*self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
         remarks += self._extrapolation(graph, batch_size).remarks
         if steps.host_bound and steps.host_ms is not None:
-            remarks.append(
-                Remark(
-                    "host-bound",
-                    f"the host takes {milliseconds(steps.host_ms)} to launch the operations of an "
-                    f"iteration, the GPU {milliseconds(steps.device_ms)} to run them",
-                )
-            )
+            each = f"{milliseconds(steps.host_ms)} to launch the operations of an iteration"
+            runs = f"the GPU {milliseconds(steps.device_ms)} to run them"
+            remarks.append(Remark("host-bound", f"the host takes {each}, {runs}"))
         if self.estimated:
             number, how = self.measured_steps, "the backward pass is estimated from the forward one"
             measured = f"only {number} training steps were" if number else "no training step was"
-            remarks.append(
-                f"{measured} measured on this device: {how}{', at their level' * bool(number)}"
-            )
+            how += ", at their level" * bool(number)
+            remarks.append(f"{measured} measured on this device: {how}")
         elif self.within is not None:
             remarks.append(
                 f"the update of {self.within.name} is part of the measured training steps"
             )
         elif not self.formula.training_optimizer:
-            remarks.append(
+            untold = (
                 "the tables do not say whether their training steps contain an update; one is added"
             )
+            remarks.append(untold)
         remarks += other_framework(self.document["environment"], graph.framework)
         remarks += of_its_source(self.document)
         return tuple(dict.fromkeys((*remarks, *count(graph).warnings)))
@@ -261,11 +255,9 @@ class EstimatedTraining(Training):
         forward, unlike = self._steps(graph, batch_size, training=False)
         found = Extrapolation(unlike=sum(unlike.values()))
         found = tables_extrapolation(self.latency, analyze(graph), batch_size, found, forward)
-        minimum, number = self.latency.domain.minimum, int(forward.moves.sum())
-        smaller = ""
+        minimum, number, smaller = self.latency.domain.minimum, int(forward.moves.sum()), ""
         if self.estimated:
-            step = "a forward pass is "
-            smaller = minimum.remark(batch_size, forward.device_ms, number, step)
+            smaller = minimum.remark(batch_size, forward.device_ms, number, "a forward pass is ")
         reasons = [smaller, self.formula.launched_otherwise]
         unlike_share = 1.0 - found.unmeasured if any(reasons) else max(share, found.unlike)
         remarks = *found.remarks, *filter(None, reasons)

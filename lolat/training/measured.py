@@ -238,11 +238,8 @@ def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
 
 
 def training_section(
-    points: Points,
-    environment: Mapping[str, Any],
-    noise: Mapping[str, Any],
-    warnings: Sequence[str],
-) -> dict[str, Any]:
+    points: Points, environment: Mapping[str, Any], noise: Mapping[str, Any], warnings: Sequence[str]
+) -> dict[str, Any]:  # fmt: skip
     """Make the section "training" of a device file; InputError if too little was measured."""
     return {
         **fit_passes(points.points),

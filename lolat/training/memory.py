@@ -173,11 +173,8 @@ def numbers_of(graph: Graph) -> Numbers:
     Autocast copies no tables of embeddings, unless they are a product's kernel too, and no parameters that
     are no operation's weights; it keeps a frozen kernel's copy where a gradient goes through.
     """
-    part, weights, numbers = (
-        backward_of(graph),
-        _trained_weights(graph),
-        operations_parameters(graph),
-    )
+    part, weights = backward_of(graph), _trained_weights(graph)
+    numbers = operations_parameters(graph)
     trained = sum(trained_parameters(graph))
     frozen = sum(numbers) + sum(n for n, _ in graph.free) - trained
     tied = any(o.attributes.get("tied") for o in graph.operations)
@@ -349,33 +346,16 @@ def memory_parts(
     return {name: int(size) for name, size in parts.items() if size}
 
 
-def memory_bytes(
-    graph: Graph,
-    batch_size: int,
-    optimizer: Optimizer,
-    mode: Mode | None = None,
-    several: bool = False,
-) -> int:
-    """Return the sum of `memory_parts` in the recipe of the mode."""
-    recipe = recipe_for(graph, optimizer, mode)
-    return sum(memory_parts(graph, batch_size, recipe, mode, several).values())
-
-
-def mixed_remarks(
-    graph: Graph, needed: int, recipe: Recipe, optimizer: Optimizer
-) -> tuple[str, ...]:
+def mixed_remarks(graph: Graph, needed: int, recipe: Recipe, optimizer: Optimizer) -> Iterator[str]:
     """Remark on training in half precision alone, with the memory that master weights take besides.
 
     `needed`: bytes of an iteration without these. Other recipes have no remark.
     """
-    if recipe.weight != HALF_BYTES:
-        return ()
-    mixed = recipe_of(recipe.dtype, optimizer, masters=True).trained
-    return (
-        Remark(
+    if recipe.weight == HALF_BYTES:
+        mixed = recipe_of(recipe.dtype, optimizer, masters=True).trained
+        yield Remark(
             f"weights, gradients and states of {optimizer.name} are taken to be in half precision alone, "
             f"{recipe.trained:g} bytes a parameter; with weights and states in float32 besides, as is "
             f"usual, {mixed:g} bytes",
             byte_size(needed + numbers_of(graph).trained * (mixed - recipe.trained)),
-        ),
-    )
+        )

@@ -46,14 +46,9 @@ class TrainingRun:
     sharding: str = NONE
 
     def __post_init__(self) -> None:
-        numbers = {
-            "batch_size": self.batch_size,
-            "epochs": self.epochs,
-            "accumulate": self.accumulate,
-        }
-        numbers |= {} if self.samples is None else {"samples": self.samples}
-        for name, number in numbers.items():
-            object.__setattr__(self, name, as_whole(number, name))
+        for name in ("batch_size", "epochs", "accumulate", "samples"):
+            if (number := getattr(self, name)) is not None:
+                object.__setattr__(self, name, as_whole(number, name))
         if self.validation is not None:
             as_whole(self.validation, "validation_samples")
         if self.samples is None and self.validation is not None:
@@ -81,13 +76,8 @@ class TrainingRun:
         """Raise InputError unless `devices` is a whole number whose batches the data set fills."""
         as_whole(devices, "replicas")
         if self.samples is not None and self.batch_size * self.accumulate * devices > self.samples:
-            wrong = arg(
-                "replicas"
-                if devices > 1
-                else "batch_size"
-                if self.accumulate == 1
-                else "accumulate"
-            )
+            alone = "batch_size" if self.accumulate == 1 else "accumulate"
+            wrong = arg("replicas" if devices > 1 else alone)
             times = f"{self.accumulate} x " * (self.accumulate > 1)
             raise InputError(
                 f"{wrong}: {devices} x {times}a batch of {self.batch_size} is more than "
@@ -160,7 +150,7 @@ class Iteration:
     def parts(self) -> dict[str, float | None]:
         """Return the parts, which add up to `total`; None each if they are only known together."""
         if self.backward is None:
-            return {"forward": None, "backward": None, "update": None}
+            return dict.fromkeys(("forward", "backward", "update"))
         forward = float(self.forward.sum()) + self.step
         return {"forward": forward, "backward": float(self.backward.sum()), "update": self.update}
 
@@ -313,14 +303,9 @@ def predict(
 
 
 def _with_epochs(
-    prediction: TrainingPrediction,
-    model: Training,
-    graph: Graph,
-    run: TrainingRun,
-    micro: Iteration,
-    update_ms: float,
-    ends_ms: tuple[float, float],
-) -> TrainingPrediction:
+    prediction: TrainingPrediction, model: Training, graph: Graph, run: TrainingRun, micro: Iteration,
+    update_ms: float, ends_ms: tuple[float, float],
+) -> TrainingPrediction:  # fmt: skip
     """Add the times of epochs; an epoch's last iteration has the rest of a device's samples.
 
     `micro`: a micro-batch; `update_ms`: the update behind those of an iteration; `ends_ms`: the wait for
@@ -329,7 +314,7 @@ def _with_epochs(
     either part alone.
     """
     assert run.samples is not None
-    optimizer, warnings = optimizer_named(run.optimizer), list(prediction.warnings)
+    optimizer = optimizer_named(run.optimizer)
 
     def trained_ms(size: int) -> float:
         found = micro if size == run.batch_size else model.iteration(graph, size, optimizer)
@@ -351,24 +336,14 @@ def _with_epochs(
     exchange_s = iterations * (prediction.parts_ms["exchange"] or 0.0) / 1e3
     alone_s, exchanges_s = (startup_s or 0.0) + run.epochs * epoch_s, run.epochs * exchange_s
     low_s, high_s = (run.epochs * iterations * ms / 1e3 for ms in ends_ms)
-    interval_s = None
+    interval_s, warnings = None, prediction.warnings
     try:
         factor = math.exp(model.half_width(graph, run.batch_size, run.coverage))
         interval_s = (alone_s / factor + low_s, alone_s * factor + high_s)
     except InputError:
-        warnings.append(
-            Remark(
-                "no interval",
-                f"too few measurements were held out of the fit for {100 * run.coverage:g} % coverage",
-            )
-        )
+        few = f"too few measurements were held out of the fit for {100 * run.coverage:g} % coverage"
+        warnings = (*warnings, Remark("no interval", few))
     return replace(
-        prediction,
-        iterations=iterations,
-        epoch_s=epoch_s + exchange_s,
-        evaluation_s=evaluation_s,
-        startup_s=startup_s,
-        total_s=alone_s + exchanges_s,
-        interval_s=interval_s,
-        warnings=tuple(warnings),
-    )
+        prediction, iterations=iterations, epoch_s=epoch_s + exchange_s, evaluation_s=evaluation_s,
+        startup_s=startup_s, total_s=alone_s + exchanges_s, interval_s=interval_s, warnings=warnings,
+    )  # fmt: skip

@@ -27,12 +27,9 @@ FIRST_BUCKET_BYTES = 2**20
 
 
 def exposed_ms(
-    gradient_bytes: Sequence[float],
-    backward_ms: Sequence[float],
-    allreduce: Callable[[float], float],
-    bucket_bytes: float = BUCKET_BYTES,
-    first_bytes: float = FIRST_BUCKET_BYTES,
-) -> float:
+    gradient_bytes: Sequence[float], backward_ms: Sequence[float], allreduce: Callable[[float], float],
+    bucket_bytes: float = BUCKET_BYTES, first_bytes: float = FIRST_BUCKET_BYTES,
+) -> float:  # fmt: skip
     """Return the ms that the exchange goes on after the backward pass has ended.
 
     `gradient_bytes`, `backward_ms`: (gradients,) bytes, and ms of the backward pass that computes each, in
@@ -107,13 +104,6 @@ class Parallel:
         level = SHARDINGS.index(self.sharding)
         return Shards(*(k if level >= least else 1 for least in (3, 2, 1)))
 
-    def volume(self, parameters: float) -> float:
-        """Return the elements that a device sends in an update: nearly 2 or 3 a parameter (ZeRO)."""
-        k, between = self.shards.states, self.devices // self.shards.states
-        gathers = {NONE: 0, ZERO1: 1, ZERO2: 1}.get(self.sharding, 2)
-        inside = (gathers + (self.sharding != NONE)) * (k - 1) / k
-        return parameters * (inside + 2 * (between - 1) / between / k)
-
     def exchange_ms(
         self, gradients: Sequence[float], backward_ms: Sequence[float] | None,
         weights: Sequence[float] = (), forward_ms: Sequence[float] = (), batches: int = 1,
@@ -131,12 +121,8 @@ class Parallel:
         if self.sharding == NONE:
             return exchange_ms(gradients, backward_ms, self.devices, self.link)
         if backward_ms is None:
-            gradients, weights, backward_ms, forward_ms = (
-                [sum(gradients)],
-                [sum(weights)],
-                [0.0],
-                [0.0],
-            )
+            gradients, weights = [sum(gradients)], [sum(weights)]
+            backward_ms = forward_ms = [0.0]
         none, k = [0.0] * len(gradients), self.shards.states
         is_apart, link = self.devices > k, self.link
 
@@ -168,11 +154,8 @@ def _ring_ms(size_bytes: float, devices: int, link: Link, share: float) -> float
 
 
 def exchange_ms(
-    gradient_bytes: Sequence[float],
-    backward_ms: Sequence[float] | None,
-    devices: int,
-    link: Link,
-) -> tuple[float, float]:
+    gradient_bytes: Sequence[float], backward_ms: Sequence[float] | None, devices: int, link: Link,
+) -> tuple[float, float]:  # fmt: skip
     """Return the ms that an iteration waits for the exchange, and the ms that the backward pass hides.
 
     `gradient_bytes`, `backward_ms`: as `gradients` returns them. Without `backward_ms` all gradients are

@@ -120,12 +120,8 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
         read, out = o.inputs[0], o.outputs[0]
         given, result = tensors[read], tensors[out]
         low, high, scaled, base = range(len(tensors), len(tensors) + 4)
-        tensors += [
-            Tensor((*given.shape[:-1], rank), given.batched, result.dtype),
-            result,
-            result,
-            result,
-        ]
+        thin = Tensor((*given.shape[:-1], rank), given.batched, result.dtype)
+        tensors += [thin, result, result, result]
         made[-1] = replace(made[-1], outputs=(base,))
         sizes = o.attributes["in_features"], rank, o.attributes["out_features"]
         path = o.full_name

@@ -11,8 +11,18 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph
+from lolat.graph.modes import Mode
 from lolat.parameters import Optimizer
+from lolat.training.memory import memory_parts, recipe_for
 from lolat.training.model import Iteration, Training
+
+
+def memory_bytes(
+    graph: Graph, batch_size: int, optimizer: Optimizer, mode: Mode | None = None, several: bool = False
+) -> int:  # fmt: skip
+    """All bytes of an iteration in the recipe of a mode."""
+    recipe = recipe_for(graph, optimizer, mode)
+    return sum(memory_parts(graph, batch_size, recipe, mode, several).values())
 
 
 @dataclass

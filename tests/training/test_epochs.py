@@ -17,7 +17,6 @@ from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.parameters import OPTIMIZERS
 from lolat.training.epochs import EPOCH_TERMS, EpochTraining, epochs_document
-from lolat.training.memory import memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from lolat.training.tuning import tuned
 from tests import synthetic
@@ -32,6 +31,7 @@ from tests.training.epoch_tables import (
     read,
     write,
 )
+from tests.training.known import memory_bytes
 
 NEW = ("s3w24x20", "s2w48x40", "s1w100x30")  # none of `networks()`
 

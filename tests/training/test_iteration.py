@@ -20,8 +20,9 @@ from lolat.training.iteration import (
     started,
     variables,
 )
-from lolat.training.memory import memory_bytes, saved_bytes
+from lolat.training.memory import saved_bytes
 from tests import synthetic
+from tests.training.known import memory_bytes
 
 OWN = PASS_TERMS[len(PLAIN) :]
 

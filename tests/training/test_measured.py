@@ -32,10 +32,10 @@ from lolat.training.measured import (
     fit_update,
     refitted,
 )
-from lolat.training.memory import memory_bytes
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.training import training_points
+from tests.training.known import memory_bytes
 from tests.training.training_points import BACKWARD, FORWARD, UPDATES, passes
 
 
