@@ -11,6 +11,7 @@ from pathlib import Path
 from lolat.api.model import Model, load
 from lolat.device.file import answers_for
 from lolat.errors import LolatError
+from lolat.hardware.gpus import name_of
 from lolat.io import paths as places
 from lolat.units import plain
 
@@ -26,7 +27,10 @@ class Device:
 
     @property
     def name(self) -> str:
-        """The device's name."""
+        """The device's name; of one that serves language models, with the framework in place of tables."""
+        document = self.model.document
+        if "llm" in document and "predictors" not in document:
+            return plain(f"{name_of(document)} ({document['llm']['framework']})")
         return plain(self.model.device)
 
     def answers(self, of_decoders: bool) -> bool:
