@@ -136,8 +136,9 @@ _EVERY = (
           "How a GPU computes; as in the measurements if not given, else by its data sheet."),
     _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, fused by torch.compile, or "
           "by it and at once from a CUDA graph (reduce-overhead); as in the measurements if not given."),
-    Parameter("host_us", "Time that the host of a GPU takes to start an operation, µs: that of a small "
-              "batch over its operations. If not given, the usual one, within a factor of 2.", float, 1,
+    Parameter("host_us", "Time that the host of a GPU takes to launch an addition, µs (timeit x + y); "
+              "dense layers and convolutions take 2.5 times as long. If not given, the usual one, "
+              "within a factor of 1.8.", float, 1,
               1000, metavar="US"),
     _word("predictor", PREDICTORS, "Another formula of the model than its default."),
     # Its latency.

@@ -21,17 +21,18 @@ def load(path: str | os.PathLike[str]) -> Model:
     """Load a model of a device.
 
     `path`: a JSON file, "local" (the one learned last on this machine), a name of `lolat.models()`, or a
-    GPU's ("a100", "RTX 4090"), which stands for the model of its networks, the eager one first. Returns a
-    `Model`. Raises ModelFileError where there is none, or the file is something else or damaged.
+    GPU's ("a100", "RTX 4090"), which stands for the model of its networks, the eager one first; a GPU
+    without times is known by its data sheet. Returns a `Model`. Raises ModelFileError where there is none,
+    or the file is something else or damaged.
     """
     try:
         return load_file(path)
     except ModelFileError as error:
         if error.code != "unknown-model":
             raise
-    from lolat.api.choosing import full_name
+    from lolat.api.choosing import open_device
 
-    return load_file(full_name(os.fspath(path)))
+    return open_device(os.fspath(path))
 
 
 @overload

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from lolat.api.fitting import fit
 from lolat.api.model import Model, load
 from lolat.device.file import answers_for
-from lolat.device.running import mode_of
+from lolat.device.predictors.roofline import Roofline
+from lolat.device.running import is_measured, mode_of, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER
-from lolat.hardware.gpus import Gpu, find_gpu, gpu_of, name_of
+from lolat.hardware.gpus import Gpu, card_of, find_gpu, gpu_of, is_card, name_of
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import find_model, list_models
 from lolat.units import plain
@@ -21,12 +22,13 @@ CPU = "cpu"
 
 
 def devices(
-    on: Sequence[str], opened: Callable[[str], Model] = load, every: bool = False
+    on: Sequence[str], opened: Callable[[str], Model] | None = None, every: bool = False
 ) -> tuple[list[Model], dict[str, str]]:
     """(the models of these names, each once; name -> reason why it cannot answer).
 
     `on`: names with commas between them; "all": every local and bundled one that answers for networks;
-    "a100": the one of that GPU, eager if there is one, or `every` one. `opened`: opens one by its name.
+    "a100": the one of that GPU, eager if there is one, or `every` one. `opened`: opens one by its name,
+    `open_device` if None.
     ModelFileError for a name that is not there.
     """
     names = dict.fromkeys(name.strip() for text in on for name in text.split(",") if name.strip())
@@ -45,7 +47,7 @@ def devices(
         for one in known:
             try:
                 if name != ALL or "networks" in answers_for(load(one).document):
-                    model = opened(one)
+                    model = (opened or open_device)(one)
                     distinct[model.label] = model
             except LolatError as error:
                 # Among several, one without the precision or the launch is told below the others.
@@ -74,20 +76,22 @@ def full_names(name: str) -> list[str]:
     """The names of the models that `name` stands for.
 
     A file stays as it is; a model's name, in any case, becomes the name as written; a GPU's ("a100",
-    "RTX4090", "5090") the names of its models of networks, the eager ones first. ModelFileError for any
-    other name.
+    "RTX4090", "5090") the names of its models of networks, the eager ones first. The name of a GPU without
+    one ("a100-80gb", "rtx-3080") stays: `open_device` makes it. ModelFileError for any other name.
     """
     try:
         found = find_model(name)
     except ModelFileError as error:
         known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
-        gpu = _named(name)
+        gpu = _card(name)
         if gpu and not known:
-            known = [n for n, _, _ in list_models() if gpu_of(load(n).document) == gpu]
+            known = [n for n, _, _ in list_models() if find_gpu(name_of(load(n).document)) == gpu]
         able = [n for n in known if "networks" in answers_for(load(n).document)]
         if able:
             return sorted(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n))
-        raise (_of_its_sheet(name, gpu, error, "networks") if gpu else error) from None
+        if gpu:
+            return [name]
+        raise error from None
     if str(found) == name:  # a file
         return [name]
     written = (n for n, path, _ in list_models() if path == found)
@@ -126,11 +130,13 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         )
     if of_gpu:
         return load(of_gpu[0])
-    if unknown is not None:
-        gpu = _named(name)
-        raise _of_its_sheet(name, gpu, unknown, "language models") if gpu and gpu.bf16 else unknown
-    assert model is not None
-    return model
+    if model is None and (gpu := _card(name)) and gpu.bf16:
+        model = fit(name=name)
+        model.source = model.label = name
+    if model is not None:
+        return model
+    assert unknown is not None
+    raise unknown
 
 
 def serving_models(text: str, of_any: bool = False) -> dict[str, Model]:
@@ -155,35 +161,36 @@ def _begins(model: str, name: str) -> bool:
     return name.replace("-", mark) in [mark.join(words[:n]) for n in range(1, len(words))]
 
 
-def _named(name: str) -> Gpu | None:
-    """The data sheet of a GPU's name; None for other names, and for a path."""
-    return find_gpu(name) if re.fullmatch(r"[\w -]+", name) else None
+def _card(name: str) -> Gpu | None:
+    """The data sheet of a GPU by its name and nothing more."""
+    return find_gpu(name) if is_card(name) else None
 
 
-def _of_its_sheet(name: str, gpu: Gpu, error: ModelFileError, part: str) -> ModelFileError:
-    """The error of a GPU without a model of that `part`, with the command that makes one of its bundled
-    data sheet.
+def open_device(name: str) -> Model:
+    """The model that a name stands for (`full_name`).
+
+    A GPU without times is a measured form of the same card, changed by the data sheets, or is known by its
+    data sheet alone. ModelFileError for an unknown name; InputError for a GPU with an incomplete sheet.
     """
-
-    def is_alike(model: str) -> bool:
-        document = load(model).document
-        if (other := gpu_of(document)) is None or part not in answers_for(document):
-            return False
-        chip = gpu.multiprocessors, gpu.half_tflops
-        return chip == (other.multiprocessors, other.half_tflops)
-
-    alike = next((n for n, _, _ in list_models() if is_alike(n)), None)
-    same = f", or ask {alike}, the same chip with another memory" if alike else ""
-    new = "-".join(name.casefold().split())
-    return error.reworded(
-        f"{plain(name)}: no such model; its data sheet is bundled: `lolat fit --name {new} --output "
-        f"{new}.json` makes a model of it{same}; expected a model file, `local` or a name that `lolat "
-        "models` lists"
-    )
+    full = full_name(name)
+    try:
+        return load(full)
+    except ModelFileError as error:
+        if error.code != "unknown-model" or (gpu := _card(full)) is None:
+            raise
+    for form in (load(n) for n, _, _ in list_models()):
+        is_same = card_of(name_of(form.document)) == card_of(gpu.name)
+        if is_same and Roofline.name in form.predictors and is_measured(form.document):
+            model = on_card(form, full, gpu)
+            break
+    else:
+        model = fit(name=full)
+    model.source = model.label = full
+    return model
 
 
 NO_TIMES = "a price, but no times of networks here"
-OF_ITS_SHEET = f"{NO_TIMES}; of its sheet: `lolat fit --name NAME --output FILE`"
+OF_ITS_SHEET = f"{NO_TIMES}; ask it by its name"
 
 
 def with_a_price(

@@ -30,11 +30,10 @@ def opened(
     """The model, run so, by its name or that of its GPU; remarks where it is old, or `local` is of another
     processor. BEST is for who compares. `now`: the machine as it is now, measured.
     """
-    from lolat.api.choosing import full_name
-    from lolat.api.model import load
+    from lolat.api.choosing import open_device
 
-    model = full_name(model)
-    loaded = load(model)
+    loaded = open_device(model)
+    model = loaded.label
     environment, state = loaded.document["environment"], loaded.state
     differences: Sequence[object] = ()
     if environment.get("device") == "cpu" and (model == LOCAL or state is not None):

@@ -27,6 +27,7 @@ from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import (
     AS_NOW,
     ESTIMATED,
+    OF_FORM,
     as_written,
     is_measured,
     mode_of,
@@ -94,7 +95,7 @@ def other_framework(
 def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet or as of now."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
-    estimated = [document[key] for key in (AS_NOW, ESTIMATED) if key in document]
+    estimated = [document[key] for key in (AS_NOW, OF_FORM, ESTIMATED) if key in document]
     return *estimated, *(document.get("warnings", ()) if of_others else ())
 
 

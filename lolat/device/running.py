@@ -39,8 +39,12 @@ D = TypeVar("D", bound="Device")
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
 ESTIMATED = "estimated"
 """Key of a document in memory, never in a file: a remark on the part from a data sheet."""
+OF_FORM = "of_form"
+"""Key of a document in memory, never in a file: a remark on the form of the card that was measured."""
 AS_NOW = "as_now"
 """Key of a document in memory, never in a file: a remark on the machine's speed now."""
+CARD_SPREAD = 0.1
+"""Standard deviation, a logarithm, of the error by the data sheets of two forms of a card. Assumed."""
 HALVES = frozenset(["fp16", "bf16"])
 """Precisions of a network in half precision itself, as after `module.half()`."""
 ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
@@ -119,6 +123,44 @@ def as_now(model: D, ratio: float, spread: float) -> D:
         "its own networks were measured for this answer",
     )
     return _asked(model, document, None, None)
+
+
+def on_card(model: D, name: str, gpu: Gpu) -> D:
+    """The device profile of another form of a card (SXM, PCIe, more memory), by their data sheets' ratios.
+
+    `name`: of the form; `gpu`: its sheet. Bandwidths and rates follow the sheets, launches stay.
+    """
+    formula, was = model.predictors[Roofline.name], gpu_of(model.document)
+    assert isinstance(formula, Roofline)
+    assert was is not None
+    dtype = formula.mode.dtype
+    faster = (gpu.rate(dtype) or 1.0) / (was.rate(dtype) or 1.0)
+    wider = (gpu.bandwidth_gb_s or 1.0) / (was.bandwidth_gb_s or 1.0)
+    by = {"rate": faster, "bandwidth": wider}
+    classes = {
+        kind: {term: by[term] * value for term, value in terms.items()}
+        for kind, terms in formula.classes.items()
+    }
+    large = Roofline.of(
+        formula.multiprocessors, classes, formula.launch_ms, formula.step_ms, formula.measured
+    )
+    formula = msgspec.structs.replace(
+        formula,
+        multiprocessors=gpu.multiprocessors or formula.multiprocessors,
+        classes=classes,
+        coefficients=large.coefficients,
+        sustained=formula.sustained and faster * formula.sustained,
+        most=formula.most and (faster * formula.most[0], wider * formula.most[1]),
+        elsewhere=math.hypot(formula.elsewhere, CARD_SPREAD),
+    )
+    document = {n: v for n, v in model.document.items() if n not in ("epochs", "training", "llm")}
+    document |= {"name": name, "device": name, "predictors": {Roofline.name: formula.to_dict()}}
+    document["environment"] = {n: v for n, v in document["environment"].items() if n != "sheet"}
+    document[OF_FORM] = Remark(
+        f"measured on {name_of(model.document)}",
+        f"{name} has {wider:.2f} times its bandwidth and {faster:.2f} times its rate, by the data sheets",
+    )
+    return type(model)(document, model.source)
 
 
 def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
@@ -255,7 +297,8 @@ def measured_so(model: Device, wanted: Mode, origin: str = SHIPPED) -> Path | No
 def is_measured(document: Mapping[str, Any]) -> bool:
     """True if anything was measured on the device in the precision of the document."""
     kernels = document["predictors"].get(Roofline.name)
-    return ESTIMATED not in document and (kernels is None or bool(kernels["measured"]))
+    is_other = ESTIMATED in document or OF_FORM in document
+    return not is_other and (kernels is None or bool(kernels["measured"]))
 
 
 def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:

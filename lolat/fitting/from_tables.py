@@ -14,7 +14,7 @@ import numpy as np
 from lolat.device.domain import MACS, MeasuredMinimum, shares_of
 from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import FREE_PARAMETERS, AdditiveCosts
-from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, USUAL_MS, Host
+from lolat.device.predictors.host import ASSUMED, FACTOR, TIMING, Host, usual_ms
 from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline, TrainingSteps
 from lolat.errors import InputError, arg
 from lolat.fitting.additive import fit_additive_costs
@@ -53,7 +53,6 @@ ELSEWHERE = 0.12
 """Standard deviation, a logarithm, of other hosts and versions of PyTorch from a table. The same networks
 on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square); the development
 split of the networks of docs/results/index.md with published times are 0.13 off from batch 4 on."""
-LEAST_CLASSES = 3  # of operations timed alone, for a fitted launch overhead
 WRONG = 20.0  # error factor of a wrong time; 16 is the largest in the 20 tables of bundled models
 ODD = 6.0
 """Error factor of an odd time in a shorter table. In 128 tables drawn from timm's, of 6 to 16 networks, no
@@ -158,7 +157,9 @@ def tables_document(
         return tables_document(name, device, rest, specs, source, warn, left_out + 1)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
-    formula = formula if timed.is_cpu else started_by_a_host(formula, inference)
+    if not timed.is_cpu:
+        gpu = known.gpu or find_gpu(device)
+        formula = started_by_a_host(formula, inference, usual_ms(gpu))
     remarks = [WITHOUT_SPECS] * is_open
     batch_sizes = np.array([row.batch_size for row in rows])
     if specs is None and timed.mode.dtype == FLOAT32 and is_inference.all():
@@ -350,23 +351,22 @@ def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
 # ---- The host of a table's times, and their minimum
 
 
-def started_by_a_host(formula: Roofline, times: Times) -> Roofline:
+def started_by_a_host(formula: Roofline, times: Times, usual: float) -> Roofline:
     """A formula fitted to `times`, with the host that launches a network's operations.
 
-    With operations timed alone, the launch overhead is the geometric mean of theirs and the usual one;
-    FITTED if they are of several classes. Else it is ASSUMED: the usual one, but at most that of the
-    fastest network.
+    With operations timed alone, the launch overhead is the geometric mean of theirs and the `usual` one, in
+    ms, as a network may run on another host. Else it is the usual one, but at most that of the fastest
+    network.
     """
-    source, start_ms = ASSUMED, USUAL_MS
+    start_ms = usual
     of_class = np.bincount(times.work.kind[times.alone], minlength=len(CLASSES))
-    if known := int((of_class >= LEAST_OF_CLASS).sum()):
-        source = FITTED if known >= LEAST_CLASSES else ASSUMED
-        start_ms = (formula.launch_ms * USUAL_MS) ** 0.5
+    if (of_class >= LEAST_OF_CLASS).any():
+        start_ms = ((1.0 - TIMING) * formula.launch_ms * usual) ** 0.5
     elif times.whole.any():
         starts = times.total(Host(1.0, 1.0, ASSUMED).starts(times.work, formula.mode))
         fastest = float((times.latency_ms / starts)[times.whole].min())
-        start_ms = max(min(USUAL_MS, fastest), USUAL_MS / FACTOR[ASSUMED])
-    host = Host(round(start_ms, 4), FACTOR[source], source, formula.mode.launch)
+        start_ms = max(min(usual, fastest), usual / FACTOR[ASSUMED])
+    host = Host(round(start_ms, 4), FACTOR[ASSUMED], ASSUMED, formula.mode.launch)
     return msgspec.structs.replace(formula, host=host)
 
 
@@ -421,7 +421,7 @@ def specs_document(
 ) -> dict[str, Any]:
     """Make a model file from a data sheet alone; its interval comes from SHEET_ALONE."""
     nothing = Times.of([], np.zeros(0), np.zeros(0, bool))
-    formula = started_by_a_host(fit_roofline(nothing, specs), nothing)
+    formula = started_by_a_host(fit_roofline(nothing, specs), nothing, usual_ms(specs.gpu))
     entry = formula.to_dict() | {"residuals": list(SHEET_ALONE)}
     fitted = {"predictors": {Roofline.name: entry}, "default": Roofline.name, "domain": {}}
     return assembled(name, device, source, [NOTHING_MEASURED], fitted)

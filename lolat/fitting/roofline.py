@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
+from lolat.device.predictors.host import launches_alone
 from lolat.device.predictors.roofline import (
     CLASS_TERMS,
     TERM_NAMES,
@@ -152,7 +153,7 @@ class _Problem:
         self.kind, self.bytes = steps.kind, steps.bytes
         self.volume = volumes(steps, specs.multiprocessors, mode, specs.tile or TILE)
         self.volume = self.volume / of.faster(steps, mode.dtype, specs.tf32)
-        self.slower = of.slower(steps)
+        self.slower, self.launches = of.slower(steps), launches_alone(steps)
         # A product timed alone waits for its launch; others launch while data moves.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0
@@ -222,7 +223,7 @@ class _Problem:
         """((times,) ms, (unknowns, times) their derivatives)."""
         launch_ms, table = self.terms(unknowns)
         rate, bandwidth = table[:, self.kind]
-        start = np.where(self.alone, launch_ms, STEP_MS)
+        start = np.where(self.alone, launch_ms * self.launches, STEP_MS)
         later = np.where(self.on_top, start, 0.0)
         sharpness = float(np.exp(unknowns[SHARP]))
         parts = self.volume / rate, self.bytes / bandwidth, start - later

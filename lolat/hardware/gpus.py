@@ -30,6 +30,7 @@ OTHER_CARD = re.compile(
 """Words of a driver for another card of the same number, a slice, or a share of one; several cards."""
 OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro"])
 """Words that make a device another card than an accelerator of the same number without them."""
+CARD_WORDS = MAKERS | {"amd", "instinct", "rtx", "gtx"}
 MEMORY_WORD = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
 FORM_WORD = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
 _FORM = re.compile(r"(?<![a-z])(?:(pcie)|sxm|hbm3)", re.IGNORECASE)
@@ -40,6 +41,13 @@ OF_PEAK = 0.85  # share of a data sheet's rate that large products reach
 OF_TF32 = 0.5
 """Share of a data sheet's rate in TF32 that convolutions reach; large products of float32 reach OF_PEAK."""
 GFLOPS_PER_WATT, CACHE_EXPONENT, POWER_EXPONENT = 44.0, 0.35, 0.65
+MATRIX_GAIN = 4.5
+"""Least multiply-accumulates of units for matrices in half precision for one of the vector units at the
+same power: L40S 4.5, RTX PRO 6000 4.4 (large products); RTX 3090 to 5090, whose half rate is held at twice
+that of float32, reach it all."""
+OF_INSTINCT = 0.7
+"""Share of the peak in half precision that AMD's Instinct reaches, over that of other GPUs: a MI250 trains
+at 0.80 of the speed of an A100 40 GB with 1.16 of its peak (MosaicML 2023)."""
 
 
 @dataclass(frozen=True)
@@ -89,24 +97,25 @@ class Gpu:
 
     def rate(self, dtype: str) -> float | None:
         """TFLOPS in a data type of a mode that its power sustains."""
-        peak = self.peak(dtype)
+        peak, is_half = self.peak(dtype), dtype not in (FLOAT32, TF32)
+        if peak and is_half and self.name.startswith("MI"):
+            peak *= OF_INSTINCT
         if not (peak and self.power_w and self.l2_mib and self.vector_tflops):
             return peak
-        return peak * sustained(1e3 * peak, self.power_w, self.l2_mib, 1e3 * self.vector_tflops)
+        gain = max(peak / self.vector_tflops, MATRIX_GAIN if is_half else 1.0)
+        return peak * sustained(1e3 * peak, self.power_w, self.l2_mib, gain)
 
 
-def sustained(gflops: float, watts: float, cache_mib: float, vector_gflops: float) -> float:
+def sustained(gflops: float, watts: float, cache_mib: float, gain: float = 1.0) -> float:
     """The share of its rate that a device sustains on its power.
 
     Efficiency grows with each generation. The size of the L2 cache stands for the generation, as no other
     usual column of a data sheet does: efficiency is GFLOPS_PER_WATT * (MiB / 3) ** CACHE_EXPONENT, times
-    the ratio of the rates if units for matrices compute. GPUs that power does not limit reach 38 GFLOPS a
-    watt (P100, 4 MiB), 56 (V100, 6), 78 (A100, 40) and 96 (H100, 50). If power is short, clock and voltage
-    fall, and the rate falls less than the power.
+    the `gain` of the units that compute. GPUs that power does not limit reach 38 GFLOPS a watt (P100,
+    4 MiB), 56 (V100, 6), 78 (A100, 40) and 96 (H100, 50). If power is short, clock and voltage fall, and
+    the rate falls less than the power.
     """
-    efficient = (
-        GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * max(1.0, gflops / vector_gflops)
-    )
+    efficient = GFLOPS_PER_WATT * (cache_mib / 3.0) ** CACHE_EXPONENT * gain
     return float(min(1.0, (efficient * watts / gflops) ** POWER_EXPONENT))
 
 
@@ -143,6 +152,16 @@ def find_gpu(device: str) -> Gpu | None:
     """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""
     name = " ".join(_words(device.partition(" (")[0]))
     return next((gpu for pattern, gpu in _sheets() if _is_of(name, pattern, gpu)), None)
+
+
+def is_card(name: str) -> bool:
+    """True if a name is that of a GPU with a data sheet and nothing more: "RTX 4090", "A100-SXM4-80GB"."""
+    gpu, words = find_gpu(name), " ".join(_words(name))
+    if gpu is None:
+        return False
+    pattern = next(pattern for pattern, other in _sheets() if other is gpu)
+    rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1)).split()
+    return all(w in CARD_WORDS or re.fullmatch(r"sxm\d?|hbm\d?e?|pcie", w) for w in rest)
 
 
 def card_of(name: str) -> str | None:

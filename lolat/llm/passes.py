@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lolat.arrays import np
-from lolat.device.predictors.host import BACKWARD, GRAPH_MS, USUAL_MS
+from lolat.device.predictors.host import BACKWARD, GRAPH_MS, OPERATION_MS
 from lolat.errors import InputError, arg
 from lolat.graph.modes import COMPILED, EAGER, GRAPH, Launch
 from lolat.llm.decoder import Decoder
@@ -280,7 +280,7 @@ class DecoderPasses:
         """Return the ms that the host takes to launch a layer's forward pass."""
         number = 1 + len(self.products) * (3 if self.tuning.rank else 1)
         number += sum(n for name, (n, _) in self._counts().items() if UNFUSED[name][0])
-        return number * (GRAPH_MS if self.launch == GRAPH else USUAL_MS)
+        return number * (GRAPH_MS if self.launch == GRAPH else OPERATION_MS)
 
     # ---- Memory.
 

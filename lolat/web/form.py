@@ -235,7 +235,7 @@ MODE = (
           words=_or("as measured", PARAMETERS["precision"].choices)),
     field("launch", "Launch", "", "one by one, by torch.compile, or by it with CUDA graphs",
           words=_or("as measured", PARAMETERS["launch"].choices)),
-    field("host_us", "Host, µs an operation", "", "to start it on a GPU; empty: as usual"),
+    field("host_us", "Host, µs an addition", "", "to launch it on a GPU; empty: as usual"),
 )  # fmt: skip
 """The fields of the execution mode."""
 RENTED = (

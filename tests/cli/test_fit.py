@@ -78,8 +78,8 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     # Four dense layers and what is between them, by hand.
     m, ms = 4 * 256, made_up.product_ms
     wanted = 2 * (ms(1, m, 2048, 512) + ms(1, m, 512, 2048))
-    wanted += 2 * made_up.moves_ms(2 * m * 2048) + 2 * made_up.moves_ms(2 * m * 512)
-    wanted += made_up.moves_ms(2 * m * 512)  # rows of the table of embeddings
+    wanted += 2 * made_up.moves_ms("add", 2 * m * 2048) + 2 * made_up.moves_ms("ln", 2 * m * 512)
+    wanted += made_up.moves_ms("add", 2 * m * 512)  # rows of the table of embeddings
     assert answer["latency_ms"] == pytest.approx(wanted, rel=0.1)
     assert sum(b["latency_ms"] for b in answer["blocks"]) == pytest.approx(answer["latency_ms"])
     assert answer["predictor"] == "kernels"

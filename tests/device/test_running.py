@@ -57,8 +57,43 @@ def test_a_shipped_model_that_was_measured_so_answers(
     assert found.predict(layers(), 64).latency_ms == other.predict(layers(), 64).latency_ms
 
 
+def moved(mib: int) -> Graph:
+    """A chain of four additions that move `mib` MiB each."""
+    b = GraphBuilder("chain", "torch")
+    x = b.input((1, mib * 2**18 // 3))
+    for _ in range(4):
+        x = b.add("add", [x, x], (1, mib * 2**18 // 3))
+    return b.build([x])
+
+
+@pytest.mark.parametrize(
+    ("name", "measured", "bandwidths", "rates"),
+    [
+        ("a100-sxm4-80gb", "a100-fp32", (2039, 1555), (19.5, 19.5)),
+        ("v100-sxm2-16gb", "v100-fp32", (900, 900), (15.7, 14.0)),
+    ],
+)
+def test_another_form_of_a_card_is_as_fast_as_its_data_sheet(
+    name: str, measured: str, bandwidths: tuple[float, float], rates: tuple[float, float]
+) -> None:
+    """Bandwidths and float32 rates of NVIDIA's data sheets."""
+    form, card = lolat.load(name), lolat.load(measured)
+    for graph, batch_size, (new, old) in ((moved(1024), 1, bandwidths), (layers(), 2**16, rates)):
+        ratio = (
+            card.predict(graph, batch_size).latency_ms / form.predict(graph, batch_size).latency_ms
+        )
+        assert ratio == pytest.approx(new / old, rel=0.02)
+    found = form.predict(layers(), 2**16)
+    assert found.query.model.label == name
+    assert any(f"measured on {card.device.split(' (')[0]}" in w for w in found.warnings)
+    low, high = found.interval_ms or (0, 0)
+    of_card = card.predict(layers(), 2**16).interval_ms or (0, 0)
+    assert high / low > of_card[1] / of_card[0]
+
+
 def test_a_given_host_stays_where_another_file_answers() -> None:
-    """Four layers at 300 µs each; the one file is left for the network's precision, the other by hand."""
+    """Four layers at 2.5 times 300 µs each, compiled; the one file is left for the network's precision, the
+    other by hand."""
     own = lolat.load("rtx-pro-6000-amp-compiled")
     other = lolat.load("rtx-4090-amp").run_as(host_us=300).run_as(launch="compiled")
     for found in (
@@ -67,7 +102,7 @@ def test_a_given_host_stays_where_another_file_answers() -> None:
         other.predict(layers()),
     ):
         assert found.query.model.source not in (own.source, "rtx-4090-amp.json")
-        assert 1.2 < found.latency_ms < 1.3
+        assert 3.0 < found.latency_ms < 3.25
         assert found.host_us == 300
 
 

@@ -17,12 +17,16 @@ from lolat.fitting.measured_gpu import with_operations
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
-from lolat.graph.work import work_of
+from lolat.graph.work import CLASSES, work_of
 from lolat.microbench.blocks import BLOCKS, NETWORKS, for_device, known_graphs
 from lolat.tables.blocks import Point
 
 START_MS, CALL_MS, STEP_MS = 0.02, 0.03, 0.003
 MACS_PER_MS, BYTES_PER_MS = 4e9, 4e8
+LAUNCHES = dict.fromkeys(
+    ("dense", "attention", "pointwise", "convolution", "grouped", "depthwise"), 2.5
+)
+LAUNCHES |= {"batched": 1.8, "norm": 1.7, "batch_norm": 1.9, "group_norm": 1.9}
 OTHERS = ("timm:resnet50", "timm:vit_base_patch16_224", "timm:mobilenetv2_100")
 
 
@@ -30,8 +34,8 @@ def latency_ms(graph: Graph, batch_size: int) -> float:
     """The end of the last operation: each begins when it was started and the one before has ended."""
     work = work_of(graph, batch_size, Mode())
     started, end = CALL_MS, 0.0
-    for macs, moved in zip(work.macs.tolist(), work.bytes.tolist(), strict=True):
-        started += START_MS * (1.0 if moved else 0.4)
+    for kind, macs, moved in zip(work.kind, work.macs.tolist(), work.bytes.tolist(), strict=True):
+        started += START_MS * (LAUNCHES.get(CLASSES[kind], 1.0) if moved else 0.3)
         end = max(end, started) + max(
             macs / MACS_PER_MS, moved / BYTES_PER_MS, STEP_MS * (moved > 0)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lolat.errors import InputError
+from lolat.graph.modes import FLOAT16
 from lolat.hardware.gpus import (
     PRECISION_OF,
     available_bytes,
@@ -12,6 +13,7 @@ from lolat.hardware.gpus import (
     dtype_named,
     find_gpu,
     gpu_of,
+    is_card,
 )
 from lolat.llm.gpu import sheet_of
 
@@ -149,3 +151,30 @@ def test_narrow_types_have_the_rates_of_their_sheets(
     found = sheet_of(gpu, None)
     assert found is not None
     assert (found.fp8_tflops, found.fp4_tflops) == (fp8, fp4)
+
+
+@pytest.mark.parametrize(
+    "name", ["a100-80gb", "NVIDIA H100 PCIe", "RTX4090", "Tesla T4", "v100-sxm2-16gb"]
+)
+def test_the_name_of_a_card(name: str) -> None:
+    assert is_card(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["a100-foo", "my-t4", "rtx 4090 laptop", "a100-5", "models/a100", "cpu", "h1000"]
+)
+def test_a_name_with_more_than_a_card_is_none(name: str) -> None:
+    assert not is_card(name)
+
+
+def test_units_for_matrices_do_more_with_the_same_power() -> None:
+    """The share of the peak that large products of bfloat16 reach on a L40S is 0.64 to 0.74
+    (aiconfigurator's tables), a RTX 3090 and 4090 reach their halved peak (timm's tables).
+    """
+    shares = {}
+    for name in ("L40S", "RTX 3090", "RTX 4090", "A10G"):
+        gpu = find_gpu(name)
+        assert gpu
+        shares[name] = (gpu.rate(FLOAT16) or 0.0) / (gpu.peak(FLOAT16) or 1.0)
+    assert 0.85 * shares.pop("L40S") == pytest.approx(0.64, abs=0.08)
+    assert min(shares.values()) > 0.9

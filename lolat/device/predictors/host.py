@@ -21,16 +21,32 @@ from lolat.device.intervals import normal_quantile
 from lolat.graph import work as c
 from lolat.graph.modes import AMP, EAGER, GRAPH, Launch, Mode
 from lolat.graph.work import CLASSES, Workload
+from lolat.hardware.gpus import Gpu
 from lolat.io.documents import NotNegative, Positive
 from lolat.parameters import COVERAGE
 
-VIEW = 0.4
-"""The host's time for a view (reshape, transpose ...) over that for another operation; the device does
-nothing. Chosen, like USUAL_MS, on the development split of the networks with published times
-(docs/results/index.md)."""
-USUAL_MS = 0.04
-"""Launch overhead of an operation: ResNet-50, BEiT, ConvNeXt and OwlViT at batch 1 on A100 and V100 with
-PyTorch 2.0.1 take 0.035 to 0.042 ms an operation, eager, and as much a step compiled."""
+VIEW = 0.3
+"""Launch overhead of a view (reshape, transpose ...) over that of an addition; the device does nothing."""
+LAUNCHES = {
+    c.NORM: 1.7,
+    c.BATCH_NORM: 1.9,
+    c.GROUP_NORM: 1.9,
+    c.BATCHED: 1.8,
+    c.DENSE: 2.5,
+    c.ATTENTION: 2.5,
+}
+LAUNCHES |= dict.fromkeys((c.POINTWISE, c.CONVOLUTION, c.GROUPED, c.DEPTHWISE), 2.5)
+"""Class -> launch overhead over that of an addition, 1 for others. The shortest operations that NeuSight
+timed one by one on A100, V100 and T4, less TIMING of the addition's: softmax 1.35, layer norm 2.1, product
+of two tensors 1.3 (more in networks, which reshape them), dense layer 2.5, convolution 2.3 to 3.5."""
+TIMING = 0.3
+"""Share of an addition timed alone that is the timing's own: two events. Assumed."""
+USUAL_MS, OLDER_MS = 0.02, 0.026
+"""Launch overhead of an addition: on hosts of GPUs since PCIe 4, and on older ones. Published networks at
+batch 1 take 0.017 (NVIDIA), 0.025 (Hugging Face) and 0.020 ms (AITemplate) on A100, 0.014 on MI250; 0.028
+and 0.025 on V100, 0.029 on T4; by TorchScript 0.011, 0.017 and 0.024 on A100, V100 and T4."""
+OPERATION_MS = 0.04
+"""Launch overhead of an operation of a transformer on average, for training decoders."""
 BACKWARD = 0.5
 """Launch overhead in the backward pass over that in the forward pass: autograd needs no Python. Assumed."""
 CASTS = frozenset([c.DENSE, c.POINTWISE, c.CONVOLUTION, c.GROUPED, c.DEPTHWISE])
@@ -39,23 +55,24 @@ GRAPH_MS = 0.0015
 """Launch overhead of an operation in a CUDA graph: 0.5 us (NVIDIA, Getting Started with CUDA Graphs,
 2019); 1 to 2 us between two operations on current GPUs."""
 GRAPH_CALLS = 2  # launches of a call of a CUDA graph: the copy of the input, the graph
+OLDER_LINKS = ("PCIe 3", "NVLink 1", "NVLink 2")
 Source = Literal["assumed", "fitted", "given"]
 ASSUMED: Source = "assumed"
 FITTED: Source = "fitted"
 GIVEN: Source = "given"
-FACTOR = {FITTED: 1.6, ASSUMED: 2.0, GIVEN: 1.3}
-"""Error factor of the launch overhead, which holds with the probability FACTOR_COVERAGE. Tables show hosts
-of 0.02 to 0.05 ms; a fitted one may still be another host than the user's. GIVEN: on one host
-a BERT took 0.031 ms an operation and a ViT 0.022 (AITemplate, A100)."""
+FACTOR = {FITTED: 1.6, ASSUMED: 1.8, GIVEN: 1.3}
+"""Error factor of the launch overhead, which holds with the probability FACTOR_COVERAGE. A fitted one may
+still be another host than the user's. GIVEN: on one host a BERT took 0.020 ms an addition, a ResNet-50
+0.021 and a ViT 0.014 (AITemplate, A100)."""
 FACTOR_COVERAGE = 0.9
 
 
 class Host(msgspec.Struct, frozen=True):
     """The host of a device.
 
-    `start_ms`: launch overhead of an operation, within a `factor` either way (FACTOR); `source`:
-    FITTED to operations timed alone or to measured blocks, ASSUMED, or GIVEN by the user; `launch`: that of
-    the measurements; `call_ms`: time of a call before its first operation.
+    `start_ms`: launch overhead of an addition, within a `factor` either way (FACTOR), from which that of
+    other operations follows (LAUNCHES); `source`: FITTED to measured blocks, ASSUMED, or GIVEN by the user;
+    `launch`: that of the measurements; `call_ms`: time of a call before its first operation.
     """
 
     start_ms: Positive
@@ -70,10 +87,27 @@ class Host(msgspec.Struct, frozen=True):
         if launch == GRAPH:
             own = np.full(len(work.kind), GRAPH_MS)
             return own + GRAPH_CALLS * self.start_ms / max(len(own), 1)
-        each = np.where(work.bytes > 0.0, 1.0, VIEW)
+        each = launches(work)
         if mode.dtype == AMP and launch == EAGER:
             each += np.isin(work.kind, [CLASSES.index(name) for name in CASTS]) & ~work.backward
         return self.start_ms * each * np.where(work.backward, BACKWARD, 1.0)
+
+
+def launches(work: Workload) -> np.ndarray:
+    """(steps,) launch overhead of each over that of an addition."""
+    each = np.array([LAUNCHES.get(name, 1.0) for name in CLASSES])
+    return np.where(work.bytes > 0.0, each[work.kind], VIEW)
+
+
+def launches_alone(work: Workload) -> np.ndarray:
+    """(steps,) launch overhead of each over that of an addition, both timed alone."""
+    return TIMING + (1.0 - TIMING) * launches(work)
+
+
+def usual_ms(gpu: Gpu | None) -> float:
+    """The usual launch overhead of an addition on hosts of a GPU, which are as old as its link."""
+    is_older = gpu is not None and gpu.link.startswith(OLDER_LINKS)
+    return OLDER_MS if is_older else USUAL_MS
 
 
 def waits(starts_ms: np.ndarray, run_ms: np.ndarray) -> np.ndarray:

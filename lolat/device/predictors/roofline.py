@@ -24,7 +24,7 @@ import msgspec
 from lolat.arrays import np
 from lolat.device.domain import PASSED_OVER_SHARE, Extrapolation, MeasuredMinimum
 from lolat.device.predictors.formula import Formula
-from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps
+from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps, launches_alone
 from lolat.device.predictors.shape_residuals import Row, shape_factors
 from lolat.graph import work as c
 from lolat.graph.counts import COLUMNS
@@ -70,15 +70,16 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     operations.
 
     `multiprocessors`: of the device, 1 if unknown; `tile`: height and width of the outputs that a
-    multiprocessor computes at once, 1 without tiles; `sharpness`: see SHARPNESS; `classes`: the terms of
-    each (CLASS_TERMS); `launch_ms`: launch overhead of an operation timed alone, `step_ms`: in a network;
-    `measured`: classes with timed operations, others have usual terms; `mode`: the execution mode;
-    `shape_residuals`: corrections of classes of products, from operations timed alone; `sustained`: macs
-    per ms that no product of a network exceeds, where power limits long runs; `most`: macs and bytes per ms
-    of the data sheet, None without one; `host`: launches the operations, None if that takes no time of its
-    own; `tf32`: the rate of convolutions in TF32 over that in float32, 1 without TF32; `training`: measured
-    over predicted time of training steps; `training_residuals`: `residuals` of these; `training_optimizer`:
-    the optimizer whose update was timed with them, "none" without an update, "" if the tables do not say.
+    multiprocessor computes at once, 1 without tiles; `sharpness`: see SHARPNESS; `classes`: the terms
+    of each (CLASS_TERMS); `launch_ms`: launch overhead of an addition timed alone; `step_ms`: that of
+    an operation in a network on the device; `measured`: classes with timed operations, others have
+    usual terms; `mode`: the execution mode; `shape_residuals`: corrections of classes of products, from
+    operations timed alone; `sustained`: macs per ms that no product of a network exceeds, where power
+    limits long runs; `most`: macs and bytes per ms of the data sheet, None without one; `host`:
+    launches the operations, None if that takes no time of its own; `tf32`: the rate of convolutions in
+    TF32 over that in float32, 1 without TF32; `training`: measured over predicted time of training
+    steps; `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update
+    was timed with them, "none" without an update, "" if the tables do not say.
     """
 
     name: ClassVar[str] = "kernels"
@@ -158,10 +159,11 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
 
     def times_alone(self, work: Workload) -> np.ndarray:
         """(steps,) ms of each, timed alone; the launch of products is added."""
-        on_top = np.where(_is_of(work, PRODUCTS), self.launch_ms, 0.0)
+        launch_ms = self.launch_ms * launches_alone(work)
+        on_top = np.where(_is_of(work, PRODUCTS), launch_ms, 0.0)
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
-            ms, _ = longest(self.sharpness, *self._parts(work, faster), self.launch_ms - on_top)
+            ms, _ = longest(self.sharpness, *self._parts(work, faster), launch_ms - on_top)
             ms = np.maximum((ms + on_top) * self.factors(work), self._least_ms(work, faster))
         return np.where(work.bytes > 0, ms, 0.0)
 
@@ -308,7 +310,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             yield Remark(
                 "host-bound",
                 f"the host takes {took} to start its {operations} operations and {views} views, the "
-                f"device {runs} to run them (to start one takes {1e3 * host.start_ms:.0f} µs, "
+                f"device {runs} to run them (an addition takes it {1e3 * host.start_ms:.0f} µs, "
                 f"{host.source}, a factor of {host.factor:g} either way); a faster device does not help, a "
                 f"larger batch does{graph}",
             )
