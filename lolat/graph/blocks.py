@@ -284,8 +284,9 @@ _GENERIC = r"(?:KIND)_?\d*"
 _ENDS_IN_KIND = r"(?:^|[/_.])(?:KIND)(?:_?\d+)?$"
 _CONTAINER = re.compile(r"(?:(?:functional|sequential|model)(?:_\d+)?)?")
 _TOKEN = re.compile(r"[^/_.]+")
-_DIMENSIONS = re.compile(
-    r"(?:[a-z]*(?:conv|pool|pooling|padding|cropping|sampling|dropout|norm))?[123]d", re.IGNORECASE
+_NUMBERED = re.compile(  # but not by its dimensions
+    r"(?!(?:[a-z]*(?:conv|pool|pooling|padding|cropping|sampling|dropout|norm))?[123]d\Z).*\d",
+    re.IGNORECASE,
 )
 _PART = re.compile(r"_(?:depthwise|pointwise)$")  # how readers call the two halves of a separable
 
@@ -314,7 +315,7 @@ class Names:
             [
                 b
                 for (b, token), (_, after) in pairwise([*tokens, ("", "")])
-                if _has_number(token) or (f"{b}_1" in self.below and not _has_number(after))
+                if _NUMBERED.match(token) or (f"{b}_1" in self.below and not _NUMBERED.match(after))
             ]
             for tokens in split
         ]
@@ -358,10 +359,6 @@ class Names:
 def _chosen(names: Iterable[str]) -> list[str]:
     """The names that do not end in the kind of a layer."""
     return [name for name in names if not _kinds(_ENDS_IN_KIND).search(name)]
-
-
-def _has_number(token: str) -> bool:
-    return any(c.isdigit() for c in token) and not _DIMENSIONS.fullmatch(token)
 
 
 def informative(operation: Operation) -> str:

@@ -396,8 +396,11 @@ def count(graph: Graph) -> GraphCounts:
     fixed = one.reshape(shape) - scaled
     path = _longest_path(graph, fixed[:, _OPS])
     fixed[path, _SERIAL] = fixed[path, _OPS]
-    fixed[:, _BORDER] = _border(graph, 0)
-    scaled[:, _BORDER] = _border(graph, 1) - fixed[:, _BORDER]
+    ends = {*graph.inputs, *graph.outputs}  # at the first operation that reads or writes them
+    for position, operation in enumerate(graph.operations):
+        for tensor in (graph.tensors[t] for t in ends & {*operation.inputs, *operation.outputs}):
+            (scaled if tensor.batched else fixed)[position, _BORDER] += tensor.elements()
+        ends.difference_update(operation.inputs, operation.outputs)
     unknown = [o for o in graph.operations if o.kind not in FORMULAS]
     first = {o.kind: o.full_name for o in reversed(unknown)}
     hiding = {o.kind for o in unknown if "hides" in o.attributes}
@@ -443,17 +446,6 @@ def _operation_counts(graph: Graph, operation: Operation, batch_size: int) -> Co
             code="network",
         ) from error
     return counts
-
-
-def _border(graph: Graph, batch_size: int) -> "np.ndarray":
-    """Elements of the graph's inputs, at their first reader, and of its outputs: (operations,)."""
-    elements = np.zeros(len(graph.operations), np.int64)
-    ends = set(graph.inputs) | set(graph.outputs)
-    for position, operation in enumerate(graph.operations):
-        for tensor in ends.intersection(operation.inputs + operation.outputs):
-            elements[position] += graph.tensors[tensor].elements(batch_size)
-        ends.difference_update(operation.inputs, operation.outputs)
-    return elements
 
 
 def _longest_path(graph: Graph, ops: "np.ndarray") -> list[int]:
