@@ -252,16 +252,18 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         )
         yield ("launch", words, model.run_as(None, GRAPH))
     mode, graph = mode_of(model.document), now.query.graph
-    if not mode.fused:
-        with suppress(InputError):
-            words = "fused by torch.compile (--launch compiled)"
-            yield ("compile", words, model.run_as(None, COMPILED))
-    if not mode.channels_last:
-        wanted = replace(mode, channels_last=True)
+    for kind, words, wanted in (
+        ("compile", "fused by torch.compile", replace(mode, launch=COMPILED)),
+        ("channels_last", "images and weights in channels_last", replace(mode, channels_last=True)),
+    ):
+        if wanted == mode or (kind == "compile" and mode.fused):
+            continue
         files = (measured_so(model, wanted, origin) for origin in (LOCAL, SHIPPED))
-        for file in filter(None, files):
-            words = f"images and weights in channels_last (as {file.stem})"
-            yield ("channels_last", words, load(file, type(model)))
+        if file := next(filter(None, files), None):
+            yield (kind, f"{words} (as {file.stem})", load(file, type(model)))
+        elif kind == "compile":
+            with suppress(InputError):
+                yield (kind, f"{words} (--launch compiled)", model.run_as(None, COMPILED))
     halves = [d for d in in_precisions(model, (AMP, *sorted(HALVES))) if d is not model]
     asked = Question(now.batch_size, now.predictor)
     if halves and mode.dtype not in (FLOAT16, BFLOAT16):

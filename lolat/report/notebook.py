@@ -137,6 +137,9 @@ def _terms(answer: Any) -> list[dict[str, Any]]:
 
 ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     "Prediction": _blocks, "Predictions": _predictions, "Explanation": _terms,
+    "Explanations": lambda several: [
+        {"batch_size": one.prediction.batch_size} | row for one in several for row in _terms(one)
+    ],
     "Models": lambda answer: answer.to_dict()["models"],
     "ComparedModels": lambda answer: [
         {"device": name} | row for one in answer.of for name, row in _best(answer, one)

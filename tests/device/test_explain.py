@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS
 from lolat.graph.layers import Layers
 from lolat.graph.width import NOTE
+from lolat.io import paths as places
 from tests import synthetic
 
 DOCUMENT = synthetic.document()
@@ -151,6 +154,23 @@ def test_operations_that_are_timed_one_by_one_add_up() -> None:
             assert sum(o.latency_ms for o in found.operations) == pytest.approx(block.latency_ms)
 
 
+@pytest.mark.parametrize("option", ["channels_last", "compile"])
+def test_a_cpu_learned_with_an_option_too_says_what_that_saves(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "local_folder", lambda: tmp_path)
+    for name, is_so in (("plain", False), ("other", True)):
+        document = synthetic.document(name=name)
+        document["environment"] |= {"framework": "torch", option: is_so}
+        for rates in (document["predictors"]["extended"]["coefficients"],) if is_so else ():
+            rates.update({term: rate / 2 for term, rate in rates.items()})
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    found = of(lolat.load("plain").explain(NETWORK), option)
+    assert found.of_network == close(0.5)
+    assert "(as other)" in found.change
+    assert of(lolat.load("other").explain(NETWORK), option) == []
+
+
 @pytest.mark.parametrize(
     ("device", "kind", "mode", "other"),
     [
@@ -165,6 +185,6 @@ def test_a_network_run_in_another_way_takes_what_the_device_of_that_way_says(
     found = of(lolat.load(device).explain("timm:resnet50", 64), kind)
     wanted = lolat.load(other).predict("timm:resnet50", 64, precision=mode[0], launch=mode[1])
     assert found.latency_ms == close(wanted.latency_ms)
-    assert found.change.count(other if kind == "channels_last" else "--") == 1
+    assert ("--precision fp16" if kind == "precision" else f"(as {other})") in found.change
     again = lolat.load(other).run_as(*mode).explain("timm:resnet50", 64)
     assert of(again, kind) == []  # it is run so
