@@ -73,7 +73,7 @@ def _table(table: Table) -> str:
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
 """Color of a cause -> its words."""
-COLUMNS: Mapping[str, str] = {
+SHOWN: Mapping[str, str] = {
     "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
     "dollars_per_million in_domain host_bound memory_gib fits",
     "Cost": "devices link iteration_ms forward_ms backward_ms update_ms exchange_ms samples_per_s epoch_s "
@@ -93,7 +93,7 @@ def frame(answer: Result) -> Any:
         import pandas
     except ImportError:
         raise MissingPackageError("a table for a notebook needs pandas", "notebook") from None
-    wanted, rows = _of(COLUMNS, answer), _of(ROWS, answer)
+    wanted, rows = _of(SHOWN, answer), _of(ROWS, answer)
     found = answer.rows() if rows is None else rows(answer)
     made = pandas.DataFrame([plain_data(row) for row in found])
     if wanted is not None:
@@ -153,7 +153,7 @@ def _best(answer: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if served is not None:
         row = served.to_dict()
         low, high = row.get("tpot_interval_ms") or (None, None)
-        wanted = COLUMNS["ServingAnswer"].split()[2:]
+        wanted = SHOWN["ServingAnswer"].split()[2:]
         yield name, {k: row.get(k) for k in wanted} | {"tpot_low_ms": low, "tpot_high_ms": high}
 
 

@@ -33,7 +33,7 @@ from lolat.report.rows import (
 from lolat.report.tables import element, escape
 from lolat.units import digits, percent, plain, plural, quantity
 
-STEPS = tuple(2**n for n in range(9))
+BATCH_SIZES = tuple(2**n for n in range(9))
 """Batch sizes of the slider, with the one that was asked for."""
 MANY = 200
 """Blocks; of a network of more the page has the batch size that was asked for alone."""
@@ -47,7 +47,7 @@ def at_sizes(prediction: Prediction) -> list[Prediction]:
     query, asked_size = prediction.query, prediction.batch_size
     question = Question(asked_size, prediction.predictor, query.coverage)
     found = []
-    for size in sorted({asked_size, *(STEPS if len(prediction.names) <= MANY else ())}):
+    for size in sorted({asked_size, *(BATCH_SIZES if len(prediction.names) <= MANY else ())}):
         try:
             answer = predict(query.model, query.graph, question.at(size))
         except InputError:
@@ -104,7 +104,7 @@ def numbers(prediction: Prediction, depth: int | None) -> list[dict[str, Any]]:
 
 # ---- The page
 
-COLUMNS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "bars left"),
+HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "bars left"),
            ("time", "ms", "time"), ("", "share", "share"), ("macs", "MACs", "macs"),
            ("", "most of it is", "most left"))  # fmt: skip
 """The number that each column is sorted by ("": none), its head, its CSS classes."""
@@ -145,8 +145,8 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
             f"</i>{escape(TERMS[group])}</li>"
             for group, color in COLORS.items()
         ),
-        cols="".join(f'<col class="{classes}">' for *_, classes in COLUMNS),
-        head="".join(_head(*column) for column in COLUMNS),
+        cols="".join(f'<col class="{classes}">' for *_, classes in HEADS),
+        head="".join(_head(*column) for column in HEADS),
         bodies="".join(_body(shown, depth) for depth in foldings.values()),
         changes=sections.at_one_size(shown, sections.changes(shown)),
         doubts=of_sizes(sections.doubts),
@@ -171,7 +171,7 @@ def _body(prediction: Prediction, depth: int | None) -> str:
     """The table's rows at one depth of folding. The script fills in the numbers; a row that is no module
     opens to its operations.
     """
-    cells = "".join(f'<td role="cell" class="{classes}"></td>' for *_, classes in COLUMNS[3:])
+    cells = "".join(f'<td role="cell" class="{classes}"></td>' for *_, classes in HEADS[3:])
     lines = []
     for number, row in enumerate(block_rows(prediction, depth), start=1):
         detail = _detail(prediction, row) if depth is None else ""
@@ -185,7 +185,7 @@ def _body(prediction: Prediction, depth: int | None) -> str:
         )
         if detail:
             lines.append(
-                f'<tr class="detail" role="row" hidden><td role="cell" colspan="{len(COLUMNS)}">'
+                f'<tr class="detail" role="row" hidden><td role="cell" colspan="{len(HEADS)}">'
                 f"{detail}</td></tr>"
             )
     return f'<tbody role="rowgroup" hidden>{"".join(lines)}</tbody>'
