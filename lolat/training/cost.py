@@ -210,7 +210,9 @@ def cost_on(
     )  # fmt: skip
     training = training_of(device.document, device.source)
     check_limits(price_per_hour, prices, memory_gib, **asdict(limits))
-    available = _available(training, memory_gib)
+    available = available_bytes(training.document)
+    if memory_gib is not None:
+        available = max(Gpu("", memory_gib).usable_bytes or 0, 0)
     if largest and available is None:
         raise no_memory(device.label)
     link = None if link_gbps is None else Link(link_gbps)
@@ -277,13 +279,6 @@ def _remarks(
             "exports for inference lack them, and training takes more time and memory with them; "
             "expected the network itself, or an export with training=TrainingMode.TRAINING",
         )
-
-
-def _available(training: Training, memory_gib: float | None) -> int | None:
-    """Return usable bytes of the device's memory, or of `memory_gib`; None if unknown."""
-    if memory_gib is None:
-        return available_bytes(training.document)
-    return max(Gpu("", memory_gib).usable_bytes or 0, 0)
 
 
 def check_limits(
@@ -398,18 +393,12 @@ def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
         if not any(t <= o.total_s and d <= o.dollars for t, d in of_both - {(o.total_s, o.dollars)})
     ]  # fmt: skip
     return {
-        "cheapest": min(
-            (o for o in paid if limits.keeps(o.total_s, o.dollars)),
-            key=lambda o: (o.dollars, o.total_s, o.devices),
-            default=None,
-        ),
-        "fastest": min(
-            (o for o in timed if limits.of_money.keeps(o.total_s, o.dollars)),
-            key=lambda o: (o.total_s, o.dollars or 0.0, o.devices),
-            default=None,
-        ),
+        "cheapest": min((o for o in paid if limits.keeps(o.total_s, o.dollars)),
+                        key=lambda o: (o.dollars, o.total_s, o.devices), default=None),
+        "fastest": min((o for o in timed if limits.of_money.keeps(o.total_s, o.dollars)),
+                       key=lambda o: (o.total_s, o.dollars or 0.0, o.devices), default=None),
         "frontier": tuple(sorted(good, key=lambda o: o.dollars)),
-    }
+    }  # fmt: skip
 
 
 def best_numbers(options: Sequence[TrainingPrediction], limits: Limits) -> dict[str, Any]:
@@ -425,6 +414,5 @@ def _priced(option: TrainingPrediction, rented: Rented) -> TrainingPrediction:
     if times_s is None:
         return replace(option, rented=rented)
     total, *ends = (seconds / 3600 * rented.price_per_hour for seconds in times_s)
-    return replace(
-        option, rented=rented, dollars=total, dollars_interval=(ends[0], ends[1]) if ends else None
-    )
+    both = (ends[0], ends[1]) if ends else None
+    return replace(option, rented=rented, dollars=total, dollars_interval=both)
