@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from lolat.device import Device
 from lolat.device import load as load_device
 from lolat.device.question import Question, is_one, several
+from lolat.errors import AnswerIsNo, arg
 from lolat.graph import Graph
 
 if TYPE_CHECKING:
@@ -192,8 +193,13 @@ class Model(Device):
 
         if not is_one(batch_size):
             ask = partial(self.budget, network, max_ms, vary, sure=sure, input_size=input_size)
-            sizes = several(batch_size)
-            return BudgetAnswers(tuple(ask(size, predictor, coverage) for size in sizes))
+            answers = []
+            for size in several(batch_size):
+                try:
+                    answers.append(ask(size, predictor, coverage))
+                except AnswerIsNo as no:
+                    raise no.reworded(f"{arg('batch_size')} {size}: {no.message}") from None
+            return BudgetAnswers(tuple(answers))
         question = Question(batch_size, predictor, coverage, input_size, max_ms, sure)  # type: ignore[arg-type]
         question.check_limit()
         return budget(self, self._read(network, question), vary, question, at_size(network))

@@ -157,6 +157,14 @@ def test_several_batch_sizes_are_answered_as_each_alone(
     assert lines[: len(first) + 1] == [*first, ""]
 
 
+def test_no_of_one_of_several_batch_sizes_names_it(lolat: Command, model: Path) -> None:
+    longest = lolat.json("predict", model, "keras:A")["latency_ms"]
+    words = ["budget", model, "keras:A", "--max-ms", longest, "--vary", "width"]
+    done = lolat(*words, "--batch-size", "1,4096")
+    assert (done.code, done.out) == (3, "")
+    assert one_line(done.err).startswith("lolat: --batch-size 4096: even width")
+
+
 def test_the_table_of_several_reports_has_the_batch_size(
     lolat: Command, model: Path, tmp_path: Path
 ) -> None:
