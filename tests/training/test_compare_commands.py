@@ -66,20 +66,13 @@ def test_predictions_on_several_devices_without_a_model(lolat: Command, net: str
     ]  # fmt: skip
 
 
-def test_an_unknown_name_is_told(lolat: Command, net: str, tmp_path: Path) -> None:
-    """With what makes a model of a GPU's data sheet, which it does, or with what it resembles."""
+def test_an_unknown_name_is_told(lolat: Command, net: str) -> None:
+    """With what it resembles; a GPU with a data sheet is known by its name."""
     done = lolat("predict", net, "--on", "A100,rtx-4091")
     assert (done.code, done.out) == (2, "")
     assert "did you mean rtx-4090-amp" in one_line(done.err)
     assert "A100" not in done.err
-    for gpu in ("a40", "a30"):
-        said = one_line(lolat("predict", net, "--on", f"A100,{gpu.upper()}").err)
-        assert f"{gpu.upper()}: no such model" in said
-        assert f"`lolat fit --name {gpu} --output {gpu}.json`" in said
-        lolat.done("fit", "--name", gpu, "--output", tmp_path / f"{gpu}.json")
-        assert lolat("predict", tmp_path / f"{gpu}.json", net).code == 0
-    alone = one_line(lolat("predict", "A30", net).err)
-    assert "`lolat fit --name a30 --output a30.json`" in alone
+    assert lolat("predict", net, "--on", "A100,A40").code == 0
     assert "lolat fit" not in one_line(lolat("predict", "here/a30.json", net).err)  # a file
 
 
