@@ -20,6 +20,7 @@ and outputs.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 import sys
 import warnings
@@ -441,3 +442,19 @@ def drop_rates(layer: Any) -> list[float]:
 def several_of(layers: Iterable[Any]) -> list[str]:
     """The classes of some layers, with the number of each: "12 DropPath"."""
     return [f"{n} {name}" for name, n in Counter(type(one).__name__ for one in layers).items()]
+
+
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "peft", "keras", "tensorflow")
+ON_TRAINING = re.compile(
+    r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
+)
+
+
+def switched(modules: Iterable[Any], method: str) -> Iterator[str]:
+    """Yield what the user's classes whose `method` branches on training do then: it is not read."""
+    for kind in dict.fromkeys(map(type, modules)):
+        if kind.__module__.partition(".")[0] in _LIBRARIES:
+            continue
+        with contextlib.suppress(OSError, TypeError):  # of a class without a file
+            if ON_TRAINING.search(inspect.getsource(getattr(kind, method))):
+                yield f"what {kind.__name__}.{method} does if it is training"

@@ -343,6 +343,7 @@ def test_parameters_of_a_layer_that_runs_in_training_alone_are_told() -> None:
     graph = read_model(keras.Model(x, layer(x)))
     unread, every = 64 * 17, 64 * 17 + 8 * 17
     assert any(f"{unread:,} of its {every:,} parameters" in remark for remark in graph.warnings)
+    assert graph.training_only == ("what Branching.call does if it is training",)
 
 
 def test_a_training_step_of_the_users_is_no_usual_one() -> None:
@@ -416,6 +417,16 @@ def test_what_acts_in_training_only_is_told() -> None:
     assert read_model(keras.Model(tokens, x)).training_only == (
         "drops of 1 MultiHeadAttention", "drops of 1 LSTMCell",
         "exchanges between devices of 1 BatchNormalization",
+    )  # fmt: skip
+
+
+def test_settings_of_the_optimizer_are_told() -> None:
+    net = keras.Sequential([keras.Input((8,)), layers.Dense(8)])
+    adam = keras.optimizers.Adam(gradient_accumulation_steps=8, use_ema=True, global_clipnorm=1.5)
+    net.compile(keras.optimizers.LossScaleOptimizer(adam))
+    of = "of the compiled optimizer"
+    assert read_model(net).training_only == (
+        f"gradient_accumulation_steps=8 {of}", f"use_ema=1 {of}", f"global_clipnorm=1.5 {of}",
     )  # fmt: skip
 
 

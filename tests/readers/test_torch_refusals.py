@@ -477,3 +477,35 @@ def test_sparse_gradients_are_not_counted() -> None:
     network = nn.Sequential(nn.Embedding(9, 8, sparse=True), LAYER)
     with pytest.raises(NetworkError, match="sparse gradients"):
         lolat.load("v100-fp32").cost(lolat.read(network, (5,)), 4)
+
+
+class Swish(torch.autograd.Function):
+    """As in the EfficientNets of many repositories."""
+
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        context.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(context: Any, above: Any) -> Any:
+        return above * context.saved_tensors[0].sigmoid()
+
+
+class WithSwish(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        return Swish.apply(self.first(x))
+
+
+def test_code_of_training_alone_is_told() -> None:
+    read = lolat.read((WithSwish(), (torch.zeros(1, 8),)))
+    assert read.training_only == (
+        "what the code of Swish (torch.autograd.Function) keeps and computes",
+    )
+    for make in (OnTraining, Inherited):
+        graph = lolat.read((make(), (torch.zeros(1, 8),)))
+        assert f"what {make.__name__}.forward does if it is training" in graph.training_only

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from lolat.readers.ops import drop_rates, several_of
+from lolat.readers.ops import ON_TRAINING, drop_rates, several_of, switched
 from lolat.units import plural
 
 if TYPE_CHECKING:
     from lolat.readers.torch.trace import Tracer
 
-_ON_TRAINING = re.compile(
-    r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
-)
 _SWITCH = re.compile(
     r"(grad|use|activation)\w*checkpoint|checkpointing|^with_cp$|^memory_efficient$"
 )
@@ -53,7 +50,7 @@ def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
 def _asks_for_training(kind: type) -> bool:
     """True if the code of a class branches on `self.training`, not only for a dropout or a checkpoint."""
     lines = inspect.getsource(kind).splitlines()
-    found = (_ON_TRAINING.search(line) for line in lines if not re.search("checkpoint|drop", line))
+    found = (ON_TRAINING.search(line) for line in lines if not re.search("checkpoint|drop", line))
     return any(one and ".training" in one.group() for one in found)  # else it is prose
 
 
@@ -111,6 +108,7 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
     yield from (f"drops of {name}" for name in several_of(dropping))
     for name in several_of(fused):
         yield f"drops of {name} on a CPU (PyTorch runs single operations then, with the matrix of weights)"
+    yield from switched(model.modules(), "forward")
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
     for module in model.modules():

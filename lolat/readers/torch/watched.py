@@ -29,6 +29,22 @@ def _is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> 
 
 
 @contextlib.contextmanager
+def _functions(tracer: Tracer) -> Iterator[None]:
+    """Tell the tracer of a user's torch.autograd.Function, whose backward pass is its own."""
+    apply = vars(torch.autograd.Function)["apply"]
+
+    def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not function.__module__.startswith("torch."):
+            tracer.builder.training_only.append(
+                f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
+            )
+        return apply.__func__(function, *args, **kwargs)
+
+    with mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)):
+        yield
+
+
+@contextlib.contextmanager
 def watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
@@ -82,6 +98,7 @@ def watched(tracer: Tracer) -> Iterator[None]:
         mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
         mock.patch.object(torch.Tensor, "requires_grad_", asked),
         mock.patch.object(transformer, "_detect_is_causal_mask", _is_causal),
+        _functions(tracer),
         mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
