@@ -29,7 +29,7 @@ def _is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> 
 
 
 @contextlib.contextmanager
-def _functions(tracer: Tracer) -> Iterator[None]:
+def functions(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer of a user's torch.autograd.Function, whose backward pass is its own."""
     apply = vars(torch.autograd.Function)["apply"]
 
@@ -98,7 +98,6 @@ def watched(tracer: Tracer) -> Iterator[None]:
         mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
         mock.patch.object(torch.Tensor, "requires_grad_", asked),
         mock.patch.object(transformer, "_detect_is_causal_mask", _is_causal),
-        _functions(tracer),
         mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
