@@ -130,7 +130,14 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         )
     if of_gpu:
         return load(of_gpu[0])
-    if model is None and (gpu := _card(name)) and gpu.bf16:
+    if model is None and (gpu := _card(name)):
+        if not gpu.bf16:
+            raise ModelFileError(
+                f"{plain(name)}: language models are answered in bfloat16 or less, and {gpu.name} computes "
+                "no bfloat16; expected a newer GPU",
+                code="unknown-model",
+                model=name,
+            )
         model = fit(name=name)
         model.source = model.label = name
     if model is not None:
