@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lolat.api.fitting import fit
 from lolat.api.model import Model, load
@@ -18,6 +19,7 @@ from lolat.io.paths import find_model, list_models
 from lolat.units import plain
 
 ALL = "all"
+ALMOST = 0.05  # relative difference of two data sheets of one GPU
 CPU = "cpu"
 
 
@@ -116,10 +118,11 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         unknown = error
     if model is not None and "llm" in model.document:
         return model
-    of_gpu = [
-        n for n, _, _ in list_models()
-        if _begins(n.casefold(), name.casefold()) and "llm" in load(n).document
-    ]  # fmt: skip
+    gpu, serving = _card(name), {n: load(n).document for n, _, _ in list_models()}
+    serving = {n: document for n, document in serving.items() if "llm" in document}
+    of_gpu = [n for n in serving if _begins(n.casefold(), name.casefold())]
+    if gpu and not of_gpu and model is None:
+        of_gpu = [n for n, document in serving.items() if _serves(document, gpu)]
     of_gpu.sort(key=lambda n: not n.endswith(FIRST))
     if len(of_gpu) > 1 and not of_any:
         raise ModelFileError(
@@ -130,7 +133,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         )
     if of_gpu:
         return load(of_gpu[0])
-    if model is None and (gpu := _card(name)):
+    if model is None and gpu:
         if not gpu.bf16:
             raise ModelFileError(
                 f"{plain(name)}: language models are answered in bfloat16 or less, and {gpu.name} computes "
@@ -144,6 +147,14 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         return model
     assert unknown is not None
     raise unknown
+
+
+def _serves(document: Mapping[str, Any], gpu: Gpu) -> bool:
+    """True if a model file knows language models on this GPU, by card, memory and bandwidth."""
+    sheet = document["llm"]["sheet"]
+    pairs = (sheet["memory_gib"], gpu.memory_gib), (sheet["bandwidth_gb_s"], gpu.bandwidth_gb_s)
+    is_card_of = card_of(name_of(document)) == card_of(gpu.name)
+    return is_card_of and all(abs(its / (own or its) - 1.0) < ALMOST for its, own in pairs)
 
 
 def serving_models(text: str, of_any: bool = False) -> dict[str, Model]:

@@ -28,9 +28,19 @@ OTHER_CARD = re.compile(
     r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+|[2-8]x|x[2-8])\b"
 )
 """Words of a driver for another card of the same number, a slice, or a share of one; several cards."""
-OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro"])
+OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro", "nvl"])
 """Words that make a device another card than an accelerator of the same number without them."""
-CARD_WORDS = MAKERS | {"amd", "instinct", "rtx", "gtx"}
+CARD_WORDS = MAKERS | {
+    "amd",
+    "instinct",
+    "rtx",
+    "gtx",
+    "ada",
+    "blackwell",
+    "generation",
+    "edition",
+    "workstation",
+}
 MEMORY_WORD = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
 FORM_WORD = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
 _FORM = re.compile(r"(?<![a-z])(?:(pcie)|sxm|hbm3)", re.IGNORECASE)
@@ -181,25 +191,34 @@ def form_of(*names: str) -> str:
     return "" if found is None else "PCIe" if found[1] else "SXM"
 
 
+def has_several_chips(name: str) -> bool:
+    """True if a card is another chip in each form, as the H100 is."""
+    forms = [find_gpu(f"{card_of(name)} {form}") for form in ("SXM", "PCIe")]
+    return len({None if gpu is None else gpu.multiprocessors for gpu in forms}) > 1
+
+
 def is_other_chip(gpu: Gpu | None, form: str) -> bool:
-    """True if a card of another form is another chip than the GPU, as an H100 PCIe and an SXM are."""
-    other = None if gpu is None else find_gpu(f"{card_of(gpu.name)} {form}")
+    """True if a card of another form is another chip than the GPU, as an H100 PCIe and an SXM are.
+
+    `form`: "" is unknown.
+    """
+    other = None if gpu is None or not form else find_gpu(f"{card_of(gpu.name)} {form}")
     return gpu is not None and other is not None and other.multiprocessors != gpu.multiprocessors
 
 
 def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
     """True if the accelerator of a price list is the device, or the device is a variant of it (SXM, PCIe).
 
-    "Tesla V100-SXM2-16GB" is a V100. A name without the variant matches only if both data sheets have the
-    same number of multiprocessors: an H100 PCIe has fewer than an SXM. `gpu`: the device's sheet.
+    "Tesla V100-SXM2-16GB" is a V100. Names with a form match only if both data sheets have the same number
+    of multiprocessors: an H100 PCIe has fewer than an SXM. `gpu`: the device's sheet.
     """
-    shorter = MEMORY_WORD.sub("", accelerator)
-    if _is_in(accelerator, device) or _is_in(shorter, device):
+    shorter, names = MEMORY_WORD.sub("", accelerator), [device, *([gpu.name] if gpu else [])]
+    if any(_is_in(a, name) for a in (accelerator, shorter) for name in names):
         return True
     other = find_gpu(accelerator)
-    is_alike = (
-        other is not None and gpu is not None and other.multiprocessors == gpu.multiprocessors
-    )
+    if gpu is None or other is None:
+        return False
+    is_alike = not form_of(accelerator) or other.multiprocessors == gpu.multiprocessors
     return is_alike and _is_in(FORM_WORD.sub("", shorter), device)
 
 

@@ -20,6 +20,7 @@ from lolat.hardware.gpus import (
     find_gpu,
     form_of,
     gpu_of,
+    has_several_chips,
     is_other_chip,
     is_same_gpu,
     name_of,
@@ -303,8 +304,15 @@ def find_rental(
     enough = None if memory_gib else step_bytes
 
     def suffices(accelerator: str) -> bool:
-        """True if an accelerator has nearly the needed memory, or holds what the network takes."""
+        """True if an accelerator has nearly the needed memory, or holds what the network takes.
+
+        One with less bandwidth is not as fast; that of an unknown form is unknown.
+        """
         its = find_gpu(accelerator)
+        is_told = bool(form_of(accelerator)) or not has_several_chips(accelerator)
+        own_bandwidth = (gpu and gpu.bandwidth_gb_s) or 0.0
+        if its and is_told and (its.bandwidth_gb_s or 0.0) < ALMOST * own_bandwidth:
+            return False
         if its is None or (its.memory_gib or needed) >= ALMOST * needed:
             return True
         return enough is not None and enough <= (its.usable_bytes or 0)

@@ -161,7 +161,8 @@ def fit_overheads(
     free[[POLLS, LEVEL]] = timed.polls.any(), has_level
     tpot, known = np.log(timed.tpot_ms), timed.ttft_ms > 0
     ttft = np.log(np.where(known, timed.ttft_ms, 1.0))
-    lighter = np.where(timed.polls, np.minimum(np.sqrt(FEW_REQUESTS / timed.concurrency), 1.0), 1.0)
+    few = np.sqrt(FEW_REQUESTS / np.maximum(timed.concurrency, FEW_REQUESTS))  # at most 1
+    lighter = np.where(timed.polls, few, 1.0)
 
     def overheads(unknowns: np.ndarray) -> np.ndarray:
         every = begin.copy()

@@ -29,7 +29,7 @@ _LONG, _SHORT = {"max_position_embeddings": 262144}, {"max_position_embeddings":
 _OLD = {"vocab_size": 32000}
 _WINDOW = {**_OLD, "sliding_window": 4096}
 VERSIONS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    (r"llama-3\.\d-\d+b", "instruct", {}),
+    (r"llama-3\.\d-\d+b", "instruct", {}), (r"llama-2-\d+b", "hf", {}), (r"llama-2-\d+b", "chat-hf", {}),
     (r"qwen3-(0\.6|1\.7|4|8|14)b|qwen3-30b-a3b", "base", _SHORT),
     (r"qwen3-(4b|30b-a3b|235b-a22b)", "instruct-2507", _LONG),
     (r"qwen3-(4b|30b-a3b|235b-a22b)", "thinking-2507", _LONG),

@@ -67,19 +67,20 @@ def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]
 
     If there are more, the lines say how many, the first note, and where to read the others.
     """
-    notes: dict[str, tuple[str, dict[str, None]]] = {}
+    notes: dict[str, dict[str, str]] = {}
     for name, remarks in answers:
         for remark in remarks:
-            notes.setdefault(topic(remark), (plain(remark), {}))[1][name] = None
-    names = {name for name, _ in answers}
-    lines = [
-        f"note{'' if len(members) == len(names) else f' ({_few(list(members))})'}: {note}"
-        for note, members in notes.values()
-    ]
+            notes.setdefault(topic(remark), {}).setdefault(name, plain(remark))
+    names, lines = {name for name, _ in answers}, []
+    for each in notes.values():
+        whose = "" if len(each) == len(names) else f" ({_few(list(each))})"
+        first, note = next(iter(each.items()))
+        of_first = f" (the figures of {first})" if len({*each.values()}) > 1 else ""
+        lines.append(f"note{whose}: {note}{of_first}")
     if len(lines) <= MOST_NOTES:
         yield from lines
         return
-    noted = len({name for _, members in notes.values() for name in members})
+    noted = len({name for each in notes.values() for name in each})
     of = f"{noted} of {plural(len(names), 'answer')}"
     yield f"{plural(len(lines), 'note')} on {of}; the least sure one has:"
     yield lines[0]

@@ -17,7 +17,15 @@ from lolat.device.running import as_written
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained, largest_fitting
 from lolat.graph.backward import learns
-from lolat.hardware.gpus import PRECISION_OF, Gpu, available_bytes, find_gpu, form_of, gpu_of
+from lolat.hardware.gpus import (
+    PRECISION_OF,
+    Gpu,
+    available_bytes,
+    find_gpu,
+    form_of,
+    gpu_of,
+    has_several_chips,
+)
 from lolat.hardware.links import Link, assumed_link, check_amount
 from lolat.hardware.prices import (
     Offer,
@@ -358,11 +366,12 @@ def option_of(
     def on(offer: Offer) -> TrainingPrediction:
         its = link or (rental.link(devices, offer) if devices > 1 else None)
         found = _priced(predicted(devices, its), rental.rented(devices, offer)).bought(limits)
-        if offer.form in ("", form or offer.form):
+        rented = f"{offer.form} is rented, with its link"
+        if not offer.form and has_several_chips(offer.accelerator):
+            rented = f"{plain(offer.instance_type)} may have another: the price list does not say"
+        elif offer.form in ("", form or offer.form):
             return found
-        said = Remark(
-            f"the times are those of the {form} card", f"{offer.form} is rented, with its link"
-        )
+        said = Remark(f"the times are those of the {form or 'PCIe'} card", rented)
         return replace(found, warnings=(*found.warnings, said))
 
     def price(option: TrainingPrediction) -> tuple[bool, float, int]:

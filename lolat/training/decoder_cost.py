@@ -166,7 +166,7 @@ class DecoderRun:
         if not (self.section.trained or self.section.is_timed):
             sheet = "its time is from its data sheet and the operations of other GPUs"
             yield Remark("no operation was timed on this GPU", sheet + rest)
-        elif not self.is_known:
+        elif not self.is_known and not self.section.trained:
             alone = "its time is from the kernels alone"
             yield Remark("no published run is like this one", alone + rest)
         if self.tuning.frozen > self.step().passes.untouched:

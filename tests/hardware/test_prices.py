@@ -112,6 +112,23 @@ def test_a_card_of_a_form_that_is_another_chip_is_not_rented(device: str, types:
     }
 
 
+OWN = Prices("list", tuple(
+    Offer(t, a, n, 1.0)
+    for t, a, n in (("p5", "H100", 8), ("p5e", "H200", 8), ("x", "RTX3080", 1), ("p4d", "A100", 8))
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("device", "rented"),
+    [("h100-sxm", "p5"), ("h100-pcie", "p5"), ("h200", "p5e"), ("h200-nvl", None), ("3080", "x"),
+     ("a100-pcie-40gb", "p4d"), ("a100-80gb", None)],
+)  # fmt: skip
+def test_a_list_without_forms(device: str, rented: str | None) -> None:
+    """A H100 may be of any form; a NVL is another card; a card with less bandwidth is not as fast."""
+    rental = find_rental({"device": device, "environment": {"device": device}}, OWN)
+    assert (rental and rental.offers[0].instance_type) == rented
+
+
 def test_a_name_that_begins_like_another_is_not_it() -> None:
     names = {"a100-pcie-40gb": None, "L40S": None, "NVIDIA L4": "L4", "A10": "A10", "p40": None,
              "NVIDIA GeForce RTX 4090": "RTX4090", "cpu": None}  # fmt: skip

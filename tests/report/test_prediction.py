@@ -103,7 +103,9 @@ def test_a_note_of_some_predictions_names_them() -> None:
 
 def test_notes_that_differ_in_their_figures_are_one() -> None:
     larger = [Remark("larger than any block", f"{n} blocks") for n in (3, 7)]
-    assert noted(*((remark,) for remark in larger)) == ["note: larger than any block: 3 blocks"]
+    assert noted(*((remark,) for remark in larger)) == [
+        "note: larger than any block: 3 blocks (the figures of keras:n0 on my models/cpu.json)"
+    ]
     other = Remark("no interval", "3 blocks")
     assert len(noted((larger[0],), (other,), ("larger than any block: all",))) == 3
 
