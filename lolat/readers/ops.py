@@ -445,16 +445,24 @@ def several_of(layers: Iterable[Any]) -> list[str]:
 
 
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "peft", "keras", "tensorflow")
-ON_TRAINING = re.compile(
+_ON_TRAINING = re.compile(
     r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
 )
 
 
 def switched(modules: Iterable[Any], method: str) -> Iterator[str]:
     """Yield what the user's classes whose `method` branches on training do then: it is not read."""
-    for kind in dict.fromkeys(map(type, modules)):
+    for kind in dict.fromkeys(type(one) for one in modules if not drop_rates(one)):
         if kind.__module__.partition(".")[0] in _LIBRARIES:
             continue
         with contextlib.suppress(OSError, TypeError):  # of a class without a file
-            if ON_TRAINING.search(inspect.getsource(getattr(kind, method))):
+            if asks_for_training(inspect.getsource(getattr(kind, method))):
                 yield f"what {kind.__name__}.{method} does if it is training"
+
+
+def asks_for_training(source: str, word: str = "training") -> bool:
+    """True if code branches on a word for training, not only for a dropout or a checkpoint, which are
+    known.
+    """
+    lines = (line for line in source.splitlines() if not re.search("checkpoint|drop", line))
+    return any(found and word in found.group() for found in map(_ON_TRAINING.search, lines))

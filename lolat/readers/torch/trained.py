@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from lolat.readers.ops import ON_TRAINING, drop_rates, several_of, switched
+from lolat.readers.ops import asks_for_training, drop_rates, several_of, switched
 from lolat.units import plural
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
 
 def _asks_for_training(kind: type) -> bool:
     """True if the code of a class branches on `self.training`, not only for a dropout or a checkpoint."""
-    lines = inspect.getsource(kind).splitlines()
-    found = (ON_TRAINING.search(line) for line in lines if not re.search("checkpoint|drop", line))
-    return any(one and ".training" in one.group() for one in found)  # else it is prose
+    return asks_for_training(inspect.getsource(kind), ".training")  # else it may be prose
 
 
 def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
