@@ -110,5 +110,5 @@ def training_parts(model: str = "epyc-2t-torch", rounds: str = str(ROUNDS)) -> T
     ]
     return {
         "parts": (("network", "trained", "measured", "predicted", "off by"), rows),
-        "parts summary": (("trained", "median error", "largest"), summary),
+        "parts-summary": (("trained", "median error", "largest"), summary),
     }

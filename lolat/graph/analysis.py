@@ -6,7 +6,7 @@ reader -> Graph -> `analyze` -> predictor -> prediction -> attribution.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import VIEWS, kind_of
-from lolat.graph.modes import AMP, SIZES, Mode, element_bytes, own_dtype
+from lolat.graph.modes import AMP, EAGER, SIZES, Mode, element_bytes, own_dtype
 from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
@@ -107,8 +107,9 @@ class Memory:
 def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
     """Bytes alive while each operation runs, (2, operations): of any batch size, and of each sample.
 
-    A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end.
-    Nothing is computed in place; a view takes no memory.
+    A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end. Eager
+    PyTorch holds the inputs of a module until it returns. Nothing is computed in place; a view takes no
+    memory.
     """
     of_view: dict[int, int] = {}
     first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
@@ -121,6 +122,9 @@ def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
             root = of_view.get(t, t)
             first.setdefault(root, position)
             last[root] = position
+    if graph.framework == "torch" and (mode is None or mode.launch == EAGER):
+        for t, position in _until_modules_return(graph, first, of_view):
+            last[t] = max(last[t], position)
     end = len(graph.operations)
     stay = (*graph.inputs, *graph.outputs, *(t for t in graph.kept if of_view.get(t, t) in first))
     last.update({of_view.get(t, t): end - 1 for t in stay})
@@ -131,6 +135,23 @@ def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
         steps[int(tensor.batched), begin] += size
         steps[int(tensor.batched), last[t] + 1] -= size
     return steps.cumsum(axis=1)[:, :end]
+
+
+def _until_modules_return(
+    graph: Graph, first: Mapping[int, int], of_view: Mapping[int, int]
+) -> Iterator[tuple[int, int]]:
+    """(tensor, position of the last operation of a module that it is an input of), by PyTorch's frames."""
+    modules: list[tuple[str, int, set[int]]] = []  # those that run: path, first operation, inputs
+    for position, path in enumerate([*(o.path for o in graph.operations), None]):
+        while modules and not (path is not None and f"{path}.".startswith(f"{modules[-1][0]}.")):
+            yield from ((t, position - 1) for t in modules.pop()[2])
+        if path:
+            parts = path.split(".")
+            paths = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
+            modules += [(p, position, set()) for p in paths[len(modules) :]]
+            used = {of_view.get(t, t) for t in graph.operations[position].inputs}
+            for _, begin, inputs in modules:
+                inputs.update(t for t in used if first[t] < begin)
 
 
 def weights_bytes(graph: Graph, mode: Mode | None = None) -> int:
@@ -180,15 +201,14 @@ class Analysis:
     names: tuple[str, ...]
     owner: np.ndarray
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
-    _bytes: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict, repr=False)
+    _bytes: dict[tuple[str, str], tuple[int, np.ndarray]] = field(default_factory=dict, repr=False)
 
     def memory(self, batch_size: int, mode: Mode | None = None) -> Memory:
         """Memory of a forward pass at a batch size; `mode` of the device: float32 if None."""
-        dtype = mode.dtype if mode is not None and mode.half else ""
-        if dtype not in self._bytes:
-            sizes = weights_bytes(self.graph, mode), alive_bytes(self.graph, mode)
-            self._bytes[dtype] = sizes
-        weights, (fixed, scaled) = self._bytes[dtype]
+        key = (mode.dtype if mode.half else "", mode.launch) if mode is not None else ("", EAGER)
+        if key not in self._bytes:
+            self._bytes[key] = weights_bytes(self.graph, mode), alive_bytes(self.graph, mode)
+        weights, (fixed, scaled) = self._bytes[key]
         alive = fixed + scaled.astype(float) * batch_size  # no integer that overflows
         if not len(alive):
             return Memory(weights, 0, "")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import Memory, alive_bytes, analyze
 from lolat.graph.modes import AMP, FLOAT16, Mode
@@ -173,3 +176,27 @@ def test_autocast_keeps_no_half_copy_of_a_table(tied: bool) -> None:
     memory = analyze(builder.build([y])).memory(1, Mode("amp"))
     half = 2 * 100 * 32  # of the product, be its kernel the table or not
     assert memory.weights_bytes == 4 * 100 * 32 * (1 if tied else 2) + half
+
+
+def test_eager_pytorch_holds_the_inputs_of_a_module() -> None:
+    """Three wide tensors at once, as its profiler has them; two without the inner module's frame."""
+    torch = pytest.importorskip("torch")
+    from torch.profiler import ProfilerActivity, profile
+
+    def wide() -> Any:
+        return torch.nn.Linear(1024, 1024, bias=False)
+
+    inner = torch.nn.Sequential(wide(), torch.nn.GELU(), wide(), torch.nn.GELU())
+    network = torch.nn.Sequential(torch.nn.Linear(32, 1024), inner, torch.nn.Linear(1024, 1)).eval()
+    x = torch.randn(256, 32)
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        network(x)
+    now = most = 0
+    for event in seen.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    graph = lolat.read((network, x))
+    assert analyze(graph).memory(256).activations_bytes == most + x.nbytes
+    compiled = analyze(graph).memory(256, Mode(launch="compiled"))
+    assert compiled.activations_bytes == most + x.nbytes - 4 * 256 * 1024

@@ -315,3 +315,15 @@ def test_tables_that_depend_on_parameters_alone_are_constants() -> None:
     graph = does(forward, (3, 3), table=nn.Parameter(torch.zeros(4)))
     assert kinds(graph) == ["add"]
     assert six(graph, 2) == (0, 0, 0, 2 * 18 + 9, 0, 1)
+
+
+def test_one_sample_on_the_second_axis_of_a_layer_with_steps_first() -> None:
+    """As of PyTorch's tutorials: 128 steps of one sample, not 128 samples of a step each."""
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128), 2)
+    graph = lolat.read((encoder.eval(), torch.zeros(128, 1, 64)))
+    of_layer = 128 * (4 * 64 * 64 + 2 * 64 * 128) + 2 * 128 * 128 * 64
+    for batch in (1, 3):
+        assert count(graph).total(batch).flops == batch * 2 * of_layer
+    assert any("the batch is the second axis" in said for said in graph.warnings)
+    rows = lolat.read((nn.LSTM(8, 8, batch_first=True), torch.zeros(5, 1, 8)))
+    assert not any("second axis" in said for said in rows.warnings)

@@ -124,19 +124,35 @@ def tf32_remarks() -> Iterator[str]:
 
 def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
     """`read_model`, of the module itself."""
-    graph, misread = _traced(model, name, size, example, 0)
+    misread = _with_steps_first(model, example)
     if not misread:
-        return replace(graph, warnings=(*graph.warnings, *_first_axis(example)))
+        graph, misread = _traced(model, name, size, example, 0)
+        if not misread:
+            return replace(graph, warnings=(*graph.warnings, *_first_axis(example)))
     with contextlib.suppress(LolatError):
         turned, again = _traced(model, name, size, example, 1)
         if not again:
             why = f"the batch is the second axis of its inputs: {misread} has its steps first (batch_first)"
             return replace(turned, warnings=(*turned.warnings, why))
+    graph, _ = _traced(model, name, size, example, 0)
     why = (
         f"the batch is the first axis, which {misread} takes as its steps; expected (batch, steps, "
         "features) and batch_first=True"
     )
     return replace(graph, warnings=(*graph.warnings, why))
+
+
+def _with_steps_first(model: Any, example: Any) -> str:
+    """The first layer with batch_first=False, if an example has one sample on its second axis; else ""."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    shapes = [t.shape for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor)]
+    if not shapes or any(len(s) not in (2, 3) or s[0] < 2 or s[1] != 1 for s in shapes):
+        return ""
+    layers = (m for m in model.modules() if type(m).__module__.startswith("torch.nn.modules."))
+    first = next((m for m in layers if getattr(m, "batch_first", None) is False), None)
+    return "" if first is None else type(first).__name__
 
 
 def _first_axis(example: Any) -> Iterator[str]:
