@@ -66,7 +66,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
 
         `step`: the subject of the sentence with its verb, as in "a forward pass is ".
         """
-        if self.most_samples is not None and batch_size > MUCH_LARGER * self.most_samples:
+        if self.most_samples is not None and batch_size >= MUCH_LARGER * self.most_samples:
             most = f"networks were timed with {self.most_samples:,.0f} at most"
             return f"{step}{batch_size:,} samples; {most}"
         below = ", ".join(self.below(batch_size, latency_ms, operations))

@@ -96,7 +96,8 @@ def facts(graph: Graph, joins: bool) -> dict[Any, Any]:
             *(array[moves].tolist() for array in work._replace(operation=work.kind)), strict=True
         )
         found[mode] = Counter(steps)
-        memory = analyze(graph).memory(2, mode)
+        # Eager PyTorch holds the inputs of modules besides, which a file has none of.
+        memory = analyze(graph).memory(2, Mode(mode.dtype, "compiled"))
         found["memory", mode] = memory.weights_bytes, memory.activations_bytes
     return found
 
