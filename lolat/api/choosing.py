@@ -118,11 +118,11 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         unknown = error
     if model is not None and "llm" in model.document:
         return model
-    gpu, serving = _card(name), {n: load(n).document for n, _, _ in list_models()}
-    serving = {n: document for n, document in serving.items() if "llm" in document}
-    of_gpu = [n for n in serving if _begins(n.casefold(), name.casefold())]
+    gpu, names = _card(name), [n for n, _, _ in list_models()]
+    begin = (n for n in names if _begins(n.casefold(), name.casefold()))
+    of_gpu = [n for n in begin if "llm" in load(n).document]
     if gpu and not of_gpu and model is None:
-        of_gpu = [n for n, document in serving.items() if _serves(document, gpu)]
+        of_gpu = [n for n in names if _serves(load(n).document, gpu)]
     of_gpu.sort(key=lambda n: not n.endswith(FIRST))
     if len(of_gpu) > 1 and not of_any:
         raise ModelFileError(
@@ -151,6 +151,8 @@ def serving_model(name: str, of_any: bool = False) -> Model:
 
 def _serves(document: Mapping[str, Any], gpu: Gpu) -> bool:
     """True if a model file knows language models on this GPU, by card, memory and bandwidth."""
+    if "llm" not in document:
+        return False
     sheet = document["llm"]["sheet"]
     pairs = (sheet["memory_gib"], gpu.memory_gib), (sheet["bandwidth_gb_s"], gpu.bandwidth_gb_s)
     is_card_of = card_of(name_of(document)) == card_of(gpu.name)

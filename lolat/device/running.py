@@ -141,14 +141,9 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
         kind: {term: by[term] * value for term, value in terms.items()}
         for kind, terms in formula.classes.items()
     }
-    large = Roofline.of(
-        formula.multiprocessors, classes, formula.launch_ms, formula.step_ms, formula.measured
-    )
     formula = msgspec.structs.replace(
-        formula,
+        formula.of_terms(classes),
         multiprocessors=gpu.multiprocessors or formula.multiprocessors,
-        classes=classes,
-        coefficients=large.coefficients,
         sustained=formula.sustained and faster * formula.sustained,
         most=formula.most and (faster * formula.most[0], wider * formula.most[1]),
         elsewhere=math.hypot(formula.elsewhere, CARD_SPREAD),

@@ -62,10 +62,7 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
             name: {"rate": of_rate * peak, "bandwidth": of_bandwidth * gpu.bandwidth_gb_s * 1e6}
             for name, (of_rate, of_bandwidth) in reached.items()
         }
-        large = Roofline.of(
-            formula.multiprocessors, classes, formula.launch_ms, formula.step_ms, formula.measured
-        )
-        changes |= {"classes": classes, "coefficients": large.coefficients}
+        formula = formula.of_terms(classes)
         changes |= {"shape_residuals": {}, "sustained": None, "tf32": gpu.tf32}
     return msgspec.structs.replace(formula, **changes)
 

@@ -117,6 +117,13 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             measured=tuple(measured), mode=mode or Mode(), tile=tile,
         )  # fmt: skip
 
+    def of_terms(self, classes: Mapping[str, Mapping[str, float]]) -> Self:
+        """The formula with other terms of its classes, and the linear coefficients of these."""
+        large = Roofline.of(
+            self.multiprocessors, classes, self.launch_ms, self.step_ms, self.measured
+        )
+        return msgspec.structs.replace(self, classes=large.classes, coefficients=large.coefficients)
+
     def scaled(self, factor: float) -> Self:
         """See `Formula`; the host is another machine, and stays as it is."""
         return msgspec.structs.replace(

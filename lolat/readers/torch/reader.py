@@ -79,7 +79,6 @@ def _run_as(model: Any, example: Any) -> Iterator[str]:
     layout. Raises NetworkError if weights are sparse.
     """
     import torch
-    from torch.utils import _pytree as pytree
 
     for path, weights in itertools.chain(model.named_parameters(), model.named_buffers()):
         if "sparse" in f"{weights.layout} {type(weights).__name__}".lower():
@@ -97,8 +96,7 @@ def _run_as(model: Any, example: Any) -> Iterator[str]:
             f"{acting[0]}: read as in evaluation mode, without what it drops or measures"
         )
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
-    given = [t for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor)]
-    for what, tensors in {"weights": model.parameters(), "inputs": given}.items():
+    for what, tensors in {"weights": model.parameters(), "inputs": _tensors(example)}.items():
         for one in tensors:
             layout = layouts.get(one.dim())
             if layout and not one.is_contiguous() and one.is_contiguous(memory_format=layout):
@@ -142,12 +140,17 @@ def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
     return replace(graph, warnings=(*graph.warnings, why))
 
 
-def _with_steps_first(model: Any, example: Any) -> str:
-    """The first layer with batch_first=False, if an example has one sample on its second axis; else ""."""
+def _tensors(example: Any) -> list[Any]:
+    """The tensors of an example, in whatever holds them."""
     import torch
     from torch.utils import _pytree as pytree
 
-    shapes = [t.shape for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor)]
+    return [t for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor)]
+
+
+def _with_steps_first(model: Any, example: Any) -> str:
+    """The first layer with batch_first=False, if an example has one sample on its second axis; else ""."""
+    shapes = [t.shape for t in _tensors(example)]
     if not shapes or any(len(s) not in (2, 3) or s[0] < 2 or s[1] != 1 for s in shapes):
         return ""
     layers = (m for m in model.modules() if type(m).__module__.startswith("torch.nn.modules."))
@@ -157,12 +160,8 @@ def _with_steps_first(model: Any, example: Any) -> str:
 
 def _first_axis(example: Any) -> Iterator[str]:
     """A remark if the first axis of an example, which is the batch, has more than one element."""
-    import torch
-    from torch.utils import _pytree as pytree
 
-    lengths = {
-        t.shape[0] for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor) and t.dim()
-    }
+    lengths = {t.shape[0] for t in _tensors(example) if t.dim()}
     if any(n > 1 for n in lengths):
         yield (
             f"the first axis of the example, of {max(lengths)}, is the batch: the network is that of a "
@@ -275,12 +274,11 @@ def _of_one(
 
     These tensors get the size that is given.
     """
-    import torch
     from torch.utils import _pytree as pytree
 
     several = example if isinstance(example, (tuple, list)) else (example,)
     call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
-    tensors = [t for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor)]
+    tensors = _tensors(call)
     leaves = [t for t in tensors if t.dim() > axis]
     batched = {
         id(t): (*t.shape[:axis], *t.shape[axis + 1 :])
