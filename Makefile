@@ -132,7 +132,7 @@ $(VENV)/.lolat-test: pyproject.toml $(LOCK) | venv
 	@touch $(VENV)/.lolat-learn $@
 
 $(VENV)-check/.lolat-check: pyproject.toml
-	@$(MAKE) --no-print-directory venv VENV=$(VENV)-check
+	@$(MAKE) --no-print-directory venv VENV=$(VENV)-check NEWER=99
 	@$(VENV)-check/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[check]'
 	@touch $@
 
