@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from shlex import quote
 
 import msgspec
@@ -214,7 +215,7 @@ def extrapolated_half_width(half_width: float, extrapolation: Extrapolation) -> 
         (extrapolation.unmeasured, unmeasured),
     )
     with np.errstate(divide="ignore"):
-        return float(np.logaddexp.reduce([np.log(s) + min(w, LARGEST) for s, w in parts]))
+        return float(reduce(np.logaddexp, [np.log(s) + min(w, LARGEST) for s, w in parts]))
 
 
 def fit_again(source: str) -> str:

@@ -261,7 +261,7 @@ def idle_experts(
         "a mixture of experts is timed as if it read all of them; with few tokens at once it reads fewer",
         f"about {hit:.0f} of {experts:,}",
     )
-    return float(weights[[*few]].sum() / weights.sum()), (remark,)
+    return float(weights[[*few]].sum()) / float(weights.sum()), (remark,)
 
 
 def with_untimed(extrapolation: Extrapolation, share: float) -> Extrapolation:

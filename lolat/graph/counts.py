@@ -410,8 +410,8 @@ def count(graph: Graph) -> GraphCounts:
         for kind, number in Counter(o.kind for o in unknown).items()
     )
     macs = one.reshape(shape)[:, COLUMNS.index("flops")]
-    quantized = macs[[i for i, o in enumerate(graph.operations) if "bits" in o.attributes]].sum()
-    share = float(quantized / max(macs.sum(), 1))
+    quantized = macs[[i for i, o in enumerate(graph.operations) if "bits" in o.attributes]]
+    share = float(quantized.sum()) / max(float(macs.sum()), 1.0)
     told = (quantized_remark(share),) if share else ()
     return GraphCounts(fixed, scaled, graph.warnings + remarks + told, share)
 

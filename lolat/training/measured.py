@@ -279,7 +279,7 @@ def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
     """
     total = float(times.sum())
     if total <= 0.0:
-        return float(max(ops.sum(), 1))
+        return max(float(ops.sum()), 1.0)
     shares = times / total  # divided first, as squares of tiny times are 0
     return 1.0 / float(shares @ (shares / np.maximum(ops, 1)))
 

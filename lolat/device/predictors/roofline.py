@@ -371,7 +371,8 @@ def longest(sharpness: float, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
     `parts`: (steps,) ms each, not all 0.
     """
-    most = np.maximum.reduce(parts)
-    powers = (np.array(parts) / most) ** sharpness
+    times = np.array(parts)
+    most = times.max(axis=0)
+    powers = (times / most) ** sharpness
     total = powers.sum(axis=0)
     return most * total ** (1.0 / sharpness), powers / total
