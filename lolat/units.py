@@ -131,8 +131,8 @@ def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
 
 
 def shapes_text(shapes: Iterable[Sequence[Any]]) -> str:
-    """Shapes without the batch, for people: 224x224x3, with ? for an open size."""
-    return ", ".join("x".join("?" if n is None else str(n) for n in s[1:]) for s in shapes)
+    """Shapes for people: 224x224x3, with ? for an open size."""
+    return ", ".join("x".join("?" if n is None else str(n) for n in s) for s in shapes)
 
 
 def dollars(value: float, sign: str = "$") -> str:

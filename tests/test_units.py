@@ -98,4 +98,4 @@ def test_errors_and_shapes_in_a_line() -> None:
     bold = ValueError("Exception encountered when calling Dense\n\n\x1b[1mwrong size\x1b[0m\nmore")
     assert one_line(bold) == "wrong size"
     assert one_line(KeyError()) == "KeyError"
-    assert shapes_text([(1, 224, None, 3), (1, 8)]) == "224x?x3, 8"
+    assert shapes_text([(224, None, 3), (8,)]) == "224x?x3, 8"

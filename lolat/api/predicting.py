@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 import numpy as np
@@ -232,7 +232,6 @@ SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch", "h
 class Before(msgspec.Struct, frozen=True):
     """The part of an earlier prediction that is compared."""
 
-    schema: Literal["lolat-prediction"]
     model: str
     learned: str | None
     predictor: str
@@ -244,22 +243,34 @@ class Before(msgspec.Struct, frozen=True):
     host_us: float | None = None
 
 
-def read_before(path: str) -> Before:
-    """The prediction in a file that `predict --json` wrote; ModelFileError for any other file."""
+class Written(Before, frozen=True, kw_only=True, tag_field="schema", tag="lolat-prediction"):
+    """A file of one prediction."""
+
+
+class SeveralWritten(msgspec.Struct, frozen=True, tag_field="schema", tag="lolat-predictions"):
+    """A file of several."""
+
+    answers: Annotated[tuple[Before, ...], msgspec.Meta(min_length=1)]
+
+
+def read_before(path: str) -> tuple[Before, ...]:
+    """The predictions in a file that `predict --json` wrote; ModelFileError for any other file."""
     document = read_json(path, "expected what `lolat predict --json` wrote")
-    return converted(document, Before, f"{arg('against')} {plain(path)}")
+    made = converted(document, Written | SeveralWritten, f"{arg('against')} {plain(path)}")
+    return made.answers if isinstance(made, SeveralWritten) else (made,)
 
 
 def exceeded(
     predictions: Collection[DevicePrediction],
     question: Question,
-    before: Before | None = None,
+    before: Sequence[Before] = (),
     max_ratio: float | None = None,
 ) -> list[str]:
     """A line for each limit that a prediction exceeds, and for each that does not fit if none does.
 
-    The limits are the question's, and `max_ratio` of the latency over that of `before`, MAX_RATIO if None.
-    InputError without an interval, or if `before` is of another model, predictor or batch size.
+    The limits are the question's, and `max_ratio` of the latency over that of the one `before` with the
+    same batch size, MAX_RATIO if None. InputError without an interval, or if `before` has none of the same
+    model, predictor and batch size.
     """
     max_ms, sure = question.max_ms, question.sure
     lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
@@ -277,16 +288,19 @@ def exceeded(
                 f"{takes}{most * sure}, {percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
                 f"{arg('max_ms')}; `lolat report` says where the time goes"
             )
-        if before is not None and (ratio := _ratio(prediction, before)) > most_ratio:
-            lines.append(
-                f"{takes}, {ratio:.3g} times the {milliseconds(before.latency_ms)} of the base, more "
-                f"than the {most_ratio:g} times of {arg('max_ratio')}"
-            )
+        if before:
+            before_ms = _before_ms(prediction, before)
+            if (ratio := prediction.latency_ms / before_ms) > most_ratio:
+                lines.append(
+                    f"{takes}, {ratio:.3g} times the {milliseconds(before_ms)} of the base, more than "
+                    f"the {most_ratio:g} times of {arg('max_ratio')}"
+                )
     return lines
 
 
-def _ratio(now: DevicePrediction, before: Before) -> float:
-    """The latency over the earlier one; InputError if that answered another question."""
+def _before_ms(now: DevicePrediction, every: Sequence[Before]) -> float:
+    """The latency before, at the same batch size; InputError if that answered another question."""
+    before = next((b for b in every if b.batch_size == now.batch_size), every[0])
     same = (*SAME, "input_shapes") if now.query.input_size else SAME
     if different := [name for name in same if getattr(before, name) != getattr(now, name)]:
         other = {"learned": "measurement of the model", "input_shapes": arg("input_size")}
@@ -294,4 +308,4 @@ def _ratio(now: DevicePrediction, before: Before) -> float:
             f"{arg('against')} was predicted with another {other.get(different[0]) or arg(different[0])}; "
             "predict the base with the same model and options"
         )
-    return now.latency_ms / before.latency_ms
+    return before.latency_ms

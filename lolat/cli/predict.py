@@ -140,15 +140,15 @@ def predict(
     models, left_out = devices((*filter(None, [model]), *on), asked)
     coverage = coverage if sure is None else sure / 100
     question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices)
-    if against is not None and len(models) * len(batch_size) > 1:
+    if against is not None and len(models) > 1:
         raise InputError(
-            f"{arg('against')} is for one answer; give one {arg('batch_size')} and one device, as MODEL or "
-            f"with {arg('on')}"
+            f"{arg('against')} is for one device; give it as MODEL or with {arg('on')}"
         )
-    before = None if against is None else read_before(against)
+    before = () if against is None else read_before(against)
     best = precision == common.BEST
     predictions = predict_all(models, networks, batch_size, question, left_out, best)
-    if before is not None and any(p.input_shapes != before.input_shapes for p in predictions):
+    sizes = {tuple(shape[1:] for shape in b.input_shapes) for b in before}
+    if sizes and any(tuple(s[1:] for s in p.input_shapes) not in sizes for p in predictions):
         common.say(f"--against {against}: its input has another size")
     _answer(predictions, question)
     if csv is not None:

@@ -203,7 +203,8 @@ class Prediction(Result):
     @property
     def title(self) -> str:
         """The header: network, batch size, input shapes, execution mode."""
-        parts = [plain(self.network), f"batch {self.batch_size}", shapes_text(self.input_shapes)]
+        sizes = shapes_text(self.query.graph.input_sizes)
+        parts = [plain(self.network), f"batch {self.batch_size}", sizes]
         return " · ".join(filter(None, [*parts, mode_words(self.query.model.document)]))
 
     def words(self) -> str:

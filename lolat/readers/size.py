@@ -91,12 +91,12 @@ class Form:
     """An input of a network: its shape without the batch, None where that is open.
 
     `channels`: the axis of the channels or features (0 or -1); `is_index`: whether it holds whole numbers,
-    as tokens are; `steps`: the axes that are known to be steps.
+    as tokens are, None if that is not known; `steps`: the axes that are known to be steps.
     """
 
     shape: Shape
     channels: int = 0
-    is_index: bool = False
+    is_index: bool | None = False
     steps: frozenset[int] = field(default_factory=frozenset)
 
     @property

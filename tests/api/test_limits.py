@@ -35,7 +35,8 @@ def base(tmp_path: Path) -> Path:
 
 def before_of(base: Path) -> Before:
     """What is read of it."""
-    return read_before(str(base))
+    (before,) = read_before(str(base))
+    return before
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
     earlier = {n: v for n, v in limits.items() if n in ("before", "max_ratio")}
     question = Question(**{n: v for n, v in limits.items() if n not in earlier})
     if "before" in earlier:
-        earlier["before"] = structs.replace(before_of(base), latency_ms=limits["before"])
+        earlier["before"] = [structs.replace(before_of(base), latency_ms=limits["before"])]
     fast = replace(PREDICTION, latency_ms=5.0, interval_ms=(4.0, 6.0), device="a")
     lines = exceeded([fast, replace(PREDICTION, device="b")], question, **earlier)
     assert [name for line, name in zip(lines, exceeds, strict=True) if arg(name) in line] == exceeds
@@ -78,7 +79,7 @@ def test_limits(base: Path, limits: dict[str, Any], exceeds: list[str]) -> None:
 )
 def test_answers_to_two_questions_are_not_compared(base: Path, other: dict[str, Any]) -> None:
     with pytest.raises(InputError) as error:
-        exceeded([PREDICTION], Question(), structs.replace(before_of(base), **other))
+        exceeded([PREDICTION], Question(), [structs.replace(before_of(base), **other)])
     assert error.value.code == "against"
 
 

@@ -208,6 +208,7 @@ def test_inputs_that_come_with_a_network_get_the_size_that_is_given() -> None:
 
 
 TEXTS = {"sequence_length": 7}
+GRU = nn.GRU(6, 4, batch_first=True)
 
 
 def pair(*shape: int, tokens: int = 0) -> Any:
@@ -229,6 +230,11 @@ def pair(*shape: int, tokens: int = 0) -> Any:
         ((nn.LSTM(6, 4, batch_first=True), torch.zeros(1, 9, 6)), TEXTS, [(1, 7, 6)]),
         (nn.Embedding(9, 4), TEXTS, [(1, 7)]),
         (nn.Linear(6, 4), TEXTS, [(1, 7, 6)]),
+        (Two(), {"input_size": 6, **TEXTS}, [(1, 3, 6, 6), (1, 7)]),
+        (Does(lambda m, x: m.pool(m.read(x)[0]), pool=nn.Linear(4, 2), read=GRU), TEXTS, [(1, 7, 6)]),
+        (Does(lambda m, x: m.pool(m.read(x)[0]), read=GRU, pool=nn.Linear(4, 2)), 7, [(1, 7, 6)]),
+        (Does(lambda m, x: m.body(m.table(x)), body=nn.Linear(4, 2), table=nn.Embedding(9, 4)), TEXTS,
+         [(1, 7)]),
     ],
 )  # fmt: skip
 def test_a_size_is_of_images_and_a_length_of_tokens_and_steps(

@@ -18,6 +18,7 @@ import lolat
 from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
+from lolat.graph.counts import count
 from tests.processes import python
 from tests.readers.counting import refused
 from tests.readers.torch_networks import Does, kinds, total
@@ -435,10 +436,25 @@ def test_a_forward_that_is_not_of_samples_is_told(forward: Any, said: str) -> No
 
 
 def test_the_nodes_of_a_graph_are_no_batch() -> None:
-    """The message names the way that works."""
-    network, nodes, edges = Does(lambda _, x, a: a @ LAYER(x)), torch.zeros(6, 8), torch.zeros(6, 6)
-    refused((network, (nodes, edges)), "a leading axis of 1 (x[None])")
-    assert total(lolat.read((network, (nodes[None], edges[None])))).flops == 6 * (8 * 4 + 6 * 4)
+    """Six nodes of 8 features, with a matrix of edges or 9 edges by their ends; for any batch size."""
+    along, nodes, matrix = Does(lambda _, x, a: a @ LAYER(x)), torch.zeros(6, 8), torch.zeros(6, 6)
+    ends = Does(lambda _, x, e: torch.zeros(6, 4).index_add(0, e[1], LAYER(x).relu()[e[0]]))
+    edges, macs = torch.zeros(2, 9, dtype=torch.int64), 6 * 8 * 4
+    assert total(lolat.read((along, (nodes[None], matrix[None])))).flops == macs + 6 * 6 * 4
+    for example, expected in (
+        ((along, (nodes, matrix)), macs + 6 * 6 * 4),
+        ((ends, (nodes, edges)), macs),
+    ):
+        graph = lolat.read(example)
+        assert {count(graph).total(n).flops for n in (1, 5)} == {expected}
+        assert sum("given, 6x8, " in w and "without a batch" in w for w in graph.warnings) == 1
+    refused((ends, (nodes, edges)), "as they are given", size=8)
+    gathered = next(o for o in graph.operations if o.kind == "gather")
+    assert graph.shapes(gathered.outputs) == [(9, 4)]
+    rows = Does(lambda _, x: LAYER(x)[torch.arange(len(x))])  # a sample each
+    graph = lolat.read((rows, torch.zeros(3, 8)))
+    assert all(graph.tensors[t].batched for t in graph.outputs)
+    assert not any("without a batch" in w for w in graph.warnings)
 
 
 def test_a_batch_of_two_is_of_the_inputs_that_the_module_takes() -> None:

@@ -242,7 +242,7 @@ def calling(model: Any, inputs: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        shapes = [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs)]
+        shapes = [tuple(tensor.shape[1:]) for tensor in keras.tree.flatten(inputs)]
         raise NetworkError(
             f"network {model.name!r} cannot be called on a symbolic input of shape {shapes_text(shapes)}: "
             f"{one_line(error)}; give {arg('input_size')} that fits, and write its call method with "

@@ -396,8 +396,9 @@ def _reshape(r: OnnxReader, node: Any) -> list[int]:
     before, after = (r.shape(v) for v in (node.inputs[0], node.outputs[0]))
     if prod(before) != prod(after):
         raise NetworkError(
-            f"operation {called(node)!r} makes {after} of {before}: the batch size may be fixed in it; "
-            "export the network with an open one"
+            f"operation {called(node)!r} makes {after} of {before}: a size is fixed in it, of the batch "
+            f"or of its inputs; export it with open sizes, or give the {arg('input_size')} that it was "
+            "exported with"
         )
     return r.call(node, node.inputs[:1])
 

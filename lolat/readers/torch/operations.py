@@ -14,6 +14,11 @@ from lolat.graph.kinds import GATES
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, normalized, sizes_of
 from lolat.readers.torch.layout import Layout
 
+WHOLE = -1
+"""The axis of the batch in inputs without one."""
+MIXED = "samples mixed"
+"""Instead of a layer that has the batch elsewhere: an operation takes and joins samples by their number."""
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -283,6 +288,22 @@ def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool
     return starts_with_one and (op == "expand" or op.startswith("new_") or not reads)
 
 
+def picks(op: str, arguments: Mapping[str, Any], batched: Callable[[Any], bool]) -> bool:
+    """True if an operation reads samples of a batch by several numbers that do not grow with it.
+
+    Such are the nodes at the ends of a graph's edges. `batched`: whether a tensor grows with the batch.
+    """
+    given = {"index": "indices", "_unsafe_index": "indices", "index_select": "index"}.get(op)
+    if given is None:
+        return False
+    read, chosen = arguments["self"], arguments[given]
+    index = chosen[0] if given == "indices" else chosen
+    first = given == "indices" or arguments["dim"] % read.dim() == 0
+    return (
+        first and index is not None and index.numel() > 1 and batched(read) and not batched(index)
+    )
+
+
 def _pad(o: Operation) -> list[int]:
     amounts = [int(n) for n in o.get("pad", o.get("padding"))]
     pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]  # PyTorch: last axis first
@@ -449,6 +470,14 @@ NAMES = {
 """ATen operation -> its name in `lolat.readers.ops`, where the two differ."""
 NEVER_FOLDED = frozenset(f"{_CONVOLUTIONS} {_PRODUCTS} linear einsum".split()) | set(_RECURRENT)
 """Operations that are never folded into a constant, however constant their operands are."""
+
+
+def base_name(schema: Any) -> str:
+    """conv2d for aten::conv2d, relu for aten::relu_, mylib.op for an operation of another library."""
+    space, _, name = schema.name.partition("::")
+    if schema.is_mutable and name.endswith("_") and not name.endswith("__"):
+        name = name[:-1]
+    return name if space == "aten" else f"{space}.{name}"
 
 
 def is_known(op: str) -> bool:

@@ -12,8 +12,9 @@ import itertools
 import math
 import os
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,11 +23,13 @@ from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.readers.batch import batch_remarks
 from lolat.readers.ops import AS_COMPILED
-from lolat.readers.size import Form, Shape, filled, numbers_of
-from lolat.units import one_line, plural, shortened, user_line
+from lolat.readers.size import Form, Shape, filled, is_named, numbers_of, of_images
+from lolat.readers.torch.operations import MIXED, WHOLE
+from lolat.units import one_line, plural, shapes_text, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
+_RECURRENT = ("RNNBase", "RNNCellBase")
 _OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """Errors of PyTorch where the code needs the values of a tensor."""
 
@@ -122,11 +125,23 @@ def tf32_remarks() -> Iterator[str]:
 
 def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
     """`read_model`, of the module itself."""
-    misread = _with_steps_first(model, example)
+    misread, several = _with_steps_first(model, example), [*_first_axis(example)]
     if not misread:
-        graph, misread = _traced(model, name, size, example, 0)
-        if not misread:
-            return replace(graph, warnings=(*graph.warnings, *_first_axis(example)))
+        failed = None
+        try:
+            graph, misread = _traced(model, name, size, example, 0)
+        except NetworkError as error:
+            if not several or error.code != NetworkError.code:
+                raise
+            failed, misread = error, MIXED
+        if misread == MIXED and several:
+            try:
+                return _whole(model, name, size, example)
+            except NetworkError as error:
+                if failed or error.code != NetworkError.code:
+                    raise failed or error from None
+        if misread in ("", MIXED):
+            return replace(graph, warnings=(*graph.warnings, *several))
     with contextlib.suppress(LolatError):
         turned, again = _traced(model, name, size, example, 1)
         if not again:
@@ -136,6 +151,16 @@ def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
     why = (
         f"the batch is the first axis, which {misread} takes as its steps; expected (batch, steps, "
         "features) and batch_first=True"
+    )
+    return replace(graph, warnings=(*graph.warnings, why))
+
+
+def _whole(model: Any, name: str, size: Any, example: Any) -> Graph:
+    """The network without a batch, on all of an example."""
+    graph, _ = _traced(model, name, size, example, WHOLE)
+    why = (
+        f"read as its inputs are given, {shapes_text(graph.input_sizes)}, without a batch: its code "
+        "works across the first axis, as on the nodes of a graph; another batch size changes nothing"
     )
     return replace(graph, warnings=(*graph.warnings, why))
 
@@ -182,7 +207,11 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
         try:
             graph, misread = traced(model, name, args, kwargs, axis)
             graph = replace(graph, warnings=(*graph.warnings, *sized))
-            if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
+            if (
+                not misread
+                and axis != WHOLE
+                and type(model).__module__.partition(".")[0] not in _PUBLISHED
+            ):
                 two = partial(read_with_two, model, name, args, kwargs, axis)
                 remarks = batch_remarks(graph, two)
                 graph = replace(graph, warnings=(*graph.warnings, *remarks))
@@ -205,10 +234,6 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
         f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
         "inputs), and a forward whose operations depend on shapes alone"
     )
-    if any(_first_axis(example)):
-        remedy += (
-            "; inputs without a batch, such as nodes of a graph, need a leading axis of 1 (x[None])"
-        )
     raise NetworkError(
         f"network {name!r} cannot be read: {shortened(one_line(cause))}{user_line(cause)}; {remedy}",
         code="network",
@@ -240,31 +265,46 @@ def _calls(
     if example is not None:
         yield _of_one(model, example, name, size, axis, remarks)
         return
-    is_index = None
-    if size and not numbers_of(size):
-        shapes = list(size)
-    else:
-        shape, is_index = _input(model, numbers_of(size))
-        form = Form(shape, _channels(model, len(shape)), is_index)
-        shapes = [*filled({"the input": form}, size, name, remarks=remarks).values()]
-        if not size and len(shape) == 4:
-            remarks.append(f"read on {shape[1]} frames, as is usual for its weights")
-    if any(math.prod(s) > MOST_BYTES // 8 for s in shapes):
-        raise NetworkError(
-            f"an input of network {name!r} has more elements than counts hold; give a smaller "
-            f"{arg('input_size')}",
-            code="input-size",
-        )
+    several = bool(size) and not numbers_of(size)
+    forms = [_whole_shapes(size)] if several else _forms(model, size)
     tensors = [*model.parameters(), *model.buffers()]
-    dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
+    number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
     device = tensors[0].device if tensors else None
-    types = [[dtype, torch.int64] if len(s) < 3 and len(shapes) < 5 else [dtype] for s in shapes]
-    for chosen in [(torch.int64,)] if is_index else itertools.product(*types):
-        inputs = [  # without memory: nothing looks at the values
-            torch.empty((), dtype=dtype, device=device).expand(*shape[:axis], 1, *shape[axis:])
-            for shape, dtype in zip(shapes, chosen, strict=True)
-        ]
-        yield tuple(inputs), {}
+    refused = None
+    for inputs in forms:
+        told: list[str] = []
+        try:
+            shapes = [*filled(inputs, () if several else size, name, remarks=told).values()]
+        except NetworkError as error:
+            if not size:
+                raise
+            refused = refused or error
+            continue
+        if any(math.prod(s) > MOST_BYTES // 8 for s in shapes):
+            raise NetworkError(
+                f"an input of network {name!r} has more elements than counts hold; give a smaller "
+                f"{arg('input_size')}",
+                code="input-size",
+            )
+        if not size and len(shapes[0]) == 4:
+            told.append(f"read on {shapes[0][1]} frames, as is usual for its weights")
+        types = (
+            [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
+            for f in inputs.values()
+        )
+        for chosen in itertools.product(*types):
+            refused, remarks[:] = None, told
+            yield (
+                tuple(  # without memory: nothing looks at the values
+                    torch.empty((), dtype=dtype, device=device).expand(
+                        *shape[:axis], 1, *shape[axis:]
+                    )
+                    for shape, dtype in zip(shapes, chosen, strict=True)
+                ),
+                {},
+            )
+    if refused:
+        raise refused
 
 
 def _of_one(
@@ -272,12 +312,20 @@ def _of_one(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The example at batch size 1, on an axis, for the tensors that are as long there as the first one.
 
-    These tensors get the size that is given.
+    These tensors get the size that is given. Without a batch the example stays as it is.
     """
     from torch.utils import _pytree as pytree
 
     several = example if isinstance(example, (tuple, list)) else (example,)
     call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
+    if axis == WHOLE:
+        if size:
+            raise NetworkError(
+                f"the inputs of {name!r} have no batch and are read as they are given; leave "
+                f"{arg('input_size')} out, and give inputs of that size",
+                code="input-size",
+            )
+        return call
     tensors = _tensors(call)
     leaves = [t for t in tensors if t.dim() > axis]
     batched = {
@@ -285,8 +333,9 @@ def _of_one(
         for t in leaves if t.shape[axis] == leaves[0].shape[axis]
     }  # fmt: skip
     index = {id(t): not t.is_floating_point() for t in leaves}
+    kind = next(iter(_first_layers(model)))
     names = {
-        f"input {i}": Form(shape, _channels(model, len(shape)), index[of])
+        f"input {i}": Form(shape, _channels(kind, len(shape)), index[of])
         for i, (of, shape) in enumerate(batched.items(), start=1)
     }
     sized = filled(names, size, name, remarks=remarks)
@@ -301,42 +350,80 @@ def _of_one(
     return pytree.tree_map(of_one, call)
 
 
-def _input(model: Any, size: tuple[int, ...]) -> tuple[Shape, bool]:
-    """Shape of the one input without the batch, None for an open size; True if it holds indices."""
-    layer, kind = _first_layer(model)
+def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, Form]:
+    """Several inputs by their shapes; up to four flat ones may hold indices."""
+    few = len(shapes) < 5
+    return {
+        f"input {i}": Form(shape, is_index=None if few and len(shape) < 3 else False)
+        for i, shape in enumerate(shapes, start=1)
+    }
+
+
+def _forms(model: Any, size: Any) -> Iterator[dict[str, Form]]:
+    """The inputs that a module may have, the likeliest first; a call shows which ones fit.
+
+    A module does not tell the order in which it uses its layers. It has an image and tokens if both have a
+    size and its forward takes two inputs.
+    """
     config = getattr(model, "default_cfg", None)  # of timm's networks
     default = tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()
-    spatial = _SPATIAL.get(kind, 0)
-    channels = int(layer.in_channels) if spatial else default[0] if default else 3
+    layers = _first_layers(model)
+    forms = [_form(layers, kind, default, numbers_of(size)) for kind in layers]
     if len(default) > 2:
-        return (channels if size else default[0], *default[1:]), False
-    if len(size) > 1 and len(size) != spatial:
-        return size, kind == "Embedding"
-    if kind == "Embedding":
-        return (None,), True
-    if kind == "Linear":
+        forms = forms[:1]
+    asked = signature(model.forward).parameters.values()
+    if is_named(size) and of_images(size) and sum(p.default is p.empty for p in asked) > 1:
+        image, tokens = forms[0], Form((None,), is_index=True)
+        yield {"the image": image, "the tokens": tokens}
+        yield {"the tokens": tokens, "the image": image}
+    else:
+        yield from ({"the input": form} for form in forms)
+
+
+def _form(
+    layers: Mapping[str, Any], kind: str, default: tuple[int, ...], size: tuple[int, ...]
+) -> Form:
+    """The input that the layer of a kind reads, None where its size is open."""
+    spatial, layer = _SPATIAL.get(kind, 0), layers[kind]
+    channels = int(layer.in_channels) if spatial else default[0] if default else 3
+    shape: Shape = (channels, *[None] * (spatial or 2))
+    is_index: bool | None = kind == "Embedding"
+    if len(default) > 2:
+        shape = (channels if size else default[0], *default[1:])
+    elif len(size) > 1 and len(size) != spatial:
+        shape = size
+    elif kind == "Embedding":
+        shape = (None,)
+    elif kind == "Linear":
         features = int(layer.in_features)
-        return ((features,) if size in ((), (features,)) else (None, features)), False
-    return (channels, *[None] * (spatial or 2)), False
+        shape = (features,) if size in ((), (features,)) else (None, features)
+    elif kind in _RECURRENT:
+        shape = (None, int(layer.input_size))
+    if not is_index and "Embedding" not in layers and len(shape) < 3:
+        is_index = None  # numbers, or indices that the code turns into some
+    return Form(shape, _channels(kind, len(shape)), is_index)
 
 
-def _channels(model: Any, rank: int) -> int:
+def _channels(kind: str, rank: int) -> int:
     """The axis of the channels of an input without the batch: in front, but behind the steps of a sequence
     that no convolution reads first.
     """
-    return -1 if rank == 2 and _first_layer(model)[1] != "Conv1d" else 0
+    return -1 if rank == 2 and kind != "Conv1d" else 0
 
 
-def _first_layer(model: Any) -> tuple[Any, str]:
-    """The first registered layer whose class tells the shape that it reads, and its class."""
-    known = {*_SPATIAL, "Embedding", "Linear"}
+def _first_layers(model: Any) -> dict[str, Any]:
+    """The first registered layer of each class that tells the shape that it reads, by class."""
+    known = {*_SPATIAL, *_RECURRENT, "Embedding", "Linear"}
     layers = [
-        (module, cls.__name__)
+        (cls.__name__, module)
         for module in model.modules()
         for cls in type(module).__mro__
         if cls.__name__ in known and cls.__module__.startswith("torch.nn.")
     ]
     # A table of positions or a projection may be registered before the convolution that reads the image.
-    images = [(layer, kind) for layer, kind in layers if kind in _SPATIAL]
-    indexed = layers and layers[0][1] == "Embedding"
-    return layers[0] if indexed else (images or layers or [(None, "")])[0]
+    if layers and layers[0][0] != "Embedding":
+        layers.sort(key=lambda pair: pair[0] not in _SPATIAL)
+    found: dict[str, Any] = {}
+    for kind, layer in layers or [("", None)]:
+        found.setdefault(kind, layer)
+    return found

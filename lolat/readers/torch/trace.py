@@ -27,7 +27,7 @@ from lolat.graph.kinds import KERNELS, kind_of
 from lolat.readers.ops import Writer, quietly
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
-from lolat.readers.torch.operations import Operation
+from lolat.readers.torch.operations import MIXED, WHOLE, Operation, base_name
 from lolat.readers.torch.trained import (
     free_parameters,
     in_training_alone,
@@ -149,10 +149,17 @@ class Tracer(TorchDispatchMode):
             self.views.update((id(t), bases[0]) for t in results if t is not bases[0])
         return result
 
+    def is_batched(self, tensor: Any) -> bool:
+        """True if a tensor of PyTorch grows with the batch."""
+        index = self.index(tensor)
+        return index is not None and self.builder.tensors[index].batched
+
     def write(self, op: str, named: dict[str, Any], results: Sequence[Any], is_view: bool) -> None:
         """Write an operation; one that reads constants alone is folded into one, unless it is a product."""
         sources = [i for v in operations.flat(named) if (i := self.index(v)) is not None]
-        for_batch = operations.for_batch(op, named, bool(sources))
+        if operations.picks(op, named, self.is_batched):
+            self.misread.append(MIXED)
+        for_batch = self.axis != WHOLE and operations.for_batch(op, named, bool(sources))
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
         constant = self.writer.constants.issuperset(sources) and not (sources and grows)
         before, begin = len(self.builder.tensors), len(self.builder.operations)
@@ -360,14 +367,6 @@ def is_copied(op: str, before: Any, after: Any) -> bool:
     """True if an operation that may return its tensor as it is has converted or reordered it."""
     reordered = op == "contiguous" and before.stride() != after.stride()
     return reordered or (op in ("to", "type_as") and before.dtype != after.dtype)
-
-
-def base_name(schema: Any) -> str:
-    """conv2d for aten::conv2d, relu for aten::relu_, mylib.op for an operation of another library."""
-    space, _, name = schema.name.partition("::")
-    if schema.is_mutable and name.endswith("_") and not name.endswith("__"):
-        name = name[:-1]
-    return name if space == "aten" else f"{space}.{name}"
 
 
 def traced(
