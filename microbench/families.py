@@ -100,7 +100,7 @@ def inverted(
     y = n.depthwise_norm_act(y, kernel, stride, act=act)
     if se:
         inner, gate = ("relu", "hard_sigmoid") if act == "hard_silu" else (act, "sigmoid")
-        y = n.squeeze_excite(y, max(1, inside // 4), inner, gate, flat=True)
+        y = n.squeeze_excite(y, max(1, inside // 4), inner, gate)
     y = n.conv_norm_act(y, out, 1, act=None)
     return n.same("add", x, y) if stride == 1 and inside == out else y
 

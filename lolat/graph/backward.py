@@ -1,11 +1,11 @@
 """The part of a backward pass that runs, and what runs again in it.
 
 No gradient goes to a network's inputs, nor to its constants that are not trained. Attributes of operations
-say the rest; a network that is trained whole has none of them: `trained`, the number of
-their parameters that are; `stopped`, no gradient goes through their results; `asked`, their
-result has a gradient though nothing before it is trained; `checkpoint`, the number of
-the part whose activations are computed again. Such a part runs again up to its last saved tensor, all of
-it if `reentrant`, and without its products if `selective`.
+say the rest; a network that is trained whole has none of them: `trained`, the number of their parameters
+that are; `stopped`, no gradient goes through their results; `asked`, their result has a gradient though
+nothing before it is trained; `checkpoint`, the number of the part whose activations are computed again.
+Such a part runs again up to its last saved tensor, all of it if `reentrant`, and without its products if
+`selective`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,7 @@ from msgspec.structs import replace
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation, once
-from lolat.graph.kinds import (
-    BOTH,
-    GATES,
-    INPUT,
-    KERNELS,
-    MULTIPLYING,
-    NORMALIZATIONS,
-    OUTPUT,
-    SLICES,
-    VIEWS,
-    kind_of,
-)
+from lolat.graph.kinds import GATES, KERNELS, MULTIPLYING, NORMALIZATIONS, SLICES, VIEWS, kind_of
 
 TRAINED, STOPPED, ASKED, CHECKPOINT = "trained", "stopped", "asked", "checkpoint"
 REENTRANT, SELECTIVE = "reentrant", "selective"
@@ -74,12 +63,9 @@ class Backward:
             left, right = o.inputs  # each goes into the gradient of the other
             kept = {left: self.needs[right], right: o.kind == "divide" or self.needs[left]}
             return {t for t, keeps in kept.items() if keeps}
-        saves = kind_of(o.kind).saves
         by_number = o.kind in ("multiply", "divide") and len(o.inputs) < 2
-        if by_number or is_view(graph, o):
-            return set()
-        kept_inputs = o.inputs if saves in (INPUT, BOTH) else ()
-        return {*kept_inputs, *(o.outputs if saves in (OUTPUT, BOTH) else ())}
+        saves = "" if by_number or is_view(graph, o) else kind_of(o.kind).saves
+        return {*o.inputs * ("input" in saves), *o.outputs * ("output" in saves)}
 
 
 def drops(graph: Graph, operation: Operation) -> bool:
@@ -91,9 +77,8 @@ def drops(graph: Graph, operation: Operation) -> bool:
 
 def is_view(graph: Graph, operation: Operation) -> bool:
     """Return True if an operation hands on its input in training, or a part of it that keeps all of it."""
-    sliced = graph.framework == "torch" and operation.kind in SLICES
-    is_one = (operation.kind in VIEWS or sliced) and bool(operation.inputs)
-    return is_one and not drops(graph, operation)
+    views = VIEWS | SLICES if graph.framework == "torch" else VIEWS
+    return operation.kind in views and bool(operation.inputs) and not drops(graph, operation)
 
 
 def free_parameters(graph: Graph) -> list[tuple[int, int]]:
@@ -176,8 +161,7 @@ def _run_again(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
     for i in part:
         o = operations[i]
         if found.saved(graph, i) or (found.runs[i] and found.first[i] and o.kind in KERNELS):
-            runs = kind_of(o.kind).saves in (OUTPUT, BOTH) or o.kind in _AFTER
-            end = i + runs
+            end = i + ("output" in kind_of(o.kind).saves or o.kind in _AFTER)
     for i in part:
         o = operations[i]
         runs = end > 0 and (i < end or REENTRANT in o.attributes)

@@ -47,7 +47,7 @@ def folded(graph: Graph, positions: Collection[int]) -> Graph | None:
             attributes = {**layer.attributes, "bias": True}
             operations[before] = replace(layer, outputs=o.outputs, attributes=attributes)
             operations[position] = None
-    kept = tuple(o for o in operations if o is not None)
+    kept = tuple(filter(None, operations))
     return None if len(kept) == len(operations) else replace(graph, operations=kept)
 
 
@@ -94,22 +94,18 @@ def with_fewer_heads(graph: Graph, positions: Collection[int]) -> Graph | None:
     """The graph with half the heads in attention, each twice as wide; None without such attention."""
 
     def fewer(operation: Operation) -> Operation:
-        changed = dict(operation.attributes)
-        for name in ("heads", "key_heads"):
-            changed[name] //= 2
-        for name in ("head_size", "value_size"):
-            changed[name] *= 2
-        return replace(operation, attributes=changed)
+        a = operation.attributes
+        halves = {name: a[name] // 2 for name in ("heads", "key_heads")}
+        doubles = {name: a[name] * 2 for name in ("head_size", "value_size")}
+        return replace(operation, attributes=a | halves | doubles)
 
     return _each(graph, positions, has_heads, fewer)
 
 
 def _each(
-    graph: Graph,
-    positions: Collection[int],
-    able: Callable[[Operation], bool],
+    graph: Graph, positions: Collection[int], able: Callable[[Operation], bool],
     changed: Callable[[Operation], Operation],
-) -> Graph | None:
+) -> Graph | None:  # fmt: skip
     """The graph with those operations changed that are able; None if none is."""
     found = {p for p in positions if able(graph.operations[p])}
     operations = (changed(o) if p in found else o for p, o in enumerate(graph.operations))
@@ -150,15 +146,11 @@ def separated(graph: Graph, positions: Collection[int]) -> Graph | None:
             "kernel": ones, "strides": ones, "dilation": ones, "padding": "valid", "groups": 1,
             "in_channels": channels, "out_channels": a["out_channels"], "bias": a["bias"],
         }  # fmt: skip
+        name, inputs = operation.name, (between, *operation.inputs[1:])
         operations += [
-            replace(
-                operation, name=f"{operation.name}_depthwise", kind="depthwise_conv", outputs=(between,),
-                attributes=depthwise,
-            ),
-            replace(
-                operation, name=f"{operation.name}_pointwise", kind="conv",
-                inputs=(between, *operation.inputs[1:]), attributes=pointwise,
-            ),
+            replace(operation, name=f"{name}_depthwise", kind="depthwise_conv", outputs=(between,),
+                    attributes=depthwise),
+            replace(operation, name=f"{name}_pointwise", kind="conv", inputs=inputs, attributes=pointwise),
         ]  # fmt: skip
     if len(tensors) == len(graph.tensors):
         return None

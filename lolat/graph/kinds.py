@@ -1,8 +1,7 @@
 """The kinds of operations, with a row for kinds that are alike: counts, class of work, bytes.
 
-A new kind is a name in this table and in `_SAVES` below it, and its names in the frameworks in
-`lolat.readers.ops`. One that multiplies has a formula in `lolat.graph.counts`, and in `lolat.graph.work`
-the sizes of its product.
+A new kind is a name in this table, and its names in the frameworks in `lolat.readers.ops`. One that
+multiplies has a formula in `lolat.graph.counts`, and in `lolat.graph.work` the sizes of its product.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 HALF, FLOAT32 = "half", "float32"
+INPUT, OUTPUT, BOTH = "input", "output", "input output"
 
 
 class Kind(NamedTuple):
@@ -22,8 +22,8 @@ class Kind(NamedTuple):
     if PyTorch's autocast computes in it (torch.amp), else "" for the widest type of the inputs.
     `like_memory`: elements are read and written once: where one such kind was measured, all were.
     `vectors`: parameters of a channel of a normalization. `requires`: attributes that its formula reads.
-    `is_gelu`: an exponential that is counted among `gelus` too. `saves`: the tensors that its forward pass
-    keeps for the backward pass, see _SAVES.
+    `is_gelu`: an exponential that is counted among `gelus` too. `saves`: the tensors that PyTorch's
+    autograd keeps for the backward pass: INPUT, OUTPUT, BOTH or none.
     """
 
     group: str
@@ -39,51 +39,59 @@ class Kind(NamedTuple):
     saves: str = ""
 
 
-_product = partial(Kind, elements="dense_elements", ops="dense_ops", autocast=HALF)
-_clip = partial(Kind, "clip", "clip_elements", "curve_ops")
-_curve = partial(Kind, elements="curve_elements", ops="curve_ops")
+_product = partial(Kind, elements="dense_elements", ops="dense_ops", autocast=HALF, saves=INPUT)
+_clip = partial(Kind, "clip", "clip_elements", "curve_ops", like_memory=True)
+_curve = partial(Kind, elements="curve_elements", ops="curve_ops", saves=INPUT)
 _exponential = partial(_curve, "exponential", backward=1.5)
-_norm = partial(Kind, "normalization", "layer_norm_elements", "norm_ops", work="norm", backward=2.0)
+_binary = partial(Kind, "binary", "pair_elements", "pair_ops", like_memory=True)
+_norm = partial(
+    Kind, "normalization", "layer_norm_elements", "norm_ops", work="norm", backward=2.0, saves=INPUT
+)
 _pool = partial(Kind, "pool", "pool_elements", "pool_ops", "pools", like_memory=True)
 
-OTHER = Kind("other", saves="input")
+OTHER = Kind("other", saves=INPUT)
 """A kind that the table does not have: it is counted as memory traffic."""
 _TABLE = {
-    Kind(
-        "convolution", "", "", autocast=HALF, requires="kernel in_channels out_channels groups bias"
-    ): "conv grouped_conv depthwise_conv transposed_conv",
+    Kind("convolution", "", "", autocast=HALF, saves=INPUT,
+         requires="kernel in_channels out_channels groups bias"):
+        "conv grouped_conv depthwise_conv transposed_conv",
     _product("product", requires="in_features out_features bias"): "dense",
     _product("product", requires="contracted"): "matmul",
-    _product("product", requires="queries keys head_size value_size"): "attention",
+    _product("product", requires="queries keys head_size value_size", saves=BOTH): "attention",
     _product("recurrent", requires="in_features units timesteps bias"): "lstm gru simple_rnn",
-    Kind("embedding"): "embedding",
-    _clip(like_memory=True): """
-        relu relu6 leaky_relu prelu softsign glu squareplus hard_tanh threshold clip round sign cast bitwise
-        one_hot hard_shrink soft_shrink tanh_shrink sparse_plus sparse_sigmoid sparsemax""",
-    _clip(like_memory=True, autocast=FLOAT32): "reciprocal",
-    _clip(): "hard_sigmoid hard_silu",
+    Kind("embedding", saves=INPUT): "embedding",
+    _clip(saves=INPUT): "leaky_relu prelu glu squareplus hard_tanh threshold clip hard_shrink soft_shrink "
+        "sparse_plus sparse_sigmoid",
+    _clip(saves=OUTPUT): "relu relu6 tanh_shrink sparsemax",  # relu6 in place, as in torchvision's networks
+    _clip(saves=BOTH): "softsign",
+    _clip(): "round sign cast bitwise one_hot",
+    _clip(autocast=FLOAT32, saves=OUTPUT): "reciprocal",
+    _clip(like_memory=False, saves=INPUT): "hard_sigmoid hard_silu",
     # an exponential, a logarithm or an error function of every element
-    _exponential(): "silu sigmoid tanh elu selu celu mish log_sigmoid",
+    _exponential(): "silu elu selu celu mish",
+    _exponential(saves=OUTPUT): "sigmoid tanh",
+    _exponential(saves=BOTH): "log_sigmoid",
     _exponential(is_gelu=True): "gelu erf",
-    _exponential(autocast=FLOAT32): "softplus exp log",
-    _exponential(autocast=FLOAT32, work="norm"): "softmax log_softmax",
+    _exponential(autocast=FLOAT32): "softplus log",
+    _exponential(autocast=FLOAT32, saves=OUTPUT): "exp",
+    _exponential(autocast=FLOAT32, work="norm", saves=OUTPUT): "softmax log_softmax",
     _curve("power"): "trigonometric",
     _curve("power", autocast=FLOAT32): "power",
-    _curve("power", like_memory=True): "sqrt",
-    _curve("power", like_memory=True, autocast=FLOAT32): "rsqrt",
-    Kind("binary", "pair_elements", "pair_ops", like_memory=True): """
-        add subtract multiply divide scale rescale maximum minimum average square absolute negative where
-        compare""",
-    Kind(
-        "normalization", "norm_elements", "norm_ops", "batch_norm", 2.0, "", True, 2
-    ): "batch_norm",
+    _curve("power", like_memory=True, saves=OUTPUT): "sqrt",
+    _curve("power", like_memory=True, autocast=FLOAT32, saves=OUTPUT): "rsqrt",
+    _binary(): "add subtract scale rescale average negative where compare",
+    _binary(saves=INPUT): "multiply divide maximum minimum square absolute",
+    Kind("normalization", "norm_elements", "norm_ops", "batch_norm", 2.0, "", True, 2, saves=INPUT):
+        "batch_norm",
     _norm(autocast=FLOAT32, vectors=2): "layer_norm",
     _norm(autocast=FLOAT32, vectors=1): "rms_norm",
     _norm(autocast=FLOAT32, like_memory=True): "unit_norm",
     # in float32 by PyTorch's documentation, in half as timm runs them, and those times are what is known
     _norm(work="group_norm", vectors=2): "group_norm instance_norm",
-    _pool(requires="kernel"): "max_pool average_pool",
-    _pool(): "global_average_pool global_max_pool adaptive_pool",
+    _pool(requires="kernel", saves=BOTH): "max_pool",
+    _pool(requires="kernel"): "average_pool",
+    _pool(saves=BOTH): "global_max_pool",
+    _pool(): "global_average_pool adaptive_pool",
     # whole tensors, in another order or size
     Kind("move", work="moves", like_memory=True): "pad transpose repeat",
     Kind("move", work="sums", like_memory=True): "reduce",
@@ -99,35 +107,10 @@ _TABLE = {
     Kind("fill", work="moves"): "fill",
     # another view of the same data: nothing moves
     Kind("view", "", ""): "reshape flatten squeeze expand_dims identity",
-    # nothing, unless its attribute `always` says that it drops elements at inference too
-    Kind("view", "pair_elements", "pair_ops"): "dropout",
-}
-INPUT, OUTPUT, BOTH, NOTHING = "input", "output", "both", "nothing"
-_SAVES = {
-    INPUT: """
-        conv grouped_conv depthwise_conv transposed_conv dense matmul embedding lstm gru simple_rnn
-        batch_norm layer_norm rms_norm unit_norm group_norm instance_norm
-        multiply divide square maximum minimum absolute power trigonometric
-        leaky_relu prelu glu squareplus hard_tanh threshold clip hard_shrink soft_shrink sparse_plus
-        sparse_sigmoid hard_sigmoid hard_silu silu elu selu celu gelu erf mish softplus log""",
-    # of a dropout its mask, as large; of relu6 as torchvision's networks have it, in place
-    OUTPUT: """
-        relu relu6 sigmoid tanh tanh_shrink softmax log_softmax sparsemax exp sqrt rsqrt reciprocal
-        dropout""",
-    BOTH: "attention softsign log_sigmoid max_pool global_max_pool",
-    NOTHING: """
-        round sign cast bitwise one_hot add subtract scale rescale average negative where compare
-        average_pool global_average_pool adaptive_pool pad transpose repeat reduce concatenate stack
-        resize roll sort scatter unfold cumulative slice crop split gather fill
-        reshape flatten squeeze expand_dims identity""",
-}
-"""The tensors that PyTorch's autograd keeps of each kind; tests compare with its saved_tensors_hooks."""
-_SAVED = {name: saves for saves, names in _SAVES.items() for name in names.split()}
-KINDS: dict[str, Kind] = {
-    name: kind._replace(saves=_SAVED[name])
-    for kind, names in _TABLE.items()
-    for name in names.split()
-}
+    # nothing, unless its attribute `always` says that it drops elements at inference too; saves its mask
+    Kind("view", "pair_elements", "pair_ops", saves=OUTPUT): "dropout",
+}  # fmt: skip
+KINDS: dict[str, Kind] = {name: kind for kind, names in _TABLE.items() for name in names.split()}
 
 
 def kind_of(name: str) -> Kind:

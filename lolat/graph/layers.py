@@ -52,15 +52,9 @@ class Layers:
         return self.add("reshape", [x], (1, *shape))
 
     def conv(
-        self,
-        x: int,
-        filters: int,
-        kernel: int | tuple[int, int] = 1,
-        stride: int = 1,
-        groups: int = 1,
-        bias: bool = False,
-        kind: str = "conv",
-    ) -> int:
+        self, x: int, filters: int, kernel: int | tuple[int, int] = 1, stride: int = 1, groups: int = 1,
+        bias: bool = False, kind: str = "conv",
+    ) -> int:  # fmt: skip
         """A padded convolution: only the stride shrinks it (or enlarges: `transposed_conv`)."""
         _, height, width, in_channels = self.shape(x)
         kernels = kernel if isinstance(kernel, tuple) else (kernel, kernel)
@@ -72,7 +66,7 @@ class Layers:
             in_channels=in_channels, out_channels=filters, groups=groups,
         )  # fmt: skip
 
-    def depthwise(self, x: int, kernel: int = 3, stride: int = 1, bias: bool = False) -> int:
+    def depthwise(self, x: int, kernel: int, stride: int = 1, bias: bool = False) -> int:
         """A depthwise convolution: one filter per channel."""
         channels = self.shape(x)[-1]
         return self.conv(x, channels, kernel, stride, channels, bias, "depthwise_conv")
@@ -94,11 +88,13 @@ class Layers:
         """Convolution (see `conv`), batch normalization, activation."""
         return self.norm_act(self.conv(x, *sizes, **more), act)
 
-    def depthwise_norm_act(self, x: int, *sizes: Any, act: str | None = "relu", **more: Any) -> int:
+    def depthwise_norm_act(
+        self, x: int, kernel: int = 3, stride: int = 1, act: str = "relu"
+    ) -> int:
         """Depthwise convolution, batch normalization, activation."""
-        return self.norm_act(self.depthwise(x, *sizes, **more), act)
+        return self.norm_act(self.depthwise(x, kernel, stride), act)
 
-    def pool(self, x: int, kernel: int, stride: int = 1, kind: str = "max_pool") -> int:
+    def pool(self, x: int, kernel: int, stride: int, kind: str = "max_pool") -> int:
         """A padded pooling."""
         _, height, width, channels = self.shape(x)
         return self.add(
@@ -139,20 +135,12 @@ class Layers:
         x = self.add("transpose", [x], (1, *positions, channels // groups, groups))
         return self.view(x, *positions, channels)
 
-    def squeeze_excite(
-        self,
-        x: int,
-        reduced: int,
-        act: str = "relu",
-        gate: str = "hard_sigmoid",
-        flat: bool = False,
-    ) -> int:
+    def squeeze_excite(self, x: int, reduced: int, act: str, gate: str) -> int:
         """Global pooling, two 1x1 convolutions, the result multiplied onto the channels (MobileNetV3).
 
-        `flat`: pooled to channels alone and seen as an image again, as Keras' networks have it.
+        It pools to channels alone and sees them as an image again, as Keras' networks do.
         """
         channels = self.shape(x)[-1]
-        s = self.global_pool(x, flat)
-        s = self.view(s, 1, 1, channels) if flat else s
+        s = self.view(self.global_pool(x, flat=True), 1, 1, channels)
         s = self.same(act, self.conv(s, reduced, bias=True))
         return self.same("multiply", x, self.same(gate, self.conv(s, channels, bias=True)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, Literal
 
@@ -33,8 +33,6 @@ GRAPH: Launch = "graph"
 LAUNCHES = (EAGER, COMPILED, GRAPH)
 """Launch of operations: one by one as in eager PyTorch; fused by torch.compile, one by one; fused, all at
 once from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
-_COMPILED = frozenset(["dynamo", "compile", "compiled", "inductor"])
-_LAST = frozenset(["nhwc", "channels_last"])
 MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "dtype": ("dtype", DTYPES),
     "precision": ("dtype", DTYPES),
@@ -82,7 +80,8 @@ class Mode:
         """
         words = re.split(r"[-.]", name.lower())
         dtypes = [DTYPES[w] for w in words if w in DTYPES]
-        compiled, last = (not of.isdisjoint(words) for of in (_COMPILED, _LAST))
+        compiled = not {"dynamo", "compile", "compiled", "inductor"}.isdisjoint(words)
+        last = not {"nhwc", "channels_last"}.isdisjoint(words)
         if not (dtypes or compiled or last or "nchw" in words):
             return otherwise or cls()
         launch = COMPILED if compiled else EAGER
@@ -123,7 +122,6 @@ SIZES = {dtype: size for size, dtypes in _OF_SIZE.items() for dtype in dtypes.sp
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 
 
-@dataclass
 class Lowering:
     """A graph lowered to a mode.
 
@@ -132,14 +130,12 @@ class Lowering:
     `readers`, `written`: tensor -> positions of the operations that read it, that writes it.
     """
 
-    graph: Graph
-    mode: Mode
-    readers: dict[int, list[int]] = field(default_factory=dict)
-    written: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.origin = list(range(len(self.graph.tensors)))
-        for i, o in enumerate(self.graph.operations):
+    def __init__(self, graph: Graph, mode: Mode) -> None:
+        self.graph, self.mode = graph, mode
+        self.readers: dict[int, list[int]] = {}
+        self.written: dict[int, int] = {}
+        self.origin = list(range(len(graph.tensors)))
+        for i, o in enumerate(graph.operations):
             self.written.update(dict.fromkeys(o.outputs, i))
             if o.kind in VIEWS and o.inputs:
                 for t in o.outputs:
@@ -147,9 +143,9 @@ class Lowering:
                 continue
             for t in o.inputs:
                 self.readers.setdefault(self.origin[t], []).append(i)
-        self.floats = ["float" in t.dtype for t in self.graph.tensors]
+        self.floats = ["float" in t.dtype for t in graph.tensors]
         self.sizes = self._element_bytes()
-        self.groups = self._grouped() if self.mode.fused else []
+        self.groups = self._grouped() if mode.fused else []
 
     def bytes_of(self, pairs: Iterable[tuple[int, float]]) -> tuple[float, float]:
         """Bytes of tensors: those of any batch size, and those of each sample."""
@@ -165,9 +161,7 @@ class Lowering:
         Parameters are not among them: they are converted once.
         """
         want = 2.0 if operation.kind in MULTIPLYING else 4.0
-        if self.mode.dtype != AMP or not (
-            want == 2.0 or kind_of(operation.kind).autocast == IN_FLOAT32
-        ):
+        if self.mode.dtype != AMP or (want == 4.0 and not _in_float32(operation)):
             return []
         other = [t for t in operation.inputs if self.floats[t] and self.sizes[t] == 6.0 - want]
         computed = (self.origin[t] in self.written or self.graph.tensors[t].batched for t in other)
@@ -184,7 +178,7 @@ class Lowering:
             after = self._kinds_behind(self.origin[operation.outputs[0]])
             if after and SLICES.union(["matmul", "attention"]).issuperset(after):
                 return [], []  # what reads it takes any order
-        wide = self.mode.dtype == AMP and kind_of(operation.kind).autocast == IN_FLOAT32
+        wide = self.mode.dtype == AMP and _in_float32(operation)
         reads = operation.inputs
         return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
 
@@ -232,13 +226,12 @@ class Lowering:
             before = [self.written.get(self.origin[t], -1) for t in o.inputs if tensors[t].batched]
             able = [group_of[p] for p in before if p in group_of and elements[group_of[p]] == size]
             alone = o.kind in POOLINGS
-            if able and not alone:
-                group_of[i] = max(able)
-                groups[group_of[i]].append(i)
-                continue
-            group_of[i] = len(groups)
-            groups.append([i])
-            elements.append(-1 if alone else size)
+            if alone or not able:
+                able = [len(groups)]
+                groups.append([])
+                elements.append(-1 if alone else size)
+            group_of[i] = max(able)
+            groups[group_of[i]].append(i)
         return groups
 
     def _element_bytes(self) -> list[float]:
@@ -253,7 +246,7 @@ class Lowering:
             floats = [sizes[t] for t in o.inputs if self.floats[t]]
             if o.kind in MULTIPLYING:
                 floats = [2.0]
-            elif kind_of(o.kind).autocast == IN_FLOAT32:
+            elif _in_float32(o):
                 floats = [4.0]
             elif o.kind in VIEWS or o.kind in SLICES:
                 floats = floats[:1]
@@ -263,6 +256,10 @@ class Lowering:
                 if self.floats[t] and floats:
                     sizes[t] = max(floats)
         return sizes
+
+
+def _in_float32(operation: Operation) -> bool:
+    return kind_of(operation.kind).autocast == IN_FLOAT32
 
 
 # ---- Bytes of elements and parameters

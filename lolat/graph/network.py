@@ -256,13 +256,14 @@ class GraphBuilder:
 
     def build(self, outputs: Sequence[int]) -> Graph:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
-        parts = (tuple(self.tensors), tuple(self.operations), tuple(self.inputs), tuple(outputs))
-        warnings = tuple(dict.fromkeys(self.warnings))
-        more = (self.framework, self.channels_first, tuple(self.kept), tuple(self.training))
-        only = tuple(dict.fromkeys(self.training_only))
-        partly = (tuple(self.still), tuple(self.free))
-        graph = Graph(self.name, *parts, warnings, *more, self.autocast, only, *partly)
-        return merge_padding(graph)
+        collected = ("tensors", "operations", "inputs", "kept", "training", "still", "free")
+        parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in collected}
+        for name in ("warnings", "training_only"):
+            parts[name] = tuple(dict.fromkeys(getattr(self, name)))
+        parts |= {"framework": self.framework, "channels_first": self.channels_first}
+        return merge_padding(
+            Graph(self.name, outputs=tuple(outputs), autocast=self.autocast, **parts)
+        )
 
 
 def is_flat(shape: Sequence[int]) -> bool:
@@ -272,16 +273,12 @@ def is_flat(shape: Sequence[int]) -> bool:
 
 def merge_padding(graph: Graph) -> Graph:
     """Fold a padding that feeds nothing but convolutions into them, so INP is before padding."""
-    readers = graph.consumers().items()
-    kinds = {t: {graph.operations[p].kind for p in users} for t, users in readers}
-    pads = {
-        o.outputs[0]: o
-        for o in graph.operations
-        if o.kind == "pad"
-        and o.outputs[0] in kinds.keys() - set(graph.outputs)
-        and kinds[o.outputs[0]] <= CONVOLUTIONS
-    }
-    operations = []
+    operations, readers = list[Operation](), graph.consumers()
+    pads = {o.outputs[0]: o for o in graph.operations if o.kind == "pad"}
+    for t in [*pads]:
+        kinds = {graph.operations[p].kind for p in readers.get(t, ())}
+        if t in graph.outputs or not kinds or not kinds <= CONVOLUTIONS:
+            del pads[t]
     for operation in graph.operations:
         if operation.outputs[0] in pads:
             continue

@@ -186,12 +186,10 @@ class _Steps:
         self.backs: list[float] = []
 
     def add(
-        self, name: str, product: Product, growing: int, moved: tuple[float, float],
-        back: float = 1.0,
+        self, name: str, product: Product, growing: int, moved: tuple[float, float], back: float = 1.0
     ) -> None:  # fmt: skip
         """A step; `moved`: bytes whatever the batch, and bytes of a sample."""
-        number = CLASSES.index(name)
-        self.rows.append(Step._make((self.operation, number, *product, growing, *moved, False)))
+        self.rows.append(Step(self.operation, CLASSES.index(name), *product, growing, *moved))
         self.backs.append(back)
 
     def moves(self, name: str, reads: Pairs, writes: Pairs, back: float = 1.0) -> None:
@@ -237,14 +235,13 @@ class _Steps:
         a, query = operation.attributes, self.tensors[operation.inputs[0]]
         high, wide = (ATTENTION_TILE * ceil(a[n] / ATTENTION_TILE) for n in ("queries", "keys"))
         number = query.elements() / (a["queries"] * a["head_size"])
-        self.add(
-            ATTENTION,
-            (number, high, wide, a["head_size"] + a["value_size"]),  # both products
-            GROW_NUMBER if query.batched else 0,
-            self.lowering.bytes_of(
-                [(t, self.size) for t in (*operation.inputs, operation.outputs[0])]
-            ),
-        )
+        both = (number, high, wide, a["head_size"] + a["value_size"])  # products
+        moved = self.moved(*operation.inputs, operation.outputs[0])
+        self.add(ATTENTION, both, GROW_NUMBER if query.batched else 0, moved)
+
+    def moved(self, *tensors: int) -> tuple[float, float]:
+        """Bytes of the tensors that a product reads and writes, as `add` takes them."""
+        return self.lowering.bytes_of((t, self.size) for t in tensors)
 
     def product(self, operation: Operation) -> None:
         """A dense layer, a product of two tensors, a convolution, a recurrent layer."""
@@ -261,14 +258,9 @@ class _Steps:
             rows = written / a["out_features"] / kernels  # as if each expert got as many
             product = (kernels, rows, a["out_features"], a["in_features"])
         elif kind in GATES:
-            timesteps = a["timesteps"]
-            sequences = source.elements() / a["in_features"] / timesteps
-            product = (
-                timesteps,
-                sequences,
-                GATES[kind] * a["units"],
-                a["in_features"] + a["units"],
-            )
+            features, units, timesteps = a["in_features"], a["units"], a["timesteps"]
+            sequences = source.elements() / features / timesteps
+            product = (timesteps, sequences, GATES[kind] * units, features + units)
         else:
             kernels, window = a["groups"], prod(a["kernel"])
             name = POINTWISE if window == 1 else CONVOLUTION
@@ -282,8 +274,6 @@ class _Steps:
             if a.get("pad_before"):  # a copy of its own
                 pair = (reads[0], self.lowering.sizes[reads[0]])
                 self.add(MOVES, NO_PRODUCT, 0, self.lowering.bytes_of([pair, pair]))
-        fixed, sample = self.lowering.bytes_of(
-            [(t, self.size) for t in (*reads, operation.outputs[0])]
-        )
+        fixed, sample = self.moved(*reads, operation.outputs[0])
         weights = kernels * product[2] * (product[3] + bool(a.get("bias"))) * self.size
         self.add(name, product, growing if out.batched else 0, (fixed + weights, sample))

@@ -132,13 +132,12 @@ def cache_folder() -> Path | None:
 def _newest_local() -> Path:
     models = _models_in(local_folder())
     if not models:
-        raise ModelFileError(
+        message = (
             f"local: no model has been learned on this machine yet (looked in "
             f"{shown_path(local_folder())}); learn one with {_LEARN}, or name a model file; `lolat models` "
-            "lists the bundled ones",
-            code="unknown-model",
-            model=LOCAL,
+            "lists the bundled ones"
         )
+        raise ModelFileError(message, code="unknown-model", model=LOCAL)
     return max(models, key=lambda path: path.stat().st_mtime)
 
 

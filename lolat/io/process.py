@@ -63,13 +63,9 @@ class Child:
     """One child process; leaving the context ends it. Any thread may close it, one at a time ask it."""
 
     def __init__(
-        self,
-        start: str,
-        *arguments: str,
-        name: str = "the process",
-        environment: Mapping[str, str] | None = None,
-        shows_errors: bool = False,
-    ) -> None:
+        self, start: str, *arguments: str, name: str = "the process",
+        environment: Mapping[str, str] | None = None, shows_errors: bool = False,
+    ) -> None:  # fmt: skip
         """Start a process that calls `start`, `package.module:function`, with `arguments`; see `ready`.
 
         `name`: its name in messages. `environment`: further variables. `shows_errors`: its stderr (and
@@ -82,14 +78,10 @@ class Child:
         path = json.dumps([p for p in sys.path if isinstance(p, str)])
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", START_CODE, path, start, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            encoding="utf-8",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
             env={**os.environ, **(environment or {})},
             start_new_session=True,  # a signal to the terminal's group is the parent's to handle
-        )
+        )  # fmt: skip
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
@@ -107,10 +99,10 @@ class Child:
         with self._ending:
             return self._process.poll() is None
 
-    def ready(self, limit_s: float = START_LIMIT_S) -> None:
+    def ready(self) -> None:
         """Wait until the child is ready. Raises ProcessDied, or RequestFailed with its error."""
         if not self._is_ready:
-            self._exchange("", limit_s)
+            self._exchange("", START_LIMIT_S)
             self._is_ready = True
 
     def request(self, document: Any, limit_s: float) -> Any:

@@ -197,13 +197,9 @@ class Row(Mapping[str, str]):
         return f"{self.source}, line {self.line}"
 
     def number(
-        self,
-        column: str,
-        least: float = -MOST,
-        most: float = MOST,
-        expected: str = "a number",
+        self, column: str, least: float = -MOST, most: float = MOST, expected: str = "a number",
         default: float | None = None,
-    ) -> float:
+    ) -> float:  # fmt: skip
         """The number in a cell, within `least` and `most`; `default` for an empty or absent one.
 
         A number has digits, a point and an exponent alone. InputError for any other text, a number outside,
@@ -220,13 +216,9 @@ class Row(Mapping[str, str]):
         return value
 
     def whole(
-        self,
-        column: str,
-        least: int = 1,
-        most: int = MOST_WHOLE,
-        expected: str = "",
+        self, column: str, least: int = 1, most: int = MOST_WHOLE, expected: str = "",
         default: int | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """The whole number in a cell, maybe written as 1e6; errors: see `number`."""
         expected = expected or f"a whole number from {least}"
         if not self.get(column) and default is not None:
@@ -242,10 +234,9 @@ class Row(Mapping[str, str]):
 
     def wrong(self, column: str, expected: str) -> InputError:
         """The error for a cell that is not as `expected`."""
-        text = self._cells.get(column)
-        given = (
-            repr(shortened(text)) if text else "empty" if text == "" else "no column of the table"
-        )
+        given = "no column of the table"
+        if column in self._cells:
+            given = repr(shortened(self._cells[column])) if self._cells[column] else "empty"
         return self.refused(f"{column} is {given}; expected {expected}")
 
     def refused(self, why: str) -> InputError:
@@ -265,7 +256,14 @@ def read_table(
     source = plain(str(path))
     named = f" with the columns {','.join(required)}" if required else ""
     expected = expected or f"expected a CSV table{named}"
-    return parse_table(_content(path, source, expected), source, required, expected, rows)
+    try:
+        content = Path(path).read_bytes()
+        if content.startswith(_GZIP):
+            content = gzip.decompress(content)
+        text = content.decode("utf-8-sig")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise InputError(f"{source}: {reason_of(error)}; {expected}") from None
+    return parse_table(text, source, required, expected, rows)
 
 
 def parse_table(
@@ -286,12 +284,11 @@ def parse_table(
     cells: list[list[str]] = []
     lines: list[int] = []
     try:
-        for row in reader:
-            if row and cells and len(row) != len(cells[0]):
+        for row in filter(None, reader):
+            if cells and len(row) != len(cells[0]):
                 raise csv.Error(f"{len(row)} cells; expected {len(cells[0])}, as in the first line")
-            if row:
-                cells.append(row)
-                lines.append(above + reader.line_num)
+            cells.append(row)
+            lines.append(above + reader.line_num)
     except csv.Error as error:
         line = above + reader.line_num
         raise InputError(f"{source}, line {line}: {error}; {expected}") from None
@@ -333,16 +330,6 @@ class _Lines(list[str]):
     """A list of lines that csv.writer takes for a file."""
 
     write = list.append
-
-
-def _content(path: str | Path, source: str, expected: str) -> str:
-    try:
-        content = Path(path).read_bytes()
-        if content.startswith(_GZIP):
-            content = gzip.decompress(content)
-        return content.decode("utf-8-sig")
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise InputError(f"{source}: {reason_of(error)}; {expected}") from None
 
 
 def row_key(name: str, ms: float, *sizes: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gzip
 import hashlib
 import importlib.metadata
@@ -15,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +89,8 @@ class Cache:
 
         The key does not cover the code that makes the array: if that changes, so must the name.
         """
-        return self._read(
-            spec, size, f".{name}.npy",
-            lambda c: np.lib.format.read_array(io.BytesIO(c), allow_pickle=False),
-        )  # fmt: skip
+        read = partial(np.lib.format.read_array, allow_pickle=False)
+        return self._read(spec, size, f".{name}.npy", lambda content: read(io.BytesIO(content)))
 
     def put_array(self, spec: str, size: Any, name: str, array: np.ndarray) -> None:
         """Cache an array `name` of the network."""
@@ -192,7 +190,7 @@ def called(name: str) -> list[str]:
     return [n for n in bundled_networks() if n.partition(":")[2].lower() == name.lower()]
 
 
-@functools.cache  # of a thousand networks that are asked for, each would open the package's metadata
+@cache  # of a thousand networks that are asked for, each would open the package's metadata
 def installed_version(package: str) -> str:
     """The version that is installed, without importing it; "" for none."""
     try:
@@ -201,7 +199,7 @@ def installed_version(package: str) -> str:
         return ""
 
 
-@functools.cache
+@cache
 def _bundled() -> tuple[dict[str, Any], dict[str, bytes]]:
     """The file's first line, and the line of each network by the name that it is looked up with."""
     first, *lines = lzma.decompress(FILE.read_bytes()).split(b"\n")

@@ -110,7 +110,7 @@ class Call:
     shapes: Sequence[tuple[int, ...]]
     name: str = ""
     path: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
     dtype: str | None = None
 
     def label(self, kind: str, suffix: str = "") -> str:
@@ -157,8 +157,7 @@ class Writer:
         name = normalized(call.op)
         if name in RULES:
             return RULES[name](self, call)
-        kind = KIND_OF.get(name)
-        if kind is None:
+        if (kind := KIND_OF.get(name)) is None:
             return self.unknown(call)
         inputs = call.inputs if kind in OPERANDS else self.activations(call)
         return self.append(call, kind, inputs, **call.parameters)
@@ -168,18 +167,16 @@ class Writer:
 
         One with weights `hides` products, or so its parameter of that name says.
         """
-        weights = [i for i in call.inputs if i in self.constants and len(self.shape(i)) > 1]
-        hides = call.parameters.get("hides") or any(
-            "float" in self.builder.tensors[i].dtype for i in weights
-        )
-        return self.append(call, call.op, call.inputs, **({"hides": True} if hides else {}))
+        constants = (self.builder.tensors[i] for i in call.inputs if i in self.constants)
+        weights = any("float" in t.dtype and len(t.shape) > 1 for t in constants)
+        hides = {"hides": True} if weights or call.parameters.get("hides") else {}
+        return self.append(call, call.op, call.inputs, **hides)
 
     def append(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
         """Append one operation, which writes all outputs of the call."""
         label = call.label(kind.rpartition(".")[2])
-        return self.builder.add_several(
-            kind, inputs, call.shapes, label, call.path, dtype=call.dtype, **attributes
-        )
+        parts = (kind, inputs, call.shapes, label, call.path, call.dtype)
+        return self.builder.add_several(*parts, **attributes)
 
     def tie(self, start: int, parameter: Any, bits: int = 0) -> bool:
         """Mark the operations from position `start` on as `tied` if an earlier one has their parameter too.
@@ -187,15 +184,14 @@ class Writer:
         Tied ones add nothing to the memory. `parameter`: any key, None for none. `bits`: of a quantized
         weight. Returns True if one of the operations can have a parameter.
         """
-        more: dict[str, Any] = {"tied": True} if parameter in self._owned else {}
-        more |= {"bits": bits} if bits else {}
-        operations, has_one = self.builder.operations, False
-        for position, o in enumerate(operations[start:], start):
-            if o.kind in COMPUTE or o.kind in NORMALIZATIONS:
-                has_one = True
-                operations[position] = structs.replace(o, attributes={**o.attributes, **more})
-                self._owned.update({parameter} - {None})
-        return has_one
+        more = {"tied": True if parameter in self._owned else None, "bits": bits or None}
+        operations = self.builder.operations
+        able = COMPUTE | NORMALIZATIONS
+        owning = [i for i in range(start, len(operations)) if operations[i].kind in able]
+        for i in owning:
+            operations[i] = changed(operations[i], **more)
+            self._owned.update({parameter} - {None})
+        return bool(owning)
 
     def reached(self, outputs: Sequence[int]) -> tuple[set[int], set[int]]:
         """The tensors that some outputs need, and the tensors among them that a gradient reaches."""
@@ -322,28 +318,23 @@ def einsum(writer: Writer, call: Call) -> list[int]:
         whole = len(set(labels[0])) == len(result)
         return writer.append(call, "transpose" if whole else "reduce", inputs)
     if len(inputs) > 2:
-        sizes = {
-            label: n
-            for terms, i in zip(labels, inputs, strict=True)
-            for label, n in zip(terms[::-1], writer.shape(i)[::-1], strict=False)
-        }
-        if any(len(terms) != len(writer.shape(i)) for terms, i in zip(labels, inputs, strict=True)):
+        shapes = [writer.shape(i) for i in inputs]
+        if [*map(len, labels)] != [*map(len, shapes)]:
             return writer.unknown(call)  # with "..."
+        sizes = dict(zip("".join(labels), (n for shape in shapes for n in shape), strict=True))
         rest = "".join((*labels[2:], result))
         kept = "".join(c for c in dict.fromkeys(labels[0] + labels[1]) if c in rest)
-        first = replace(
-            call, inputs=inputs[:2], shapes=[tuple(sizes[c] for c in kept)],
-            parameters={"equation": f"{labels[0]},{labels[1]}->{kept}"},
-        )  # fmt: skip
-        equation = f"{','.join((kept, *labels[2:]))}->{result}"
+        parameters = {"equation": f"{labels[0]},{labels[1]}->{kept}"}
+        shape = tuple(sizes[c] for c in kept)
+        first = replace(call, inputs=inputs[:2], shapes=[shape], parameters=parameters)
+        parameters = call.parameters | {"equation": f"{','.join((kept, *labels[2:]))}->{result}"}
         others = [*einsum(writer, first), *inputs[2:]]
-        parameters = {**call.parameters, "equation": equation}
         return einsum(writer, replace(call, inputs=others, parameters=parameters))
     if inputs[0] in writer.constants and inputs[1] not in writer.constants:
         inputs.reverse()
         labels.reverse()
     contracted, _ = einsum_features(labels[1], result, writer.shape(inputs[1]))
-    parameters = {**call.parameters, "contracted": contracted}
+    parameters = call.parameters | {"contracted": contracted}
     return product(writer, replace(call, inputs=inputs, parameters=parameters))
 
 
@@ -382,11 +373,9 @@ def pad(writer: Writer, call: Call) -> list[int]:
     Parameter: `padding`, (before, after) of each axis that a convolution would slide over.
     """
     amounts = [n for pair in call.parameters["padding"] for n in pair]
-    if not any(amounts):
-        return writer.append(call, "identity", call.inputs[:1])
-    if min(amounts) < 0:
-        return writer.append(call, "crop", call.inputs[:1])
-    return writer.append(call, "pad", call.inputs[:1], padding=call.parameters["padding"])
+    if not any(amounts) or min(amounts) < 0:
+        return writer.append(call, "crop" if any(amounts) else "identity", call.inputs[:1])
+    return writer.append(call, "pad", call.inputs[:1], **call.parameters)
 
 
 def cast(writer: Writer, call: Call) -> list[int]:

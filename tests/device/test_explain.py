@@ -38,7 +38,7 @@ def mobile(mid: int = 96) -> Graph:
     net = Layers.on("mobile", 32, 32, 3)
     x, block = net.conv(net.input, 24, 3), Layers(net.builder, "block1")
     y = block.depthwise(block.same("silu", block.conv(x, mid)), 5)
-    y = block.squeeze_excite(y, mid)
+    y = block.squeeze_excite(y, mid, "relu", "hard_sigmoid")
     x = block.same("add", x, block.conv(y, 24))
     return net.done(net.classifier(net.global_pool(x, flat=True), 10))
 

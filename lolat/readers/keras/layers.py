@@ -83,13 +83,10 @@ def _activation_kind(function: Any) -> str:
 
 def _activated(r: KerasReader, call: LayerCall, written: list[int]) -> list[int]:
     """Append the layer's activation to its result."""
-    kind = _activation_kind(getattr(call.layer, "activation", None))
-    shape = r.shape(written[0])
-    if kind == "identity":
-        return written
+    kind, shape = _activation_kind(getattr(call.layer, "activation", None)), r.shape(written[0])
     if kind == "glu":
         shape = (*shape[:-1], shape[-1] // 2)
-    return r.write(call, kind, written, [shape], kind)
+    return written if kind == "identity" else r.write(call, kind, written, [shape], kind)
 
 
 def _activation(r: KerasReader, call: LayerCall) -> list[int]:
@@ -177,8 +174,7 @@ def _pad(r: KerasReader, call: LayerCall) -> list[int]:
     amounts = call.layer.padding
     if not isinstance(amounts[0], (tuple, list)):  # of one axis
         amounts = (amounts,)
-    pairs = tuple(tuple(p) if isinstance(p, (tuple, list)) else (p, p) for p in amounts)
-    return r.write(call, "pad", call.inputs, padding=pairs)
+    return r.write(call, "pad", call.inputs, padding=tuple(sizes_of(p, 2) for p in amounts))
 
 
 def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
@@ -210,14 +206,11 @@ def _dense(r: KerasReader, call: LayerCall) -> list[int]:
     if hasattr(layer, "equation"):
         labels, result = einsum_terms(layer.equation)
         in_features, out_features = einsum_features(labels[1], result, tuple(layer.kernel.shape))
-    sizes: dict[str, Any] = {
-        "in_features": in_features,
-        "out_features": out_features,
-        "bias": False,
-    }
-    if layer.bias is not None:
-        biases = prod(layer.bias.shape)  # an EinsumDense may have fewer than outputs
-        sizes["bias"] = True if biases == out_features else biases / out_features
+    biases = 0 if layer.bias is None else prod(layer.bias.shape)
+    bias: Any = (
+        bool(biases) if biases in (0, out_features) else biases / out_features
+    )  # of EinsumDense
+    sizes = {"in_features": in_features, "out_features": out_features, "bias": bias}
     return _activated(r, call, r.write(call, "dense", inputs, **sizes))
 
 
@@ -255,10 +248,9 @@ def _attended(
 def _multi_head_attention(r: KerasReader, call: LayerCall) -> list[int]:
     """Three projections, attention, the projection of its result."""
     layer, args, kwargs = call.layer, call.node.arguments.args, call.node.arguments.kwargs
-    names = ("query", "value", "key")
-    passed = [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
-    query, value = map(r.operand, passed[:2])
-    key = value if passed[2] is None else r.operand(passed[2])
+    passed = dict(zip(("query", "value", "key"), args, strict=False)) | kwargs
+    query, value = r.operand(passed["query"]), r.operand(passed["value"])
+    key = value if passed.get("key") is None else r.operand(passed["key"])
     heads = getattr(layer, "num_query_heads", None) or layer.num_heads
     key_heads = getattr(layer, "num_key_value_heads", None) or layer.num_heads
     key_size = getattr(layer, "key_dim", None) or layer.head_dim
@@ -361,15 +353,10 @@ def _any_cell(r: KerasReader, call: LayerCall) -> list[int]:
         r.known = before
         return r.follow_layer(call)
     r.builder.warnings.append(f"the steps of {layer.name!r} are counted as if they ran at once")
-    first, *others = r.follow(outputs, call.inner)
-    whole = layer.return_sequences
-    written = r.view(call, first, call.shapes[0], layer.name, call.path) if whole else first
-    rest = [
-        *([] if whole else [(first, call.shapes[0])]),
-        *zip(others, call.shapes[1:], strict=False),
-    ]
-    last = [r.write(call, "slice", [t], [s])[0] for t, s in rest]
-    return [written, *last] if whole else last
+    written, whole = r.follow(outputs, call.inner), bool(layer.return_sequences)
+    sequence = [r.view(call, written[0], call.shapes[0], layer.name, call.path)] if whole else []
+    last = zip(written[whole:], call.shapes[whole:], strict=False)
+    return sequence + [r.write(call, "slice", [t], [s])[0] for t, s in last]
 
 
 def _time_distributed(r: KerasReader, call: LayerCall) -> list[int]:

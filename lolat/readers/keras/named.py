@@ -28,10 +28,8 @@ def import_keras() -> Any:
             os.dup2(muffled.fileno(), 2)
             import keras
     except ImportError as error:
-        raise MissingPackageError(
-            f"Keras with TensorFlow is needed for this and cannot be imported ({error})",
-            "tensorflow",
-        ) from error
+        why = f"Keras with TensorFlow is needed for this and cannot be imported ({error})"
+        raise MissingPackageError(why, "tensorflow") from error
     return keras
 
 

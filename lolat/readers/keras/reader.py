@@ -33,9 +33,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     not known or the model cannot be called on a symbolic input.
     """
     reader = KerasReader(name or model.name, model)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(quietly())
-        stack.enter_context(_known_shapes())
+    with quietly(), _known_shapes():
         sizes = as_sizes(input_size)
         found = reader.read(*_called(model, sizes, said=reader.builder.warnings))
         needed, reached = reader.writer.reached(found)
@@ -68,13 +66,11 @@ def _called(
     """The symbolic inputs and outputs of a call with `samples`; a model that is not built is built."""
     import keras
 
-    functional = functional_of(model)
-    if functional is None and not model.built:
+    if functional_of(model) is None and not model.built:
         example = _example(model, size, None)
         with calling(model, example):
             model(example)
-        functional = functional_of(model)
-    target = model if functional is None else functional
+    target = functional_of(model) or model
     inputs = _example(target, size, samples, said)
     with calling(model, inputs), without_weights():
         outputs = keras.tree.flatten(target.call(inputs, **inference(target)))
@@ -143,12 +139,10 @@ def _known_shapes() -> Iterator[None]:
         sizes |= zip(labels[0], shape[rest:], strict=True)
         return (*shape[:rest], *(sizes[label] for label in result))
 
-    patches: list[tuple[Any, str, Any]] = [
-        (keras.Variable, method, operator(name, getattr(keras.Variable, method)))
-        for method, name in _OPERATORS.items()
-    ]
-    patches.append((keras.layers.EinsumDense, "compute_output_shape", einsum_shape))
-    with contextlib.ExitStack() as stack:
-        for cls, name, function in patches:
-            stack.enter_context(mock.patch.object(cls, name, function))
+    variable = keras.Variable
+    methods = {m: operator(name, getattr(variable, m)) for m, name in _OPERATORS.items()}
+    with (
+        mock.patch.multiple(variable, **methods),
+        mock.patch.object(keras.layers.EinsumDense, "compute_output_shape", einsum_shape),
+    ):
         yield

@@ -31,13 +31,8 @@ class OnnxReader:
     """
 
     def __init__(
-        self,
-        name: str,
-        network: Any,
-        inputs: dict[str, bool],
-        parameters: set[str],
-        grown: set[str],
-    ) -> None:
+        self, name: str, network: Any, inputs: dict[str, bool], parameters: set[str], grown: set[str]
+    ) -> None:  # fmt: skip
         self.builder = GraphBuilder(name, "onnx")
         self.writer = Writer(self.builder)
         self.graph, self.opset = network.graph, network.opset_imports.get("", 1)
@@ -233,13 +228,7 @@ def _padding(r: OnnxReader, node: Any) -> Any:
 
 def _convolution(r: OnnxReader, node: Any) -> list[int]:
     source, weights, groups = node.inputs[0], node.inputs[1], _attribute(node, "group", 1)
-    kernel, transposed = r.shape(weights), node.op_type == "ConvTranspose"
-    is_deformed = node.op_type == "DeformConv"  # which reads offsets, then biases, then a mask
-    vector = _input(node, 3 if is_deformed else 2)
-    inputs = (
-        [source, weights, _input(node, 2), _input(node, 4)] if is_deformed else [source, weights]
-    )
-    # PyTorch's exporter gives zeros to a convolution without biases.
+    kernel, transposed, vector = r.shape(weights), node.op_type == "ConvTranspose", _input(node, 2)
     read, given = kernel[0] if transposed else kernel[1] * groups, r.shape(source)[1]
     if read != given:
         raise NetworkError(
@@ -249,10 +238,11 @@ def _convolution(r: OnnxReader, node: Any) -> list[int]:
             code="input-size",
         )
     values = None if vector is None or vector.name in r.parameters else vector.const_value
+    # PyTorch's exporter gives zeros to a convolution without biases.
     is_zero = values is not None and not np.any(values.numpy())
     has_bias, window = vector is not None and not is_zero, len(kernel) - 2
     return r.call(
-        node, [value for value in inputs if value is source or value in r.live], "convolution",
+        node, [source, *[weights] * (weights in r.live)], "convolution",
         kernel=kernel[2:], strides=tuple(_attribute(node, "strides") or (1,) * window),
         dilation=tuple(_attribute(node, "dilations") or (1,) * window), padding=_padding(r, node),
         bias=has_bias or node in r.patterns.biases, in_channels=given,
@@ -282,9 +272,8 @@ def _product(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _einsum(r: OnnxReader, node: Any) -> list[int]:
-    return r.call(
-        node, node.inputs, equation=_attribute(node, "equation"), bias=node in r.patterns.biases
-    )
+    bias = node in r.patterns.biases
+    return r.call(node, node.inputs, equation=_attribute(node, "equation"), bias=bias)
 
 
 def _recurrent(r: OnnxReader, node: Any) -> list[int]:
@@ -304,10 +293,8 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
     axes = [1 + batch_first if out is node.outputs[0] else int(batch_first) for out in outputs]
     halves = [(*s[:axis], 1, *s[axis + 1 :]) for s, axis in zip(shapes, axes, strict=True)]
     ways = [r.write(node, kind, inputs, halves, w, **parameters) for w in ("forward", "backward")]
-    merged = []
-    for whole, *parts in zip(shapes, *ways, strict=True):
-        merged += r.write(node, "concatenate", parts, [whole], "merge")
-    return merged
+    each = zip(shapes, *ways, strict=True)
+    return [r.write(node, "concatenate", both, [whole], "merge")[0] for whole, *both in each]
 
 
 def _attention(r: OnnxReader, node: Any) -> list[int]:
@@ -341,9 +328,8 @@ def _attention(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _clip(r: OnnxReader, node: Any) -> list[int]:
-    kinds = {(0, 6): "relu6", (0, None): "relu", (-1, 1): "hard_tanh"}
-    limits: Any = clip_limits(node)
-    return r.call(node, node.inputs[:1], kinds.get(limits, "clip"))
+    kinds: dict[Any, str] = {(0, 6): "relu6", (0, None): "relu", (-1, 1): "hard_tanh"}
+    return r.call(node, node.inputs[:1], kinds.get(clip_limits(node), "clip"))
 
 
 def _pad(r: OnnxReader, node: Any) -> list[int]:
@@ -362,9 +348,7 @@ def _gather(r: OnnxReader, node: Any) -> list[int]:
     shape, axis = r.shape(data), _attribute(node, "axis", 0)
     if data not in r.live and len(shape) == 2 and "float" in _dtype(data) and axis == 0:
         return r.call(node, [indices], "embedding", rows=shape[0], out_features=shape[1])
-    if r.is_number(indices):
-        return r.call(node, [data], "slice")
-    return r.call(node, node.inputs)
+    return r.call(node, [data], "slice") if r.is_number(indices) else r.call(node, node.inputs)
 
 
 def _dropout(r: OnnxReader, node: Any) -> list[int]:
@@ -378,9 +362,8 @@ def _dropout(r: OnnxReader, node: Any) -> list[int]:
 
 def _batch_norm(r: OnnxReader, node: Any) -> list[int]:
     """One that computes the statistics of the batch runs as an instance norm does."""
-    if _attribute(node, "training_mode", 0):
-        return r.call(node, op="instance_norm", of_batch=True)
-    return r.call(node)
+    of_batch = _attribute(node, "training_mode", 0)
+    return r.call(node, op="instance_norm", of_batch=True) if of_batch else r.call(node)
 
 
 def _reduce(r: OnnxReader, node: Any) -> list[int]:
@@ -414,18 +397,11 @@ _MS = "com.microsoft"  # the domain of ONNX Runtime
 _REDUCTIONS = ("Mean", "Max", "Min", "Sum", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
 RULES: dict[str, Rule] = {
     **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _reduce),
-    **dict.fromkeys(("Conv", "ConvTranspose", "DeformConv"), _convolution),
+    **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
     **dict.fromkeys(("MatMul", "Gemm", f"{_MS}.FusedMatMul"), _product),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
-    **dict.fromkeys(
-        ("Attention", f"{_MS}.MultiHeadAttention", f"{_MS}.GroupQueryAttention"), _attention
-    ),
-    "BatchNormalization": _batch_norm,
-    "Clip": _clip,
-    "Dropout": _dropout,
-    "Einsum": _einsum,
-    "Gather": _gather,
-    "Pad": _pad,
-    "Reshape": _reshape,
-}
+    **dict.fromkeys(("Attention", f"{_MS}.MultiHeadAttention", f"{_MS}.GroupQueryAttention"), _attention),
+    "BatchNormalization": _batch_norm, "Clip": _clip, "Dropout": _dropout, "Einsum": _einsum,
+    "Gather": _gather, "Pad": _pad, "Reshape": _reshape,
+}  # fmt: skip

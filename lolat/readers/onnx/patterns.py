@@ -87,8 +87,9 @@ class Patterns:
             return
         (source,) = live
         before, bias = source.producer(), node.inputs[node.inputs[0] is source]
-        alone = len(source.uses()) == 1 and not source.is_graph_output() and bias is not source
-        if alone and before not in (None, *self.biases) and self._is_bias(before, bias):
+        if before in (None, *self.biases) or bias is source or source.is_graph_output():
+            return
+        if len(source.uses()) == 1 and self._is_bias(before, bias):
             self.biases[before] = node
             self.parts.add(node)
 
@@ -116,16 +117,13 @@ class Patterns:
         """The largest region that ends in `last` and is a pattern."""
         if last in self.parts or not self._label(last):
             return
-        best: tuple[list[Any], str, Any] | None = None
+        largest: list[Any] = []
         for region, source in self._regions(last):
             labels = sorted(label for node in region if (label := self._label(node)))
             kind = KINDS.get(tuple(labels))
             if kind and source.shape == last.outputs[0].shape and _is_closed(region, last):
-                best = region, kind, source
-        if best is not None:
-            region, kind, source = best
-            self.parts.update(region[1:])
-            self.fused[last] = kind, source
+                largest, self.fused[last] = region, (kind, source)
+        self.parts.update(largest[1:])
 
     def _regions(self, last: Any) -> Iterator[tuple[list[Any], Any]]:
         """The regions that end in `last` and have one tensor going in, from small to large."""
@@ -171,8 +169,7 @@ class Patterns:
         if node.op_type == "Max" and len(self.operands(node)) == 1:
             return "Clip"  # the lower limit that keeps a norm from 0
         if node.op_type == "Pow":
-            names = {2: "Square", 3: "Cube", 0.5: "Sqrt"}
-            return names.get(number(node, 1) or 0)
+            return {2: "Square", 3: "Cube", 0.5: "Sqrt"}.get(number(node, 1) or 0)
         if node.op_type not in ("Add", "Sub", "Mul", "Div"):
             return None
         if Counter(value in self.live for value in node.inputs)[False] != 1:
@@ -188,10 +185,8 @@ class Patterns:
 def _is_closed(region: list[Any], last: Any) -> bool:
     """True if no operator outside a region reads its tensors, but for those that `last` writes."""
     inner = [out for node in region if node is not last for out in node.outputs]
-    return not any(
-        value.is_graph_output() or any(use.node not in region for use in value.uses())
-        for value in inner
-    )
+    used = [use.node for value in inner for use in value.uses()]
+    return all(node in region for node in used) and not any(v.is_graph_output() for v in inner)
 
 
 def called(node: Any) -> str:

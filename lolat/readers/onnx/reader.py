@@ -153,10 +153,7 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT
         tensor.shape.SetInParent()
     parameters = {i.name for i in graph.initializer}
-    for value in [
-        i for i in graph.input if i.name in parameters
-    ]:  # as before version 4 of the format
-        graph.input.remove(value)
+    _take(graph.input, lambda i: i.name in parameters)  # as before version 4 of the format
     large = [_as_input(t, t.name) for t in _take(graph.initializer, _is_large)]
     try:
         if model.functions:
@@ -169,9 +166,7 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         in_float(model, parameters)
         try:
             onnx.checker.check_model(model)
-        except (
-            onnx.checker.ValidationError
-        ):  # converters to half precision put their casts at the end
+        except onnx.checker.ValidationError:  # converters to half precision put their casts last
             ordered = onnx_ir.from_proto(model)
             ordered.graph.sort()
             model.CopyFrom(onnx_ir.to_proto(ordered))

@@ -80,7 +80,7 @@ def _read(op: str, about: Mapping[str, Any], weights: tuple[int, ...]) -> int | 
     """Channels or features that a layer with such weights reads; None if that is not known."""
     if len(weights) < 2:
         return None
-    if op in ("Conv", "DeformConv"):
+    if op == "Conv":
         return weights[1] * (about["group"].i if "group" in about else 1)
     if op == "ConvTranspose":
         return weights[0]

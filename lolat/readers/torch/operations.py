@@ -138,15 +138,8 @@ def _experts(o: Operation) -> list[int]:
     """The experts of a mixture: dense layers side by side, of which each token uses one."""
     weight = o.get("mat2") if o.get("weight") is None else o.get("weight")
     experts, in_features, out_features = weight.shape
-    rows = o.operands[:1]
-    return o.write(
-        "dense",
-        rows,
-        in_features=in_features,
-        out_features=out_features,
-        bias=False,
-        experts=experts,
-    )
+    sizes = {"in_features": in_features, "out_features": out_features, "bias": False}
+    return o.write("dense", o.operands[:1], experts=experts, **sizes)
 
 
 def _matmul(o: Operation) -> list[int]:
@@ -195,19 +188,14 @@ def _attention(o: Operation) -> list[int]:
 
 
 def _embedding(o: Operation) -> list[int]:
+    """Rows of a table; of an embedding_bag they are then summed or averaged bag by bag."""
     rows, features = o.get("weight").shape
     others = [i for i in o.operands if i not in o.writer.constants]
     indices = [i for i in [o.operand("indices")] if i is not None]
-    return o.write("embedding", [*indices, *others], rows=rows, out_features=features)
-
-
-def _bag(o: Operation) -> list[int]:
-    """Rows of a table that are read, then summed or averaged bag by bag."""
-    rows, features = o.get("weight").shape
-    indices = [i for i in [o.operand("indices")] if i is not None]
-    shape = (sum(map(o.writer.elements, indices)), features)
-    read = o.call("embedding", indices, [shape], rows=rows, out_features=features)
-    return o.write("reduce", o.writer.write(read))
+    if "bag" not in o.op:
+        return o.write("embedding", [*indices, *others], rows=rows, out_features=features)
+    read = replace(o, shapes=[(sum(map(o.writer.elements, indices)), features)])
+    return o.write("reduce", read.write("embedding", indices, rows=rows, out_features=features))
 
 
 _RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu": "simple_rnn"}
@@ -218,16 +206,17 @@ def _recurrent(o: Operation) -> list[int]:
 
     Each has two vectors of biases in PyTorch, one more than Keras' LSTM and simple RNN.
     """
-    params, kind = o.get("params"), _RECURRENT[o.op]
+    params, kind, writer = o.get("params"), _RECURRENT[o.op], o.writer
     biased, layers = bool(o.get("has_biases")), int(o.get("num_layers", 0))
-    ways = 2 if o.get("bidirectional") else 1
-    if "batch_first" not in o.arguments or len(params) != layers * ways * (4 if biased else 2):
-        return o.writer.unknown(o.call(f"aten.{o.op}", o.operands, o.shapes))  # packed, projected
-    x, writer, weights = o.operands[0], o.writer, iter(params[:: 4 if biased else 2])
-    initial = _states(o)
+    ways, each = 2 if o.get("bidirectional") else 1, 4 if biased else 2
+    if "batch_first" not in o.arguments or len(params) != layers * ways * each:
+        return writer.unknown(o.call(f"aten.{o.op}", o.operands, o.shapes))  # packed, projected
+    x, weights = o.operands[0], iter(params[::each])
+    states = map(o.tensor, flat(o.get("hx")))
+    initial = [i for i in states if i is not None and i not in writer.constants]
     shape = writer.shape(x)
     steps = shape[1] if o.get("batch_first") and len(shape) > 2 else shape[0]
-    states: list[list[int]] = [[] for _ in o.shapes[1:]]
+    ends: list[list[int]] = [[] for _ in o.shapes[1:]]
     for layer in range(layers):
         outputs = []
         for way in range(ways):
@@ -241,22 +230,14 @@ def _recurrent(o: Operation) -> list[int]:
             )  # fmt: skip
             output, *last = writer.write(replace(call, name=call.label(kind, part)))
             outputs.append(output)
-            for state, tensor in zip(states, last, strict=True):
-                state.append(tensor)
+            for end, tensor in zip(ends, last, strict=True):
+                end.append(tensor)
         x = outputs[0]
         if ways > 1:
             merged = (*writer.shape(x)[:-1], sum(writer.shape(i)[-1] for i in outputs))
             x = writer.write(o.call("concatenate", outputs, [merged]))[0]
     kind = "reshape" if layers * ways == 1 else "stack"
-    return [
-        x, *(writer.write(o.call(kind, s, o.shapes[1:2]))[0] for s in states)
-    ]  # fmt: skip
-
-
-def _states(o: Operation) -> list[int]:
-    """The initial states that the network computes."""
-    states = (o.tensor(s) for s in flat(o.get("hx")))
-    return [i for i in states if i is not None and i not in o.writer.constants]
+    return [x, *(writer.write(o.call(kind, s, o.shapes[1:2]))[0] for s in ends)]
 
 
 # ---- Operations that move or choose data: slices, splits, pads, pools, copies.
@@ -317,10 +298,8 @@ def _pool(o: Operation) -> list[int]:
     strides = sizes_of(o.get("stride") or kernel, spatial)
     padding = sizes_of(o.get("padding", 0), spatial)
     same = all(2 * p >= k - 1 > 0 for p, k in zip(padding, kernel, strict=True))
-    return o.write(
-        "max_pool" if "max" in o.op else "average_pool", kernel=kernel, strides=strides,
-        padding="same" if same else "valid",
-    )  # fmt: skip
+    kind, padded = "max_pool" if "max" in o.op else "average_pool", "same" if same else "valid"
+    return o.write(kind, kernel=kernel, strides=strides, padding=padded)
 
 
 def _adaptive_pool(o: Operation) -> list[int]:
@@ -441,7 +420,7 @@ _RULES: dict[Rule, str] = {
     _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear",
     lambda o: o.write("aten.einsum", equation=str(o.get("equation"))): "einsum",
     _experts: "_grouped_mm transformers.grouped_mm_fallback",
-    _embedding: "embedding", _bag: "embedding_bag _embedding_bag",
+    _embedding: "embedding embedding_bag _embedding_bag",
     _attention: "scaled_dot_product_attention",
     _recurrent: " ".join(_RECURRENT),
     _slice: "slice select",
