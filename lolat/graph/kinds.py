@@ -6,9 +6,11 @@ multiplies has a formula in `lolat.graph.counts`, and in `lolat.graph.work` the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+Value = TypeVar("Value")
 HALF, FLOAT32 = "half", "float32"
 INPUT, OUTPUT, BOTH = "input", "output", "input output"
 
@@ -110,7 +112,14 @@ _TABLE = {
     # nothing, unless its attribute `always` says that it drops elements at inference too; saves its mask
     Kind("view", "pair_elements", "pair_ops", saves=OUTPUT): "dropout",
 }  # fmt: skip
-KINDS: dict[str, Kind] = {name: kind for kind, names in _TABLE.items() for name in names.split()}
+
+
+def by_name(table: Mapping[Value, str]) -> dict[str, Value]:
+    """The table's value of each name; `table` has the names of each value."""
+    return {name: value for value, names in table.items() for name in names.split()}
+
+
+KINDS = by_name(_TABLE)
 
 
 def kind_of(name: str) -> Kind:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
 from lolat.graph.kinds import FLOAT32 as IN_FLOAT32
-from lolat.graph.kinds import MULTIPLYING, POOLINGS, READ_IN_PART, SLICES, VIEWS, kind_of
+from lolat.graph.kinds import MULTIPLYING, POOLINGS, READ_IN_PART, SLICES, VIEWS, by_name, kind_of
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
 DTYPES = {
@@ -117,7 +117,7 @@ _OF_SIZE = {
     16.0: "complex128", 8.0: "float64 int64 uint64 complex64", 2.0: "float16 bfloat16 int16 uint16",
     1.0: "float8_e4m3fn float8_e5m2 int8 uint8 bool",
 }  # fmt: skip
-SIZES = {dtype: size for size, dtypes in _OF_SIZE.items() for dtype in dtypes.split()}
+SIZES = by_name(_OF_SIZE)
 """Data type -> bytes of an element; all others have 4."""
 Pairs = list[tuple[int, float]]  # (tensor, bytes of an element)
 

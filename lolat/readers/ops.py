@@ -25,7 +25,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -34,7 +34,7 @@ from msgspec import structs
 
 from lolat.graph import GraphBuilder
 from lolat.graph.backward import STOPPED, changed
-from lolat.graph.kinds import COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS
+from lolat.graph.kinds import COMPUTE, CONVOLUTIONS, KINDS, NORMALIZATIONS, by_name
 
 NAMES = {
     # activations
@@ -265,10 +265,7 @@ def normalized(name: str) -> str:
     return name.removeprefix("aten.").replace("_", "").lower()
 
 
-KIND_OF = {
-    **{normalized(kind): kind for kind in KINDS},
-    **{normalized(name): kind for kind, names in NAMES.items() for name in names.split()},
-}
+KIND_OF = {normalized(name): kind for name, kind in [*zip(KINDS, KINDS), *by_name(NAMES).items()]}
 """Normalized name -> kind."""
 
 
@@ -389,7 +386,7 @@ _RULES: dict[Rule, str] = {
     product: "matmul mm bmm dot", einsum: "einsum", attention: "attention",
     split: "split unstack", pad: "pad", cast: "cast",
 }  # fmt: skip
-RULES = {normalized(name): rule for rule, names in _RULES.items() for name in names.split()}
+RULES = {normalized(name): rule for name, rule in by_name(_RULES).items()}
 """Normalized name -> the rule of an operation that is more than its kind."""
 
 

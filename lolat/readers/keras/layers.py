@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from lolat.graph.kinds import by_name
 from lolat.readers.ops import (
     KIND_OF,
     einsum_features,
@@ -228,10 +229,6 @@ def _dot(r: KerasReader, call: LayerCall) -> list[int]:
     return r.write(call, "matmul", ins, contracted=contracted)
 
 
-def _einsum(r: KerasReader, call: LayerCall) -> list[int]:
-    return r.write(call, "einsum", r.operands(call), equation=str(call.layer.subscripts))
-
-
 # ---- Attention.
 
 
@@ -287,8 +284,12 @@ def _dot_attention(r: KerasReader, call: LayerCall) -> list[int]:
     return [mixed, *(r.view(call, weights, shape, name, call.path) for shape in call.shapes[1:])]
 
 
+def _einsum(r: KerasReader, call: LayerCall) -> list[int]:
+    return r.write(call, "einsum", r.operands(call), equation=str(call.layer.subscripts))
+
+
 def _attention_operation(r: KerasReader, call: LayerCall) -> list[int]:
-    """On (batch, steps, heads, size) tensors."""
+    """Attention on (batch, steps, heads, size) tensors."""
     shapes, name, path = [r.shape(i) for i in call.inputs[:3]], call.layer.name, call.path
     operands = [
         r.view(call, i, (*shape[:-2], shape[-2] * shape[-1]), name, path)
@@ -373,40 +374,30 @@ def _time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
     return [r.view(call, t, s, name, call.path) for t, s in zip(written, call.shapes, strict=True)]
 
 
-LAYERS = {
-    "GlobalAveragePooling": "global_average_pool", "GlobalMaxPooling": "global_max_pool",
-    "AdaptiveAveragePooling": "adaptive_pool", "AdaptiveMaxPooling": "adaptive_pool",
-    "Permute": "transpose", "Cropping": "crop", "SpatialDropout": "dropout", "AlphaDropout": "dropout",
-    "GaussianDropout": "dropout", "GaussianNoise": "dropout",
-}  # fmt: skip
+LAYERS = by_name({
+    "global_average_pool": "GlobalAveragePooling", "global_max_pool": "GlobalMaxPooling",
+    "adaptive_pool": "AdaptiveAveragePooling AdaptiveMaxPooling", "transpose": "Permute",
+    "crop": "Cropping", "dropout": "SpatialDropout AlphaDropout GaussianDropout GaussianNoise",
+})  # fmt: skip
 """Layer, without the number of dimensions -> its name in `lolat.readers.ops`, if that differs."""
-
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"), _conv),
-    **dict.fromkeys(("MaxPooling", "AveragePooling"), _pool),
-    **dict.fromkeys(("Dense", "EinsumDense"), _dense),
-    **dict.fromkeys(("Activation", "ReLU"), _activation),
-    **dict.fromkeys(("BatchNormalization", "Normalization"), _normalization),
-    **dict.fromkeys(("LSTM", "GRU", "SimpleRNN", "RNN", "ConvLSTM"), _recurrent),
-    **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention"),
-                    _multi_head_attention),
-    "ZeroPadding": _pad, "Embedding": _embedding, "Dot": _dot, "Attention": _dot_attention,
-    "Flatten": _flatten, "TimeDistributed": _time_distributed,
-}  # fmt: skip
+_CONVOLUTIONS = "Conv ConvTranspose DepthwiseConv SeparableConv"
+RULES = by_name({
+    _conv: _CONVOLUTIONS, _pool: "MaxPooling AveragePooling", _dense: "Dense EinsumDense",
+    _activation: "Activation ReLU", _normalization: "BatchNormalization Normalization",
+    _recurrent: "LSTM GRU SimpleRNN RNN ConvLSTM",
+    _multi_head_attention: "MultiHeadAttention GroupQueryAttention GroupedQueryAttention",
+    _pad: "ZeroPadding", _embedding: "Embedding", _dot: "Dot", _dot_attention: "Attention",
+    _flatten: "Flatten", _time_distributed: "TimeDistributed",
+})  # fmt: skip
 """Layer, without the number of dimensions -> its rule."""
-
-OPERATIONS = {
-    "Outer": "multiply", "Select": "where", "NanToNum": "where", "Diagonal": "slice", "GetItem": "slice",
-    "ArraySplit": "split", "Swapaxes": "transpose", "Moveaxis": "transpose", "SaturateCast": "cast",
-}  # fmt: skip
+OPERATIONS = by_name({
+    "multiply": "Outer", "where": "Select NanToNum", "slice": "GetItem", "split": "ArraySplit",
+    "transpose": "Swapaxes Moveaxis", "cast": "SaturateCast",
+})  # fmt: skip
 """Operation of keras.ops -> its name in `lolat.readers.ops`, if that differs."""
-OPERATION_RULES: dict[str, Rule] = {
-    **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
-    **dict.fromkeys(("Pad", "PadImages"), _pad_operation),
-    **dict.fromkeys(("Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"), _conv),
-    **dict.fromkeys(("AssociativeScan", "Cond", "ForiLoop", "Map", "Scan", "Switch", "VectorizedMap",
-                     "WhileLoop"), _calling),
-    "Einsum": _einsum, "Mean": _mean,
-    "DotProductAttention": _attention_operation,
-}  # fmt: skip
+OPERATION_RULES = by_name({
+    _conv: _CONVOLUTIONS, _pool: "MaxPool AveragePool", _pad_operation: "Pad PadImages",
+    _calling: "AssociativeScan Cond ForiLoop Map Scan Switch VectorizedMap WhileLoop",
+    _einsum: "Einsum", _mean: "Mean", _attention_operation: "DotProductAttention",
+})  # fmt: skip
 """Operation of keras.ops -> its rule."""

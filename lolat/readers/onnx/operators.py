@@ -16,6 +16,7 @@ import numpy as np
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.kinds import by_name
 from lolat.readers.onnx.patterns import Patterns, called, clip_limits, number
 from lolat.readers.onnx.quantized import BITS
 from lolat.readers.ops import ALWAYS_DROPS, Call, Writer, keeps_channels
@@ -352,7 +353,7 @@ def _gather(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _dropout(r: OnnxReader, node: Any) -> list[int]:
-    """Nothing, unless its third input turns it on."""
+    """A dropout, which is a view unless its third input turns it on."""
     rate = 0.5 if _input(node, 1) is None else number(node, 1)
     if not (rate and number(node, 2)):
         return r.call(node, node.inputs[:1])
@@ -361,7 +362,7 @@ def _dropout(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _batch_norm(r: OnnxReader, node: Any) -> list[int]:
-    """One that computes the statistics of the batch runs as an instance norm does."""
+    """A batch norm; with the statistics of the batch it runs as an instance norm does."""
     of_batch = _attribute(node, "training_mode", 0)
     return r.call(node, op="instance_norm", of_batch=True) if of_batch else r.call(node)
 
@@ -388,20 +389,18 @@ def _reshape(r: OnnxReader, node: Any) -> list[int]:
 
 UNCHANGED = frozenset(["Expand", "Identity", "Pad", "Resize", "Tile", "Slice", "Upsample", "Cast"])
 """Operators that do nothing where their output is of the shape and type of their input."""
-OPERATORS = {
-    "Sum": "add", "Mean": "average", "Max": "maximum", "Min": "minimum", "CastLike": "cast",
-    **dict.fromkeys(("RandomNormalLike", "RandomUniformLike", "Bernoulli", "EyeLike"), "fill"),
-}  # fmt: skip
+OPERATORS = by_name({
+    "add": "Sum", "average": "Mean", "maximum": "Max", "minimum": "Min", "cast": "CastLike",
+    "fill": "RandomNormalLike RandomUniformLike Bernoulli EyeLike",
+})  # fmt: skip
 """Operators whose names mean something else in `lolat.readers.ops`."""
 _MS = "com.microsoft"  # the domain of ONNX Runtime
-_REDUCTIONS = ("Mean", "Max", "Min", "Sum", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
-RULES: dict[str, Rule] = {
-    **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _reduce),
-    **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
-    **dict.fromkeys(("MatMul", "Gemm", f"{_MS}.FusedMatMul"), _product),
-    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
-    **dict.fromkeys(("Attention", f"{_MS}.MultiHeadAttention", f"{_MS}.GroupQueryAttention"), _attention),
-    "BatchNormalization": _batch_norm, "Clip": _clip, "Dropout": _dropout, "Einsum": _einsum,
-    "Gather": _gather, "Pad": _pad, "Reshape": _reshape,
-}  # fmt: skip
+_REDUCTIONS = "Mean Max Min Sum Prod L1 L2 LogSum LogSumExp SumSquare"
+RULES = by_name({
+    _reduce: " ".join(f"Reduce{name}" for name in _REDUCTIONS.split()), _convolution: "Conv ConvTranspose",
+    _product: f"MatMul Gemm {_MS}.FusedMatMul", _pool: "MaxPool AveragePool LpPool",
+    _recurrent: "LSTM GRU RNN",
+    _attention: f"Attention {_MS}.MultiHeadAttention {_MS}.GroupQueryAttention",
+    _batch_norm: "BatchNormalization", _clip: "Clip", _dropout: "Dropout", _einsum: "Einsum",
+    _gather: "Gather", _pad: "Pad", _reshape: "Reshape",
+})  # fmt: skip

@@ -81,7 +81,7 @@ class Patterns:
         return [value for value in dict.fromkeys(node.inputs) if value in self.live]
 
     def _find_bias(self, node: Any) -> None:
-        """An addition of a constant vector behind a product with constant weights is its bias."""
+        """Make a constant vector, added behind a product with constant weights, the product's bias."""
         live = self.operands(node)
         if node.op_type != "Add" or node.domain or len(live) != 1 or len(node.inputs) != 2:
             return
@@ -114,7 +114,7 @@ class Patterns:
         return bool(shape[-features:] == of_each) and prod(shape) == prod(of_each)
 
     def _find_region(self, last: Any) -> None:
-        """The largest region that ends in `last` and is a pattern."""
+        """Find the largest region that ends in `last` and is a pattern."""
         if last in self.parts or not self._label(last):
             return
         largest: list[Any] = []
@@ -142,7 +142,7 @@ class Patterns:
             sources.difference_update(node.outputs)
 
     def _find_roll(self, node: Any) -> None:
-        """The end of an axis put in front of its beginning; along several axes it is still one roll."""
+        """Find a roll: the end of an axis is put in front of its beginning, also along several axes."""
         slices: list[Any] = [value and value.producer() for value in node.inputs]
         if node.op_type != "Concat" or len(slices) != 2 or None in slices:
             return

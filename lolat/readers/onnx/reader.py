@@ -159,8 +159,10 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
         if model.functions:
             model.CopyFrom(onnx.inliner.inline_local_functions(model))
             graph = model.graph
-        for node in _take(graph.node, _is_large_constant):
-            large.append(_as_input(node.attribute[0].t, node.output[0]))
+        constants = _take(
+            graph.node, lambda n: n.op_type == "Constant" and _is_large(n.attribute[0].t)
+        )
+        large += [_as_input(node.attribute[0].t, node.output[0]) for node in constants]
         graph.input.extend(large)
         parameters |= {value.name for value in large}
         in_float(model, parameters)
@@ -188,10 +190,6 @@ def _take(messages: Any, which: Any) -> list[Any]:
 
 def _is_large(tensor: Any) -> bool:
     return prod(tensor.dims) > LARGEST or bool(tensor.data_location)
-
-
-def _is_large_constant(node: Any) -> bool:
-    return node.op_type == "Constant" and any(_is_large(a.t) for a in node.attribute[:1])
 
 
 def _as_input(tensor: Any, name: str) -> Any:

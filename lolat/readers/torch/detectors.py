@@ -33,12 +33,10 @@ def _(images: list[torch.Tensor], boxes: int, height: int, width: int) -> torch.
 
 def is_detector(model: Any) -> bool:
     """True for a detector of torchvision, or of a class that inherits from one."""
-    names = (
-        c.__name__
-        for c in type(model).__mro__
-        if c.__module__.startswith("torchvision.models.detection.")
+    own = (
+        c for c in type(model).__mro__ if c.__module__.startswith("torchvision.models.detection.")
     )
-    return not set(_CLASSES).isdisjoint(names)
+    return any(c.__name__ in _CLASSES for c in own)
 
 
 class Detector(nn.Module):
@@ -70,10 +68,8 @@ class Detector(nn.Module):
             return self.head([*features.values()])
         results = [*self.rpn.head([*features.values()])]
         for name, boxes in self.boxes.items():
-            pool, head, predictor = (
-                getattr(self.roi_heads, f"{name}_{part}")
-                for part in ("roi_pool", "head", "predictor")
-            )
+            parts = ("roi_pool", "head", "predictor")
+            pool, head, predictor = (getattr(self.roi_heads, f"{name}_{part}") for part in parts)
             read = [features[key] for key in pool.featmap_names if key in features]
             results.append(predictor(head(roi_align(read, boxes, *pool.output_size))))
         return results
@@ -92,13 +88,10 @@ class Detector(nn.Module):
 
     def noted(self, graph: Graph) -> Graph:
         """The graph with a remark on its boxes; its training, on boxes of its own, is not counted."""
-        numbers = [
-            f"{n:,} boxes of each image in its {name} head" for name, n in self.boxes.items()
-        ]
-        numbers[1:] = [text.replace(" boxes of each image", "") for text in numbers[1:]]
-        fixed = f"read with {' and '.join(numbers)}, the most that it takes; " if numbers else ""
+        heads = " and ".join(f"{n:,} in its {name} head" for name, n in self.boxes.items())
+        heads = heads.replace(" in", " boxes of each image in", 1)
+        fixed = f"read with {heads}, the most that it takes; " if heads else ""
         remark = f"{fixed}choosing boxes by their scores (NMS) is not counted"
         reason = "a detector trains on boxes that it chooses by their overlap with an image's own"
-        return replace(
-            graph, warnings=(*graph.warnings, remark), training=(*graph.training, reason)
-        )
+        more = {"warnings": (*graph.warnings, remark), "training": (*graph.training, reason)}
+        return replace(graph, **more)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from lolat.graph import GraphBuilder, Operation
+from lolat.graph import GraphBuilder, Operation, Tensor
+from lolat.graph.backward import changed
 from lolat.graph.kinds import CONVOLUTIONS, GATES, NORMALIZATIONS, POOLINGS, VIEWS
 
 _IMAGE = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
@@ -57,11 +58,9 @@ class Layout:
         return next((self._axes[i] for i in known if len(tensors[i].shape) == len(shape)), None)
 
 
-def free_turns(
-    operations: Sequence[Operation], shapes: Sequence[tuple[int, ...]]
-) -> list[Operation]:
+def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Operation]:
     """The operations; a transposition from (N, T, C) to (N, C, T) is a view if an image is made of it, or a
-    convolution reads it as a signal. `shapes`: of all tensors.
+    convolution reads it as a signal.
     """
     images: set[int] = set()  # tensors of which an image is made
     turned = []
@@ -69,11 +68,10 @@ def free_turns(
         is_image = operation.kind in CONVOLUTIONS | {"batch_norm"}
         seen_anew = operation.kind in VIEWS and "permutation" not in operation.attributes
         is_image |= seen_anew and not images.isdisjoint(operation.outputs)
-        if is_image or any(len(shapes[i]) > 3 for i in operation.outputs):
+        if is_image or any(len(tensors[i].shape) > 3 for i in operation.outputs):
             images.update(operation.inputs)
         if operation.attributes.get("to_image"):
             kind = "transpose" if images.isdisjoint(operation.outputs) else "reshape"
-            attributes = {k: v for k, v in operation.attributes.items() if k != "to_image"}
-            operation = structs.replace(operation, kind=kind, attributes=attributes)
+            operation = changed(structs.replace(operation, kind=kind), to_image=None)
         turned.append(operation)
     return turned[::-1]

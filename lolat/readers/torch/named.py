@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from inspect import signature
 from typing import Any
 from unittest import mock
@@ -24,9 +24,7 @@ from lolat.readers.size import of_images
 from lolat.readers.torch.reader import import_torch
 from lolat.units import one_line, shortened
 
-DECODERS = "AutoModelForCausalLM"
 TAKEN_APART = "eager"
-OF_IMAGES = "AutoModelForImageClassification"
 ENCODERS = "AutoModelForSequenceClassification"
 ENCODER_TYPES = frozenset(
     ["bert", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "rembert",
@@ -48,13 +46,12 @@ def named(spec: str, size: Any, weights: bool) -> tuple[Any, str]:
     """
     package, _, whole = spec.partition(":")
     name, _, form = whole.partition("?")
-    size = of_images(size)
     if package == "timm":
-        return _timm(name, form, size, weights), whole
+        return _timm(name, form, of_images(size), weights), whole
     if package == "torchvision":
         return _torchvision(whole, weights), name
     stem = os.path.splitext(os.path.basename(name))[0]
-    return _transformers(name, form, size, weights), stem
+    return _transformers(name, form, of_images(size), weights), stem
 
 
 def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
@@ -105,28 +102,26 @@ def _timm(name: str, form: str, size: tuple[int, ...], weights: bool) -> Any:
 def _torchvision(name: str, weights: bool) -> Any:
     models = import_package("torchvision.models")
     names = models.list_models()
-    if name.lower() not in names:
+    known = name.lower()
+    if known not in names:
         raise unknown_network(f"torchvision:{name}", names, "torchvision.models.list_models()")
-    if name.lower().startswith("quantized_"):
+    if known.startswith("quantized_"):
         raise NetworkError(
             f"torchvision:{name}: its integer form cannot be built here; expected "
             f"torchvision:{name[len('quantized_') :]}, the network in float, or a quantized ONNX file",
             code="quantized",
         )
-    builder = models.get_model_builder(name.lower())
+    builder = models.get_model_builder(known)
     options = {w: None for w in signature(builder).parameters if w.startswith("weights")}
     model = _built(f"torchvision:{name}", lambda: builder(**options), weights)
-    if name.lower() in models.list_models(models.optical_flow):
+    if known in models.list_models(models.optical_flow):
         image = import_torch().zeros(()).expand(1, 3, *OF_FLOW)
         return model, (image, image.clone())
-    if name.lower() in models.list_models(models.detection):
-        return model
-    side = SIDES.get(name.lower(), 224)
-    shape = (3, side, side)
-    if name.lower() in models.list_models(models.video):
-        transforms = models.get_model_weights(name.lower()).DEFAULT.transforms()
-        shape = (3, 16, *transforms.crop_size)
-    model.default_cfg = {"input_size": shape}
+    if known not in models.list_models(models.detection):
+        shape = (3, *[SIDES.get(known, 224)] * 2)
+        if known in models.list_models(models.video):
+            shape = (3, 16, *models.get_model_weights(known).DEFAULT.transforms().crop_size)
+        model.default_cfg = {"input_size": shape}
     return model
 
 
@@ -173,7 +168,8 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
         encodes = not getattr(settings, "is_decoder", False) and kind in ENCODER_TYPES
         decodes = kind in names.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not encodes
         sees = kind in names.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
-        chosen = head or (DECODERS if decodes else OF_IMAGES if sees else ENCODERS)
+        usual = "AutoModelForImageClassification" if sees else ENCODERS
+        chosen = head or ("AutoModelForCausalLM" if decodes else usual)
         return getattr(transformers, chosen).from_config(settings)
 
     model = _built(f"transformers:{path}", make, weights)
@@ -283,15 +279,9 @@ _RANDOM = frozenset(["normal_", "uniform_"])
 def without_weights(make: Callable[[], Any]) -> Any:
     """The network that a function makes, its large weights not filled.
 
-    Drawing weights at random takes longer than all else, and memory that is not touched is none.
+    Operations that change a large parameter in place, or fill a large tensor at random, are skipped: drawing
+    weights takes longer than all else, and memory that is not touched is none.
     """
-    with _unfilled():
-        return make()
-
-
-@contextlib.contextmanager
-def _unfilled() -> Iterator[None]:
-    """Skip operations that change a large parameter in place, or fill a large tensor at random."""
     torch = import_torch()
 
     class Unfilled(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
@@ -308,11 +298,8 @@ def _unfilled() -> Iterator[None]:
             return func(*args, **kwargs)
 
     # PyTorch 2.13 draws again until all values lie between bounds, which unfilled memory may never do.
-    init, name = torch.nn.init, "_no_grad_trunc_normal_"
-    draw = getattr(init, name)
-    setattr(init, name, lambda tensor, *_, **__: tensor)
-    try:
-        with Unfilled():
-            yield
-    finally:
-        setattr(init, name, draw)
+    drawn = mock.patch.object(
+        torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor
+    )
+    with drawn, Unfilled():
+        return make()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from lolat.graph.kinds import GATES
+from lolat.graph.kinds import GATES, by_name
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, normalized, sizes_of
 from lolat.readers.torch.layout import Layout
 
@@ -156,7 +156,7 @@ _WHOLE = 1024
 
 
 def _attention(o: Operation) -> list[int]:
-    """On (batch, heads, steps, size) one operation; of other ranks PyTorch runs several, as it does where
+    """Attention, one operation on (batch, heads, steps, size); of other ranks PyTorch runs several, as where
     the code turns fused kernels off (`sdpa_kernel`). A mask of yes and no is no operand, as in Keras.
     """
     from torch.backends import cuda
@@ -437,7 +437,7 @@ _RULES: dict[Rule, str] = {
     "lift_fresh lift_fresh_copy",
     _transposed: "permute transpose t",
 }  # fmt: skip
-RULES = {name: rule for rule, names in _RULES.items() for name in names.split()}
+RULES = by_name(_RULES)
 """ATen operation -> its rule."""
 NAMES = {
     **{f"__{name}__": f"bitwise_{name}" for name in ("and", "or", "xor")},

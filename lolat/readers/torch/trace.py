@@ -407,8 +407,7 @@ def traced(
             f"none of the tensors that it returns depends on {plural(unused, 'layer')}, which PyTorch "
             "runs all the same: skipped"
         )
-    shapes = [t.shape for t in builder.tensors]
-    builder.operations[:] = free_turns(builder.operations, shapes)
+    builder.operations[:] = free_turns(builder.operations, builder.tensors)
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     graph = builder.build(outputs)
     if not alone:
