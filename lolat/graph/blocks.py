@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -23,8 +24,26 @@ from lolat.graph import Graph, Operation, once
 from lolat.graph.kinds import COMPUTE, KINDS, POOLINGS, VIEWS
 from lolat.graph.network import is_flat
 
+Node = TypeVar("Node")
+
 CROWDED = 12
 """The most computing operations of a block that cannot be cut at a single tensor."""
+
+
+def depth_first(ends: Sequence[Node], sources: Callable[[Node], Sequence[Node]]) -> list[Node]:
+    """The nodes that `ends` need, branch by branch, each behind the `sources` that it needs itself."""
+    order: list[Node] = []
+    seen = set[Node]()
+    stack = [(node, False) for node in reversed(ends)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(source, False) for source in reversed(sources(node)) if source not in seen]
+    return order
 
 
 def branch_by_branch(graph: Graph) -> list[int]:
@@ -32,21 +51,10 @@ def branch_by_branch(graph: Graph) -> list[int]:
 
     Depth first from the outputs; operations that no output needs come last.
     """
-    writer = {t: p for p, o in enumerate(graph.operations) for t in o.outputs}
-    order: list[int] = []
-    done = [False] * len(graph.operations)
-    last_first = [*range(len(done) - 1, -1, -1), *(writer.get(t, -1) for t in graph.outputs[::-1])]
-    stack = [(p, False) for p in last_first if p >= 0]
-    while stack:
-        p, ready = stack.pop()
-        if ready:
-            order.append(p)
-        elif not done[p]:
-            done[p] = True
-            stack.append((p, True))
-            sources = [writer.get(t, -1) for t in graph.operations[p].inputs[::-1]]
-            stack += [(at, False) for at in sources if at >= 0 and not done[at]]
-    return order
+    operations = graph.operations
+    writer = {t: p for p, o in enumerate(operations) for t in o.outputs}
+    ends = [*(writer[t] for t in graph.outputs if t in writer), *range(len(operations))]
+    return depth_first(ends, lambda p: [writer[t] for t in operations[p].inputs if t in writer])
 
 
 class Flow:
@@ -135,10 +143,9 @@ def cut(graph: Graph) -> tuple[Block, ...]:
     """The blocks of a graph in network order; every operation is in exactly one."""
     order = branch_by_branch(graph)
     ordered = replace(graph, operations=tuple(graph.operations[p] for p in order))
-    flow = Flow(ordered)
-    grouping = Grouping(ordered, flow, Names(ordered, flow.units))
+    grouping = Grouping(ordered)
     blocks, seen = [], Counter[str]()
-    for group in grouping.groups(segments(flow)):
+    for group in grouping.groups():
         positions = sorted(group.positions)
         operations = [ordered.operations[p] for p in positions]
         label = group.label or grouping.names.of_span(positions) or layer_label(operations)
@@ -159,18 +166,17 @@ class Group:
     branching: bool = False  # whether several of them are in one segment
 
 
-@dataclass
 class Grouping:
     """Puts segments together into blocks."""
 
-    graph: Graph
-    flow: Flow
-    names: Names
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.flow = graph, Flow(graph)
+        self.names = Names(graph, self.flow.units)
 
-    def groups(self, pieces: Sequence[list[int]]) -> list[Group]:
+    def groups(self) -> list[Group]:
         """The blocks of all segments, in order."""
         elements = []
-        for piece in pieces:
+        for piece in segments(self.flow):
             units, one = sum(self.flow.computing[p] for p in piece), len(piece) == 1
             name = self.names.of_operation(piece[0]) if one else self.names.of_segment(piece)
             elements.append(Group(piece, name, units, units > 1 and not one))
@@ -305,20 +311,18 @@ class Names:
         self.texts = [informative(o) for o in graph.operations]
         split = [[(t[: m.end()], m.group()) for m in _TOKEN.finditer(t)] for t in self.texts]
         self.beginnings = [[beginning for beginning, _ in tokens] for tokens in split]
-        self.below = Counter(  # computing operations below each beginning of a name
-            b
-            for p, o in enumerate(graph.operations)
-            if o.kind in COMPUTE
-            for b in self.beginnings[p]
-        )
-        self.numbered = [  # what ends in a number, or is the first of "block", "block_1" ...
-            [
-                b
-                for (b, token), (_, after) in pairwise([*tokens, ("", "")])
-                if _NUMBERED.match(token) or (f"{b}_1" in self.below and not _NUMBERED.match(after))
-            ]
+        # Computing operations below each beginning of a name.
+        computing = (p for p, o in enumerate(graph.operations) if o.kind in COMPUTE)
+        self.below = Counter(b for p in computing for b in self.beginnings[p])
+
+        def is_first(beginning: str, after: str) -> bool:  # of "block", "block_1" ...
+            return f"{beginning}_1" in self.below and not _NUMBERED.match(after)
+
+        self.numbered = [
+            [b for (b, token), (_, after) in pairwise([*tokens, ("", "")])
+             if _NUMBERED.match(token) or is_first(b, after)]
             for tokens in split
-        ]
+        ]  # fmt: skip
         self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])
 
     def of_operation(self, position: int) -> str | None:

@@ -265,7 +265,7 @@ def normalized(name: str) -> str:
     return name.removeprefix("aten.").replace("_", "").lower()
 
 
-KIND_OF = {normalized(name): kind for name, kind in [*zip(KINDS, KINDS), *by_name(NAMES).items()]}
+KIND_OF = {normalized(n): kind for n, kind in ({k: k for k in KINDS} | by_name(NAMES)).items()}
 """Normalized name -> kind."""
 
 

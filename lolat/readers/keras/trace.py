@@ -12,6 +12,7 @@ from unittest import mock
 from lolat.errors import NetworkError, arg
 from lolat.graph import GraphBuilder
 from lolat.graph.backward import TRAINED, changed
+from lolat.graph.blocks import depth_first
 from lolat.graph.kinds import COMPUTE, KERNELS, NORMALIZATIONS
 from lolat.readers.keras import layers, remarks
 from lolat.readers.ops import Call, Writer
@@ -194,32 +195,13 @@ class KerasReader:
 
 
 def _ordered_nodes(known: Mapping[int, int], outputs: Sequence[Any]) -> list[Any]:
-    """The calls that lead to `outputs` from tensors with `known` ids.
+    """The calls that lead to `outputs` from tensors with `known` ids, each behind those that it needs."""
 
-    Each comes after the ones it needs, branch by branch.
-    """
-    done: set[int] = set()
-    order: list[Any] = []
-    stack = [(_producer(t), False) for t in reversed(list(outputs)) if id(t) not in known]
-    while stack:
-        node, ready = stack.pop()
-        if node is None or id(node) in done:
-            continue
-        if ready:
-            done.add(id(node))
-            order.append(node)
-            continue
-        stack.append((node, True))
-        stack += [(_producer(t), False) for t in reversed(node.input_tensors) if id(t) not in known]
-    return order
+    def makers(tensors: Sequence[Any]) -> list[Any]:
+        found = [getattr(t, "_keras_history", (None, 0)) for t in tensors if id(t) not in known]
+        return [one._inbound_nodes[at] for one, at, *_ in found if one is not None]
 
-
-def _producer(tensor: Any) -> Any:
-    """The call that made a symbolic tensor; None for one that nothing made."""
-    history = getattr(tensor, "_keras_history", None)
-    if history is None or history.operation is None:
-        return None
-    return history.operation._inbound_nodes[history.node_index]
+    return depth_first(makers(outputs), lambda node: makers(node.input_tensors))
 
 
 def functional_of(model: Any) -> Any:

@@ -279,8 +279,8 @@ _RANDOM = frozenset(["normal_", "uniform_"])
 def without_weights(make: Callable[[], Any]) -> Any:
     """The network that a function makes, its large weights not filled.
 
-    Operations that change a large parameter in place, or fill a large tensor at random, are skipped: drawing
-    weights takes longer than all else, and memory that is not touched is none.
+    Operations that change a large parameter in place, or fill a large tensor at random, are skipped:
+    drawing weights takes longer than all else, and memory that is not touched is none.
     """
     torch = import_torch()
 

@@ -156,8 +156,8 @@ _WHOLE = 1024
 
 
 def _attention(o: Operation) -> list[int]:
-    """Attention, one operation on (batch, heads, steps, size); of other ranks PyTorch runs several, as where
-    the code turns fused kernels off (`sdpa_kernel`). A mask of yes and no is no operand, as in Keras.
+    """Attention, one operation on (batch, heads, steps, size). Of other ranks PyTorch runs several, as
+    where code turns fused kernels off (`sdpa_kernel`). A mask of yes and no is no operand, as in Keras.
     """
     from torch.backends import cuda
 
