@@ -131,19 +131,18 @@ class KerasReader:
         import keras
 
         arguments = call.node.arguments
-        operands = []
-        for value in keras.tree.flatten((arguments.args, arguments.kwargs)):
-            if isinstance(value, keras.KerasTensor) or (
-                getattr(value, "shape", None) and not isinstance(value, type)
-            ):
-                operands.append(self.operand(value))
-        return operands
+        leaves = keras.tree.flatten((arguments.args, arguments.kwargs))
+
+        def is_tensor(value: Any) -> bool:
+            constant = getattr(value, "shape", None) and not isinstance(value, type)
+            return isinstance(value, keras.KerasTensor) or bool(constant)
+
+        return [self.operand(value) for value in leaves if is_tensor(value)]
 
     def operand(self, value: Any) -> int:
         """A symbolic tensor, or a constant such as a variable of the layer."""
-        if id(value) in self.known:
-            return self.known[id(value)]
-        return self.writer.constant(tuple(value.shape))
+        known = self.known.get(id(value))
+        return self.writer.constant(tuple(value.shape)) if known is None else known
 
     def unmasked(self, call: LayerCall) -> list[int]:
         """The inputs of a layer's call without the masks that Keras passes along."""
@@ -159,10 +158,9 @@ class KerasReader:
         import keras
 
         layer, arguments = call.layer, call.node.arguments
-        sources = {id(t): self.known[id(t)] for t in call.node.input_tensors}  # masks too
         fresh = {
-            id(t): keras.KerasTensor(self.shape(sources[id(t)]), dtype=t.dtype)
-            for t in call.node.input_tensors
+            id(t): keras.KerasTensor(self.shape(self.known[id(t)]), dtype=t.dtype)
+            for t in call.node.input_tensors  # masks too
         }
         args, kwargs = keras.tree.map_structure(
             lambda value: fresh.get(id(value), value), (arguments.args, arguments.kwargs)
@@ -176,7 +174,7 @@ class KerasReader:
             if functional_of(layer) is not None or any(len(w.shape) > 1 for w in layer.weights):
                 raise  # products cannot be counted
         self.alive += [*fresh.values(), *outputs]
-        self.known.update((id(fresh[t]), source) for t, source in sources.items())
+        self.known.update((id(tensor), self.known[t]) for t, tensor in fresh.items())
         if len(outputs) == len(call.shapes) and self.reachable(outputs):
             with mock.patch.object(self, "owner", layer):
                 return self.follow(outputs, call.inner)
