@@ -1,15 +1,18 @@
-"""The parameters of questions, each declared once.
+"""The parameters of questions, each declared once: in PARAMETERS, or as a field of a question (`declared`).
 
-Commands make their options from them, and the page its fields; `Parameter.check` judges numbers of Python.
-Choices are written out, as the modules that have them import NumPy, and a command's help should not.
+Commands make their options from them, the page its fields, and `asks` the arguments of a method;
+`Parameter.check` judges numbers of Python. Choices are written out, as the modules that have them import
+NumPy, and a command's help should not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import wraps
+from inspect import Signature, signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lolat.errors import InputError, arg
 
@@ -22,6 +25,8 @@ SERVING = ("vllm", "sglang", "trtllm")
 CHECKPOINTING = ("none", "full", "selective")
 SHARDINGS = ("none", "zero1", "zero2", "fsdp", "hybrid")
 VARY = ("width", "resolution", "batch")
+POISSON, EVEN = "poisson", "even"
+TRACE = ("arrival_s", "input_tokens", "output_tokens")
 SIZE, LENGTH = "input_size", "sequence_length"
 MOST_TOKENS, MOST_CONCURRENCY, MOST_GPUS = 10_000_000, 1_000_000, 1024
 
@@ -72,7 +77,7 @@ class Parameter:
 
     `help`: a line for people. `kind`: int, float or str. Numbers lie from `least` to `most`; where
     `is_open`, both are beyond. `choices`: the values of a word. `metavar`: a value in a command's help.
-    `example`: of several values, which it takes then.
+    `example`: of several values, which it takes then. `default`: the value if it is not given.
     """
 
     name: str
@@ -84,6 +89,7 @@ class Parameter:
     choices: tuple[str, ...] = ()
     metavar: str = "N"
     example: str = ""
+    default: Any = None
 
     @property
     def option(self) -> str:
@@ -180,36 +186,6 @@ _EVERY = (
             "how many samples or tokens it buys."),
     _amount("price_per_hour", "USD", "US$ for one device.", is_open=False),
     # A language model.
-    Parameter("input_tokens", "Tokens of a prompt.", most=MOST_TOKENS),
-    Parameter("output_tokens", "Tokens of an answer.", most=MOST_TOKENS),
-    Parameter("concurrency", "Requests that are there all the time; 1, 8, 32, 128 if neither these nor "
-              "--request-rate are given.", most=MOST_CONCURRENCY, metavar="N[,N]", example="1,8,32"),
-    Parameter("request_rate", "Requests that arrive a second.", float, 0, 1e6, is_open=True,
-              metavar="R[,R]", example="1,3,10"),
-    Parameter("arrivals", "Their arrivals: poisson (at random), even, or a table with the columns "
-              "arrival_s,input_tokens,output_tokens, at its rate if --request-rate is not given.", str,
-              metavar="KIND|TABLE"),
-    Parameter("percentile", "The percentile of the times that the limits hold for: 50, 90 or 99; the means "
-              "if not given.", most=99),
-    Parameter("cached_tokens", "Tokens of each prompt that are found in the prefix cache.", least=0,
-              most=MOST_TOKENS),
-    Parameter("draft_tokens", "Tokens that each step drafts (speculative decoding); drafting takes no "
-              "time.", least=0, most=64),
-    Parameter("accepted", "The probability that a drafted token is accepted.", float, 0, 1,
-              metavar="SHARE"),
-    Parameter("max_num_seqs", "The most requests in a step; the framework's usual number if not given.",
-              most=MOST_CONCURRENCY),
-    Parameter("max_num_batched_tokens", "The most tokens in a step; the framework's usual number if not "
-              "given.", most=MOST_TOKENS),
-    Parameter("tensor_parallel", "GPUs that share the model. If not given, all of 1, 2, 4, 8 that hold it.",
-              most=MOST_GPUS, metavar="N[,N]", example="1,8,32"),
-    Parameter("expert_parallel", "Groups of these GPUs that share the experts whole.", most=MOST_GPUS),
-    Parameter("attention_data_parallel", "Groups of so many GPUs, each with attention of its own requests; "
-              "all share the experts.", most=MOST_GPUS),
-    _amount("max_tpot_ms", "MS", "The longest time per output token."),
-    _amount("max_ttft_ms", "MS", "The longest time to the first token."),
-    Parameter("gpus", "The best on up to so many GPUs, of one model or several replicas.",
-              most=MOST_GPUS),
     _word("framework", SERVING, "The framework that serves language models. If not given, the one in the "
           "name of a table or of the output, else vllm."),
     # Measuring and searching.
@@ -219,3 +195,54 @@ _EVERY = (
 )  # fmt: skip
 PARAMETERS = {parameter.name: parameter for parameter in _EVERY}
 """Each parameter by its name."""
+
+
+# ---- Questions whose fields declare their parameters
+
+
+def declared(default: Any, help: str, least: float = 1, most: float = math.inf, **more: Any) -> Any:
+    """A field of a question that declares a parameter; `more`: further fields of Parameter."""
+    about = {"help": help, "least": least, "most": most, **more}
+    return field(default=default, metadata=about)
+
+
+def parameters_of(question: type) -> dict[str, Parameter]:
+    """The parameters of a question's fields, by name; a field that is not `declared` is in PARAMETERS."""
+    found = {}
+    for one in fields(question):
+        if one.metadata:
+            kind = next((kind for kind in (float, int) if kind.__name__ in str(one.type)), str)
+            found[one.name] = Parameter(one.name, kind=kind, default=one.default, **one.metadata)
+        elif one.name in PARAMETERS:
+            found[one.name] = PARAMETERS[one.name]
+    return found
+
+
+P = ParamSpec("P")
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+
+def asks(
+    question: Callable[P, Q],
+) -> Callable[[Callable[[Any, Any, Q], R]], Callable[Concatenate[Any, Any, P], R]]:
+    """Give a method the fields of a question as its arguments, behind the subject of the question."""
+
+    def decorate(method: Callable[[Any, Any, Q], R]) -> Callable[Concatenate[Any, Any, P], R]:
+        own = [*signature(method).parameters.values()][:2]
+        given = [*signature(question).parameters.values()]
+        shown = Signature([*own, *given], return_annotation=method.__annotations__["return"])
+
+        @wraps(method)
+        def ask(*args: Any, **named: Any) -> R:
+            bound = shown.bind(*args, **named).arguments
+            self, subject = (bound.pop(one.name) for one in own)
+            return method(self, subject, question(**bound))  # type: ignore[call-arg]
+
+        parameters = parameters_of(question).values()  # type: ignore[arg-type]
+        words = "".join(f"\n        - `{one.name}`: {one.help}" for one in parameters)
+        ask.__doc__ = f"{method.__doc__}{words}"
+        ask.__signature__ = shown  # type: ignore[attr-defined]
+        return ask
+
+    return decorate

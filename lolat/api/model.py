@@ -13,6 +13,8 @@ from lolat.device import load as load_device
 from lolat.device.question import Question, is_one, several
 from lolat.errors import AnswerIsNo, arg
 from lolat.graph import Graph
+from lolat.llm.question import ServingQuestion
+from lolat.parameters import asks
 
 if TYPE_CHECKING:
     from lolat.api.evaluation import TableEvaluation
@@ -277,64 +279,29 @@ class Model(Device):
 
     # ---- Language models
 
-    def llm(
-        self,
-        config: Any,
-        input_tokens: int = 1024,
-        output_tokens: int = 512,
-        concurrency: int | Sequence[int] = (),
-        tensor_parallel: int | Sequence[int] = (),
-        *,
-        request_rate: float | Sequence[float] = (),
-        arrivals: str = "poisson",
-        cached_tokens: int = 0,
-        expert_parallel: int = 1,
-        attention_data_parallel: int = 1,
-        dtype: str = "",
-        kv_dtype: str = "",
-        draft_tokens: int = 0,
-        accepted: float | None = None,
-        max_num_seqs: int | None = None,
-        max_num_batched_tokens: int | None = None,
-        percentile: int | None = None,
-        max_tpot_ms: float | None = None,
-        max_ttft_ms: float | None = None,
-        gpus: int | None = None,
-        price_per_hour: float | None = None,
-        prices: str | None = None,
-    ) -> ServingAnswer:
+    @asks(ServingQuestion)
+    def llm(self, config: Any, asked: ServingQuestion) -> ServingAnswer:
         """Times of a served language model on such GPUs, and the cost of a million tokens.
 
-        `config`: the path of a published config.json or its folder, its contents, or a known name. Others:
-        see ServingQuestion; `arrivals` may be a table `arrival_s,input_tokens,output_tokens`, which gives
-        the rate if there is none. `tensor_parallel`: (): all of 1, 2, 4, 8 that hold it. Raises InputError
-        for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a model
-        without language models.
+        `config`: the path of a published config.json or its folder, its contents, or a known name. The
+        rest are the fields of a ServingQuestion. Raises InputError for an impossible question, AnswerIsNo
+        if no row keeps the limits, ModelFileError for a model without language models.
         """
         from lolat.hardware.prices import given_list, no_price, rental_of
         from lolat.llm.answering import answer
         from lolat.llm.names import find_decoder
-        from lolat.llm.question import ServingQuestion, asked_arrivals
 
-        coming, rates = asked_arrivals(arrivals, several(request_rate))
-        asked = ServingQuestion(
-            input_tokens, output_tokens, several(concurrency), several(tensor_parallel), expert_parallel,
-            dtype.lower(), kv_dtype.lower(), max_tpot_ms, max_ttft_ms, gpus, rates, coming, percentile,
-            cached_tokens, draft_tokens, accepted, max_num_seqs, max_num_batched_tokens,
-            attention_data_parallel,
-        )  # fmt: skip
         # The last answers stay: a loop that asks again has them in microseconds.
-        decoder = find_decoder(config)
-        listed = given_list(price_per_hour, prices)
-        key = (decoder, asked, price_per_hour, listed)
+        listed = given_list(asked.price_per_hour, asked.prices)
+        key = find_decoder(config), replace(asked, prices=listed)
         if key not in self._served:
             if len(self._served) >= MOST_KEPT:
                 self._served.clear()
             device, section = self.device.partition(" (")[0], self.language_models
             # A price list knows GPUs of one name by their memory, as A100-80GB.
             named = {"device": f"{device}-{section.sheet.memory_gib:.0f}gb"}
-            rental, remark = rental_of(named, price_per_hour, listed), no_price(device, listed)
-            self._served[key] = answer(section, device, decoder, asked, rental, remark)
+            rental = rental_of(named, asked.price_per_hour, listed)
+            self._served[key] = answer(section, device, *key, rental, no_price(device, listed))
         return self._served[key]
 
     @cached_property

@@ -24,7 +24,7 @@ from lolat.io.forms import looks_like_network
 from lolat.io.progress import late
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
-from lolat.parameters import LENGTH, PARAMETERS, SIZE
+from lolat.parameters import LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
 
 if TYPE_CHECKING:
     from lolat.report.tables import Part
@@ -219,16 +219,28 @@ def option(*names: str, **about: Any) -> Any:
     return decorate
 
 
-def parameter(name: str, more: str = "", **changed: Any) -> Any:
-    """The option of a parameter of PARAMETERS, called with what a command changes and `more` words of help.
+def question(asked: type) -> Any:
+    """The options of all parameters of a question."""
+
+    def decorate(function: Any) -> Any:
+        for one in reversed(parameters_of(asked).values()):
+            function = parameter(one)(function)
+        return function
+
+    return decorate
+
+
+def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
+    """The option of a parameter, one of PARAMETERS, with what a command changes and `more` words of help.
 
     Without `several` a parameter that takes a list takes one value; with `with_length`, the input size has
     the option of a sequence length beside it.
     """
-    of = PARAMETERS[name]
+    of = PARAMETERS[name] if isinstance(name, str) else name
+    name = of.name
     several = changed.pop("several", bool(of.example))
     with_length = changed.pop("with_length", True)
-    about: dict[str, Any] = {"help": of.help}
+    about = {"help": of.help, "default": of.default, "show_default": bool(of.default)}
     if of.choices:
         about["type"] = click.Choice(of.choices, case_sensitive=name != "optimizer")
     elif of.kind is str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lolat.cli import common
-from lolat.llm.decoder import CACHE_BYTES, DTYPES
+from lolat.llm.question import ServingQuestion
 
 
 @common.command(
@@ -19,29 +19,7 @@ from lolat.llm.decoder import CACHE_BYTES, DTYPES
 )
 @common.model_argument
 @click.argument("config", metavar="CONFIG")
-@common.parameter("input_tokens", default=1024, show_default=True)
-@common.parameter("output_tokens", default=512, show_default=True)
-@common.parameter("concurrency", default=())
-@common.parameter("request_rate", default=())
-@common.parameter("arrivals", default="poisson", show_default=True)
-@common.parameter("cached_tokens", default=0)
-@common.parameter("tensor_parallel", default=())
-@common.parameter("expert_parallel", default=1, show_default=True)
-@common.parameter("attention_data_parallel", default=1, show_default=True)
-@common.option("--dtype", default="", metavar="TYPE",
-               help=f"Of the weights: {', '.join(DTYPES)}; else as published.")  # fmt: skip
-@common.option("--kv-dtype", default="", metavar="TYPE",
-               help=f"Of the cache: {', '.join(CACHE_BYTES)}; else as published, or the framework's "
-               "usual one.")  # fmt: skip
-@common.parameter("draft_tokens", default=0)
-@common.parameter("accepted")
-@common.parameter("max_num_seqs")
-@common.parameter("max_num_batched_tokens")
-@common.parameter("max_tpot_ms")
-@common.parameter("max_ttft_ms")
-@common.parameter("percentile")
-@common.parameter("gpus")
-@common.parameter("price_per_hour")
+@common.question(ServingQuestion)
 @common.prices_option
 def llm(model: str, config: str, **question: object) -> None:
     """Predict how fast GPUs like MODEL's serve the language model of CONFIG, and what a million tokens

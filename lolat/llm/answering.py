@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lolat.arrays import np
-from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.device.question import several
+from lolat.errors import AnswerIsNo, InputError
 from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU, ServingSection
@@ -34,9 +35,6 @@ def answer(
     """
     asked.check(decoder)
     section = section.of(decoder.kind)
-    if rental is not None and not all(0 <= offer.price < math.inf for offer in rental.offers):
-        price = rental.offers[0].price
-        raise InputError(f"{arg('price_per_hour')} {price}: expected US$ from 0, such as 2.50")
     gpu, deployments = GPU(section), deployments_of(section, decoder, asked)
     sizings = {one.tensor_parallel: Sizing(gpu, device, one, asked, rental) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]
@@ -69,7 +67,7 @@ def deployments_of(
     groups = asked.attention_data_parallel
     most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node)) // groups or 1
     more = asked.expert_parallel, asked.dtype, asked.kv_dtype, groups
-    for parallel in asked.tensor_parallel or (1 << n for n in range(most.bit_length())):
+    for parallel in several(asked.tensor_parallel) or (1 << n for n in range(most.bit_length())):
         try:
             found.append(deployment_of(section, decoder, parallel, *more))
         except InputError as error:
@@ -108,7 +106,7 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     limits = {"per output token": asked.max_tpot_ms, "to the first": asked.max_ttft_ms}
     at = "" if asked.percentile is None else f" at P{asked.percentile}"
     kept = " and ".join(f"{milliseconds(ms)} {what}{at}" for what, ms in limits.items() if ms)
-    kept = kept or (f"{asked.request_rate[0]:g} requests/s" if asked.request_rate else "")
+    kept = kept or (f"{asked.loads()[0].request_rate:g} requests/s" if asked.request_rate else "")
     most = asked.gpus or max(MOST_GPUS * bool(asked.request_rate), *(r.gpus for r in made.served))
     return AnswerIsNo(
         f"no configuration of up to {most:,} GPUs keeps "

@@ -11,8 +11,8 @@ from lolat.errors import AnswerIsNo, arg
 from lolat.hardware.prices import given_list
 from lolat.io.results import Result
 from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
-from lolat.llm.load import EVEN, POISSON
 from lolat.llm.names import find_decoder
+from lolat.parameters import EVEN, POISSON
 from lolat.units import by_text, plural
 
 

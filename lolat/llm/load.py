@@ -22,14 +22,13 @@ from lolat.llm.scheduler import (
     simulate,
 )
 from lolat.llm.serving import PARTS, Deployment, StepParts, each_ms, rule_of, step_parts
+from lolat.parameters import EVEN, POISSON, TRACE
 
 REQUESTS = 1000
 """Requests of a load at a rate whose times are predicted."""
 MOST_AT_ONCE = 4096
 """The most requests of a closed loop that are simulated at once; the times of more follow from the rate."""
 SEED = 1
-EVEN, POISSON = "even", "poisson"
-TRACE = ("arrival_s", "input_tokens", "output_tokens")
 LONGEST_TRACE = 7 * 86400.0
 """Seconds; a trace that lasts longer has its times in another unit."""
 

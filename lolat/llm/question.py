@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lolat.device.question import several
 from lolat.errors import InputError, arg
-from lolat.llm.frameworks import Limits
-from lolat.llm.load import EVEN, POISSON, TRACE, Load, Trace, read_trace
-from lolat.parameters import MOST_GPUS, PARAMETERS
+from lolat.llm.decoder import CACHE_BYTES, DTYPES
+from lolat.parameters import (
+    EVEN,
+    MOST_CONCURRENCY,
+    MOST_GPUS,
+    MOST_TOKENS,
+    POISSON,
+    TRACE,
+    declared,
+    parameters_of,
+)
 from lolat.units import plain
 
 if TYPE_CHECKING:
+    from lolat.hardware.prices import Prices
     from lolat.llm.answer import ServingConfig
     from lolat.llm.decoder import Decoder
+    from lolat.llm.frameworks import Limits
     from lolat.llm.gpu import ServingSection
+    from lolat.llm.load import Load, Trace
 
 USUAL_LOADS = (1, 8, 32, 128)
 """Concurrent requests that are answered if neither these nor a rate are given."""
@@ -24,63 +37,84 @@ USUAL_TOKENS = 1024, 512
 PERCENTILES = (50, 90, 99)
 
 
-def asked_arrivals(
-    arrivals: str, rates: tuple[float, ...]
-) -> tuple[str | Trace, tuple[float, ...]]:
-    """Return the kind of arrivals, or the trace in that file, and the rates: that of a trace if none."""
-    if arrivals in (POISSON, EVEN):
-        return arrivals, rates
-    if not Path(arrivals).exists():
-        raise InputError(
-            f"{arg('arrivals')} {plain(arrivals)}: no such file; expected {POISSON}, {EVEN}, or a table "
-            f"with the columns {', '.join(TRACE)}", code="arrivals",
-        )  # fmt: skip
-    trace = read_trace(arrivals)
-    return trace, rates or (trace.rate,)
-
-
 @dataclass(frozen=True)
 class ServingQuestion:
     """A question about serving; each load with each tensor parallel is a row of the answer.
 
-    The loads are `concurrency`, requests at any time, or `request_rate`, requests a second, which arrive as
-    `arrivals` says; neither: USUAL_LOADS. `expert_parallel`: groups of GPUs, each with whole experts.
-    `attention_data_parallel`: groups of `tensor_parallel` GPUs, each with the attention of its own
-    requests; all of them share the experts.
-    `dtype`: of weights ("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo"); "": as published. `kv_dtype`:
-    of the cache ("bfloat16", "fp8"); "": as published, else the framework's usual one. `max_tpot_ms`,
-    `max_ttft_ms`, `gpus`: limits; the best row keeps them. `percentile`: of the times that the limits hold
-    for (50, 90, 99); None: their means. `cached_tokens`: tokens of a prompt that are found in the prefix
-    cache. `draft_tokens`: drafted in each step, each `accepted` with that probability; drafting itself
-    takes no time. `max_num_seqs`, `max_num_batched_tokens`: limits of a step; None: the framework's.
+    The loads are `concurrency`, requests at any time, or `request_rate`, requests a second; neither:
+    USUAL_LOADS. The best row keeps the limits `max_tpot_ms`, `max_ttft_ms`, `gpus`. InputError if there is
+    no file of `arrivals`.
     """
 
-    input_tokens: int = USUAL_TOKENS[0]
-    output_tokens: int = USUAL_TOKENS[1]
-    concurrency: tuple[int, ...] = ()
-    tensor_parallel: tuple[int, ...] = ()
-    expert_parallel: int = 1
-    dtype: str = ""
-    kv_dtype: str = ""
-    max_tpot_ms: float | None = None
-    max_ttft_ms: float | None = None
-    gpus: int | None = None
-    request_rate: tuple[float, ...] = ()
-    arrivals: str | Trace = POISSON
-    percentile: int | None = None
-    cached_tokens: int = 0
-    draft_tokens: int = 0
-    accepted: float | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    attention_data_parallel: int = 1
+    # fmt: off
+    input_tokens: int = declared(USUAL_TOKENS[0], "Tokens of a prompt.", most=MOST_TOKENS)
+    output_tokens: int = declared(USUAL_TOKENS[1], "Tokens of an answer.", most=MOST_TOKENS)
+    concurrency: int | Sequence[int] = declared(
+        (), "Requests that are there all the time; 1, 8, 32, 128 if neither these nor --request-rate are "
+        "given.", most=MOST_CONCURRENCY, metavar="N[,N]", example="1,8,32")
+    tensor_parallel: int | Sequence[int] = declared(
+        (), "GPUs that share the model. If not given, all of 1, 2, 4, 8 that hold it.", most=MOST_GPUS,
+        metavar="N[,N]", example="1,8,32")
+    _: KW_ONLY
+    request_rate: float | Sequence[float] = declared(
+        (), "Requests that arrive a second.", 0, 1e6, is_open=True, metavar="R[,R]", example="1,3,10")
+    arrivals: str | Trace = declared(
+        POISSON, "Arrivals at a rate: poisson (at random), even, or a table with the columns "
+        f"{','.join(TRACE)}, at its rate if --request-rate is not given.", metavar="KIND|TABLE")
+    cached_tokens: int = declared(
+        0, "Tokens of each prompt that are found in the prefix cache.", 0, MOST_TOKENS)
+    expert_parallel: int = declared(
+        1, "Groups of the GPUs, each of which shares whole experts.", most=MOST_GPUS)
+    attention_data_parallel: int = declared(
+        1, "Groups of so many GPUs, each with attention of its own requests; all share the experts.",
+        most=MOST_GPUS)
+    dtype: str = declared(
+        "", f"Data type of the weights: {', '.join(DTYPES)}; else as published.", metavar="TYPE")
+    kv_dtype: str = declared(
+        "", f"Data type of the cache: {', '.join(CACHE_BYTES)}; else as published, or the framework's "
+        "usual one.", metavar="TYPE")
+    draft_tokens: int = declared(
+        0, "Tokens that each step drafts (speculative decoding); drafting takes no time.", 0, 64)
+    accepted: float | None = declared(
+        None, "The probability that a drafted token is accepted.", 0, 1, metavar="SHARE")
+    max_num_seqs: int | None = declared(
+        None, "The most requests in a step; the framework's usual number if not given.",
+        most=MOST_CONCURRENCY)
+    max_num_batched_tokens: int | None = declared(
+        None, "The most tokens in a step; the framework's usual number if not given.", most=MOST_TOKENS)
+    max_tpot_ms: float | None = declared(
+        None, "The longest time per output token.", 0, is_open=True, metavar="MS")
+    max_ttft_ms: float | None = declared(
+        None, "The longest time to the first token.", 0, is_open=True, metavar="MS")
+    percentile: int | None = declared(
+        None, "The percentile of the times that the limits hold for: 50, 90 or 99; the means if not given.",
+        most=99)
+    gpus: int | None = declared(
+        None, "The best on up to so many GPUs, of one model or several replicas.", most=MOST_GPUS)
+    # fmt: on
+    price_per_hour: float | None = None
+    prices: str | Prices | None = None
+
+    def __post_init__(self) -> None:
+        rates, arrivals = several(self.request_rate), self.arrivals
+        if arrivals not in (POISSON, EVEN):
+            arrivals = _trace(arrivals) if isinstance(arrivals, str) else arrivals
+            rates = rates or (arrivals.rate,)
+        for name, value in (
+            ("concurrency", several(self.concurrency)), ("tensor_parallel", several(self.tensor_parallel)),
+            ("request_rate", rates), ("arrivals", arrivals), ("dtype", self.dtype.lower()),
+            ("kv_dtype", self.kv_dtype.lower()),
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
 
     def check(self, decoder: Decoder) -> None:
         """Raise InputError for an impossible question."""
-        for name, given in vars(self).items():
-            values = given if isinstance(given, tuple) else (given,) * (given is not None)
-            if values and name in PARAMETERS and PARAMETERS[name].kind is not str:
-                PARAMETERS[name].check(values)
+        from lolat.llm.load import Load, Trace
+
+        for name, parameter in parameters_of(ServingQuestion).items():
+            values = several(getattr(self, name))
+            if parameter.kind is not str and values not in ((), (None,)):
+                parameter.check(values)
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
         longest = int(Load(self.input_tokens, self.output_tokens, arrivals=self.arrivals).longest)
         given = (
@@ -133,6 +167,8 @@ class ServingQuestion:
 
     def limits(self, section: ServingSection) -> Limits:
         """Return the limits of a step."""
+        from lolat.llm.frameworks import Limits
+
         usual = section.server.limits_on(section.sheet)
         return Limits(
             0, self.max_num_seqs or usual.sequences, self.max_num_batched_tokens or usual.tokens
@@ -140,7 +176,10 @@ class ServingQuestion:
 
     def loads(self) -> list[Load]:
         """Return the loads, each on one replica."""
-        each = [(float(n), 0.0) for n in self.concurrency] + [(0.0, r) for r in self.request_rate]
+        from lolat.llm.load import Load, Trace
+
+        each = [(float(n), 0.0) for n in several(self.concurrency)]
+        each += [(0.0, rate) for rate in several(self.request_rate)]
         each = each or [(float(n), 0.0) for n in USUAL_LOADS]
         tokens: tuple[float, float] = self.input_tokens, self.output_tokens
         if isinstance(self.arrivals, Trace):
@@ -163,3 +202,15 @@ class ServingQuestion:
         return max(
             (math.log(ms / limit) for ms, limit in limits if limit and ms), default=-math.inf
         )
+
+
+def _trace(path: str) -> Trace:
+    """Read the arrivals in a file."""
+    from lolat.llm.load import read_trace
+
+    if not Path(path).exists():
+        raise InputError(
+            f"{arg('arrivals')} {plain(path)}: no such file; expected {POISSON}, {EVEN}, or a table "
+            f"with the columns {', '.join(TRACE)}", code="arrivals",
+        )  # fmt: skip
+    return read_trace(path)

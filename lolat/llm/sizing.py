@@ -204,7 +204,8 @@ class Sizing:
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         held = self.deployment.cache_bytes(load.longest) * min(concurrency / groups, self.fit)
         memory = (self.deployment.weight_bytes + held) / GIB if rate else row.memory_gib
-        return self._percentiles(load, times, prompt) | {
+        at_rate = rate is not None and not is_saturated
+        return self._percentiles(load, times, prompt, at_rate) | {
             "concurrency": concurrency, "ttft_ms": ttft, "tpot_ms": tpot, "memory_gib": memory,
             "prefill_ms": float(prompt @ each_ms(section.overheads)), "decode_ms": float(step.sum()),
             "tokens_per_s": speed, "tokens_per_s_user": 1e3 / tpot, "tokens_per_s_gpu": speed / row.gpus,
@@ -216,7 +217,9 @@ class Sizing:
             "saturated": is_saturated if rate else None, "e2e_ms": float(times.e2e_ms.mean()),
         }  # fmt: skip
 
-    def _percentiles(self, load: Load, times: Times, prompt: np.ndarray) -> dict[str, Any]:
+    def _percentiles(
+        self, load: Load, times: Times, prompt: np.ndarray, at_rate: bool
+    ) -> dict[str, Any]:
         """Return the percentiles of a row, and the intervals of these and of the means."""
         at_once = min(times.concurrency, self.server.rule.sequences, self.fit)
         sizes = np.array([[at_once, load.input_tokens, load.output_tokens]])
@@ -226,7 +229,8 @@ class Sizing:
         ends, inside = dict[str, tuple[float, float]](), True
         computed = 1.0 - min(load.cached_tokens / load.input_tokens, 1.0)
         for time, parts, part in (("tpot", times.step, None), ("ttft", prompt, computed)):
-            least, most, known = interval(self.gpu, self.deployment, sizes, parts[None], part)
+            of_time = sizes, parts[None], part, at_rate
+            least, most, known = interval(self.gpu, self.deployment, *of_time)
             ends[time] = mean[time] * float(least[0]), mean[time] * float(most[0])
             inside &= bool(known[0])
         after = (mean["e2e"] - mean["ttft"]) / mean["tpot"]  # tokens behind the first one
@@ -237,7 +241,8 @@ class Sizing:
         for time, at in itertools.product(ms, PERCENTILES):
             rank, ranks = at / 100.0 * (len(ms[time]) - 1.0), np.arange(len(ms[time]))
             here = found[f"{time}_p{at}_ms"] = float(np.interp(rank, ranks, ordered[time]))
-            factors = tail([end / mean[time] for end in ends[time]], time, at, experts)
+            factors = [end / mean[time] for end in ends[time]]
+            factors = [*tail(factors, time, experts)] if at == 99 else factors
             ends[f"{time}_p{at}"] = here * factors[0], here * factors[1]
         tpot, ttft = ends.pop("tpot"), ends.pop("ttft")
         return found | {

@@ -15,8 +15,8 @@ from lolat.io.forms import BY_NAME, FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
 from lolat.llm.passes import Tuning
-from lolat.llm.question import PERCENTILES
-from lolat.parameters import COVERAGE, LENGTH, MOST_CONCURRENCY, PARAMETERS, SIZE
+from lolat.llm.question import PERCENTILES, ServingQuestion
+from lolat.parameters import COVERAGE, LENGTH, MOST_CONCURRENCY, PARAMETERS, SIZE, parameters_of
 from lolat.readers.cache import bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.units import as_number, plain, shortened
@@ -205,6 +205,7 @@ def what_is_tuned(text: str) -> str:
 
 
 SURE = f"{100 * COVERAGE:g}"
+EVERY = PARAMETERS | parameters_of(ServingQuestion)
 EMPTY = 1e-6
 """The distance of a field's numbers from the ends of an open range."""
 
@@ -217,7 +218,7 @@ def field(
 
     `longest`: the most numbers that it takes; `words`: choice -> words, the choices themselves if None.
     """
-    of = PARAMETERS[name]
+    of = EVERY[name]
     if of.choices or words is not None:
         return Field(name, label, default, hint, choices=words or {c: c for c in of.choices})
     least, most = (of.least + EMPTY, of.most - EMPTY) if of.is_open else (of.least, of.most)
@@ -327,9 +328,9 @@ TABS = {
         field("output_tokens", "Tokens of an answer", "512", steps=_steps(16, 32_768)),
         field("tensor_parallel", "GPUs that share the model", "",
               "empty: 1, 2, 4 and 8, where the model fits", 8, steps=("", "1", "2", "4", "8")),
-        Field("dtype", "Data type of the weights", choices=_or("as published", DTYPES)),
-        Field("kv_dtype", "Data type of the cache",
-              choices=_or("as published, or the framework's default", CACHE_BYTES)),
+        field("dtype", "Data type of the weights", words=_or("as published", DTYPES)),
+        field("kv_dtype", "Data type of the cache",
+              words=_or("as published, or the framework's default", CACHE_BYTES)),
         field("max_tpot_ms", "Limit per token, ms", "",
               "with a limit, the configuration with the cheapest tokens within it is chosen",
               steps=("", *_steps(4, 128))),

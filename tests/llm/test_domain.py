@@ -110,22 +110,38 @@ def test_percentiles_have_intervals_of_their_own(config: dict[str, Any]) -> None
         {"request_rate": 50.0, "input_tokens": 1000, "output_tokens": 100}, config, kinds=()
     )
     assert found.intervals_ms is not None
-    means = {"tpot": 0.2, "ttft": 0.4}  # of the section
-    tails = {"tpot": {50: 0.0, 90: 0.03, 99: 0.12}, "ttft": {50: 0.0, 90: 0.13, 99: 0.5}}
+    means = {"tpot": 0.17, "ttft": 0.4}  # of the section, and of its tokens at a rate
+    tails = {"tpot": (0.12, 0.12), "ttft": (0.3, 0.3)}
     if config is MIXTURE:
-        tails["tpot"][99], tails["ttft"][99] = 0.53, 2.2
-    for time, of in tails.items():
-        for percentile, off in of.items():
-            ms, (low, high) = (
-                getattr(found, f"{time}_p{percentile}_ms"),
-                found.intervals_ms[f"{time}_p{percentile}"],
-            )
-            half = math.hypot(means[time], off)
-            assert (math.log(ms / low), math.log(high / ms)) == pytest.approx((half, half))
+        tails = {"tpot": (0.12, 0.65), "ttft": (1.2, 2.2)}
+    for time, (below, above) in tails.items():
+        mean = means[time]
+        of_99 = math.hypot(mean, below), math.hypot(mean, above)
+        for percentile, off in {50: (mean, mean), 90: (mean, mean), 99: of_99}.items():
+            ms = getattr(found, f"{time}_p{percentile}_ms")
+            low, high = found.intervals_ms[f"{time}_p{percentile}"]
+            assert (math.log(ms / low), math.log(high / ms)) == pytest.approx(off)
     low, high = found.intervals_ms["e2e"]  # the first token, and those behind it
     after = found.e2e_ms - found.ttft_ms
-    assert low == pytest.approx(found.ttft_ms * math.exp(-0.4) + after * math.exp(-0.2))
-    assert high == pytest.approx(found.ttft_ms * math.exp(0.4) + after * math.exp(0.2))
+    assert low == pytest.approx(found.ttft_ms * math.exp(-0.4) + after * math.exp(-0.17))
+    assert high == pytest.approx(found.ttft_ms * math.exp(0.4) + after * math.exp(0.17))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rate", "half"),
+    [
+        ({}, 5.0, 0.17),
+        ({}, 1e6, math.hypot(0.2, 0.07)),  # they pile up, twice as many as were ever served
+        ({"served": 0}, 5.0, 0.2),
+        ({"spread": (0.1, 0.3)}, 5.0, 0.1),
+    ],
+)
+def test_times_at_a_rate_are_known_better_where_models_were_served(
+    changes: dict[str, Any], rate: float, half: float
+) -> None:
+    ask = {"request_rate": rate, "input_tokens": 4000, "output_tokens": 1000}
+    found, _ = row(ask, **changes)
+    assert ends(found) == pytest.approx((-half, half))
 
 
 def test_the_first_token_behind_a_cached_prompt_is_known_as_well_as_the_others() -> None:
