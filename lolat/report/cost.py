@@ -390,6 +390,8 @@ def _costs_columns(costs: Costs) -> list[Column]:
 
     def marks(row: tuple[Cost, TrainingPrediction]) -> str:
         cost, option = row
+        if option.fits is False:
+            return "does not fit"
         is_best = _choice(cost, option) in costs.frontier
         are_so = is_best, cost.estimated, cost.in_domain is False
         return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()

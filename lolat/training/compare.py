@@ -212,7 +212,7 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
         Choice(c.device, c.precision, c.batch_size, o.devices, o.total_s, o.dollars)
         for c in answers
         for o in c.options
-        if c.fits is not False and o.total_s is not None
+        if False not in (c.fits, o.fits) and o.total_s is not None
     ]
     first = answers[0]
     about = ("network", "samples", "epochs", "optimizer", "coverage")

@@ -193,6 +193,8 @@ def training_of(document: Mapping[str, Any], source: str) -> Training:
     return ForwardTraining(document, source)
 
 
+NEARLY = 1.1
+"""Offers whose prices differ by less than this factor cost the same: links are assumed, times estimated."""
 MUCH_MORE = 1.2
 """Another card is remarked on if it has this times the memory of the device."""
 
@@ -351,7 +353,9 @@ def option_of(
     predicted: Callable[[int, Link | None], TrainingPrediction], devices: int,
     document: Mapping[str, Any], link: Link | None, rental: Rental | None, limits: Limits,
 ) -> TrainingPrediction:  # fmt: skip
-    """Predict training on `devices` devices of the offer with the lowest total price within the limits.
+    """Predict training on `devices` devices of an offer: the fastest of those that cost least.
+
+    These are the offers within the limits with a total price of at most NEARLY that of the cheapest.
 
     `predicted`: (devices, link) -> the prediction without a price. `document`: the device's file. `link`:
     None stands for the offer's link, or the device's usual one if nothing is rented.
@@ -374,13 +378,14 @@ def option_of(
         said = Remark(f"the times are those of the {form or 'PCIe'} card", rented)
         return replace(found, warnings=(*found.warnings, said))
 
-    def price(option: TrainingPrediction) -> tuple[bool, float, int]:
+    def price(option: TrainingPrediction) -> float:
         assert option.rented is not None
-        total_s, hourly = option.total_s, option.rented.price_per_hour
-        keeps = limits.keeps(total_s or 0.0, option.dollars or 0.0)
-        return not keeps, (total_s or option.iteration_ms) * hourly, option.rented.instances
+        return (option.total_s or option.iteration_ms) * option.rented.price_per_hour
 
-    return min(map(on, rental.offers_for(devices, linked=False)), key=price)
+    found = [*map(on, rental.offers_for(devices, linked=False))]
+    kept = [o for o in found if limits.keeps(o.total_s or 0.0, o.dollars or 0.0)] or found
+    most = NEARLY * min(map(price, kept))
+    return min((o for o in kept if price(o) <= most), key=lambda o: (o.iteration_ms, price(o)))
 
 
 def warnings_of(options: Sequence[TrainingPrediction]) -> tuple[str, ...]:

@@ -236,10 +236,12 @@ def decoder_cost_on(
     listed = price_list(prices) if price_per_hour is None else None
     gib = memory_gib or section.sheet.memory_gib
     priced = device.document, price_per_hour, listed, gib
-    numbers = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(replicas)))
-    numbers = numbers or run.most_devices(instances_of(rental_of(*priced)))
+    given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(replicas)))
+    numbers = given or run.most_devices(instances_of(rental_of(*priced)))
     available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
-    most = largest_fitting(partial(asked.needed, max(numbers)), available)
+    # On each number of GPUs that was asked for and on which one sequence fits, else on the largest number.
+    found = (largest_fitting(partial(asked.needed, k), available) for k in given or [max(numbers)])
+    most = min(filter(None, found), default=0)
     if largest and most:
         asked = replace(asked, batch=most, run=replace(run, batch_size=most * each))
     return _answer(device, asked, numbers, link_gbps, available, most, limits, priced)

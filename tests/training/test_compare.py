@@ -14,7 +14,8 @@ import lolat as package
 from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError
 from lolat.hardware.gpus import Gpu, find_gpu
-from lolat.report.cost import cost_lines
+from lolat.report.cost import cost_lines, costs_lines
+from lolat.report.tables import lines_of
 from lolat.training.compare import compare
 from tests.training.several import GPUS, HEAD, PRICES, asked, network
 
@@ -97,6 +98,30 @@ def test_what_does_not_fit_is_never_recommended(prices: str) -> None:
     (lost,) = (c for c in found.answers if c.device == "p4-fp32")
     assert (lost.cheapest, lost.fastest, lost.prices) == (None, None, None)
     assert all(c.device != "p4-fp32" for c in (found.cheapest, found.fastest, *found.frontier) if c)
+
+
+def test_a_number_of_gpus_that_does_not_hold_the_training_is_never_recommended() -> None:
+    """Sharded among two it does not fit, among eight it does: the batch is the largest that eight hold."""
+    found = package.compare(
+        "llama-3.1-8b", "auto", ["b200-vllm"], input_size=4096, sharding="fsdp", tokens=200e6
+    )
+    (cost,) = found.answers
+    assert {o.devices: (o.memory_bytes or 0) <= (cost.available_bytes or 0) for o in cost.options} == {
+        1: False, 2: False, 8: True
+    }  # fmt: skip
+    assert {c.devices for c in (found.cheapest, found.fastest, *found.frontier) if c} == {8}
+    printed = "\n".join(lines_of(costs_lines(found)))
+    assert printed.count("does not fit") == 2
+
+
+@pytest.mark.parametrize("replicas", [[1, 8], [8, 1], [1]])
+def test_the_largest_batch_is_the_largest_on_each_number_of_gpus(replicas: list[int]) -> None:
+    """A GPU holds fewer sequences than eight that share the weights."""
+    decoder = {"input_size": 2048, "sharding": "fsdp", "tune": "lora:16"}
+    cost = package.load("h100-vllm").cost("llama-3.1-8b", "auto", replicas=replicas, **decoder)
+    assert all((o.memory_bytes or 0) <= (cost.available_bytes or 0) for o in cost.options)
+    one = package.load("h100-vllm").cost("llama-3.1-8b", cost.batch_size + 1, **decoder)
+    assert one.fits is False
 
 
 def test_the_largest_batch_that_fits() -> None:

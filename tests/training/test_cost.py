@@ -238,6 +238,19 @@ def test_without_an_instance_of_just_as_many_the_job_decides(
     assert (both.link == machine.link) is (sample_ms < 1.0)  # where exchanging takes the time
 
 
+@pytest.mark.parametrize(("dollars", "is_machine"), [(9.8, True), (10.0, False)])
+def test_of_offers_that_cost_nearly_the_same_the_fastest(
+    tmp_path: Path, dollars: float, is_machine: bool
+) -> None:
+    """Three devices apart for $9 an hour, or in one machine for 9 or 11 % more."""
+    path = tmp_path / "p.csv"
+    path.write_text(f"{HEAD}one,3.0,V100,1\nfour,{dollars},V100,4\n")
+    model = known()
+    model.sample_ms = 36_000.0
+    (found,) = asked(model, 3, prices=str(path)).options
+    assert (found.link == "NVLink 2") is is_machine
+
+
 def test_the_name_of_an_instance_tells_the_form_of_its_cards(tmp_path: Path) -> None:
     """Two A100 of form SXM: 0.8 of 300 GB/s; as cards: 0.5 of 31.5."""
     path = tmp_path / "p.csv"
