@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lolat.arrays import np
 from lolat.device.question import several
 from lolat.errors import AnswerIsNo, InputError
-from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
+from lolat.llm.answer import ServingAnswer, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.question import ServingQuestion
@@ -39,8 +36,6 @@ def answer(
     sizings = {one.tensor_parallel: Sizing(gpu, device, one, asked, rental) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]
     rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.tensor_parallel))
-    if asked.has_limits:
-        rows = _replicated([replace(row, within=asked.within(row)) for row in rows])
     best = best_of([row for row in rows if row.within])
     row = best or next((row for row in rows if row.fits and not row.saturated), rows[0])
     sizing = sizings[row.tensor_parallel]
@@ -79,20 +74,6 @@ def deployments_of(
     if asked.tensor_parallel:
         return found
     return [d for d in found if requests_that_fit(section, d, np.ones(1))[0]] or found[-1:]
-
-
-def _replicated(rows: Sequence[ServingConfig]) -> list[ServingConfig]:
-    """Keep one number of replicas of each load: the best within the limits, else the most."""
-    found = []
-    for _, some in itertools.groupby(rows, key=_load):
-        several = [*some]
-        found.append(best_of([row for row in several if row.within]) or several[-1])
-    return found
-
-
-def _load(row: ServingConfig) -> tuple[float, int]:
-    load = row.concurrency if row.request_rate is None else row.request_rate
-    return load, row.tensor_parallel
 
 
 def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:

@@ -191,17 +191,13 @@ class ServingQuestion:
         return self.off(row) <= 0.0
 
     def off(self, row: ServingConfig) -> float:
-        """Return `off_by` of a row's times; infinite if it cannot serve the load."""
+        """Return the logarithm of the largest factor of a time to its limit; infinite if the row cannot
+        serve the load.
+        """
         if not row.fits or row.saturated or row.gpus > (self.gpus or MOST_GPUS):
             return math.inf
-        return self.off_by(*row.judged(self.percentile))
-
-    def off_by(self, tpot_ms: float, ttft_ms: float) -> float:
-        """Return the logarithm of the largest factor of a time to its limit."""
-        limits = (tpot_ms, self.max_tpot_ms), (ttft_ms, self.max_ttft_ms)
-        return max(
-            (math.log(ms / limit) for ms, limit in limits if limit and ms), default=-math.inf
-        )
+        pairs = zip(row.judged(self.percentile), (self.max_tpot_ms, self.max_ttft_ms), strict=True)
+        return max((math.log(ms / limit) for ms, limit in pairs if limit and ms), default=-math.inf)
 
 
 def _trace(path: str) -> Trace:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
-from lolat.llm.answer import BREAKDOWN, ServingConfig
+from lolat.llm.answer import BREAKDOWN, ServingConfig, best_of
 from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU
 from lolat.llm.load import Load, Server, Times, Trace
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 NEAR = 0.01
 """The largest rate within limits is found to this fraction of the range in which it lies."""
-FAR = 0.3
-"""Logarithm of a time to its limit, above which a search interpolates no more: waiting grows fast there."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +60,16 @@ class Sizing:
         return each * self.deployment.attention_data_parallel
 
     def rows(self) -> list[ServingConfig]:
-        """Return a row for each load, with limits on each number of replicas that may be the best."""
+        """Return a row for each load, with limits the one with the best number of replicas."""
         most = max(self.asked.most_gpus(self.gpu.section) // self.deployment.gpus, 1)
         found = []
         for load in self.asked.loads():
             if load.request_rate:
                 found.append(self._least_replicas(load, most))
-            else:
-                several = range(1, most + 1) if self.asked.has_limits else (1,)
-                found += [self.row(load, n) for n in several if n <= load.concurrency]
+                continue
+            numbers = range(1, min(most, int(load.concurrency)) + 1)
+            rows = [self.row(load, n) for n in (numbers if self.asked.has_limits else (1,))]
+            found.append(best_of([row for row in rows if row.within]) or rows[-1])
         return found
 
     def _least_replicas(self, load: Load, most: int) -> ServingConfig:
@@ -79,51 +77,31 @@ class Sizing:
         if not self.fit:
             return self.row(load, 1)
         rate, seen = load.request_rate, self.seen
-        least = min(max(math.ceil(rate / self.largest_rate), 1), most)
-        if rate / least < seen["outside"] or not seen["inside"] or least == most:
-            row = self._seen(load, least)
-            if least == most or not self.asked.has_limits or self.asked.within(row):
-                return row
-        low = min(max(least, int(rate / seen["outside"])), most - 1)
-        high = math.ceil(rate / seen["inside"]) if seen["inside"] else self._guess(row, most)
-        high = min(max(high, low + 1), most)
-        while not self.asked.within(row := self._seen(load, high)):
+        high = min(max(math.ceil(rate / self.largest_rate), 1), most)
+        if not self.asked.has_limits:
+            return self.row(load, high)
+        low = max(high - 1, min(int(rate / seen["outside"]), most - 1))  # too few
+        high = min(max(math.ceil(rate / seen["inside"]) if seen["inside"] else high, low + 1), most)
+        while not (row := self._seen(load, high)).within:
             if high == most:
                 return row
             low, high = high, min(2 * high, most)
-        rows = {high: row}
-
-        def off(share: float) -> float:
-            replicas = round(1.0 / share)
-            rows[replicas] = self._seen(load, replicas)
-            return self._off(rows[replicas])
-
-        def between(share: float, inside: float, outside: float) -> float | None:
-            fewest, most = round(1.0 / outside) + 1, round(1.0 / inside) - 1
-            number = min(max(math.ceil(1.0 / share), fewest), most)
-            return 1.0 / number if fewest <= most else None
-
-        return rows[round(1.0 / _edge(off, between, 1.0 / high, 1.0 / low, self._off(row), FAR))]
+        while high - low > 1:
+            middle = (low + high) // 2
+            if (fewer := self._seen(load, middle)).within:
+                row, high = fewer, middle
+            else:
+                low = middle
+        return row
 
     def _seen(self, load: Load, replicas: int) -> ServingConfig:
         """Return a row, and keep what it tells about the rates of a replica within the limits."""
         row, each = self.row(load, replicas), load.request_rate / replicas
         if isinstance(load.arrivals, Trace):  # replicas of a trace have other requests
             return row
-        end, nearer = ("inside", max) if self.asked.within(row) else ("outside", min)
+        end, nearer = ("inside", max) if row.within else ("outside", min)
         self.seen[end] = nearer(self.seen[end], each)
         return row
-
-    def _off(self, row: ServingConfig) -> float:
-        return min(max(self.asked.off(row), -FAR), FAR)
-
-    def _guess(self, row: ServingConfig, most: int) -> int:
-        """Guess the replicas that keep the limits: between a row that misses them and a lone request."""
-        there = max(self.asked.off_by(self.token_ms(1), row.prefill_ms or 0.0), -FAR)
-        if there >= 0.0:
-            return most
-        here = self._off(row)
-        return min(max(math.ceil(row.replicas * (here - there) / -there), row.replicas + 1), most)
 
     def token_ms(self, requests: int) -> float:
         """Time of an output token with so many requests on each group, if none waits for a place.
@@ -147,15 +125,13 @@ class Sizing:
         high = max(min(self.largest_rate, self.seen["outside"]) * row.replicas, low)
         (load,) = (one for one in self.asked.loads() if one.request_rate == row.request_rate)
         near = NEAR * (high - low)
-
-        def off(rate: float) -> float:
-            return self._off(self.row(replace(load, request_rate=rate), row.replicas))
-
-        def between(rate: float, inside: float, outside: float) -> float | None:
-            inner = min(max(rate, inside + near / 2.0), outside - near / 2.0)
-            return inner if outside - inside > near else None
-
-        return _edge(off, between, low, high, self._off(row), FAR)
+        while high - low > near:
+            rate = (low + high) / 2.0
+            if self.row(replace(load, request_rate=rate), row.replicas).within:
+                low = rate
+            else:
+                high = rate
+        return low
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""
@@ -176,9 +152,9 @@ class Sizing:
             (deployment.weight_bytes + held) / GIB, largest, request_rate=rate,
             attention_data_parallel=deployment.attention_data_parallel,
         )  # fmt: skip
-        if not self.fit:
-            return row
-        return replace(row, **self._timed(row, *self.times(load, groups)))
+        if self.fit:
+            row = replace(row, **self._timed(row, *self.times(load, groups)))
+        return replace(row, within=self.asked.within(row)) if self.asked.has_limits else row
 
     def times(self, load: Load, groups: int) -> tuple[Load, Times]:
         """Return the part of a load that each of so many groups serves, and its times."""
@@ -261,28 +237,6 @@ class Sizing:
         shrink = min(1.0 / per_token, tpot / sum(parts))
         parts = [part * shrink for part in parts]
         return [*parts, max(tpot - sum(parts), 0.0)]
-
-
-def _edge(
-    off: Callable[[float], float], between: Callable[[float, float, float], float | None],
-    inside: float, outside: float, off_inside: float, off_outside: float,
-) -> float:  # fmt: skip
-    """Return the point nearest to `outside` that keeps limits, by false positions (Illinois method).
-
-    `off`: as ServingQuestion.off of a point. `between`: a point near the first one and between the other
-    two; None if these are near enough.
-    """
-    was = 0
-    while True:
-        guess = inside + (outside - inside) * off_inside / (off_inside - off_outside - 1e-9)
-        if (point := between(guess, inside, outside)) is None:
-            return inside
-        if (here := off(point)) > 0:
-            outside, off_outside, off_inside = point, here, off_inside / (1 + (was > 0))
-            was = 1
-        else:
-            inside, off_inside, off_outside = point, here, off_outside / (1 + (was < 0))
-            was = -1
 
 
 def _called(deployment: Deployment) -> str:
