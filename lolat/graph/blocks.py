@@ -54,7 +54,8 @@ def branch_by_branch(graph: Graph) -> list[int]:
     operations = graph.operations
     writer = {t: p for p, o in enumerate(operations) for t in o.outputs}
     ends = [*(writer[t] for t in graph.outputs if t in writer), *range(len(operations))]
-    return depth_first(ends, lambda p: [writer[t] for t in operations[p].inputs if t in writer])
+    sources = [[writer[t] for t in o.inputs if t in writer] for o in operations]
+    return depth_first(ends, sources.__getitem__)
 
 
 class Flow:
@@ -143,7 +144,8 @@ def cut(graph: Graph) -> tuple[Block, ...]:
     """The blocks of a graph in network order; every operation is in exactly one."""
     order = branch_by_branch(graph)
     ordered = replace(graph, operations=tuple(graph.operations[p] for p in order))
-    grouping = Grouping(ordered)
+    flow = Flow(ordered)
+    grouping = Grouping(flow, Names(ordered, flow.units))
     blocks, seen = [], Counter[str]()
     for group in grouping.groups():
         positions = sorted(group.positions)
@@ -166,12 +168,12 @@ class Group:
     branching: bool = False  # whether several of them are in one segment
 
 
+@dataclass
 class Grouping:
     """Puts segments together into blocks."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.flow = graph, Flow(graph)
-        self.names = Names(graph, self.flow.units)
+    flow: Flow
+    names: Names
 
     def groups(self) -> list[Group]:
         """The blocks of all segments, in order."""
@@ -182,9 +184,9 @@ class Grouping:
             elements.append(Group(piece, name, units, units > 1 and not one))
         at = len(elements)  # of the first one behind the last with an extent besides its channels
         while at and all(
-            is_flat(self.graph.tensors[t].shape)
+            is_flat(self.flow.graph.tensors[t].shape)
             for p in elements[at - 1].positions
-            for t in self.graph.operations[p].outputs
+            for t in self.flow.graph.operations[p].outputs
         ):
             at -= 1
         body, tail = self._with_stem(self._joined(elements[:at])), elements[at:]
@@ -231,18 +233,18 @@ class Grouping:
         """
         if computing is not None and light.label is not None and light.label == computing.label:
             return True
-        inputs = self.graph.operations[light.positions[0]].inputs
+        inputs = self.flow.graph.operations[light.positions[0]].inputs
         sources = [self.flow.writer.get(t, -1) for t in inputs]
         return max(sources, default=group.positions[0]) < group.positions[0]
 
     def _joins(self, group: Group, element: Group) -> bool:
         """True if a computing element continues the block before it."""
-        operations = self.graph.operations
+        operations = self.flow.graph.operations
         if element.label is not None and element.label == group.label:
             return True
         # A squeeze-excite, as a module inside the module before it.
         nested = str(element.label).startswith((f"{group.label}.", f"{group.label}/"))
-        if nested and any(is_gate(self.graph, operations[p]) for p in element.positions):
+        if nested and any(is_gate(self.flow.graph, operations[p]) for p in element.positions):
             return True
         # The pointwise half of a separable convolution.
         computing = [operations[p].kind for p in group.positions if self.flow.computing[p]]
@@ -314,13 +316,9 @@ class Names:
         # Computing operations below each beginning of a name.
         computing = (p for p, o in enumerate(graph.operations) if o.kind in COMPUTE)
         self.below = Counter(b for p in computing for b in self.beginnings[p])
-
-        def is_first(beginning: str, after: str) -> bool:  # of "block", "block_1" ...
-            return f"{beginning}_1" in self.below and not _NUMBERED.match(after)
-
-        self.numbered = [
+        self.numbered = [  # what ends in a number, or is the first of "block", "block_1" ...
             [b for (b, token), (_, after) in pairwise([*tokens, ("", "")])
-             if _NUMBERED.match(token) or is_first(b, after)]
+             if _NUMBERED.match(token) or (f"{b}_1" in self.below and not _NUMBERED.match(after))]
             for tokens in split
         ]  # fmt: skip
         self.support = Counter(b for p, unit in enumerate(units) if unit for b in self.numbered[p])

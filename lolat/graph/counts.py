@@ -196,9 +196,10 @@ def _exponential(w: Sizes) -> Count:
     return _of_kind(w, exps=results, gelus=results * kind_of(w.kind).is_gelu)
 
 
-def _pool(column: str) -> Formula:
-    """Traffic, and the elements in the windows, which may overlap, as `column`."""
-    return lambda w: _of_kind(w, **{column: w.outs[0] * prod(w.attributes["kernel"])})
+def _pool(w: Sizes) -> Count:
+    """Traffic, and the elements in the windows, which may overlap."""
+    column = "maxima" if w.kind == "max_pool" else "means"
+    return _of_kind(w, **{column: w.outs[0] * prod(w.attributes["kernel"])})
 
 
 def _convolution(w: Sizes) -> Count:
@@ -316,8 +317,7 @@ _OF_GROUP: dict[str, Formula] = {
 }
 FORMULAS: dict[str, Formula] = {
     **{name: _OF_GROUP.get(kind.group, _of_kind) for name, kind in kinds.KINDS.items()},
-    "max_pool": _pool("maxima"),
-    "average_pool": _pool("means"),
+    **dict.fromkeys(("max_pool", "average_pool"), _pool),
     "dense": _dense,
     "matmul": _matmul,
     "attention": _attention,

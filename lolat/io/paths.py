@@ -154,7 +154,7 @@ def _models_in(folder: Path) -> list[Path]:
             "one that this user can read: change its permissions, or name a model file"
         ) from None
     visible = (n for n in names if not n.startswith(".") and not n.endswith(STATE))
-    return [folder / n for n in sorted(visible, key=lambda n: n.removesuffix(".json"))]
+    return [folder / f"{stem}.json" for stem in sorted(n.removesuffix(".json") for n in visible)]
 
 
 def _not_found(name: str, names: list[str]) -> tuple[str, str]:

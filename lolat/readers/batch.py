@@ -15,14 +15,18 @@ LEAST_SHARE = 0.01
 """Least share of the elements, or of the multiply-accumulates, that is worth a remark."""
 ONLY = "so the answer holds for batch size 1 only"
 FLOPS = COLUMNS.index("flops")
+WHOLE = -1
+"""The axis of the batch in inputs without one."""
+MIXED = "samples mixed"
+"""Instead of a layer that has the batch elsewhere: an operation takes and joins samples by their number."""
 
 
 def batch_remarks(one: Graph, read_two: Callable[[], Graph]) -> Iterator[str]:
     """Remarks on work that two samples do not double, of a network read with one sample and with two.
 
-    `read_two` reads it with the shapes of two samples. A tensor that does not grow is worth a remark if it
-    is a large part; an operation that grows by more is, whatever its size: it is most of the work of some
-    batch.
+    `read_two` reads it with the shapes of two samples. A tensor that is as large for two is told if it is
+    a large part of all; an operation that grows faster than the batch always is: at some batch size it is
+    most of the work.
     """
     try:
         two = read_two()

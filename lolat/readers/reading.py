@@ -148,7 +148,7 @@ def _of_document(path: str, size: Any) -> Graph:
         graph = Graph.from_dict(document)
     except InputError as error:
         raise NetworkError(f"{shown}: {error.message}; {expected}") from error
-    return _of_its_size(graph, size, path)
+    return _of_its_size(graph, size, path) if size else graph
 
 
 def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:

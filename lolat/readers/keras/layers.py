@@ -185,14 +185,14 @@ def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
-    """A batch norm; of a network's input it says of how many channels, which for an image are few."""
+    """A batch norm; Normalization, on a network's input, has its number of channels as an attribute."""
     is_input = type(call.layer).__name__ == "Normalization"
     channels: dict[str, Any] = {"channels": int(call.shapes[0][-1])} if is_input else {}
     return r.write(call, "batch_norm", call.inputs[:1], **channels)
 
 
 def _augmentation(r: KerasReader, call: LayerCall) -> list[int]:
-    """Random layers hand on their input at inference; RandomCrop makes it fit."""
+    """A random layer, which returns its input at inference; RandomCrop resizes it."""
     same = [r.shape(i) for i in call.inputs] == call.shapes
     r.builder.training_only.append(call.layer.name)
     return r.write(call, "identity" if same else "resize", call.inputs)

@@ -1,8 +1,8 @@
 """Finds operations that ONNX exporters take apart: activations, normalizations, biases, rolls.
 
-A pattern is a region of element-wise operators with one tensor that goes in and one that comes out. Its
-operators decide, not their order; each has a label that says whether it meets a constant number (`Add*`)
-or several (`Add[]`).
+A pattern is a region of element-wise operators with one tensor that goes in and one that comes out. It is
+known by its operators, in whatever order. The label of an operator says whether its other operand is a
+constant number (`Add*`) or a constant tensor (`Add[]`).
 """
 
 from __future__ import annotations

@@ -14,11 +14,6 @@ from lolat.graph.kinds import GATES, by_name
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, normalized, sizes_of
 from lolat.readers.torch.layout import Layout
 
-WHOLE = -1
-"""The axis of the batch in inputs without one."""
-MIXED = "samples mixed"
-"""Instead of a layer that has the batch elsewhere: an operation takes and joins samples by their number."""
-
 
 @dataclass(frozen=True)
 class Operation:

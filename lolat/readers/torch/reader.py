@@ -21,10 +21,9 @@ from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
-from lolat.readers.batch import batch_remarks
+from lolat.readers.batch import MIXED, WHOLE, batch_remarks
 from lolat.readers.ops import AS_COMPILED
 from lolat.readers.size import Form, Shape, filled, is_named, numbers_of, of_images
-from lolat.readers.torch.operations import MIXED, WHOLE
 from lolat.units import one_line, plural, shapes_text, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,

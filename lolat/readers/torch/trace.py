@@ -24,10 +24,11 @@ from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import unread_parameters
 from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed, learns
 from lolat.graph.kinds import KERNELS, kind_of
+from lolat.readers.batch import MIXED, WHOLE
 from lolat.readers.ops import Writer, quietly
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
-from lolat.readers.torch.operations import MIXED, WHOLE, Operation, base_name
+from lolat.readers.torch.operations import Operation, base_name
 from lolat.readers.torch.trained import (
     free_parameters,
     in_training_alone,
