@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lolat.units import changed, off, plural
 from . import environment
 from .blocks import BLOCKS, NETWORKS, Predefined, as_known, for_device, known_blocks
 from .journal import Journal
+from .probe import middle, probe
 from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from .timing import JobLatency, Latencies, Visit, latencies
 
@@ -74,7 +76,8 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     sized = {job_key(b.name, n): (b, n) for b in blocks for n in b.batch_sizes}
     jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b, n in sized.values()]
     smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole}
-    with run_jobs(run, jobs, [j for j in jobs if j.key in smallest]) as (_, outcome, journal):
+    networks = [j for j in jobs if j.key in smallest]
+    with run_jobs(run, jobs, networks, probed=run.device == "cpu") as (_, outcome, journal):
         visits, where = outcome.visits, outcome.environment
     found = latencies(visits)
     measurements = [
@@ -83,14 +86,16 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
         if key in found.jobs
     ]
     noise = noise_of(found)
+    if outcome.probes:
+        noise["probe"] = middle(outcome.probes)
     return measurements, where, noise, warnings(where, noise, outcome.failures), journal
 
 
 @contextlib.contextmanager
 def run_jobs(
-    run: Run, jobs: Sequence[Job], networks: Sequence[Job]
+    run: Run, jobs: Sequence[Job], networks: Sequence[Job], probed: bool = False
 ) -> Iterator[tuple[Runner, Outcome, Journal]]:
-    """Run `jobs` as `Runner.run` does, from the journal on if it is of the same run.
+    """Run `jobs` as `Runner.run` does, from the journal on if it is of the same run; `probed`: with probes.
 
     An error in the context closes the journal. Raises LolatError when device or backend are not there, or
     nothing could be measured.
@@ -113,7 +118,8 @@ def run_jobs(
                 "already (`restart` throws them away)"
             )
         try:
-            outcome = runner.run(jobs, networks, settings, journal)
+            timed = partial(probe, threads_of(where)) if probed else None
+            outcome = runner.run(jobs, networks, settings, journal, timed)
             outcome.environment = where
             yield runner, outcome, journal
         except BaseException:
@@ -172,6 +178,12 @@ def noise_of(measured: Latencies) -> dict[str, Any]:
     """The figures of `Latencies` as stored in a model file; none of them corrects a latency."""
     names = ("floor", "quiet", "busy", "others", "trend")
     return {name: round(getattr(measured, name), 4) for name in names}
+
+
+def threads_of(where: Mapping[str, Any]) -> int:
+    """The threads that a probe takes: those of an environment, as far as there are processors."""
+    able = environment.cpu_count()
+    return min(where.get("threads") or able, able)
 
 
 def _processors(where: Mapping[str, Any]) -> int:

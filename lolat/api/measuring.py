@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from lolat.device import running
-from lolat.device.file import limit_of, write_check
+from lolat.device.file import CHECKED, LIMIT, age_of, checked, limit_of, write_check
 from lolat.device.intervals import noise_level
 from lolat.device.question import InputSize
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.io.progress import Progress
 from lolat.io.results import Result, dict_of
-from lolat.microbench import backends, check, environment, learn
+from lolat.microbench import backends, check, environment, learn, probe
 from lolat.microbench import runner as runners
 from lolat.readers.size import as_sizes, numbers_of
 from lolat.tables.blocks import Point
@@ -35,6 +36,8 @@ DEFAULT_NETWORKS = (
 predefined ones."""
 DEFAULT_BATCH_SIZES = (1, 4)
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
+FRESH = timedelta(minutes=10)
+"""The age of a model, since its learning began, up to which its machine is not probed."""
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
 
 
@@ -327,7 +330,31 @@ def as_now(model: Model, progress: Progress) -> Model:
     logs = np.log([network.ratio for network in found.networks])
     spread = float(np.sqrt(((logs - math.log(found.ratio)) ** 2).mean()))
     floor = math.log1p(noise_level(model.document, "floor") or 0.0)
-    return running.as_now(model, found.ratio, max(spread, floor))
+    source = "its own networks were measured for this answer"
+    return running.as_now(model, found.ratio, max(spread, floor), source)
+
+
+def as_probed(model: Model) -> Model:
+    """The model of the machine as it is now, by a probe of a fifth of a second (`lolat.microbench.probe`).
+
+    As it was learned where that was minutes ago, or the machine has not moved by more than LIMIT and no
+    other programs run, or the file has no probe, as of a GPU.
+    """
+    noise, state, found = model.document.get("noise", {}), model.state, []
+    if "probe" not in noise or state is None or age_of(state.learned) < FRESH:
+        return model
+    threads = learn.threads_of(model.document["environment"])
+    others = environment.others(sleep=lambda _: found.append(probe.probe(threads))) or 0.0
+    ratio, source, spread = probe.moved(noise["probe"], found[0]), "by a probe", probe.SPREAD
+    if others > learn.OTHERS + noise.get("others", 0.0):
+        source = f"by a probe, beside programs that use {others:.1f} processors (close them)"
+        spread = probe.BUSY
+    elif off(ratio) <= LIMIT:
+        return model
+    source += "; `--now` measures networks, `--as-learned` leaves the probe out"
+    made = running.as_now(model, ratio, spread, source)
+    made.document = {**made.document, CHECKED: checked(model.document, "probe", ratio)}
+    return made
 
 
 def diagnosis(

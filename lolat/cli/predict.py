@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 def opened(
     model: str, precision: str | None = None, launch: str | None = None, host_us: float | None = None,
-    now: bool = False,
+    now: bool = False, as_learned: bool | None = None,
 ) -> Model:  # fmt: skip
     """The model, run so, by its name or that of its GPU; remarks where it is old, or `local` is of another
-    processor. BEST is for who compares. `now`: the machine as it is now, measured.
+    processor. BEST is for who compares. `now`: the machine as it is now, measured; `as_learned`: not
+    probed, and nor if None.
     """
     from lolat.api.choosing import open_device
 
@@ -43,12 +44,28 @@ def opened(
         differences = machine.differences_of_device(loaded.device, environment, here)
         if model == LOCAL and differences:
             common.say(f"warning: {model}: {differences[0]}; learn again with: lolat learn cpu")
+    if as_learned and now:
+        raise InputError(
+            f"{arg('as_learned')} and {arg('now')}: expected one of them", code="two-speeds"
+        )
+    if as_learned and "probe" not in loaded.document.get("noise", {}):
+        raise InputError(
+            f"{arg('as_learned')}: {model} has no probe, so it always answers as learned; expected a CPU "
+            "that was learned here, or leave it out",
+            code="no-probe",
+        )
     if now:
         with common.progress("some ten seconds") as bar:
             loaded = loaded.as_now(progress=bar)
-    elif state is not None and state.remark is not None and not differences:
-        # Of another processor's model nothing can be checked here.
-        common.say(f"{model}: {state.remark}; `lolat doctor {quote(model)}` takes 10 seconds")
+    elif (
+        state is not None and not differences
+    ):  # of another processor's model nothing can be checked here
+        if state.remark is not None:
+            common.say(f"{model}: {state.remark}; `lolat doctor {quote(model)}` takes 10 seconds")
+        if as_learned is False:
+            from lolat.api.measuring import as_probed
+
+            loaded = as_probed(loaded)
     return loaded.run_as(None if precision == common.BEST else precision, launch, host_us)
 
 
@@ -74,6 +91,11 @@ def check_room(predictions: Sequence[OfDevice]) -> None:
         raise AnswerIsNo(line, code="no-room")
 
 
+as_learned_option = common.option(
+    "--as-learned",
+    is_flag=True,
+    help="As the machine was when MODEL was learned: it is not probed.",
+)
 now_option = common.option(
     "--now",
     is_flag=True,
@@ -105,6 +127,7 @@ now_option = common.option(
 @common.parameter("host_us")
 @common.parameter("coverage")
 @now_option
+@as_learned_option
 @common.parameter("max_ms", "Exit code 3 where it takes longer.")
 @common.parameter("sure", is_flag=False, flag_value=90.0)
 @common.option("--against", metavar="FILE", help="What `predict --json` wrote of the base branch: exit "
@@ -117,9 +140,8 @@ now_option = common.option(
 def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], batch_size: tuple[int | str, ...],
     input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
-    host_us: float | None, now: bool, coverage: float | None, max_ms: float | None, sure: float | None,
-    against: str | None, max_ratio: float | None, csv: Path | None,
-    prices: str | None,
+    host_us: float | None, now: bool, as_learned: bool, coverage: float | None, max_ms: float | None,
+    sure: float | None, against: str | None, max_ratio: float | None, csv: Path | None, prices: str | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
@@ -136,7 +158,9 @@ def predict(
     if max_ratio is not None and against is None:
         raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
     model, networks = common.model_and_networks(arguments, on)
-    asked = functools.partial(opened, precision=precision, launch=launch, host_us=host_us, now=now)
+    asked = functools.partial(
+        opened, precision=precision, launch=launch, host_us=host_us, now=now, as_learned=as_learned
+    )
     models, left_out = devices((*filter(None, [model]), *on), asked)
     coverage = coverage if sure is None else sure / 100
     question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices)
@@ -194,12 +218,13 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(
         model: str, precision: str | None, launch: str | None, host_us: float | None, now: bool,
-        batch_size: tuple[int, ...], **question: Any,
+        as_learned: bool, batch_size: tuple[int, ...], **question: Any,
     ) -> None:  # fmt: skip
         question["batch_size"] = batch_size if len(batch_size) > 1 else batch_size[0]
-        function(opened(model, precision, launch, host_us, now), **question)
+        function(opened(model, precision, launch, host_us, now, as_learned), **question)
 
     for decorate in (
+        as_learned_option,
         now_option,
         common.parameter("host_us"),
         common.parameter("launch"),

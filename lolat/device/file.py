@@ -89,6 +89,7 @@ class Noise(Struct):
     quiet: Positive | UnsetType = UNSET
     busy: Positive | UnsetType = UNSET
     repeatability: NotNegative | UnsetType = UNSET
+    probe: dict[str, tuple[Positive, Positive]] | UnsetType = UNSET
 
 
 class Sections(Struct, kw_only=True):
@@ -261,6 +262,8 @@ def _check_device(path: AnyPath, document: Mapping[str, Any], device: str) -> No
 
 LIMIT = 0.1
 """The largest change of a machine's times, relative, at which its model still holds; see `limit_of`."""
+CHECKED = "checked"
+"""Key of a document in memory, never in a file: the Check that a probe made for its answers."""
 OLD = timedelta(days=1)
 """The age, since it was learned or its last check, at which a model gets a remark."""
 
@@ -271,7 +274,7 @@ class Check:
     from 1.
     """
 
-    by: Literal["doctor", "evaluate"]
+    by: Literal["doctor", "evaluate", "probe"]
     date: str
     ratio: Positive
     limit: Positive
@@ -305,14 +308,21 @@ def state_of(document: Mapping[str, Any], source: str) -> State | None:
     learned = _learned_here(document, source)
     if learned is None:
         return None
-    check, remark = _read_check(source, learned), None
-    if check is None and _age(learned) >= OLD:
+    check, remark = document.get(CHECKED) or _read_check(source, learned), None
+    if check is None and age_of(learned) >= OLD:
         remark = f"learned {ago(learned)}, not checked since"
-    elif check is not None and (check.is_off or _age(check.date) >= OLD):
+    elif check is not None and (check.is_off or age_of(check.date) >= OLD):
         beyond = f", which is more than {percent(check.limit)} off" if check.is_off else ""
         times = f"{check.ratio:.2f} times as long as learned{beyond}"
         remark = f"learned {ago(learned)}, checked {ago(check.date)}: {times}"
-    return State(learned, _age(learned).days, check, remark)
+    return State(learned, age_of(learned).days, check, remark)
+
+
+def checked(
+    document: Mapping[str, Any], by: Literal["doctor", "evaluate", "probe"], ratio: float
+) -> Check:
+    """A check of a model, made now."""
+    return Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
 
 
 def write_check(
@@ -321,7 +331,7 @@ def write_check(
     """Write a check beside the model, if it has a state and its folder can be written to."""
     learned = _learned_here(document, source)
     if learned is not None:
-        check = Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
+        check = checked(document, by, ratio)
         stored = {"learned": learned, "check": msgspec.to_builtins(check)}
         with contextlib.suppress(LolatError):
             write_bytes(_state_file(source), to_json(stored).encode("ascii"))
@@ -362,14 +372,14 @@ def moment(date: Any) -> datetime | None:
     return when.astimezone(UTC) if when.tzinfo is not None else None
 
 
-def _age(date: str) -> timedelta:
-    """The time since a date; 0 for one in the future, from another clock."""
+def age_of(date: str) -> timedelta:
+    """The time since a date of a file; 0 for one in the future, from another clock."""
     return max(now() - (moment(date) or now()), timedelta(0))
 
 
 def ago(date: str) -> str:
     """The age of a date in words: 5 minutes ago, 3 days ago."""
-    age = _age(date)
+    age = age_of(date)
     minutes = int(age.total_seconds() / 60)
     if minutes < 120:
         return f"{plural(minutes, 'minute')} ago"

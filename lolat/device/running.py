@@ -106,8 +106,8 @@ def _with_host(model: D, host_us: float) -> D:
     return made
 
 
-def as_now(model: D, ratio: float, spread: float) -> D:
-    """The device of a machine that now takes `ratio` times as long as learned.
+def as_now(model: D, ratio: float, spread: float, source: str) -> D:
+    """The device of a machine that now takes `ratio` times as long as learned, by a `source`.
 
     `spread`: standard deviation, a logarithm, of that ratio from network to network; it takes the place of
     the machine's repeatability in intervals. Training, measured at another time, is left out.
@@ -119,8 +119,7 @@ def as_now(model: D, ratio: float, spread: float) -> D:
             host[name] = ratio * host.get(name, 0.0)
     document["noise"] = {**document["noise"], "repeatability": math.expm1(spread)}
     document[AS_NOW] = Remark(
-        f"as the machine is now, {ratio:.2f} times as long as learned",
-        "its own networks were measured for this answer",
+        f"as the machine is now, {ratio:.2f} times as long as learned", source
     )
     return _asked(model, document, None, None)
 

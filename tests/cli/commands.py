@@ -6,7 +6,7 @@ import functools
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,12 +161,16 @@ class Measuring:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Let `evaluate` and `doctor` measure with this."""
         real = environment.differences
-        patch.setattr(environment, "others", lambda *_: self.others)
+        patch.setattr(environment, "others", self.watch)
         patch.setattr("lolat.api.measuring.runners.Runner", self.runner)
         patch.setattr(check, "references_of", self.references_of)
         patch.setattr(check, "read_cases", self.read_cases)
         patch.setattr(check, "measure", self.measure)
         patch.setattr(environment, "differences", lambda *a: self.differences or real(*a))
+
+    def watch(self, seconds: float = 0.0, sleep: Callable[[float], object] = float) -> float:
+        sleep(seconds)
+        return self.others
 
     def runner(self, backend: str, device: str, progress: Any) -> Any:
         self.calls.append((backend, device, []))

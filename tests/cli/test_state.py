@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lolat.device import file as state
+from lolat.microbench import probe
 from lolat.microbench.environment import Difference
 from tests import synthetic
 from tests.cli.commands import Command, Measuring, one_line
@@ -96,6 +97,84 @@ def test_what_doctor_found_is_told_until_it_holds_again(
     lolat.json("doctor", "local")
     assert lolat.done("predict", "local", "keras:A").err == ""
     assert desk.path.read_bytes() == before
+
+
+@pytest.fixture
+def probed(
+    desk: Desk, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, tuple[float, float]]:
+    """What a probe finds now, on a machine whose networks go with the roots of two of its times."""
+    desk.write(others=0.1, probe={"forks": [2.0, 3.0], "copy": [4.0, 8.0]})
+    monkeypatch.setattr(
+        probe, "WEIGHTS", {"forks": (0.5, 0.0), "copy": (0.0, 0.5), "new": (1.0, 1.0)}
+    )
+    found = {"forks": (2.0, 3.0), "copy": (4.0, 8.0), "new": (1.0, 1.0)}
+    monkeypatch.setattr(probe, "probe", lambda threads: found if threads == 2 else {})
+    return found
+
+
+@pytest.mark.parametrize("command", ["predict", "report", "explain"])
+def test_a_probe_tells_that_the_machine_has_moved(
+    lolat: Command, desk: Desk, probed: dict[str, tuple[float, float]], command: str
+) -> None:
+    ask, spread = (command, "local", "keras:A"), 1 + 3 * probe.SPREAD
+    usual = lolat.json(*ask, "--as-learned")
+    assert lolat.json(*ask) == usual, "it has not moved"
+    probed["forks"] = (2.0 * 1.5**2, 99.0)
+    assert lolat.json(*ask, "--as-learned") == usual
+    now = lolat.json(*ask)
+    assert now["latency_ms"] == pytest.approx(1.5 * usual["latency_ms"])
+    told = now["warnings"][0]
+    assert "1.50 times as long as learned" in told
+    assert "--now" in told
+    assert "--as-learned" in told
+    assert told in lolat.text(*ask)
+    low, high = now["interval_ms"]
+    assert low * spread > now["latency_ms"] > high / spread
+    assert high / low > usual["interval_ms"][1] / usual["interval_ms"][0]
+    assert now["state"]["check"] == {
+        "by": "probe", "date": desk.now.isoformat(), "ratio": pytest.approx(1.5), "limit": 0.1,
+    }  # fmt: skip
+    probed["copy"] = (0.1, 8.0 / 1.5**2)
+    assert lolat.json(*ask) == usual, "as much faster in memory"
+
+
+def test_other_programs_are_told(
+    lolat: Command, desk: Desk, probed: dict[str, tuple[float, float]], measuring: Measuring
+) -> None:
+    ask = "predict", "local", "keras:A"
+    usual = lolat.json(*ask)
+    measuring.others = 0.25  # 0.1 when it was learned
+    assert lolat.json(*ask) == usual
+    measuring.others = 1.4
+    busy = lolat.json(*ask)
+    (told,) = {*busy["warnings"]} - {*usual["warnings"]}
+    assert "1.00 times as long" in told
+    assert "1.4 processors" in told
+    assert busy["latency_ms"] == pytest.approx(usual["latency_ms"])
+    assert busy["interval_ms"][1] > 2 * busy["latency_ms"] > 5 * busy["interval_ms"][0]
+    assert lolat.json(*ask, "--as-learned") == usual
+
+
+def test_who_is_not_probed(
+    lolat: Command, desk: Desk, probed: dict[str, tuple[float, float]]
+) -> None:
+    probed["forks"] = (2.0 * 1.5**2, 3.0)
+    moved = lolat.json("predict", "local", "keras:A")["latency_ms"]
+    desk.now = LEARNED + timedelta(minutes=9)
+    fresh = lolat.json("predict", "local", "keras:A")["latency_ms"]
+    assert moved == pytest.approx(1.5 * fresh)
+    desk.now = LEARNED + timedelta(hours=1)
+    assert lolat.json("predict", desk.path, "keras:A")["latency_ms"] == moved, "by its path too"
+    trained = lolat.answer("cost", "local", "keras:A", "--batch-size", 8, "--samples", 100)
+    assert "as the machine is now" not in str(trained), "training is not what is probed"
+    desk.facts = {"family": 25, "model": 1}
+    assert lolat.answer("predict", "local", "keras:A")["latency_ms"] == fresh, "another processor"
+    desk.facts = desk.where["processor"]
+    assert "one of them" in lolat.refused("predict", "local", "keras:A", "--now", "--as-learned")
+    desk.write()
+    assert lolat.json("predict", "local", "keras:A")["latency_ms"] == fresh, "no probe when learned"
+    assert "no probe" in lolat.refused("predict", "local", "keras:A", "--as-learned")
 
 
 def test_a_model_of_another_machine(lolat: Command, desk: Desk, measuring: Measuring) -> None:

@@ -24,6 +24,8 @@ import lolat as package
 from benchmarks.command_line import leaves
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
+from lolat.microbench import environment, probe
+from tests import synthetic
 from tests.cli.commands import Measuring
 from tests.contract import world
 
@@ -36,6 +38,7 @@ VALUES = {
     "--against": "base-small.json --max-ratio 1.0001",
     "--among": "archs.csv",
     "--arrivals": "even",
+    "--as-learned": "",
     "--backend": "torch",
     "--batch-size": "8",
     "--attention-data-parallel": "2",
@@ -190,6 +193,8 @@ def calls() -> Iterator[Call]:
             yield Call(f"budget {asked} --vary batch --max-ms 20", other)
         if model not in ("cells.json", "gpu.json") and not network.startswith("quantized"):
             yield Call(f"cost {asked} {COST}", other)
+    for command in ("predict", "report", "explain", "budget --vary batch --max-ms 20"):
+        yield Call(f"{command} probed.json net.json")
     yield Call("predict net.json --on desk.json,rtx-4090-amp --batch-size 2")
     yield Call("predict desk.json net.json slow.json --batch-size 2")
     yield Call("predict desk.json net.json --max-ms 20")
@@ -267,6 +272,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("LOLAT_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("COLUMNS", "100")
         world.make(here)
+        moved = dict.fromkeys(probe.WEIGHTS, (2.0, 2.0))
+        patch.setattr(probe, "probe", lambda threads: moved)
+        document = synthetic.document()
+        document["environment"] |= environment.describe("cpu") | {
+            "date": "2026-01-01T00:00:00+00:00"
+        }
+        document["noise"]["probe"] = dict.fromkeys(moved, (1.0, 1.0))
+        (here / "probed.json").write_text(json.dumps(document))
         patch.setattr("lolat.web.server.serve", lambda *asked: print(asked[:2]))
         patch.setattr("lolat.api.learning._backend_and_output", asked_for)
         patch.setattr("lolat.api.learning._model_in", lambda *_: {})

@@ -30,8 +30,8 @@ COMMANDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }
 """Command -> the function of Python, and a call of it."""
 CONTEXT = click.Context(LEAVES["predict"])
-FILES = {"json", "csv", "against", "max_ratio", "now"}
-"""Options for what a command reads and writes; and measuring, which is a method of a model."""
+FILES = {"json", "csv", "against", "max_ratio", "now", "as_learned"}
+"""Options for what a command reads and writes; and measuring, of which `as_now` is a method of a model."""
 
 
 def options() -> list[tuple[str, click.Option]]:

@@ -47,9 +47,20 @@ def test_points_hold_counts_and_raw_times(device: FakeDevice, tmp_path: Path) ->
     assert (net.whole, point.whole) == (True, False)
     assert "conv" in point.kinds
     assert (where["framework"], where["device"]) == ("fake", "cpu")
-    assert noise == STEADY
+    assert {n: v for n, v in noise.items() if n != "probe"} == STEADY
     assert journal.path.exists(), "kept until the model is written"
     assert warnings == []
+
+
+def test_the_machine_is_probed_from_the_start_to_the_end(
+    device: FakeDevice, tmp_path: Path
+) -> None:
+    device.environment = {"framework": "fake", "threads": 1}
+    _, _, noise, *_ = measure(tmp_path / "j", settings=Settings(rounds=7))
+    assert device.probes == 4, "in the first, the fourth and the seventh round, and after it"
+    assert noise["probe"] == {"product": [2.5, 10.0]}, "the medians of 1, 2, 3, 4 and of 10"
+    _, _, noise, *_ = measure(tmp_path / "gpu", kind="gpu")
+    assert (device.probes, "probe" in noise) == (4, False), "a GPU is not probed"
 
 
 def test_the_environment_can_be_refused(device: FakeDevice, tmp_path: Path) -> None:
