@@ -1,4 +1,4 @@
-"""What the probe of NumPy's kernels tells of the times of networks, while a machine changes.
+"""Pairs of the probe of NumPy's kernels and of networks' times, while a machine changes.
 
     python -m benchmarks.probe OUT.jsonl [SECONDS]
     python -m benchmarks run probe trial=OUT.jsonl
@@ -194,7 +194,7 @@ else:
 
     @benchmark("probe", "probe", "extended")
     def judged(trial: str = str(TRIAL)) -> Tables:
-        """How far times of networks are from when they were learned, and from what a probe tells."""
+        """Times of networks against when they were learned, and against what a probe tells."""
         opened = lzma.open if trial.endswith("xz") else open
         with opened(trial, "rt") as file:
             lines = [json.loads(line) for line in file]

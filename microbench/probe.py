@@ -122,7 +122,7 @@ programs run: then networks may take several times as long, and no probe tells h
 
 
 def moved(learned: Probe, now: Probe) -> float:
-    """How many times as long as learned networks take, by two probes: powers of their ratios."""
+    """Ratio of networks' times now to those of learning, by two probes: powers of their ratios."""
     logs = [
         weight * math.log(now[name][i] / learned[name][i])
         for name, weights in WEIGHTS.items()
