@@ -22,7 +22,7 @@ from lolat.units import changed, off, plural
 from . import environment
 from .blocks import BLOCKS, NETWORKS, Predefined, as_known, for_device, known_blocks
 from .journal import Journal
-from .probe import middle, probe
+from .probe import MOST_THREADS, middle, probe
 from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from .timing import JobLatency, Latencies, Visit, latencies
 
@@ -182,7 +182,7 @@ def noise_of(measured: Latencies) -> dict[str, Any]:
 
 def threads_of(where: Mapping[str, Any]) -> int:
     """The threads that a probe takes: those of an environment, as far as there are processors."""
-    able = environment.cpu_count()
+    able = min(environment.cpu_count(), MOST_THREADS)
     return min(where.get("threads") or able, able)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from .timing import Clock, time_once
 
-ROUNDS = 8
+ROUNDS, MOST_THREADS = 8, 8
 SIDE = 64
 """Rows and columns of a product that OpenBLAS computes in the thread that asks for it."""
 
@@ -117,8 +117,8 @@ WEIGHTS: Mapping[str, tuple[float, float]] = {"forks": (0.25, 0.25)}
 """Kernel -> exponents of its fastest and its median time in the time of networks: chosen on the first half
 of the pairs of probe and networks in `python -m benchmarks run probe`, which has the other kernels too."""
 SPREAD, BUSY = 0.15, 0.6
-"""Standard deviations, logarithms, of networks' times around `moved` by the same pairs, and where other
-programs run: then networks may take several times as long, and no probe tells how many."""
+"""Standard deviations, logarithms, of networks' times around `moved` by the same pairs, and what other
+programs add that want all processors: networks may take several times as long, which no probe tells."""
 
 
 def moved(learned: Probe, now: Probe) -> float:

@@ -348,12 +348,12 @@ def as_probed(model: Model) -> Model:
     ratio, source, spread = probe.moved(noise["probe"], found[0]), "by a probe", probe.SPREAD
     if others > learn.OTHERS + noise.get("others", 0.0):
         source = f"by a probe, beside programs that use {others:.1f} processors (close them)"
-        spread = probe.BUSY
+        spread = math.hypot(spread, probe.BUSY * others / environment.cpu_count())
     elif off(ratio) <= LIMIT:
         return model
     source += "; `--now` measures networks, `--as-learned` leaves the probe out"
     made = running.as_now(model, ratio, spread, source)
-    made.document = {**made.document, CHECKED: checked(model.document, "probe", ratio)}
+    made.document = {**made.document, CHECKED: checked("probe", ratio, LIMIT)}
     return made
 
 

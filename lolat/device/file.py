@@ -318,11 +318,9 @@ def state_of(document: Mapping[str, Any], source: str) -> State | None:
     return State(learned, age_of(learned).days, check, remark)
 
 
-def checked(
-    document: Mapping[str, Any], by: Literal["doctor", "evaluate", "probe"], ratio: float
-) -> Check:
+def checked(by: Literal["doctor", "evaluate", "probe"], ratio: float, limit: float) -> Check:
     """A check of a model, made now."""
-    return Check(by, now().isoformat(timespec="seconds"), ratio, limit_of(document))
+    return Check(by, now().isoformat(timespec="seconds"), ratio, limit)
 
 
 def write_check(
@@ -331,7 +329,7 @@ def write_check(
     """Write a check beside the model, if it has a state and its folder can be written to."""
     learned = _learned_here(document, source)
     if learned is not None:
-        check = checked(document, by, ratio)
+        check = checked(by, ratio, limit_of(document))
         stored = {"learned": learned, "check": msgspec.to_builtins(check)}
         with contextlib.suppress(LolatError):
             write_bytes(_state_file(source), to_json(stored).encode("ascii"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,9 @@ def test_other_programs_are_told(
     assert "1.00 times as long" in told
     assert "1.4 processors" in told
     assert busy["latency_ms"] == pytest.approx(usual["latency_ms"])
-    assert busy["interval_ms"][1] > 2 * busy["latency_ms"] > 5 * busy["interval_ms"][0]
+    half = math.log(busy["interval_ms"][1] / busy["latency_ms"])
+    assert half > 1.64 * math.hypot(probe.SPREAD, 0.7 * probe.BUSY), "1.4 of two processors"
+    assert half == pytest.approx(math.log(busy["latency_ms"] / busy["interval_ms"][0]))
     assert lolat.json(*ask, "--as-learned") == usual
 
 

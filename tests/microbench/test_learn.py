@@ -59,6 +59,7 @@ def test_the_machine_is_probed_from_the_start_to_the_end(
     _, _, noise, *_ = measure(tmp_path / "j", settings=Settings(rounds=7))
     assert device.probes == 4, "in the first, the fourth and the seventh round, and after it"
     assert noise["probe"] == {"product": [2.5, 10.0]}, "the medians of 1, 2, 3, 4 and of 10"
+    assert learn.threads_of({"threads": 1024}) <= 8, "a thread takes some time to start"
     _, _, noise, *_ = measure(tmp_path / "gpu", kind="gpu")
     assert (device.probes, "probe" in noise) == (4, False), "a GPU is not probed"
 
