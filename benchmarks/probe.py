@@ -35,6 +35,13 @@ NEIGHBORS = {
 }
 """Programs that run beside the probe and the networks: each takes a processor."""
 STATES = ((),) * 4 + (("computing",), ("computing",) * 2, ("copying",), ("copying",) * 2)
+OPERATIONS = {
+    "keras MobileNetV2": 152,
+    "keras ResNet50": 176,
+    "timm resnet18": 68,
+    "timm vit_tiny": 223,
+}
+"""Networks and their operations (`lolat read`)."""
 PROBE = "import json; from lolat.microbench import probe; print(json.dumps(probe.probe({})))"
 
 
@@ -68,12 +75,13 @@ def networks(threads: int) -> dict[str, Callable[[], object]]:
 
         return run
 
-    return {
-        "keras MobileNetV2": of_keras("MobileNetV2", 192),
-        "keras ResNet50": of_keras("ResNet50", 128),
-        "timm resnet18": of_timm("resnet18", 160),
-        "timm vit_tiny": of_timm("vit_tiny_patch16_224", 224),
-    }
+    made = (
+        of_keras("MobileNetV2", 192),
+        of_keras("ResNet50", 128),
+        of_timm("resnet18", 160),
+        of_timm("vit_tiny_patch16_224", 224),
+    )
+    return dict(zip(OPERATIONS, made, strict=True))
 
 
 def timed(run: Callable[[], object]) -> list[float]:
@@ -143,20 +151,14 @@ def main(out: Path, seconds: float) -> None:
         time.sleep(max(0.0, EVERY_S - (time.time() - began)))
 
 
-def pairs(
-    learned: Sequence[dict[str, Any]], asked: Sequence[dict[str, Any]], kernel: str | None
-) -> np.ndarray:
-    """Rows of logarithms: what a network takes in a line over LEARNING other lines, what the probe does.
-
-    Of the probe's `kernel` the mean of its two times; None: as LoLat weighs them. Last, what the other
-    networks take.
-    """
+def errors(
+    learned: Sequence[dict[str, Any]], asked: Sequence[dict[str, Any]]
+) -> dict[str, np.ndarray]:
+    """Logarithms of networks' times in a line over what LEARNING others tell, by the way of telling."""
+    from lolat.device.file import LIMIT
     from lolat.microbench import probe
 
-    def times(line: dict[str, Any]) -> np.ndarray:
-        return np.log([np.median(ms) for ms in line["times_ms"].values()])
-
-    found = []
+    found: dict[str, list[np.ndarray]] = {}
     for first in range(len(learned) - LEARNING + 1):
         lines = learned[first : first + LEARNING]
         then = probe.middle([line["probe"] for line in lines])
@@ -164,27 +166,21 @@ def pairs(
         for line in asked:
             if line in lines:
                 continue
-            now, y = line["probe"], times(line) - usual
-            if kernel is None:
-                x = math.log(probe.moved(then, now))
-            else:
-                x = float(np.log(np.divide(now[kernel], then[kernel])).mean())
-            found += [(y[n], x, np.median(np.delete(y, n))) for n in range(len(y))]
-    return np.array(found)
+            now, y = line["probe"], np.log(times(line) / usual)
+            ratio = 1 + probe.waking_ms(then, now) * np.array([*OPERATIONS.values()]) / usual
+            ratio = np.maximum(ratio, 0.5) if abs(np.median(ratio) - 1) > LIMIT else 1.0
+            told = {"as learned": 0.0, "as LoLat does": np.log(ratio)}
+            told["by three other networks"] = [np.median(np.delete(y, n)) for n in range(len(y))]
+            for name in now:
+                told[f"by the root of {name}"] = np.log(np.divide(now[name], then[name])).mean() / 2
+            for way, x in told.items():
+                found.setdefault(way, []).append(y - x)
+    return {way: np.concatenate(e) for way, e in found.items()}
 
 
-def errors(
-    lines: Sequence[dict[str, Any]], asked: Sequence[dict[str, Any]]
-) -> dict[str, np.ndarray]:
-    """Logarithms of networks' times over what is known of them, by the way of knowing it."""
-    from lolat.device.file import LIMIT
-
-    y, told, others = pairs(lines, asked, None).T
-    found = {"as learned": y, "by three other networks": y - others}
-    found["as LoLat does"] = y - np.where(np.abs(told) > math.log1p(LIMIT), told, 0.0)
-    for kernel in lines[0]["probe"]:
-        found[f"root of {kernel}"] = y - pairs(lines, asked, kernel)[:, 1] / 2
-    return found
+def times(line: dict[str, Any]) -> np.ndarray:
+    """The median ms of each network."""
+    return np.array([np.median(line["times_ms"][name]) for name in OPERATIONS])
 
 
 if __name__ == "__main__":

@@ -77,7 +77,8 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b, n in sized.values()]
     smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole}
     networks = [j for j in jobs if j.key in smallest]
-    with run_jobs(run, jobs, networks, probed=run.device == "cpu") as (_, outcome, journal):
+    probed = run.device == "cpu"
+    with run_jobs(run, jobs, networks, probed) as (_, outcome, journal):
         visits, where = outcome.visits, outcome.environment
     found = latencies(visits)
     measurements = [
@@ -118,7 +119,8 @@ def run_jobs(
                 "already (`restart` throws them away)"
             )
         try:
-            timed = partial(probe, threads_of(where)) if probed else None
+            threads = threads_of(where)  # one has no other to wait for
+            timed = partial(probe, threads) if probed and threads > 1 else None
             outcome = runner.run(jobs, networks, settings, journal, timed)
             outcome.environment = where
             yield runner, outcome, journal

@@ -6,7 +6,6 @@ network does. Its fastest time tells the clock and the caches, its median what n
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 
 from .timing import Clock, time_once
 
-ROUNDS, MOST_THREADS = 8, 8
+ROUNDS, MOST_THREADS, FORKS = 8, 8, 15
 SIDE = 64
 """Rows and columns of a product that OpenBLAS computes in the thread that asks for it."""
 
@@ -71,7 +70,7 @@ def kernels(threads: int) -> dict[str, Kernel]:
         "large product": Kernel([products(512 // threads, 1) for _ in each]),
         "elementwise": Kernel([elementwise(2**17, 25) for _ in each]),
         "copy": Kernel([copying(2**23 // threads) for _ in each]),
-        "forks": Kernel([products(16, 1) for _ in each], forks=15),
+        "forks": Kernel([products(16, 1) for _ in each], forks=FORKS),
         "calls": Kernel([elementwise(16, 3000)]),  # the interpreter, as a framework's host code
     }
 
@@ -89,9 +88,6 @@ def probe(
 
         def run(kernel: Kernel) -> None:
             for _ in range(kernel.forks):
-                if len(kernel.parts) == 1:  # a network in one thread wakes no other
-                    kernel.parts[0]()
-                    continue
                 for part in [pool.submit(part) for part in kernel.parts]:
                     part.result()
 
@@ -113,20 +109,16 @@ def middle(probes: Sequence[Probe]) -> dict[str, list[float]]:
 
 # ---- What it tells of networks
 
-WEIGHTS: Mapping[str, tuple[float, float]] = {"forks": (0.25, 0.25)}
-"""Kernel -> exponents of its fastest and its median time in the time of networks: chosen on the first half
-of the pairs of probe and networks in `python -m benchmarks run probe`, which has the other kernels too."""
-SPREAD, BUSY = 0.15, 0.6
-"""Standard deviations, logarithms, of networks' times around `moved` by the same pairs, and what other
-programs add that want all processors: networks may take several times as long, which no probe tells."""
+PER_FORK = 0.5
+"""Of the time that a fork takes longer, the part that an operation of a network does: chosen on the first
+half of the pairs of probe and networks in `python -m benchmarks run probe`, which has other kernels too. A
+fork wakes two threads, an operation of a network on two threads one."""
+SPREAD, BUSY = 0.12, 0.6
+"""Standard deviations, logarithms, of networks' times around that by the same half, and what other programs
+add that want all processors: networks may take several times as long, which no probe tells."""
 
 
-def moved(learned: Probe, now: Probe) -> float:
-    """Ratio of networks' times now to those of learning, by two probes: powers of their ratios."""
-    logs = [
-        weight * math.log(now[name][i] / learned[name][i])
-        for name, weights in WEIGHTS.items()
-        if name in learned
-        for i, weight in enumerate(weights)
-    ]
-    return math.exp(sum(logs))
+def waking_ms(learned: Probe, now: Probe) -> float:
+    """Time that an operation takes longer to start than when learned, ms."""
+    longer = statistics.fmean(now["forks"]) - statistics.fmean(learned["forks"])
+    return PER_FORK * longer / FORKS

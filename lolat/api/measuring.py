@@ -17,7 +17,7 @@ from lolat.device.question import InputSize
 from lolat.errors import DeviceError, InputError, MeasuringError, arg
 from lolat.fitting.cross_validation import IntervalsKept, figures, intervals
 from lolat.io.progress import Progress
-from lolat.io.results import Result, dict_of
+from lolat.io.results import Remark, Result, dict_of
 from lolat.microbench import backends, check, environment, learn, probe
 from lolat.microbench import runner as runners
 from lolat.readers.size import as_sizes, numbers_of
@@ -330,29 +330,40 @@ def as_now(model: Model, progress: Progress) -> Model:
     logs = np.log([network.ratio for network in found.networks])
     spread = float(np.sqrt(((logs - math.log(found.ratio)) ** 2).mean()))
     floor = math.log1p(noise_level(model.document, "floor") or 0.0)
-    source = "its own networks were measured for this answer"
-    return running.as_now(model, found.ratio, max(spread, floor), source)
+    remark = Remark(
+        f"as the machine is now, {found.ratio:.2f} times as long as learned",
+        "its own networks were measured for this answer",
+    )
+    return running.as_now(model, max(spread, floor), remark, ratio=found.ratio)
 
 
 def as_probed(model: Model) -> Model:
     """The model of the machine as it is now, by a probe of a fifth of a second (`lolat.microbench.probe`).
 
-    As it was learned where that was minutes ago, or the machine has not moved by more than LIMIT and no
-    other programs run, or the file has no probe, as of a GPU.
+    As it was learned where that was minutes ago, or its networks have not moved by more than LIMIT and no
+    other programs run, or the file has no probe, as of a GPU and of one thread.
     """
-    noise, state, found = model.document.get("noise", {}), model.state, []
+    document, state, found = model.document, model.state, []
+    noise = document.get("noise", {})
     if "probe" not in noise or state is None or age_of(state.learned) < FRESH:
         return model
-    threads = learn.threads_of(model.document["environment"])
+    threads = learn.threads_of(document["environment"])
     others = environment.others(sleep=lambda _: found.append(probe.probe(threads))) or 0.0
-    ratio, source, spread = probe.moved(noise["probe"], found[0]), "by a probe", probe.SPREAD
+    waking_ms, spread = probe.waking_ms(noise["probe"], found[0]), probe.SPREAD
+    networks = [p for p in document["points"] if p.get("whole")] or document["points"]
+    ratio = float(np.median([1.0 + waking_ms * p["ops"] / p["latency_ms"] for p in networks]))
+    ratio, beside = max(ratio, 0.5), ""
     if others > learn.OTHERS + noise.get("others", 0.0):
-        source = f"by a probe, beside programs that use {others:.1f} processors (close them)"
+        beside = f"; beside programs that use {others:.1f} processors (close them)"
         spread = math.hypot(spread, probe.BUSY * others / environment.cpu_count())
     elif off(ratio) <= LIMIT:
         return model
-    source += "; `--now` measures networks, `--as-learned` leaves the probe out"
-    made = running.as_now(model, ratio, spread, source)
+    remark = Remark(
+        f"as the machine is now, some {ratio:.2f} times as long as learned",
+        f"by a probe, threads take {abs(1e3 * waking_ms):.0f} µs {'more' if waking_ms > 0 else 'less'} to "
+        f"start an operation{beside}; `--now` measures networks, `--as-learned` leaves the probe out",
+    )
+    made = running.as_now(model, spread, remark, waking_ms=waking_ms)
     made.document = {**made.document, CHECKED: checked("probe", ratio, LIMIT)}
     return made
 

@@ -272,7 +272,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("LOLAT_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("COLUMNS", "100")
         world.make(here)
-        moved = dict.fromkeys(probe.WEIGHTS, (2.0, 2.0))
+        moved = {"forks": (9.0, 9.0)}
         patch.setattr(probe, "probe", lambda threads: moved)
         document = synthetic.document()
         document["environment"] |= environment.describe("cpu") | {

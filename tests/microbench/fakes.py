@@ -49,7 +49,7 @@ class FakeDevice:
     def probe(self, threads: int) -> dict[str, tuple[float, float]]:
         """A probe of this machine by so many threads."""
         self.probes += 1
-        return {"product": (float(self.probes), 10.0 * threads)}
+        return {"forks": (float(self.probes), 10.0 * threads)}
 
     def start(self, backend: str, device: str) -> Any:
         """A worker in place of `WorkerProcess`."""

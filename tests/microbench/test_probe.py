@@ -69,6 +69,14 @@ def test_every_kernel_runs_in_as_many_threads(threads: int) -> None:
         kernel.parts[0]()
 
 
+def test_an_operation_takes_half_of_what_a_fork_takes_longer() -> None:
+    then = dict.fromkeys(probe.kernels(2), (3.0, 4.5))
+    slower = dict.fromkeys(then, (4.5, 6.75))
+    assert probe.waking_ms(then, slower) == pytest.approx(0.5 * (5.625 - 3.75) / 15)
+    assert probe.waking_ms(slower, then) == pytest.approx(-0.5 * (5.625 - 3.75) / 15)
+    assert probe.waking_ms(then, slower | {"forks": (3.0, 4.5)}) == 0.0, "memory alone is slower"
+
+
 def test_the_median_of_several_probes() -> None:
     several = [{"a": (1.0, 9.0)}, {"a": (4.0, 5.0)}, {"a": (2.0, 6.0)}]
     assert probe.middle(several) == {"a": [2.0, 6.0]}
