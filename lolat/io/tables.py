@@ -78,17 +78,21 @@ class Table:
         cells = (column[index].strip() for column in self.columns)
         return Row(self, index, dict(zip(self.names, cells, strict=True)))
 
+    def cells(self, column: str) -> list[str]:
+        """The cells of a column without spaces around them; none if there is no such column."""
+        self.used.add(column)
+        at = self.names.index(column) if column in self.names else len(self.names)
+        return [cell.strip() for cells in self.columns[at : at + 1] for cell in cells]
+
     def of_devices(self, devices: Collection[str] = (), argument: str = "name") -> Table:
         """The rows of some devices by the column `device`; all rows if there is no such column.
 
         `argument`: the name of `devices` in messages. InputError if no row is of them, and for rows of
         several devices of which none is named: times of two devices are never mixed.
         """
-        at = self.names.index("device") if "device" in self.names else -1
-        cells = [*map(str.strip, self.columns[at])] if at >= 0 else []
+        cells = self.cells("device")
         found = {device_key(cell): cell for cell in cells if cell}
         wanted = {*map(device_key, devices)}
-        self.used.add("device")
         if not found or (not devices and len(found) == 1):
             return self
         if not found.keys() & wanted:
@@ -128,8 +132,7 @@ class Table:
         """
         import numpy as np
 
-        self.used.add(column)
-        cells = [*map(str.strip, self.columns[self.names.index(column)])]
+        cells = self.cells(column)
         values = np.fromiter(map(self.as_number, cells), float, len(cells))
         return values, ~np.fromiter(map(bool, cells), bool, len(cells))
 
@@ -151,9 +154,8 @@ def check_one_device(tables: Iterable[Table]) -> None:
     found: dict[str, str] = {}
     for table in tables:
         table.of_devices()
-        if "device" in table.names:
-            cells = map(str.strip, table.columns[table.names.index("device")])
-            found |= {device_key(cell): f"{cell} ({table.source})" for cell in cells if cell}
+        cells = table.cells("device")
+        found |= {device_key(cell): f"{cell} ({table.source})" for cell in cells if cell}
     if len(found) > 1:
         has = shortened(", ".join(found.values()))
         raise InputError(f"tables of several devices: {has}; expected {arg('name')}, one of these")

@@ -185,7 +185,7 @@ def bundled_networks() -> list[str]:
     return networks
 
 
-def called(name: str) -> list[str]:
+def bundled_as(name: str) -> list[str]:
     """The bundled networks of a name without its package, in any case."""
     return [n for n in bundled_networks() if n.partition(":")[2].lower() == name.lower()]
 

@@ -20,7 +20,7 @@ from lolat.graph.modes import product_dtypes
 from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
-from lolat.readers.cache import Cache, called, nearest
+from lolat.readers.cache import Cache, bundled_as, nearest
 from lolat.readers.code import attribute_of, brief
 from lolat.readers.size import as_sizes, is_of_size, options_of
 from lolat.units import shortened
@@ -129,7 +129,7 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
         return Network(graph.name, graph, lambda: graph)
     if is_function(spec):
         return _of_object(_of_function(spec, weights), name, size)
-    raise forms.not_a_network(spec, called(spec))
+    raise forms.not_a_network(spec, bundled_as(spec))
 
 
 def _of_document(path: str, size: Any) -> Graph:

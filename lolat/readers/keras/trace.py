@@ -43,6 +43,7 @@ class KerasReader:
         self.partly: list[str] = []  # layers of several operations of which some are trained
         self.builder = GraphBuilder(name, "keras")
         self.writer = Writer(self.builder)
+        self.shape = self.writer.shape
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
 
@@ -121,10 +122,6 @@ class KerasReader:
     ) -> int:
         """A view of another shape."""
         return self.step(call, "reshape", [source], [shape], name, path)[0]
-
-    def shape(self, tensor: int) -> tuple[int, ...]:
-        """The shape of a tensor at batch size 1."""
-        return self.writer.shape(tensor)
 
     def operands(self, call: LayerCall) -> list[int]:
         """The operands of a call in order: symbolic tensors, and constants that have a shape."""

@@ -17,7 +17,7 @@ import numpy as np
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.kinds import by_name
-from lolat.readers.onnx.patterns import Patterns, called, clip_limits, number
+from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
 from lolat.readers.onnx.quantized import BITS
 from lolat.readers.ops import ALWAYS_DROPS, Call, Writer, keeps_channels
 
@@ -85,7 +85,7 @@ class OnnxReader:
     def unknown(self, node: Any) -> NetworkError:
         """The refusal of an operation whose products cannot be counted."""
         return NetworkError(
-            f"operation {called(node)!r} ({node.op_type}) has weights or products inside that LoLat does "
+            f"operation {node_name(node)!r} ({node.op_type}) has weights or products inside that LoLat does "
             "not know, and cannot count; export the network without it, as before a runtime optimizes it"
         )
 
@@ -233,7 +233,7 @@ def _convolution(r: OnnxReader, node: Any) -> list[int]:
     read, given = kernel[0] if transposed else kernel[1] * groups, r.shape(source)[1]
     if read != given:
         raise NetworkError(
-            f"operation {called(node)!r} reads {given} channels, and "
+            f"operation {node_name(node)!r} reads {given} channels, and "
             f"its kernel has {read}; expected {arg('input_size')} with those of the network, such as "
             f"{read},224,224 of its first convolution",
             code="input-size",
@@ -380,7 +380,7 @@ def _reshape(r: OnnxReader, node: Any) -> list[int]:
     before, after = (r.shape(v) for v in (node.inputs[0], node.outputs[0]))
     if prod(before) != prod(after):
         raise NetworkError(
-            f"operation {called(node)!r} makes {after} of {before}: a size is fixed in it, of the batch "
+            f"operation {node_name(node)!r} makes {after} of {before}: a size is fixed in it, of the batch "
             f"or of its inputs; export it with open sizes, or give the {arg('input_size')} that it was "
             "exported with"
         )

@@ -189,7 +189,7 @@ def _is_closed(region: list[Any], last: Any) -> bool:
     return all(node in region for node in used) and not any(v.is_graph_output() for v in inner)
 
 
-def called(node: Any) -> str:
+def node_name(node: Any) -> str:
     """The name of a node for people; where it has none, that of its result."""
     return shortened(str(node.name or node.outputs[0].name))
 

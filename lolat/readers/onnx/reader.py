@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.batch import ONLY, batch_remarks
-from lolat.readers.onnx.patterns import called
+from lolat.readers.onnx.patterns import node_name
 from lolat.readers.onnx.sizes import batch_axis, first_layers, forms
 from lolat.readers.size import as_sizes, filled, length_of, numbers_of
 from lolat.units import one_line, shortened
@@ -342,7 +342,7 @@ def _shaped(model: Any, network: str) -> Any:
         "of its own"
     )  # fmt: skip
     raise NetworkError(
-        f"operation {called(node)!r} ({node.op_type}) of {network!r} gives a shape that cannot be found; "
+        f"operation {node_name(node)!r} ({node.op_type}) of {network!r} gives a shape that cannot be found; "
         f"{remedy}"
     )
 
