@@ -301,8 +301,13 @@ class Standardized(nn.Conv2d):
     ],
 )
 def test_weights_that_are_computed_anew_are_told(layer: nn.Module) -> None:
+    """They are weights of a convolution of 3 to 4 channels on 6 x 6, before one of 4 to 4 on 4 x 4."""
     graph = graph_of(nn.Sequential(layer, nn.Conv2d(4, 4, 3)), (3, 8, 8))
     assert sum("weights of 1 operation anew" in said for said in graph.warnings) == 1
+    assert six(count(graph).total())[2:5:2] == (
+        9 * 3 * 4 * 36 + 9 * 4 * 4 * 16,
+        9 * 3 * 4 + 4 + 9 * 4 * 4 + 4,
+    )
     same = does(lambda m, x: m.fc(x) @ m.fc.weight.float().t(), (6,), fc=nn.Linear(6, 6))
     assert same.warnings == ()
 

@@ -85,8 +85,9 @@ class OnnxReader:
     def unknown(self, node: Any) -> NetworkError:
         """The refusal of an operation whose products cannot be counted."""
         return NetworkError(
-            f"operation {node_name(node)!r} ({node.op_type}) has weights or products inside that LoLat does "
-            "not know, and cannot count; export the network without it, as before a runtime optimizes it"
+            f"operation {node_name(node)!r} ({node.op_type}) has weights or products inside that LoLat "
+            "does not know, and cannot count; export the network without it, as before a runtime optimizes "
+            "it"
         )
 
     def call(

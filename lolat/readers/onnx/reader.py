@@ -342,8 +342,8 @@ def _shaped(model: Any, network: str) -> Any:
         "of its own"
     )  # fmt: skip
     raise NetworkError(
-        f"operation {node_name(node)!r} ({node.op_type}) of {network!r} gives a shape that cannot be found; "
-        f"{remedy}"
+        f"operation {node_name(node)!r} ({node.op_type}) of {network!r} gives a shape that cannot be "
+        f"found; {remedy}"
     )
 
 
