@@ -66,7 +66,7 @@ class Layers:
             in_channels=in_channels, out_channels=filters, groups=groups,
         )  # fmt: skip
 
-    def depthwise(self, x: int, kernel: int, stride: int = 1, bias: bool = False) -> int:
+    def depthwise(self, x: int, kernel: int = 3, stride: int = 1, bias: bool = False) -> int:
         """A depthwise convolution: one filter per channel."""
         channels = self.shape(x)[-1]
         return self.conv(x, channels, kernel, stride, channels, bias, "depthwise_conv")
@@ -118,10 +118,6 @@ class Layers:
             "dense", [x], (*lead, units), in_features=in_features, out_features=units, bias=True
         )
         return self.same(act, x) if act else x
-
-    def classifier(self, x: int, classes: int) -> int:
-        """A dense layer behind a global pooling."""
-        return self.dense(self.flatten(x), classes)
 
     def concat(self, *xs: int) -> int:
         """Concatenation of channels."""

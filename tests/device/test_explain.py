@@ -40,7 +40,7 @@ def mobile(mid: int = 96) -> Graph:
     y = block.depthwise(block.same("silu", block.conv(x, mid)), 5)
     y = block.squeeze_excite(y, mid, "relu", "hard_sigmoid")
     x = block.same("add", x, block.conv(y, 24))
-    return net.done(net.classifier(net.global_pool(x, flat=True), 10))
+    return net.done(net.dense(net.global_pool(x, flat=True), 10))
 
 
 MOBILE = mobile()

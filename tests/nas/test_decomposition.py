@@ -27,7 +27,7 @@ def chain(first: int, second: int, third: int, kernel: int, act: str) -> Graph:
     x = layers.conv(builder.input((1, 24, 24, 3)), first, 3)
     x = layers.same(act, layers.conv(x, second, 3))
     x = layers.norm(layers.conv(x, third, kernel))
-    return builder.build([layers.classifier(layers.global_pool(x), 10)])
+    return builder.build([layers.dense(layers.flatten(layers.global_pool(x)), 10)])
 
 
 CONVOLUTIONS = {"size": (16, 32, 48), "a": (1, 3), "b": (1, 3), "c": (1, 3)}

@@ -38,7 +38,7 @@ def small(name: str = "small") -> Space:
         return layers.norm_act(layers.conv(x, outside, kernel), "relu")
 
     def head(layers: Layers, x: int, inside: int) -> int:
-        return layers.classifier(layers.global_pool(x), 10)
+        return layers.dense(layers.flatten(layers.global_pool(x)), 10)
 
     parts = [
         Part("first", (0,), image, first), Part("second", (0, 1, 2), of_input, second),

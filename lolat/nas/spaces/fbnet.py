@@ -140,7 +140,7 @@ def _block(layer: Layer, layers: Layers, x: int, block: str) -> int:
 
 def _head(top: int, classes: int, layers: Layers, x: int) -> int:
     x = layers.norm_act(layers.conv(x, top, 1), "relu")
-    return layers.classifier(layers.global_pool(x), classes)
+    return layers.dense(layers.flatten(layers.global_pool(x)), classes)
 
 
 # ---- The prior knowledge of a fit to a few measured networks.

@@ -134,7 +134,8 @@ def _reduction(layers: Layers, x: int) -> int:
 
 
 def _head(classes: int, layers: Layers, x: int) -> int:
-    return layers.classifier(layers.global_pool(layers.norm_act(x, "relu")), classes)
+    pooled = layers.global_pool(layers.norm_act(x, "relu"))
+    return layers.dense(layers.flatten(pooled), classes)
 
 
 # ---- The prior of a fit to a few measured networks.

@@ -35,7 +35,7 @@ from lolat.readers.torch.trained import (
     in_training_only,
     otherwise,
 )
-from lolat.readers.torch.watched import watched
+from lolat.readers.torch.watched import functions, watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -445,7 +445,7 @@ def _called(
         return tensor.new_empty([*shape[:axis], samples, *shape[axis + 1 :]])
 
     with (
-        _evaluated(model), _eagerly(), torch.inference_mode(), watched(tracer), mode
+        _evaluated(model), _eagerly(), torch.inference_mode(), watched(tracer), functions(tracer), mode
     ):  # fmt: skip
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, (args, kwargs))
         for tensor in pytree.tree_leaves((args, kwargs)):

@@ -24,15 +24,32 @@ NO_AUTOCAST = (
 BY_POLICY = "a policy of its own chooses the activations that are computed again (context_fn)"
 
 
+def _is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> bool:
+    return hint is True  # PyTorch compares the values of the mask
+
+
+@contextlib.contextmanager
+def functions(tracer: Tracer) -> Iterator[None]:
+    """Tell the tracer of a user's torch.autograd.Function, whose backward pass is its own."""
+    apply = vars(torch.autograd.Function)["apply"]
+
+    def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not function.__module__.startswith("torch."):
+            tracer.builder.training_only.append(
+                f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
+            )
+        return apply.__func__(function, *args, **kwargs)
+
+    with mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)):
+        yield
+
+
 @contextlib.contextmanager
 def watched(tracer: Tracer) -> Iterator[None]:
-    """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like.
-
-    Also of a user's torch.autograd.Function, whose backward pass is its own.
-    """
+    """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
     enable = torch._C._set_grad_enabled
-    autocast, apply = torch.autocast.__enter__, vars(torch.autograd.Function)["apply"]
+    autocast = torch.autocast.__enter__
     before: list[bool] = []  # gradients around each torch.inference_mode
 
     def again(
@@ -74,24 +91,13 @@ def watched(tracer: Tracer) -> Iterator[None]:
             tracer.asked.add(tracer.known[id(tensor)])
         return tensor
 
-    def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if not function.__module__.startswith("torch."):
-            tracer.builder.training_only.append(
-                f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
-            )
-        return apply.__func__(function, *args, **kwargs)
-
-    def is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> bool:
-        return hint is True  # PyTorch compares the values of the mask
-
     # To whoever else asks there are no gradients, as it is.
     told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
     with (
         mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
         mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
         mock.patch.object(torch.Tensor, "requires_grad_", asked),
-        mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)),
-        mock.patch.object(transformer, "_detect_is_causal_mask", is_causal),
+        mock.patch.object(transformer, "_detect_is_causal_mask", _is_causal),
         mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
