@@ -81,6 +81,7 @@ def cost(
     Exit code 3 if an iteration does not fit into the device's memory.
     """
     from lolat.api.asking import compare
+    from lolat.api.choosing import ALL
     from lolat.llm.names import is_decoder
     from lolat.report.cost import cost_lines
     from lolat.training.cost import no_room
@@ -88,6 +89,8 @@ def cost(
     model, networks = common.model_and_networks(arguments, on, 1)
     if precision == common.BEST:
         on, model, precision = (on if model is None else (model,)), None, None
+    if model is not None and (model == ALL or "," in model):
+        on, model = (model, *on), None
     network = networks[0]
     of_decoder = is_decoder(network)
     if model is None:
@@ -140,7 +143,7 @@ def within(limits: Limits, options: Iterable[TrainingPrediction]) -> None:
     cheapest = min((price for _, price in timed if price is not None), default=None)
     expected = "more devices (--replicas), or a higher limit"
     if limits.max_hours is None:
-        expected = "fewer epochs, or a higher limit"
+        expected = "fewer samples or epochs, or a higher limit"
     costs = "no price is known" if cheapest is None else f"the cheapest costs {dollars(cheapest)}"
     raise AnswerIsNo(
         f"nothing here is{within_words(limits)} of {given}: the fastest takes "

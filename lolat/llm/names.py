@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,10 @@ def find_decoder(config: Any) -> Decoder:
 
 
 def is_decoder(network: Any) -> bool:
-    """Return True if a network is a decoder: a configuration, its file or folder, or a known id."""
+    """Return True if a network is a decoder: a configuration, its file or folder, or a known id.
+
+    True for a misspelled id too, whose error then names the known one.
+    """
     if isinstance(network, Decoder):
         return True
     if isinstance(network, Mapping):
@@ -113,7 +117,9 @@ def is_decoder(network: Any) -> bool:
     try:
         return bool(named(str(network)))
     except InputError as error:
-        return error.code != "decoder"  # a known one that is refused, such as by its quantization
+        if error.code != "decoder":  # a known one that is refused, such as by its quantization
+            return True
+        return bool(get_close_matches(str(network).casefold(), known(), 1, 0.75))
 
 
 @lru_cache(maxsize=64)

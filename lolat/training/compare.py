@@ -22,7 +22,7 @@ from lolat.readers.children import OnProgress
 from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_trained
 from lolat.training.decoder import TrainedDecoder
-from lolat.training.decoder_cost import decoder_cost_on
+from lolat.training.decoder_cost import decoder_cost_on, samples_of, useful_tokens
 from lolat.training.model import Limits
 from lolat.training.parallel import HYBRID
 from lolat.training.tuning import tuned
@@ -186,24 +186,38 @@ OF_DECODERS = ("tokens", "mean_tokens")
 """Arguments of decoders alone."""
 
 
+def _sequence_length(graph: Graph) -> int | None:
+    """Return the tokens of a sample: the size of the first input of whole numbers with one axis, if any."""
+    shapes = zip(graph.input_sizes, graph.inputs, strict=True)
+    whole = (s for s, i in shapes if len(s) == 1 and graph.tensors[i].dtype.startswith("int"))
+    return next(whole, (None,))[0]
+
+
 def answer_on(
-    device: Device, trained: Any, batch_size: int | str, *args: Any, **asked: Any
-) -> Cost:
+    device: Device, trained: Any, batch_size: int | str, samples: int | None = None, *args: Any,
+    **asked: Any,
+) -> Cost:  # fmt: skip
     """Predict the cost of training on a device; arguments as of `lolat.api.model.Model.cost`."""
     if is_decoder(trained):
         trained = read_question(trained, asked.pop("input_size", None))
     if isinstance(trained, TrainedDecoder):
         asked["checkpointing"] = asked.get("checkpointing") or CHECKPOINTING[0]
         asked["tune"] = asked.get("tune") or "full"
-        return decoder_cost_on(device, trained, batch_size, *args, **asked)
+        return decoder_cost_on(device, trained, batch_size, samples, *args, **asked)
+    if asked.get("tokens") is not None:
+        trained = read_trained(trained, asked.pop("input_size", None))
+        if length := _sequence_length(trained):
+            useful = useful_tokens(asked.pop("mean_tokens", None), length)
+            samples = samples_of(samples, asked.pop("tokens"), useful)
     wrong = {name for name in OF_DECODERS if asked.pop(name, None) is not None}
     wrong |= {"sharding"} if asked.get("sharding") == HYBRID else set()
     if wrong:
         raise InputError(
-            f"{arg(min(wrong))}: of a decoder's configuration only; leave it out",
+            f"{arg(min(wrong))}: of a decoder's configuration only, or of a network whose samples are "
+            "tokens; leave it out",
             code="decoder-only",
         )
-    return cost_on(device, trained, batch_size, *args, **asked)
+    return cost_on(device, trained, batch_size, samples, *args, **asked)
 
 
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:

@@ -218,8 +218,8 @@ def decoder_cost_on(
         )
     check_sharding(sharding)
     section = section_of(device.document, device.source)
-    useful = _useful(mean_tokens, trained.length)
-    samples = _samples(samples, tokens, useful)
+    useful = useful_tokens(mean_tokens, trained.length)
+    samples = samples_of(samples, tokens, useful)
     limits, tuning = Limits(max_hours, max_dollars), Tuning.named(tune, trained.decoder.layers)
     check_limits(price_per_hour, prices, memory_gib, **asdict(limits))
     largest, each = batch_size == AUTO, as_whole(accumulate, "accumulate")
@@ -265,7 +265,7 @@ def _of_machines(rental: Rental | None, devices: int, is_linked: bool) -> Rental
     return rental and replace(rental, offers=whole or offers)
 
 
-def _useful(mean_tokens: float | None, length: int) -> float:
+def useful_tokens(mean_tokens: float | None, length: int) -> float:
     """Return the tokens of a sequence that are no padding."""
     if mean_tokens is None:
         return float(length)
@@ -278,7 +278,7 @@ def _useful(mean_tokens: float | None, length: int) -> float:
     return float(mean_tokens)
 
 
-def _samples(samples: int | None, tokens: float | None, useful: float) -> int | None:
+def samples_of(samples: int | None, tokens: float | None, useful: float) -> int | None:
     """Return the sequences of the data, given as such or in tokens."""
     if tokens is None:
         return samples

@@ -287,6 +287,16 @@ def test_a_price_with_the_makers_name_is_of_its_gpu(tmp_path: Path) -> None:
         assert found.options[0].rented.price_per_hour == price
 
 
+def test_data_in_tokens_of_a_network_that_reads_tokens() -> None:
+    """A sample is a sequence: 1,000 tokens are eight of 128, the last one in part."""
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Embedding(50, 16), torch.nn.Linear(16, 4))
+    (cost,) = package.compare(
+        net, 2, "v100-fp32", input_size={"sequence_length": 128}, tokens=1000, precision="fp32"
+    ).answers
+    assert (cost.samples, cost.options[0].iterations) == (8, 4)
+
+
 def test_limits_without_data_say_how_many_samples_they_buy() -> None:
     """US$ 12 at 3 an hour are 4 hours; a limit of 2 hours is less."""
     model = package.load("p4-fp32")
