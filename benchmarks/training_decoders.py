@@ -21,12 +21,12 @@ from lolat.hardware.gpus import GIB, UNUSABLE_BYTES
 from lolat.hardware.links import assumed_link
 from lolat.llm.gpu import GPU
 from lolat.llm.names import find_decoder
-from lolat.llm.passes import CONSTANTS, Constants, DecoderPasses, Tuning
 from lolat.parameters import optimizer_named
 from lolat.training.decoder import DecoderStep
 from lolat.training.decoder_rows import TrainedRow, read_runs
 from lolat.training.memory import recipe_of
 from lolat.training.parallel import FSDP, Parallel
+from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
 
 DEVICES = {"a100-sxm-40gb": ("a100-vllm", 400.0), "a100-sxm-80gb": ("a100-vllm", 800.0),
            "h100-sxm": ("h100-vllm", 3200.0)}  # fmt: skip

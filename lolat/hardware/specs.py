@@ -5,7 +5,7 @@ The bundled data sheets are the rows of gpus.csv (`lolat.hardware.gpus`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def read_specs(path: str | Path, device: str) -> Specs:
 
     The bundled sheet of the device fills missing columns. InputError for no row or an implausible value.
     """
-    row, sheet = _row(path, device, NEEDED_COLUMNS), given_sheet(path, device)
+    row, sheet = sheet_rows(path, device, NEEDED_COLUMNS)[device], given_sheet(path, device)
     for name in NEEDED_COLUMNS:
         low, high = PLAUSIBLE[name]
         if not low <= row.number(name) <= high:
@@ -103,7 +103,7 @@ def _specs_of(gpu: Gpu) -> Specs:
 
 def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
     """Fields of `Gpu` from a table of data sheets, for the model file of `device`."""
-    row, above_zero = _row(path, device), f"a number above 0 for {device}"
+    row, above_zero = sheet_rows(path, device)[device], f"a number above 0 for {device}"
     return {
         name: row.number(column, ABOVE_ZERO, expected=above_zero) / unit
         for column, (name, unit) in KEPT.items()
@@ -111,10 +111,10 @@ def given_sheet(path: str | Path, device: str) -> dict[str, Any]:
     }
 
 
-def _row(path: str | Path, device: str, needed: Sequence[str] = ()) -> Row:
-    """The row of `device` in a table of data sheets; InputError if there is none."""
+def sheet_rows(path: str | Path, device: str, needed: Sequence[str] = ()) -> Mapping[str, Row]:
+    """The rows of a table of data sheets by device; InputError if `device` is none of them."""
     rows = read_table(path, ("device", *needed), rows="device").by("device")
     if device not in rows:
         known = shortened(", ".join(rows))
         raise InputError(f"{path} has no device {device!r}; it has {known}", code="name")
-    return rows[device]
+    return rows

@@ -112,9 +112,13 @@ class ServingConfig(Result):
     @property
     def requests_words(self) -> str:
         """The requests at any time, or a second, in words."""
-        if self.request_rate is not None:
-            return f"{self.request_rate:g} requests/s"
-        return plural(int(self.concurrency), "concurrent request")
+        is_rate = self.request_rate is not None
+        return requests_words(self.request_rate or self.concurrency, is_rate)
+
+    @property
+    def is_good(self) -> bool:
+        """True if the row serves its load within the limits."""
+        return self.fits and not self.saturated and self.within is not False
 
     def words(self) -> str:
         """Return the load, the GPUs and both times in words."""
@@ -165,8 +169,7 @@ class ServingAnswer(Result):
     @property
     def compared(self) -> ServingConfig | None:
         """The row to compare with other GPUs: the best one that fits and keeps the limits."""
-        good = (row for row in self.served if row.fits and not row.saturated)
-        return best_of([row for row in good if row.within is not False])
+        return best_of([row for row in self.served if row.is_good])
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each configuration, with a column for each part of the breakdown."""
@@ -181,6 +184,11 @@ class ServingAnswer(Result):
                 cells |= {f"{name}_low_ms": low, f"{name}_high_ms": high}
             found.append(cells | {f"{part}_ms": ms for part, ms in parts.items()})
         return found
+
+
+def requests_words(load: float, is_rate: bool) -> str:
+    """Return requests a second, or at any time, in words."""
+    return f"{load:g} requests/s" if is_rate else plural(int(load), "concurrent request")
 
 
 def best_of(rows: Sequence[ServingConfig]) -> ServingConfig | None:

@@ -10,7 +10,7 @@ from lolat.device.question import ask_each, no_device
 from lolat.errors import AnswerIsNo, arg
 from lolat.hardware.prices import given_list
 from lolat.io.results import Result
-from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
+from lolat.llm.answer import ServingAnswer, ServingConfig, best_of, requests_words
 from lolat.llm.names import find_decoder
 from lolat.parameters import EVEN, POISSON
 from lolat.units import by_text, plural
@@ -63,16 +63,6 @@ def _least(values: Mapping[str, float | None]) -> str | None:
     return min(known, key=known.__getitem__, default=None)
 
 
-def _is_good(row: ServingConfig) -> bool:
-    return row.fits and not row.saturated and row.within is not False
-
-
-def _words(load: float, name: str) -> str:
-    if name == "request_rate":
-        return f"{load:g} requests/s"
-    return plural(int(load), "concurrent request")
-
-
 def compare(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, **question: Any
 ) -> ComparedModels:
@@ -83,7 +73,8 @@ def compare(
     language model within the limits; InputError if no device can answer.
     """
     is_trace = question.get("arrivals", POISSON) not in (POISSON, EVEN)  # which has a rate
-    name_of_load = "request_rate" if question.get("request_rate") or is_trace else "concurrency"
+    is_rate = bool(question.get("request_rate") or is_trace)
+    name_of_load = "request_rate" if is_rate else "concurrency"
     prices = given_list(question.get("price_per_hour"), question.get("prices"))
     question |= {"prices": prices} if prices else {}
     decoder, skipped, noes = find_decoder(config), dict[str, str](), list[AnswerIsNo]()
@@ -100,7 +91,7 @@ def compare(
 
     found = ask_each(devices, ask, skipped)
     loads = {
-        name: {getattr(row, name_of_load) for row in answer.served if _is_good(row)}
+        name: {getattr(row, name_of_load) for row in answer.served if row.is_good}
         for name, answer in found.items()
     }
     remarks = list[str]()
@@ -109,20 +100,18 @@ def compare(
         most = max(every, key=lambda n: (sum(n in some for some in loads.values()), n))
         if len(every) > 1 and question.get(name_of_load):
             remarks = [
-                f"the devices are compared under {_words(most, name_of_load)}, the most of those asked for "
-                f"that most devices hold; for fewer give one {arg(name_of_load)}"
+                f"the devices are compared under {requests_words(most, is_rate)}, the most of those asked "
+                f"for that most devices hold; for fewer give one {arg(name_of_load)}"
             ]
         question |= {name_of_load: most}
     for name, some in loads.items():
         if most not in some:
-            held = _words(max(some), name_of_load)
+            held = requests_words(max(some), is_rate)
             skipped[name] = f"at most {held}, not {most:,} as on the others"
             del found[name]
     for name, answer in found.items():  # the warnings are those of the best row alone
-        rows = (
-            row for row in answer.served if getattr(row, name_of_load) == most and _is_good(row)
-        )
-        if row := best_of([*rows]):
+        rows = [r for r in answer.served if getattr(r, name_of_load) == most and r.is_good]
+        if row := best_of(rows):
             question["tensor_parallel"] = row.tensor_parallel
             found[name] = devices[name](decoder, **question)
     made = ComparedModels(found, skipped, tuple(remarks))

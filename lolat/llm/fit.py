@@ -19,6 +19,7 @@ import numpy as np
 
 from lolat.device.intervals import normal_quantile
 from lolat.errors import InputError
+from lolat.hardware.specs import sheet_rows
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import ABOVE_ZERO, Row, read_table, say_unread
 from lolat.llm.calibration import SPREADS
@@ -160,9 +161,7 @@ def read_sheet(path: str | Path, device: str) -> Sheet:
 
     Missing multiprocessors follow from the rate of a multiprocessor in the most similar GPU of the table.
     """
-    rows = read_table(path, ("device", *SHEET), rows="device").by("device")
-    if device not in rows:
-        raise InputError(f"{path} has no device {device!r}; it has {', '.join(rows)}", code="name")
+    rows = sheet_rows(path, device, SHEET)
     sheet = _sheet_columns(rows[device])
     if "multiprocessors" not in sheet:
         every = map(_sheet_columns, rows.values())

@@ -100,11 +100,6 @@ STEP = {"bfloat16": 1.6, "fp8": 0.7, "fp8_block": 0.95, "nvfp4": 1.1}
 """`depth` by data type."""
 
 
-def gemm_variants(dtype: str) -> tuple[str, ...]:
-    """Return the variants that a fit of products in a data type chooses from."""
-    return GEMM_VARIANTS.get(dtype, ("library",))
-
-
 def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
     """Return the terms of products in a data type, for a variant in GEMM_VARIANTS."""
     whole = 1.2 if variant in FIXED else 0.25
@@ -184,11 +179,6 @@ def _gemm_kernel(
 def _overlapped(computing: Any, moving: Any, t: Terms) -> Any:
     computing = computing * (1.0 + t["throttle"] * computing / (computing + HOT_MS))
     return np.cbrt(computing**3 + moving**3)
-
-
-def gemm_log_sizes(rows: Rows) -> Any:
-    """(rows, 3) scaled logarithms of the sizes, which the correction depends on."""
-    return np.log2(np.stack([rows["m"], rows["n"], rows["k"]], 1)) / 2.0
 
 
 # ---- Attention. Rows: batch, length, heads, kv_heads, head_dim, window (0: all).

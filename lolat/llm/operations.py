@@ -33,9 +33,9 @@ def _model(
     return KernelModel(columns, lambda *_: terms, lambda _: tuple(variants), *functions)
 
 
-def _log(*columns: str) -> Callable[[Rows], Any]:
-    """Return a function of the (rows, columns) scaled logarithms of some sizes."""
-    return lambda rows: np.log2(np.stack([rows[column] for column in columns], 1)) / 2.5
+def _log(*columns: str, octaves: float = 2.5) -> Callable[[Rows], Any]:
+    """Return a function of the (rows, columns) logarithms of some sizes, in units of so many octaves."""
+    return lambda rows: np.log2(np.stack([rows[column] for column in columns], 1)) / octaves
 
 
 def _latent(columns: tuple[str, ...], terms: Mapping[str, Center], *ms: Any) -> KernelModel:
@@ -50,7 +50,8 @@ def _delta(
 
 KERNEL_MODELS = {
     "gemm": KernelModel(
-        ("m", "n", "k"), kernels.gemm_terms, kernels.gemm_variants, kernels.gemm_ms, kernels.gemm_log_sizes
+        ("m", "n", "k"), kernels.gemm_terms, lambda dtype: kernels.GEMM_VARIANTS.get(dtype, ("library",)),
+        kernels.gemm_ms, _log("m", "n", "k", octaves=2.0),
     ),
     "prefill_attention": _model(
         kernels.ATTENTION, kernels.PREFILL, kernels.PACKED, kernels.prefill_ms,

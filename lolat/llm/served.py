@@ -23,7 +23,6 @@ SERVED = (
     "bench_serving"
 )
 SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "tensor_parallel")
-LOADS = ("concurrency", "requests_per_s")
 OTHER_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
 """Columns of the same means in tables of requests at a rate."""
 NUMBERS = (*SERVED_COLUMNS[1:], "tpot_ms", "ttft_ms", "expert_parallel")

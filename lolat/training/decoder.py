@@ -10,9 +10,9 @@ import numpy as np
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
-from lolat.llm.passes import CONSTANTS, Constants, DecoderPasses
 from lolat.training.memory import HALF_BYTES, Recipe, state_parts
 from lolat.training.parallel import Parallel
+from lolat.training.passes import CONSTANTS, Constants, DecoderPasses
 
 LOGIT_BYTES = {True: 12.0, False: 4.0}
 """Bytes of a logit at the peak, by whether a decoder is gated as Llama: of PyTorch's loss its log-softmax

@@ -27,13 +27,13 @@ from lolat.hardware.prices import (
 from lolat.io.results import Remark
 from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of
-from lolat.llm.passes import DecoderPasses, Tuning
 from lolat.parameters import COVERAGE, PARAMETERS, optimizer_named
 from lolat.training.cost import Cost, best_numbers, check_limits, option_of, warnings_of
 from lolat.training.decoder import DecoderStep, TrainedDecoder
 from lolat.training.memory import Recipe, recipe_of
 from lolat.training.model import Limits, TrainingPrediction, TrainingRun
 from lolat.training.parallel import FSDP, HYBRID, NONE, Parallel, check_sharding
+from lolat.training.passes import DecoderPasses, Tuning
 from lolat.training.tuning import TIED
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.io.writing import reason_of
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel
 from lolat.llm.names import find_decoder
-from lolat.llm.passes import CONSTANTS, Constants, DecoderPasses, Tuning
 from lolat.parameters import CHECKPOINTING, SHARDINGS, optimizer_named
 from lolat.training.decoder import DecoderStep
 from lolat.training.memory import recipe_of
 from lolat.training.parallel import FSDP, HYBRID, NONE, ZERO2, Parallel
+from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
 from lolat.units import percent, plural
 
 RUNS = (

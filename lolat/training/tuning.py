@@ -17,9 +17,9 @@ from lolat.graph import Graph, Operation, Tensor
 from lolat.graph.backward import CHECKPOINT, REENTRANT, SELECTIVE, TRAINED, changed, learns
 from lolat.graph.blocks import cut
 from lolat.graph.kinds import COMPUTE, KERNELS
-from lolat.llm.passes import HEAD, Tuning
 from lolat.parameters import CHECKPOINTING
 from lolat.training.memory import numbers_of
+from lolat.training.passes import HEAD, Tuning
 from lolat.units import plural, shortened
 
 TIED = (

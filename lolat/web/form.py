@@ -14,11 +14,11 @@ from lolat.errors import InputError, LolatError
 from lolat.io.forms import BY_NAME, FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
-from lolat.llm.passes import Tuning
 from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.parameters import COVERAGE, LENGTH, MOST_CONCURRENCY, PARAMETERS, SIZE, parameters_of
 from lolat.readers.cache import bundled_networks
 from lolat.readers.size import as_sizes
+from lolat.training.passes import Tuning
 from lolat.units import as_number, plain, shortened
 from lolat.web.devices import Device
 from lolat.web.networks import UPLOAD, sent_name

@@ -17,11 +17,11 @@ from lolat.cli.main import lolat as commands
 from lolat.errors import InputError
 from lolat.hardware.links import Link
 from lolat.llm.gpu import GPU
-from lolat.llm.passes import DecoderPasses, Tuning
 from lolat.parameters import optimizer_named
 from lolat.training.decoder import FRAGMENTED, DecoderStep
 from lolat.training.memory import recipe_of
 from lolat.training.parallel import Parallel
+from lolat.training.passes import DecoderPasses, Tuning
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, document, section
 
 BILLIONS = 8_030_261_248  # parameters of Llama 3.1 8B, as published

@@ -11,8 +11,8 @@ from lolat.errors import InputError
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
-from lolat.llm.passes import FLASH_BACKWARD, DecoderPasses, Tuning
 from lolat.readers.torch.named import import_package
+from lolat.training.passes import FLASH_BACKWARD, DecoderPasses, Tuning
 from tests.llm.known_gpu import EIGHT, LLAMA, MIXED, SMALL, section
 
 HEADS = 8
