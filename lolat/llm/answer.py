@@ -27,7 +27,7 @@ class ServingConfig(Result):
     fit, and then there are no times. `intervals_ms`: those of the other times, by name, as "ttft_p90".
     `saturated`: True if requests arrive faster than the GPUs serve them,
     `largest_rate` a second. The times are means, and with p50, p90, p99 percentiles over requests.
-    `e2e_ms`: of a whole request. `utilization`: the fraction of the time in which the GPUs run steps.
+    `e2e_ms`: of a whole request. `utilization`: the rate as a fraction of the largest one.
     `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and
     their prompts. `breakdown`: ms of an output token by part. `rented`: the machines that cost
     `dollars_per_hour`; each holds whole replicas. `within`: True if it fits and keeps the limits; None

@@ -28,6 +28,13 @@ REQUESTS = 1000
 """Requests of a load at a rate whose times are predicted."""
 MOST_AT_ONCE = 4096
 """The most requests of a closed loop that are simulated at once; the times of more follow from the rate."""
+MORE_WAIT = 1.5
+"""Requests at once, for each that can run, among which some always wait."""
+STEADY = 20
+"""Iterations towards the number of requests at once at a rate."""
+BLOCK, VARIES = 256, 0.1
+"""Answers of a closed loop differ by this fraction of their tokens, evenly in each block of requests: those
+of equal length that once meet in a prompt's step would end together forever."""
 SEED = 1
 LONGEST_TRACE = 7 * 86400.0
 """Seconds; a trace that lasts longer has its times in another unit."""
@@ -94,8 +101,8 @@ class Load:
 
     `arrivals`: EVEN, POISSON, or a trace, whose times are stretched to the rate. `cached_tokens`: tokens of
     each prompt that the cache holds, but not of the first `distinct_prompts` requests. `range_ratio`:
-    lengths are drawn evenly between this fraction of the tokens and all of them. `requests`: their number;
-    0: as many as a steady load needs, which is there from the start.
+    lengths are drawn evenly between this fraction of the tokens and all of them. `requests`: their number,
+    all of which count, as in a benchmark; 0: as many as a steady load needs.
     """
 
     input_tokens: float
@@ -127,29 +134,51 @@ class Load:
             return float(max(map(sum, pairs)))
         return self.input_tokens + self.output_tokens
 
+    @property
+    def tokens(self) -> float:
+        """Tokens of a request, on average."""
+        return self.input_tokens + self.output_tokens
+
     def drawn(self, at_once: int, front_ms: float) -> Requests:
-        """Return the requests; of a closed loop at most `at_once` at any time."""
+        """Return the requests, `at_once` of them at any time, at a rate on average."""
         rng = np.random.default_rng(SEED)
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
-        if self.request_rate and trace:
+        is_closed, is_steady = not self.request_rate, not self.requests
+        number, counted, arrivals, ages = self.requests, slice(None), None, np.zeros(0)
+        if trace and not is_closed:
             number, arrivals = len(trace.arrival_s), 1e3 * np.array(trace.arrival_s)
             arrivals = (arrivals - arrivals[0]) * (trace.rate / self.request_rate)
-        elif self.request_rate:
-            number = self.requests or REQUESTS
+            is_steady = False
+        elif is_steady:
+            begin = at_once * (2 - is_closed)
+            counted = slice(
+                begin, begin + (BLOCK * -(-at_once // BLOCK) if is_closed else REQUESTS)
+            )
+            number = counted.stop + 2 * at_once + BLOCK
+        if arrivals is None and not is_closed:
             gaps = np.ones(number) if self.arrivals == EVEN else rng.exponential(1.0, number)
-            arrivals = 1e3 / self.request_rate * np.cumsum(gaps) * (number / gaps.sum())
+            gaps = gaps * (1e3 / self.request_rate / gaps[counted].mean())
+            gaps[: at_once * is_steady] = 0.0
+            arrivals = np.cumsum(gaps)
+        if trace:
+            pairs = np.column_stack([trace.input_tokens, trace.output_tokens])
+            if is_closed:
+                order = np.argsort(pairs.sum(1))[:: len(pairs) // REQUESTS + 1]
+                pairs = _shuffled(rng, pairs[order], number, at_once)
+            inputs, outputs = pairs.T
         else:
-            number, arrivals = self.requests or 2 * at_once + min(at_once, 64), None
-        inputs = self._lengths(rng, self.input_tokens, number)
-        outputs = self._lengths(rng, self.output_tokens, number)
-        if trace and self.request_rate:
-            inputs, outputs = np.array(trace.input_tokens), np.array(trace.output_tokens)
+            both = self.input_tokens, self.output_tokens
+            inputs, outputs = (self._lengths(rng, most, number) for most in both)
+        if is_steady:
+            if is_closed and not trace:
+                strata = (np.arange(BLOCK) + 0.5) / (BLOCK / 2.0) - 1.0
+                outputs = outputs + np.rint(
+                    VARIES * outputs * _shuffled(rng, strata, number, at_once)
+                )
+            ages = rng.permutation((np.arange(at_once) + 0.5) / at_once) * outputs[:at_once]
         cached = np.minimum(self.cached_tokens, inputs - 1.0)
         cached[: self.distinct_prompts] = 0.0
-        ages = np.zeros(0)
-        if arrivals is None and not self.requests:
-            ages = rng.permutation((np.arange(at_once) + 0.5) / at_once) * self.output_tokens
-        return Requests(inputs, outputs, cached, arrivals, at_once, front_ms, ages)
+        return Requests(inputs, outputs, cached, arrivals, at_once, front_ms, ages, counted)
 
     def _lengths(self, rng: Any, most: float, number: int) -> np.ndarray:
         most = max(round(most), 1)
@@ -158,12 +187,22 @@ class Load:
         return rng.integers(max(int(self.range_ratio * most), 1), most + 1, number)
 
 
+def _shuffled(rng: Any, values: np.ndarray, number: int, begin: int) -> np.ndarray:
+    """Return `number` of the values: all of them again and again, each time in another order.
+
+    One of the orders starts at `begin`.
+    """
+    first = -begin % len(values)
+    orders = (rng.permutation(len(values)) for _ in range(-(-(first + number) // len(values))))
+    return values[np.concatenate([*orders])[first : first + number]]
+
+
 class Times(NamedTuple):
     """Times of requests as (requests,) arrays in ms, and means of the server.
 
     `tpot_ms`: between the tokens of each request; `output_tokens`: their numbers. `requests_per_s`;
-    `concurrency`: requests at the server on average; `utilization`: the fraction of the time in which it is
-    busy. `step`: the mean step that decodes, as a token meets it: (PARTS + STARTS,) of it alone.
+    `concurrency`: requests at the server on average.
+    `step`: the mean step that decodes, as a token meets it: (PARTS + STARTS,) of it alone.
     """
 
     ttft_ms: np.ndarray
@@ -172,9 +211,7 @@ class Times(NamedTuple):
     output_tokens: np.ndarray
     requests_per_s: float
     concurrency: float
-    utilization: float
     step: np.ndarray
-    preempted: int
 
     @property
     def mean_tpot_ms(self) -> float:
@@ -186,15 +223,16 @@ class Times(NamedTuple):
 class Server:
     """A deployment with its framework's scheduler, for requests of up to `longest` tokens.
 
-    `limits`: those of a step, else the framework's; `drafts`, `accepted`: as in Rule.
+    `limits`: those of a step, else the framework's; `drafts`, `accepted`: as in Rule. `tokens`: those of a
+    request on average; 0: `longest`.
     """
 
     def __init__(
         self, gpu: GPU, deployment: Deployment, longest: float, limits: Limits | None = None,
-        drafts: int = 0, accepted: float = 0.0,
+        drafts: int = 0, accepted: float = 0.0, tokens: float = 0.0,
     ) -> None:  # fmt: skip
         self.gpu, self.deployment = gpu, deployment
-        self.rule = rule_of(gpu.section, deployment, longest, limits, drafts, accepted)
+        self.rule = rule_of(gpu.section, deployment, tokens or longest, limits, drafts, accepted)
         self.longest = longest
         self._tables: dict[tuple[FrameworkOverheads, int], StepTable] = {}
 
@@ -205,42 +243,54 @@ class Server:
         tokens, sequences = max(self.rule.tokens, most), self.rule.sequences
         return step_parts(self.gpu, self.deployment, tokens, sequences, self.longest)
 
-    @property
-    def most_running(self) -> int:
-        """The most requests of `longest` tokens that run at once."""
-        return max(min(self.rule.sequences, int(self.rule.cache // self.longest), MOST_AT_ONCE), 1)
-
     def simulate(self, load: Load, overheads: FrameworkOverheads) -> tuple[Requests, Simulated]:
         """Simulate a load."""
         at_once = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE))
-        requests = load.drawn(at_once, overheads.front_ms)
-        number = len(requests.inputs) if load.request_rate else at_once
-        key = overheads, min(self.rule.sequences, number)
+        key = (
+            overheads,
+            self.rule.sequences if load.request_rate else min(self.rule.sequences, at_once),
+        )
         if key not in self._tables:
             self._tables[key] = self.parts.table(*key)
-        return requests, simulate(self._tables[key], self.rule, requests)
+        table = self._tables[key]
+        if load.request_rate and not load.requests:
+            at_once = self._steady(load, table)
+        requests = load.drawn(at_once, overheads.front_ms)
+        return requests, simulate(table, self.rule, requests)
+
+    def _steady(self, load: Load, table: StepTable) -> int:
+        """Return the requests at once under a load at a rate, if none waits: those of Little's law.
+
+        Prompts take a fraction of the time from all that decode.
+        """
+        rule, n, per_ms = self.rule, 1, 1e-3 * load.request_rate
+        cached = min(load.cached_tokens, load.input_tokens - 1.0)
+        new, context = load.input_tokens - cached, load.input_tokens + load.output_tokens / 2.0
+        most = max(min(rule.sequences, int(rule.cache / context), MOST_AT_ONCE), 1)
+        for _ in range(STEADY):
+            step = table.step_ms(n, rule.drafts, context)
+            room = max(rule.tokens - n * (1 + rule.drafts) * rule.mixes, 1)
+            chunks = math.ceil(new / room)
+            whole = table.step_ms(n * rule.mixes, rule.drafts, context, int(new / chunks), 1)
+            prompt = table.prompt_ms(cached, new) + chunks * (whole - step * rule.mixes)
+            left = max(1.0 - per_ms * prompt, 1e-9)
+            n = int(
+                min(max(per_ms * load.output_tokens / rule.tokens_per_step * step / left, 1), most)
+            )
+        return n
 
     def times(self, load: Load, overheads: FrameworkOverheads) -> Times:
-        """Return the times of a load's requests; those that meet a server that fills up are left out."""
+        """Return the times of a load's counted requests."""
         requests, found = self.simulate(load, overheads)
-        arrival, first, end = found[:3]
-        if load.request_rate:
-            is_seen = arrival >= end[0]
-            if load.requests or isinstance(load.arrivals, Trace) or is_seen.mean() < 0.5:
-                is_seen = np.ones(len(arrival), bool)
-        else:
-            skip = 0 if load.requests else len(requests.ages)
-            is_seen = np.arange(len(arrival)) >= skip
+        arrival, first, end = (times[requests.counted] for times in found[:3])
         events = np.array(found.events, float)
-        api, outputs = overheads.front_ms, requests.outputs[is_seen].astype(float)
+        api, outputs = overheads.front_ms, requests.outputs[requests.counted].astype(float)
         step = self.mean_step(events)
         api += overheads.poll_steps * float(step @ each_ms(overheads))
-        ttft = (first - arrival)[is_seen] + api
-        e2e = (end - arrival)[is_seen] + api
-        tpot = (end - first)[is_seen] / np.maximum(outputs - 1.0, 1.0)
-        busy = float(np.sum(events[:, 1] - events[:, 0]))
-        span = float(end.max() - arrival.min())
+        ttft, e2e = first - arrival + api, end - arrival + api
+        tpot = (end - first) / np.maximum(outputs - 1.0, 1.0)
         if load.request_rate:
+            span = float(end.max() - arrival.min())
             rate = len(arrival) / span * 1e3 if load.requests else load.request_rate
             concurrency = rate * 1e-3 * float(e2e.mean())
         else:
@@ -249,8 +299,7 @@ class Server:
             if extra:  # more of them wait by what the server takes for those before them
                 rate = 1e3 * MOST_AT_ONCE / float(e2e.mean())
                 ttft, e2e = ttft + 1e3 * extra / rate, e2e + 1e3 * extra / rate
-        return Times(ttft, tpot, e2e, outputs, rate, concurrency, min(busy / span, 1.0),
-                     step, found.preempted)  # fmt: skip
+        return Times(ttft, tpot, e2e, outputs, rate, concurrency, step)
 
     def mean_step(self, events: np.ndarray) -> np.ndarray:
         """(PARTS + STARTS,) of the mean step that decodes, without prompts, as output tokens meet it."""
@@ -270,9 +319,15 @@ class Server:
         return parts.of(np.array([each], float), rule)[0]
 
     def largest_rate(self, load: Load, overheads: FrameworkOverheads) -> float:
-        """Return the requests a second above which more and more requests wait."""
-        one = replace(load, request_rate=0.0, concurrency=float(self.most_running), requests=0)
-        return self.times(one, overheads).requests_per_s
+        """Return the requests a second that leave while others always wait for a place."""
+        each = load.tokens - load.output_tokens / 2.0 * (not self.rule.reserves)
+        running = min(self.rule.sequences, self.rule.cache / each)
+        one = replace(load, request_rate=0.0, concurrency=MORE_WAIT * running + 1.0, requests=0)
+        requests, found = self.simulate(one, overheads)
+        stay = (
+            float((found.end_ms - found.arrival_ms)[requests.counted].mean()) + overheads.front_ms
+        )
+        return 1e3 * requests.at_once / stay
 
 
 def of_requests(
@@ -289,14 +344,14 @@ def of_requests(
     at = events[:, :2].ravel()
     total = np.cumsum(parts, 0)
     both = np.repeat(np.vstack([np.zeros(parts.shape[1]), total]), 2, axis=0)[1:-1]
-    skip = 0 if load.requests or load.request_rate else len(requests.ages)
-    arrival, first, end = (times[skip:] for times in found[:3])
+    arrival, first, end = (times[requests.counted] for times in found[:3])
 
     def until(times: np.ndarray) -> np.ndarray:
         return np.column_stack([np.interp(times, at, column) for column in both.T])
 
     of_first, of_end = until(first), until(end)
-    after = np.maximum(requests.outputs[skip:] - 1.0, 1.0)[:, None]
+    after = np.maximum(requests.outputs[requests.counted] - 1.0, 1.0)[:, None]
     decoded = of_end - of_first
-    tpot = decoded.sum(0) / after.sum() if load.request_rate else (decoded / after).mean(0)
+    is_mean_of_requests = load.requests and not load.request_rate  # as benchmarks report it
+    tpot = (decoded / after).mean(0) if is_mean_of_requests else decoded.sum(0) / after.sum()
     return tpot, (of_first - until(arrival)).mean(0), server.mean_step(events)

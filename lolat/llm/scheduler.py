@@ -104,6 +104,8 @@ class Requests:
     Open loop: `arrivals`, ms from the start, ascending. Closed loop: `at_once` requests at any time; each
     one that ends is followed by the next one `front_ms` later. `ages`: output tokens that the first ones
     already have, so that a steady load is there from the start; empty: all of them start at once.
+    `counted`: those whose times are of interest; the simulation ends when they have left, while others
+    still come.
     """
 
     inputs: np.ndarray
@@ -113,6 +115,7 @@ class Requests:
     at_once: int = 0
     front_ms: float = 0.0
     ages: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    counted: slice = field(default_factory=lambda: slice(None))
 
 
 class Event(NamedTuple):
@@ -133,7 +136,7 @@ class Event(NamedTuple):
 
 
 class Simulated(NamedTuple):
-    """(requests,) ms of arrivals, first tokens, and ends; the events; preemptions."""
+    """(requests,) ms of arrivals, first tokens, and ends (nan: later); the events; preemptions."""
 
     arrival_ms: np.ndarray
     first_ms: np.ndarray
@@ -143,7 +146,7 @@ class Simulated(NamedTuple):
 
 
 def simulate(table: StepTable, rule: Rule, requests: Requests) -> Simulated:
-    """Simulate a server until all requests have left; the same for the same input."""
+    """Simulate a server until all counted requests have left; the same for the same input."""
     return _Server(table, rule, requests).run()
 
 
@@ -165,10 +168,11 @@ class _Server:
         self.arrival, self.first = [0.0] * number, [math.nan] * number
         self.end = [math.nan] * number
         self.t, self.seen, self.decoded = 0.0, 0.0, 0
-        self.running: list[tuple[int, int]] = []  # a heap of (step of the end, request)
-        self.order: list[int] = []  # of admission, the latest last
-        # Of a running request: (tokens in the cache, `decoded`) when it started.
-        self.held: dict[int, tuple[float, int]] = {}
+        self.ends: list[
+            tuple[int, int]
+        ] = []  # a heap of (step of the end, request), and preempted ones
+        # Of a running request: (tokens in the cache, `decoded`) when it started, step of its end.
+        self.running: dict[int, tuple[float, int, int]] = {}
         self.context = 0.0  # tokens in the cache of all running sequences
         self.prompts: deque[list[float]] = deque()  # [request, tokens done, tokens in all]
         self.in_prompts, self.to_compute = 0.0, 0.0  # tokens of these in all, and those not done
@@ -179,16 +183,15 @@ class _Server:
         self.preempted = 0
         self.events: list[Event] = []
         self.following = 0
+        self.counted = range(number)[requests.counted]
+        self.staying = len(self.counted)
         self._start()
 
     def _start(self) -> None:
-        requests = self.requests
-        if requests.arrivals is not None:
-            self.arrival = requests.arrivals.tolist()
-            self.coming.extend(zip(self.arrival, range(len(self.arrival)), strict=True))
-            return
-        self.following = min(requests.at_once, len(self.inputs))
-        for one in range(self.following):
+        requests, first = self.requests, len(self.requests.ages)
+        if requests.arrivals is None:
+            self.following = first = min(requests.at_once, len(self.inputs))
+        for one in range(first):
             if one < len(requests.ages) and self._has_room(one):
                 done = min(int(requests.ages[one] / self.per_step), max(self.left[one] - 1, 0))
                 self.left[one] -= done
@@ -197,6 +200,9 @@ class _Server:
                 self.first[one] = 0.0
             else:
                 self.coming.append((0.0, one))
+        if requests.arrivals is not None:
+            self.arrival = requests.arrivals.tolist()
+            self.coming.extend([*zip(self.arrival, range(len(self.arrival)), strict=True)][first:])
 
     # ---- Memory.
 
@@ -224,13 +230,14 @@ class _Server:
             self.reserved -= self._needs(one) * self.rule.reserves
             self._leave(one)
             return
-        heapq.heappush(self.running, (self.decoded + self.left[one], one))
-        self.held[one] = tokens, self.decoded
-        self.order.append(one)
+        end = self.decoded + self.left[one]
+        heapq.heappush(self.ends, (end, one))
+        self.running[one] = tokens, self.decoded, end
         self.context += tokens
 
     def _leave(self, one: int) -> None:
         self.end[one] = self.t
+        self.staying -= one in self.counted
         if self.requests.arrivals is None and self.following < len(self.inputs):
             at = self.t + self.requests.front_ms
             self.arrival[self.following] = at
@@ -238,23 +245,19 @@ class _Server:
             self.following += 1
 
     def _tokens_of(self, one: int) -> float:
-        tokens, since = self.held[one]
+        tokens, since, _ = self.running[one]
         return tokens + (self.decoded - since) * self.per_step
 
     def _remove(self, one: int) -> None:
         self.context -= self._tokens_of(one)
         self.reserved -= self._needs(one) * self.rule.reserves
-        del self.held[one]
-        self.order.remove(one)
+        del self.running[one]
 
     def _preempt(self) -> None:
         """Drop the cache of the latest running request; it is computed again."""
-        one = self.order[-1]
-        (end,) = (end for end, other in self.running if other == one)
+        one = next(reversed(self.running))
         self.again[one] = self._tokens_of(one)
-        self.left[one] = end - self.decoded
-        self.running.remove((end, one))
-        heapq.heapify(self.running)
+        self.left[one] = self.running[one][2] - self.decoded
         self._remove(one)
         self.waiting.appendleft(one)
         self.preempted += 1
@@ -262,8 +265,8 @@ class _Server:
     # ---- Steps.
 
     def run(self) -> Simulated:
-        """Run until all have left."""
-        while self.running or self.prompts or self.waiting or self.coming:
+        """Run until all counted requests have left."""
+        while self.staying:
             self._admit()
             if self.prompts:
                 self._prompt_step()
@@ -327,7 +330,7 @@ class _Server:
         n, each, unit = len(self.running), self.per_step, self.table.unit
         start, m = self.context / n, n * (1 + self.rule.drafts)
         other, row = self.table.tokens[m] + self.table.head[m], self.table.decode[n]
-        steps = self.running[0][0] - self.decoded
+        steps = self._next_end() - self.decoded
         if not self.rule.reserves and n > 1:
             steps = min(steps, max(int((self.rule.cache - self.context) / (n * each)), 1))
         first = other + between(row, start / unit)
@@ -360,6 +363,11 @@ class _Server:
         self.seen = self.t - last * self.rule.is_ahead
         return start
 
+    def _next_end(self) -> int:
+        while (found := self.running.get(self.ends[0][1])) is None or found[2] != self.ends[0][0]:
+            heapq.heappop(self.ends)  # preempted
+        return found[2]
+
     def _make_room(self) -> None:
         """Preempt the latest requests until each running sequence can decode."""
         if self.rule.reserves:
@@ -374,7 +382,7 @@ class _Server:
         """Count decoded steps, and let sequences leave that end with the last one."""
         self.decoded += steps
         self.context += steps * len(self.running) * self.per_step
-        while self.running and self.running[0][0] <= self.decoded:
-            _, one = heapq.heappop(self.running)
+        while self.running and self._next_end() <= self.decoded:
+            _, one = heapq.heappop(self.ends)
             self._remove(one)
             self._leave(one)

@@ -41,17 +41,19 @@ class Sizing:
     def server(self) -> Server:
         """One replica, or a group of it with attention of its own."""
         asked, section = self.asked, self.gpu.section
-        longest = max(load.longest for load in asked.loads())
+        load = asked.loads()[0]
         return Server(
-            self.gpu, self.deployment, longest, asked.limits(section), asked.draft_tokens,
-            asked.accepted or 0.0,
+            self.gpu, self.deployment, load.longest, asked.limits(section), asked.draft_tokens,
+            asked.accepted or 0.0, load.tokens,
         )  # fmt: skip
 
     @cached_property
     def fit(self) -> int:
-        """Requests whose caches fit on one group of a replica; 0 if the weights do not fit."""
-        longest = np.array([self.server.longest])
-        return int(requests_that_fit(self.gpu.section, self.deployment, longest)[0])
+        """Requests whose caches fit on one group of a replica; 0 if the weights or the longest do not."""
+        load = self.asked.loads()[0]
+        tokens = np.array([load.longest, load.tokens])
+        alone, several = requests_that_fit(self.gpu.section, self.deployment, tokens)
+        return int(several) if alone else 0
 
     @cached_property
     def largest_rate(self) -> float:
@@ -143,7 +145,7 @@ class Sizing:
             math.ceil(load.concurrency / groups), self.asked.limits(self.gpu.section).sequences
         )
         largest = self.fit * groups
-        held = each * deployment.cache_bytes(load.longest)
+        held = each * deployment.cache_bytes(load.tokens)
         fits = bool(self.fit) if rate else each <= self.fit
         tokens = round(load.input_tokens), round(load.output_tokens)
         row = ServingConfig(
@@ -178,7 +180,7 @@ class Sizing:
         speed = done * float(times.output_tokens.mean())
         dollars, machines = _rented(self.rental, row.replicas, self.deployment.gpus)
         concurrency = row.concurrency if rate is None else times.concurrency * groups
-        held = self.deployment.cache_bytes(load.longest) * min(concurrency / groups, self.fit)
+        held = self.deployment.cache_bytes(load.tokens) * min(concurrency / groups, self.fit)
         memory = (self.deployment.weight_bytes + held) / GIB if rate else row.memory_gib
         at_rate = rate is not None and not is_saturated
         return self._percentiles(load, times, prompt, at_rate) | {
@@ -188,8 +190,8 @@ class Sizing:
             "dollars_per_million": None if dollars is None else dollars / 3600.0 / speed * 1e6,
             "dollars_per_hour": dollars, "rented": machines,
             "breakdown": dict(zip(BREAKDOWN, self._breakdown(step, tpot), strict=True)),
-            "requests_per_s": done, "utilization": times.utilization,
-            "largest_rate": self.largest_rate * row.replicas if rate else None,
+            "requests_per_s": done, "largest_rate": self.largest_rate * row.replicas if rate else None,
+            "utilization": min(rate / (self.largest_rate * row.replicas), 1.0) if rate else None,
             "saturated": is_saturated if rate else None, "e2e_ms": float(times.e2e_ms.mean()),
         }  # fmt: skip
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lolat.llm.load import Load
 from lolat.llm.scheduler import CONTEXTS, Requests, Rule, StepTable, simulate
 
 LONGEST = 4096.0
@@ -121,6 +122,30 @@ def test_a_closed_loop_conserves_requests():
     assert inside == pytest.approx(16, rel=0.05)
     order = np.sort(found.end_ms)
     assert np.sort(found.arrival_ms)[16:] == pytest.approx(order[: 800 - 16])
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.2])
+@pytest.mark.parametrize(
+    ("prompt", "output", "at_once"), [(2000, 500, 50), (1000, 200, 100), (50, 400, 20)]
+)
+def test_a_steady_load_is_as_mean_values_say(prompt, output, at_once, rate):
+    """A step takes its start, its tokens, and the prompts that come while it runs; Little's law."""
+    load = Load(prompt, output, 0 if rate else at_once, rate and 20 * rate * at_once / output)
+    context, of_prompt = prompt + output / 2, 0.02 + 0.013 * prompt
+    step, rate = 10.0, 1e-3 * load.request_rate
+    for _ in range(200):
+        rate = 1e-3 * load.request_rate or at_once / (of_prompt + 1.5 * step + (output - 1) * step)
+        decoding = rate * (output - 1) * step
+        step = 5.0 + (0.03 + 1e-5 * context) * decoding + rate * step * of_prompt
+    drawn = load.drawn(at_once, 0.0)
+    found = simulate(table(), Rule(), drawn)
+    every = (found.end_ms - found.first_ms) / (drawn.outputs - 1)
+    times = every[drawn.counted]
+    assert not np.isnan(times).any()
+    assert times.mean() == pytest.approx(step, rel=0.03)
+    assert np.median(times) == pytest.approx(times.mean(), rel=0.03)
+    halves = times[: len(times) // 2].mean(), times[len(times) // 2 :].mean()
+    assert halves[0] == pytest.approx(halves[1], rel=0.04)
 
 
 def test_a_server_that_does_not_mix_computes_prompts_first():
