@@ -12,7 +12,7 @@ from lolat.hardware.prices import given_list
 from lolat.io.results import Result
 from lolat.llm.answer import ServingAnswer, ServingConfig, best_of, requests_words
 from lolat.llm.names import find_decoder
-from lolat.parameters import EVEN, POISSON
+from lolat.llm.question import ServingQuestion
 from lolat.units import by_text, plural
 
 
@@ -72,11 +72,10 @@ def compare(
     of requests that most devices can serve, the largest of such numbers. AnswerIsNo if no device holds the
     language model within the limits; InputError if no device can answer.
     """
-    is_trace = question.get("arrivals", POISSON) not in (POISSON, EVEN)  # which has a rate
-    is_rate = bool(question.get("request_rate") or is_trace)
+    question = {**vars(ServingQuestion(**question))}  # files are read once
+    question["prices"] = given_list(question["price_per_hour"], question["prices"])
+    is_rate = bool(question["request_rate"])
     name_of_load = "request_rate" if is_rate else "concurrency"
-    prices = given_list(question.get("price_per_hour"), question.get("prices"))
-    question |= {"prices": prices} if prices else {}
     decoder, skipped, noes = find_decoder(config), dict[str, str](), list[AnswerIsNo]()
 
     def ask(of_device: Callable[..., ServingAnswer]) -> ServingAnswer:
@@ -98,7 +97,7 @@ def compare(
     if loads:
         every = set[float]().union(*loads.values())
         most = max(every, key=lambda n: (sum(n in some for some in loads.values()), n))
-        if len(every) > 1 and question.get(name_of_load):
+        if len(every) > 1 and question[name_of_load]:
             remarks = [
                 f"the devices are compared under {requests_words(most, is_rate)}, the most of those asked "
                 f"for that most devices hold; for fewer give one {arg(name_of_load)}"
