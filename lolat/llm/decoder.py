@@ -153,11 +153,6 @@ class Decoder:
             "answer is of the decoder, and of text"
         )
 
-    @property
-    def in_blocks(self) -> bool:
-        """True if it is published in FP8 with a scale for each block."""
-        return bool(self.latent or self.linear)
-
     def with_bfloat16(self, part: str) -> Decoder:
         """Return this decoder with a part that is not quantized."""
         kinds = (replace(one, unquantized=one.unquantized | {part}) for one in self.kinds)

@@ -347,7 +347,7 @@ def deployment_of(
     if dtype and dtype not in WEIGHT_BYTES:
         raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(DTYPES)}")
     if dtype == "fp8" and (
-        decoder.in_blocks or "fp8_block" in (decoder.dtype, decoder.expert_dtype)
+        decoder.kind in OWN_FITS or "fp8_block" in (decoder.dtype, decoder.expert_dtype)
     ):
         dtype = "fp8_block"
     if dtype == "nvfp4" and decoder.latent:
