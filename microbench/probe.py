@@ -115,7 +115,7 @@ half of the pairs of probe and networks in `python -m benchmarks run probe`, whi
 fork wakes two threads, an operation of a network on two threads one."""
 SPREAD, BUSY = 0.12, 0.6
 """Standard deviations, logarithms, of networks' times around that by the same half, and what other programs
-add that want all processors: networks may take several times as long, which no probe tells."""
+add or take away that want all processors: networks take several times as long, which no probe tells."""
 
 
 def waking_ms(learned: Probe, now: Probe) -> float:

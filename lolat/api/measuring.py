@@ -340,8 +340,8 @@ def as_now(model: Model, progress: Progress) -> Model:
 def as_probed(model: Model) -> Model:
     """The model of the machine as it is now, by a probe of a fifth of a second (`lolat.microbench.probe`).
 
-    As it was learned where that was minutes ago, or its networks have not moved by more than LIMIT and no
-    other programs run, or the file has no probe, as of a GPU and of one thread.
+    As it was learned where that was minutes ago, or its networks have not moved by more than LIMIT and
+    other programs run as they did, or the file has no probe, as of a GPU and of one thread.
     """
     document, state, found = model.document, model.state, []
     noise = document.get("noise", {})
@@ -353,9 +353,10 @@ def as_probed(model: Model) -> Model:
     networks = [p for p in document["points"] if p.get("whole")] or document["points"]
     ratio = float(np.median([1.0 + waking_ms * p["ops"] / p["latency_ms"] for p in networks]))
     ratio, beside = max(ratio, 0.5), ""
-    if others > learn.OTHERS + noise.get("others", 0.0):
-        beside = f"; beside programs that use {others:.1f} processors (close them)"
-        spread = math.hypot(spread, probe.BUSY * others / environment.cpu_count())
+    before = noise.get("others", 0.0)
+    if (apart := abs(others - before)) > learn.OTHERS:
+        beside = f"; other programs use {others:.1f} processors (when learned {before:.1f})"
+        spread = math.hypot(spread, probe.BUSY * apart / environment.cpu_count())
     elif off(ratio) <= LIMIT:
         return model
     remark = Remark(
