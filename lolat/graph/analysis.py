@@ -16,7 +16,7 @@ from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import VIEWS, kind_of
+from lolat.graph.kinds import IN_PLACE, VIEWS, kind_of
 from lolat.graph.modes import AMP, EAGER, SIZES, Mode, element_bytes, own_dtype
 from lolat.units import shortened
 
@@ -108,21 +108,23 @@ def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
     """Bytes alive while each operation runs, (2, operations): of any batch size, and of each sample.
 
     A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end. Eager
-    PyTorch holds the inputs of a module until it returns. Nothing is computed in place; a view takes no
-    memory.
+    PyTorch holds the inputs of a module until it returns, and computes in place what the code does. A view
+    takes no memory.
     """
+    is_eager = graph.framework == "torch" and (mode is None or mode.launch == EAGER)
     of_view: dict[int, int] = {}
     first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     last: dict[int, int] = {}
     for position, operation in enumerate(graph.operations):
-        if operation.kind in VIEWS and operation.inputs:
+        shares = operation.kind in VIEWS or (is_eager and IN_PLACE in operation.attributes)
+        if shares and operation.inputs:
             root = of_view.get(operation.inputs[0], operation.inputs[0])
             of_view.update(dict.fromkeys(operation.outputs, root))
         for t in (*operation.inputs, *operation.outputs):
             root = of_view.get(t, t)
             first.setdefault(root, position)
             last[root] = position
-    if graph.framework == "torch" and (mode is None or mode.launch == EAGER):
+    if is_eager:
         for t, position in _until_modules_return(graph, first, of_view):
             last[t] = max(last[t], position)
     end = len(graph.operations)

@@ -143,6 +143,8 @@ NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
+IN_PLACE = "in_place"
+"""The attribute of an operation that eager PyTorch writes into its first input."""
 READ_IN_PART = _of("selection", "embedding")
 """Kinds that read as much of their input as they write."""
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}

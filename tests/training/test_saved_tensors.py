@@ -73,6 +73,32 @@ def test_a_recurrent_layer_saves_what_pytorch_saves(kind: str) -> None:
     assert saved_bytes(graph, 8)[0] == pytest.approx(sum(saved.values()), rel=0.05)
 
 
+def test_a_decoder_with_grouped_queries_saves_what_pytorch_saves() -> None:
+    """No mask, and keys and values of 2 heads for 8: transformers runs a causal attention on them."""
+    load_torchvision = pytest.importorskip("lolat.readers.torch.named").load_torchvision
+    load_torchvision()
+    transformers = pytest.importorskip("transformers")
+    settings = transformers.LlamaConfig(
+        hidden_size=128, intermediate_size=320, num_hidden_layers=2, num_attention_heads=8,
+        num_key_value_heads=2, vocab_size=100, max_position_embeddings=64, use_cache=False,
+    )  # fmt: skip
+    model, tokens = transformers.LlamaForCausalLM(settings), torch.zeros(8, 64, dtype=torch.int64)
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    saved, kept = dict[int, int](), []
+
+    def keep(tensor: Any) -> Any:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(tokens)
+    graph = lolat.read((model, {"input_ids": tokens[:1]}))
+    own = sum(size for at, size in saved.items() if at not in weights)
+    assert saved_bytes(graph, 8)[0] == pytest.approx(own, rel=0.02)
+    assert not {"repeat", "where"} & {o.kind for o in graph.operations}
+
+
 def test_a_table_of_embeddings_is_updated_beside_measured_steps() -> None:
     """4 GB of a table, which no measured network has, take SGD's accesses of the GPU's memory."""
     network = torch.nn.Sequential(torch.nn.Embedding(10**7, 100), torch.nn.Linear(100, 8))

@@ -454,6 +454,12 @@ def base_name(schema: Any) -> str:
     return name if space == "aten" else f"{space}.{name}"
 
 
+def is_copied(op: str, before: Any, after: Any) -> bool:
+    """True if an operation that may return its tensor as it is has converted or reordered it."""
+    reordered = op == "contiguous" and before.stride() != after.stride()
+    return reordered or (op in ("to", "type_as") and before.dtype != after.dtype)
+
+
 def is_known(op: str) -> bool:
     """True if an operation has a rule or a kind; others may consist of operations that have one."""
     return op in RULES or op in NAMES or normalized(op) in KIND_OF

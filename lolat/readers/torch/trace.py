@@ -23,12 +23,12 @@ from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import unread_parameters
 from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed, learns
-from lolat.graph.kinds import KERNELS, kind_of
+from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
 from lolat.readers.batch import MIXED, WHOLE
 from lolat.readers.ops import Writer, quietly
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
-from lolat.readers.torch.operations import Operation, base_name
+from lolat.readers.torch.operations import Operation, base_name, is_copied
 from lolat.readers.torch.trained import (
     free_parameters,
     in_training_alone,
@@ -136,16 +136,20 @@ class Tracer(TorchDispatchMode):
             return result  # sizes, assertions
         named = {a.name: kwargs.get(a.name, a.default_value) for a in schema.arguments}
         named |= dict(zip(named, args, strict=False))
-        changed = [
+        overwritten = [
             named[a.name] for a in schema.arguments if a.alias_info and a.alias_info.is_write
         ]
+        before = [self.index(t) for t in overwritten[:1]]
         bases = [t for t in args if isinstance(t, torch.Tensor)]
         is_view = any(r.alias_info is not None for r in schema.returns)
         if bases and not self.builder.autocast:  # which converts weights too, and is counted
             is_view &= not is_copied(base_name(schema), bases[0], results[0])
         self.write(base_name(schema), named, results, is_view)
-        if changed and isinstance(changed[0], torch.Tensor):
-            self.overwrite(changed[0], self.known[id(results[0])])
+        if overwritten and isinstance(overwritten[0], torch.Tensor):
+            every, index = self.builder.operations, self.known[id(results[0])]
+            if every and every[-1].outputs == (index,) and [*every[-1].inputs[:1]] == before:
+                every[-1] = changed(every[-1], **{IN_PLACE: True})
+            self.overwrite(overwritten[0], index)
         elif bases and is_view:
             self.views.update((id(t), bases[0]) for t in results if t is not bases[0])
         return result
@@ -362,12 +366,6 @@ class Tracer(TorchDispatchMode):
 def dtype_name(tensor: Any) -> str:
     """float32, int64 ... of a tensor."""
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def is_copied(op: str, before: Any, after: Any) -> bool:
-    """True if an operation that may return its tensor as it is has converted or reordered it."""
-    reordered = op == "contiguous" and before.stride() != after.stride()
-    return reordered or (op in ("to", "type_as") and before.dtype != after.dtype)
 
 
 def traced(

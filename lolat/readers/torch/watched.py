@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -44,12 +45,22 @@ def functions(tracer: Tracer) -> Iterator[None]:
         yield
 
 
+def _masks_as_run() -> Any:
+    """Let transformers' decoders do without a mask, and copies of keys for each head, as they do when run.
+
+    Told that they are compiled, they look neither for padding nor for several texts in a sequence.
+    """
+    masks: Any = sys.modules.get("transformers.masking_utils")
+    without = {"is_torchdynamo_exporting": bool, "find_packed_sequence_indices": lambda _: None}
+    usual: Any = {name: value for name, value in without.items() if hasattr(masks, name)}
+    return mock.patch.multiple(masks, **usual) if usual else contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
     enter, leave = torch.inference_mode.__enter__, torch.inference_mode.__exit__
-    enable = torch._C._set_grad_enabled
-    autocast = torch.autocast.__enter__
+    enable, autocast = torch._C._set_grad_enabled, torch.autocast.__enter__
     before: list[bool] = []  # gradients around each torch.inference_mode
 
     def again(
@@ -94,6 +105,7 @@ def watched(tracer: Tracer) -> Iterator[None]:
     # To whoever else asks there are no gradients, as it is.
     told = vars(torch) | {"is_grad_enabled": lambda: tracer.gradients}
     with (
+        _masks_as_run(),
         mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", again),
         mock.patch.object(checkpoint, "CheckpointFunction", SimpleNamespace(apply=reentrant)),
         mock.patch.object(torch.Tensor, "requires_grad_", asked),
