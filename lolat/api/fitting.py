@@ -155,6 +155,12 @@ class Asked:
 
     def refused(self) -> InputError:
         """The error of files that cannot be fitted together."""
+        known = dict.fromkeys(name for name, _, _ in list_models())
+        for path in (path for path in self.paths(MODEL) if path not in known):
+            if not Path(path).exists():
+                return InputError(
+                    f"{path}: no such file, nor a model; {TOGETHER}", code=NOT_TOGETHER
+                )
         files = (
             ", ".join(f"{path} ({content.name})" for path, content in self.contents) or "no file"
         )

@@ -87,7 +87,8 @@ class ServingQuestion:
     max_ttft_ms: float | None = declared(
         None, "The longest time to the first token.", 0, is_open=True, metavar="MS")
     percentile: int | None = declared(
-        None, "The percentile of the times that the limits hold for: 50, 90 or 99; the means if not given.",
+        None, "The percentile of the times in the table, for which limits hold: 50, 90 or 99; the means if "
+        "not given.",
         most=99)
     gpus: int | None = declared(
         None, "The best on up to so many GPUs, of one model or several replicas.", most=MOST_GPUS)
@@ -99,7 +100,7 @@ class ServingQuestion:
         rates, arrivals = several(self.request_rate), self.arrivals
         if arrivals not in (POISSON, EVEN):
             arrivals = _trace(arrivals) if isinstance(arrivals, str) else arrivals
-            rates = rates or (arrivals.rate,)
+            rates = rates or (float(f"{arrivals.rate:.4g}"),)
         for name, value in (
             ("concurrency", several(self.concurrency)), ("tensor_parallel", several(self.tensor_parallel)),
             ("request_rate", rates), ("arrivals", arrivals), ("dtype", self.dtype.lower()),
@@ -124,10 +125,7 @@ class ServingQuestion:
         prompt, of = self.input_tokens, "a prompt"
         if trace:
             prompt, of = max(trace.input_tokens), f"the longest prompt in {arg('arrivals')}"
-        limits, tokens = (
-            (self.max_tpot_ms, self.max_ttft_ms),
-            (self.input_tokens, self.output_tokens),
-        )
+        tokens = self.input_tokens, self.output_tokens
         for wrong, words in (
             (self.expert_parallel > 1 and not decoder.experts, f"{arg('expert_parallel')} "
              f"{self.expert_parallel}: {decoder.name} has no experts; expected 1"),
@@ -145,9 +143,6 @@ class ServingQuestion:
              f"requests in {arg('arrivals')} have tokens of their own; expected one of both"),
             (self.percentile not in (None, *PERCENTILES), f"{arg('percentile')} {self.percentile}: "
              f"expected one of {', '.join(map(str, PERCENTILES))}"),
-            (self.percentile is not None and limits == (None, None), f"{arg('percentile')} "
-             f"{self.percentile}: of the times that limits hold for; expected {arg('max_ttft_ms')} or "
-             f"{arg('max_tpot_ms')} too; the JSON has all percentiles"),
             (bool(self.draft_tokens) != (self.accepted is not None), f"{arg('draft_tokens')} and "
              f"{arg('accepted')}: the tokens that a step drafts, and the probability from 0 to 1 that one "
              "is accepted; expected both"),

@@ -101,7 +101,7 @@ def _of_json(path: Path, parallel: int | None) -> Iterator[ServedRow]:
         why = f"not the result of a server's benchmark ({type(error).__name__}: {one_line(error)})"
         raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
     except InputError as error:
-        raise InputError(f"{path}: {error}", code=error.code) from None
+        raise error.reworded(f"{path}: {error.message}") from None
 
 
 def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:

@@ -287,6 +287,21 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
             points[plural(row.gpus, "GPU")].append((load, row.tpot_ms, row.tpot_interval_ms))
     x = "requests a second" if rated else "concurrent requests"
     ax = _curves(points, axes(3.6), x, "ms per output token")
+    waits = [
+        (r.request_rate or r.concurrency, r.tpot_ms)
+        for r in answer.served
+        if r.tpot_ms and not r.fits
+    ]
+    if waits:  # hollow
+        ax.plot(
+            *zip(*waits, strict=True),
+            "o",
+            ms=5,
+            mfc="white",
+            mec="#333333",
+            label="waits for memory",
+        )
+        ax.legend()
     ax.set_title(f"{plain(answer.model)} on {plain(answer.device)}, {answer.chosen.dtype}")
     return ax
 
