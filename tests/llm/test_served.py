@@ -134,7 +134,9 @@ def test_the_number_of_gpus_is_an_option(write: Write, tmp_path: Path) -> None:
     for path in (none, table):
         with pytest.raises(InputError, match="tensor_parallel") as caught:
             read_served(path)
-        assert path == table or "--tensor-parallel N" in caught.value.worded(lambda _: "--tensor-parallel")
+        assert path == table or "--tensor-parallel N" in caught.value.worded(
+            lambda _: "--tensor-parallel"
+        )
     model = tmp_path / "gpu.json"
     model.write_text(json.dumps(known_gpu.document()))
     made = lolat.fit([model, none], tensor_parallel=4)
