@@ -154,6 +154,7 @@ class _Problem:
         self.volume = volumes(steps, specs.multiprocessors, mode, specs.tile or TILE)
         self.volume = self.volume / of.faster(steps, mode.dtype, specs.tf32)
         self.slower, self.launches = of.slower(steps), launches_alone(steps)
+        self.turned_ms = of.turned(steps, mode) / specs.most(mode.dtype)[1]
         # A product timed alone waits for its launch; others launch while data moves.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0
@@ -236,7 +237,7 @@ class _Problem:
             slopes[at] = self._sums(-ms * shares[part] * (self.kind == kind))
         slopes[LAUNCH] = self._sums((ms * shares[-1] + later) * self.alone)
         slopes[SHARP] = self._sums(ms * sharper)
-        return self._sums(ms + later), slopes
+        return self._sums(ms + later + self.turned_ms), slopes
 
     def _sums(self, steps_ms: np.ndarray) -> np.ndarray:
         """(times,) sums of (distinct steps,) ms."""

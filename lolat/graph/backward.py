@@ -32,7 +32,8 @@ class Backward:
 
     `runs`: True if a part of it runs; `first`, `second`: True if the gradient of the first operand is
     computed, and that of the kernel or of the other operand; `again`: True if it runs forward once more.
-    `needs`: (tensors,) True if its gradient is wanted.
+    `needs`: (tensors,) True if its gradient is wanted; `gradients`: (tensors,) how many operations give it
+    one, which are added.
     """
 
     runs: np.ndarray
@@ -40,6 +41,7 @@ class Backward:
     second: np.ndarray
     again: np.ndarray
     needs: tuple[bool, ...]
+    gradients: tuple[int, ...]
 
     def share(self, graph: Graph, position: int) -> float:
         """Return the fraction of an operation's whole backward pass that runs.
@@ -126,15 +128,19 @@ def backward_of(graph: Graph) -> Backward:
             needs[o.outputs[0]] = True
     asked = {t for t in set(graph.outputs).difference(graph.kept) if needs[t]}
     runs, first, second, again = np.zeros((4, len(operations)), bool)
+    gradients = [0] * len(tensors)
     for i in reversed(range(len(operations))):
         o = operations[i]
         runs[i] = not asked.isdisjoint(o.outputs)
         if runs[i]:
-            asked.update(t for t in o.inputs if needs[t])
+            wanted = [t for t in o.inputs if needs[t]]
+            asked.update(wanted)
+            for t in wanted:
+                gradients[t] += 1
             first[i] = bool(o.inputs) and needs[o.inputs[0]]
             has_kernel = o.kind in KERNELS or o.kind == "embedding"
             second[i] = _learns_kernel(o) if has_kernel else any(needs[t] for t in o.inputs[1:])
-    found = Backward(runs, first, second, again, tuple(needs))
+    found = Backward(runs, first, second, again, tuple(needs), tuple(gradients))
     for part in checkpoints(graph).values():
         again[list(_run_again(graph, found, part))] = True
     return found

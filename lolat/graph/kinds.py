@@ -20,7 +20,8 @@ class Kind(NamedTuple):
 
     `elements`, `ops`: the counts (`lolat.graph.counts.Count`) of their elements and of their number.
     `work`: the class of a step that only moves (`lolat.graph.work.MOVING`). `backward`: bytes that the
-    backward pass of such a step reads and writes, relative to the forward pass. `autocast`: HALF or FLOAT32
+    backward pass of such a step reads and writes, relative to the forward pass; element-wise kinds have
+    `lolat.graph.modes.Lowering.gradients`. `autocast`: HALF or FLOAT32
     if PyTorch's autocast computes in it (torch.amp), else "" for the widest type of the inputs.
     `like_memory`: elements are read and written once: where one such kind was measured, all were.
     `vectors`: parameters of a channel of a normalization. `requires`: attributes that its formula reads.
@@ -44,10 +45,10 @@ class Kind(NamedTuple):
 _product = partial(Kind, elements="dense_elements", ops="dense_ops", autocast=HALF, saves=INPUT)
 _clip = partial(Kind, "clip", "clip_elements", "curve_ops", like_memory=True)
 _curve = partial(Kind, elements="curve_elements", ops="curve_ops", saves=INPUT)
-_exponential = partial(_curve, "exponential", backward=1.5)
+_exponential = partial(_curve, "exponential")
 _binary = partial(Kind, "binary", "pair_elements", "pair_ops", like_memory=True)
 _norm = partial(
-    Kind, "normalization", "layer_norm_elements", "norm_ops", work="norm", backward=2.0, saves=INPUT
+    Kind, "normalization", "layer_norm_elements", "norm_ops", work="norm", backward=2.5, saves=INPUT
 )
 _pool = partial(Kind, "pool", "pool_elements", "pool_ops", "pools", like_memory=True)
 
@@ -83,7 +84,7 @@ _TABLE = {
     _curve("power", like_memory=True, autocast=FLOAT32, saves=OUTPUT): "rsqrt",
     _binary(): "add subtract scale rescale average negative where compare",
     _binary(saves=INPUT): "multiply divide maximum minimum square absolute",
-    Kind("normalization", "norm_elements", "norm_ops", "batch_norm", 2.0, "", True, 2, saves=INPUT):
+    Kind("normalization", "norm_elements", "norm_ops", "batch_norm", 5 / 3, "", True, 2, saves=INPUT):
         "batch_norm",
     _norm(autocast=FLOAT32, vectors=2): "layer_norm",
     _norm(autocast=FLOAT32, vectors=1): "rms_norm",

@@ -7,15 +7,26 @@ operations a compiler fuses.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, Literal
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation
+from lolat.graph.kinds import (
+    BOTH,
+    INPUT,
+    MULTIPLYING,
+    OUTPUT,
+    POOLINGS,
+    READ_IN_PART,
+    SLICES,
+    VIEWS,
+    by_name,
+    kind_of,
+)
 from lolat.graph.kinds import FLOAT32 as IN_FLOAT32
-from lolat.graph.kinds import MULTIPLYING, POOLINGS, READ_IN_PART, SLICES, VIEWS, by_name, kind_of
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
 DTYPES = {
@@ -33,6 +44,8 @@ GRAPH: Launch = "graph"
 LAUNCHES = (EAGER, COMPILED, GRAPH)
 """Launch of operations: one by one as in eager PyTorch; fused by torch.compile, one by one; fused, all at
 once from a CUDA graph (torch.compile's mode `reduce-overhead`)."""
+HANDING_ON = frozenset(["add", "subtract"])
+"""Kinds whose gradient is that of their result."""
 MODE_COLUMNS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "dtype": ("dtype", DTYPES),
     "precision": ("dtype", DTYPES),
@@ -180,7 +193,30 @@ class Lowering:
                 return [], []  # what reads it takes any order
         wide = self.mode.dtype == AMP and _in_float32(operation)
         reads = operation.inputs
+        if self.mode.training and operation.kind == "batch_norm":
+            reads = (*reads, *reads[:1])  # for its statistics
         return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
+
+    def gradients(self, position: int, needs: Sequence[bool]) -> Iterator[tuple[str, Pairs]]:
+        """Steps of the backward pass of an element-wise operation, as autograd runs them: (class of work,
+        pairs that it reads and writes).
+
+        A sum hands its gradient on; a product multiplies it with the other operand. The gradient of an
+        operand that was broadcast is a tensor of the result's size, then summed.
+        """
+        o, size, tensors = self.graph.operations[position], self.sizes, self.graph.tensors
+        out, saves = o.outputs[0], kind_of(o.kind).saves
+        whole, is_product = (out, size[out]), o.kind in ("multiply", "divide")
+        kept = [*o.inputs[:1]] * (saves in (INPUT, BOTH)) + [out] * (saves in (OUTPUT, BOTH))
+        for at, t in enumerate(o.inputs):
+            if not needs[t]:
+                continue
+            if is_product:
+                kept = [*o.inputs[1 - at : 2 - at]] if len(o.inputs) == 2 else []
+            if o.kind not in HANDING_ON:
+                yield kind_of(o.kind).work, [whole, *((s, size[s]) for s in kept), whole]
+            if tensors[t].elements() < tensors[out].elements():
+                yield "sums", [whole, (t, size[t])]
 
     def _kinds_behind(self, tensor: int) -> list[str]:
         """The kinds of the operations that read a tensor."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds
-from lolat.graph.backward import backward_of
+from lolat.graph.backward import Backward, backward_of, learns
 from lolat.graph.kinds import GATES, VIEWS, kind_of
 from lolat.graph.modes import Lowering, Mode, Pairs
 
@@ -68,6 +68,7 @@ GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
 Product = tuple[float, float, float, float]  # number, rows, columns, depth
 NO_PRODUCT = (0.0, 0.0, 0.0, 0.0)
 ATTENTION_BACKWARD = 2.5  # as many multiply-accumulates: the scores are computed once more
+LOSS_BACK = 1.5  # a softmax moves its gradient, its result and the gradient of its input
 DROPPED = 2.25  # elements that a dropout reads and writes for each: in, out, a byte of mask
 
 
@@ -157,7 +158,8 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
             steps.product(operation)
         elif not mode.fused:
             kind = kind_of(operation.kind)
-            steps.moves(kind.work, *lowering.eager(operation), kind.backward)
+            back = None if operation.kind in kinds.ELEMENTWISE else kind.backward
+            steps.moves(kind.work, *lowering.eager(operation), back)
     for group in lowering.groups:
         steps.operation = group[-1]
         names = {kind_of(graph.operations[i].kind).work for i in group}
@@ -166,7 +168,7 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
         steps.moves(slowest, *lowering.together(group), back)
     if mode.training:
         for tensor in graph.outputs:  # the loss: a cross-entropy, softmax and its gradient
-            steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], kind_of("softmax").backward)
+            steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], LOSS_BACK)
         steps.back()
     return np.array(steps.rows, float).reshape(-1, len(STEP_COLUMNS))
 
@@ -176,23 +178,27 @@ SLOWEST = (NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
 
 
 class _Steps:
-    """Collects the rows of `lower`; `backs`: bytes of their backward pass, relative to the forward pass."""
+    """Collects the rows of `lower`; `backs`: bytes of their backward pass, relative to the forward pass, or
+    None: those of `Lowering.gradients`.
+    """
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.tensors = lowering, lowering.graph.tensors
         self.size = 2 if lowering.mode.half else 4  # bytes of an element that a product reads
         self.operation = 0
         self.rows: list[Step] = []
-        self.backs: list[float] = []
+        self.backs: list[float | None] = []
 
     def add(
-        self, name: str, product: Product, growing: int, moved: tuple[float, float], back: float = 1.0
+        self, name: str, product: Product, growing: int, moved: tuple[float, float],
+        back: float | None = 1.0, backward: bool = False,
     ) -> None:  # fmt: skip
         """A step; `moved`: bytes whatever the batch, and bytes of a sample."""
-        self.rows.append(Step(self.operation, CLASSES.index(name), *product, growing, *moved))
+        kind = CLASSES.index(name)
+        self.rows.append(Step(self.operation, kind, *product, growing, *moved, backward))
         self.backs.append(back)
 
-    def moves(self, name: str, reads: Pairs, writes: Pairs, back: float = 1.0) -> None:
+    def moves(self, name: str, reads: Pairs, writes: Pairs, back: float | None = 1.0) -> None:
         """A step without a product."""
         moved = self.lowering.bytes_of([*reads, *writes])
         if any(moved):
@@ -212,23 +218,42 @@ class _Steps:
     def back(self) -> None:
         """Append the backward pass, with a step for each gradient that is computed."""
         part = backward_of(self.lowering.graph)
-        for step, factor in list(zip(self.rows, self.backs, strict=True))[::-1]:
-            at = step.operation
-            if not part.runs[at]:
-                continue
-            name, back = CLASSES[step.kind], step._replace(backward=True)
+        of_operation: dict[int, list[tuple[Step, float | None]]] = {}
+        for step, factor in zip(self.rows, self.backs, strict=True):
+            of_operation.setdefault(step.operation, []).append((step, factor))
+        for at in np.flatnonzero(part.runs)[::-1].tolist():
+            self.operation = at
+            if not self.lowering.mode.fused:
+                for t in self.lowering.graph.operations[at].outputs:
+                    each = (t, self.lowering.sizes[t])
+                    for _ in range(part.gradients[t] - 1):
+                        self.behind(ELEMENTS, [each, each, each])
+            for step, factor in reversed(of_operation.get(at, ())):
+                self.gradient(step, factor, part)
+
+    def behind(self, name: str, pairs: Pairs) -> None:
+        """A step of the backward pass without a product."""
+        self.add(name, NO_PRODUCT, 0, self.lowering.bytes_of(pairs), backward=True)
+
+    def gradient(self, step: Step, factor: float | None, part: Backward) -> None:
+        """The backward pass of a step."""
+        name, back = CLASSES[step.kind], step._replace(backward=True)
+        if factor is None:
+            for name, pairs in self.lowering.gradients(step.operation, part.needs):
+                self.behind(name, pairs)
+        elif name in PRODUCTS and name != ATTENTION:
+            o = self.lowering.graph.operations[step.operation]
+            if o.attributes.get("bias") and learns(o):
+                self.behind(SUMS, [(t, self.size) for t in o.outputs[:1]])
+            if part.first[step.operation]:
+                self.rows.append(back._replace(columns=step.depth, depth=step.columns))
+            if part.second[step.operation]:
+                growing = GROW_DEPTH if step.growing == GROW_ROWS else step.growing
+                self.rows.append(back._replace(rows=step.depth, depth=step.rows, growing=growing))
+        else:
             if name == ATTENTION:
                 back, factor = back._replace(number=ATTENTION_BACKWARD * step.number), 2.0
-            if name not in PRODUCTS or name == ATTENTION:
-                back = back._replace(fixed=factor * step.fixed, sample=factor * step.sample)
-            else:
-                if part.first[at]:
-                    self.rows.append(back._replace(columns=step.depth, depth=step.columns))
-                if not part.second[at]:
-                    continue
-                growing = GROW_DEPTH if step.growing == GROW_ROWS else step.growing
-                back = back._replace(rows=step.depth, depth=step.rows, growing=growing)
-            self.rows.append(back)
+            self.rows.append(back._replace(fixed=factor * step.fixed, sample=factor * step.sample))
 
     def attention(self, operation: Operation) -> None:
         """A fused attention: both products and the softmax in one step; the scores are never written."""

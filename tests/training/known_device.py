@@ -66,9 +66,9 @@ def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
     """Parts of an iteration on n samples, ms.
 
     A dense layer has two gradients, each a product as large as its own; of what the network reads nobody
-    wants one. Relu reads and writes as much
-    backward as forward, a dropout as well (in, out, a byte of mask). The loss, a softmax, reads and writes
-    what comes out, and one and a half times as much backward.
+    wants one. Relu reads its gradient and its result backward, and writes; a dropout moves as much as
+    forward (in, out, a byte of mask). The loss, a softmax, reads and writes what comes out, and one and a
+    half times as much backward.
     """
     dense = n * TOKENS * NARROW * WIDE / MACS_PER_MS
     relu = n * TOKENS * WIDE * 2 * 4 / BYTES_PER_MS
@@ -78,7 +78,7 @@ def by_hand(n: int, optimizer: str = "sgd") -> dict[str, float]:
     accesses |= {"adamw8bit": 4}  # two states of a byte; others: 7
     return {
         "forward": 2 * dense + relu + dropout + loss,
-        "backward": 3 * dense + MOVED_BACK * (relu + dropout) + 1.5 * loss,
+        "backward": 3 * dense + MOVED_BACK * (1.5 * relu + dropout) + 1.5 * loss,
         "update": PARAMETERS * 4 * accesses.get(optimizer, 7) / BYTES_PER_MS,
         "exchange": 0.0,
     }

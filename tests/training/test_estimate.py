@@ -71,7 +71,7 @@ def product_ms(n: int) -> float:
 def test_a_frozen_layer_has_no_backward_pass_in_front_of_the_trained_ones() -> None:
     """Of the last layer alone: the gradient of its weights, the loss, and an update of half of them."""
     whole = known.by_hand(32)
-    loss = whole["backward"] - 3 * product_ms(32) - known.MOVED_BACK * moved_ms(32)
+    loss = 1.5 * 32 * known.TOKENS * known.NARROW * 2 * 4 / known.BYTES_PER_MS
     found = asked(model(), tuned(known.network(), "frozen", None), 32).parts_ms
     expected = {"backward": product_ms(32) + loss, "update": whole["update"] / 2}
     assert found == pytest.approx(whole | expected)
@@ -128,7 +128,7 @@ def test_it_trains_as_the_device_runs_networks() -> None:
     elements = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
     fewer = elements * (2 * 2 + 2.25 * 2)
     assert whole["forward"] - half["forward"] == pytest.approx(fewer)
-    back = known.MOVED_BACK * fewer
+    back = known.MOVED_BACK * elements * (3 * 2 + 2.25 * 2)
     assert whole["backward"] - half["backward"] == pytest.approx(back)
     assert whole["update"] == 2 * (half["update"] or 0.0)
 
@@ -140,8 +140,8 @@ def test_what_each_operation_takes() -> None:
     product = 8 * known.TOKENS * known.NARROW * known.WIDE / known.MACS_PER_MS
     wide = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
     loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS
-    moved = 1 + known.MOVED_BACK
-    expected = [2 * product, moved * 8 * wide, moved * 9 * wide, 3 * product + loss]
+    relu, dropout = (8 + known.MOVED_BACK * 12) * wide, (9 + known.MOVED_BACK * 9) * wide
+    expected = [2 * product, relu, dropout, 3 * product + loss]
     assert each == pytest.approx(expected)
     assert update == pytest.approx(known.by_hand(8, "adam")["update"])
     assert iteration.step == 0.0

@@ -1,17 +1,22 @@
-"""The tensors that a kind of operation saves for its backward pass, against PyTorch's own."""
+"""The tensors saved for the backward pass, and the bytes that it moves, against PyTorch's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lolat
-from lolat.graph import GraphBuilder
+from lolat.graph import Graph, GraphBuilder
+from lolat.graph.modes import Mode
+from lolat.graph.work import CLASSES, PRODUCTS, work_of
 from lolat.training.memory import saved_bytes
 
 torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 F = torch.nn.functional
 
 ONE: dict[str, Callable[[Any], Any]] = {
@@ -33,6 +38,12 @@ TWO = {
 }  # fmt: skip
 
 
+def of_kind(kind: str) -> Graph:
+    builder = GraphBuilder("net", "torch")
+    inputs = [builder.tensor((1, 64)) for _ in range(1 + (kind in TWO))]  # which need a gradient
+    return builder.build([builder.add(kind, inputs, (1, 64))])
+
+
 @pytest.mark.parametrize("kind", [*ONE, *TWO])
 def test_a_kind_saves_what_pytorch_saves(kind: str) -> None:
     saved: dict[int, int] = {}
@@ -46,10 +57,81 @@ def test_a_kind_saves_what_pytorch_saves(kind: str) -> None:
     inputs = [torch.rand(1, 64, requires_grad=True) * 1.0 for _ in range(1 + (kind in TWO))]
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         kept.append((ONE.get(kind) or TWO[kind])(*inputs))
-    builder = GraphBuilder("net", "torch")
-    graph_inputs = [builder.tensor((1, 64)) for _ in inputs]  # which need a gradient
-    graph = builder.build([builder.add(kind, graph_inputs, (1, 64))])
-    assert saved_bytes(graph, 1)[0] == sum(saved.values())
+    assert saved_bytes(of_kind(kind), 1)[0] == sum(saved.values())
+
+
+class Traffic(TorchDispatchMode):  # type: ignore[misc]
+    """(operation, bytes of the tensors that it reads and writes) of each that is no view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[str, int]] = []
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = op(*args, **(kwargs or {}))
+        read, made = (
+            [t for t in torch.utils._pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)]
+            for tree in (args, out)
+        )
+        memory = {t.untyped_storage().data_ptr() for t in read}
+        if not any(t.untyped_storage().data_ptr() in memory for t in made):
+            moved = sum(t.numel() * t.element_size() for t in [*read, *made])
+            self.rows.append((op.overloadpacket.__name__, moved))
+        return out
+
+
+def backward_bytes(graph: Graph, batch_size: int) -> float:
+    """Bytes of a backward pass without its products and the loss, which is its first step."""
+    work = work_of(graph, batch_size, Mode(training=True))
+    moves = [CLASSES[kind] not in PRODUCTS for kind in work.kind]
+    return float(work.bytes[work.backward & np.array(moves)][1:].sum())
+
+
+LIKE_PYTORCH = [
+    "relu", "leaky_relu", "elu", "gelu", "silu", "hard_silu", "hard_sigmoid", "mish", "sigmoid", "tanh",
+    "exp", "softplus", "softmax", "log_softmax", "multiply", "add",
+]  # fmt: skip
+"""Kinds whose gradient is one operation of PyTorch; it composes those of others."""
+
+
+@pytest.mark.parametrize("kind", LIKE_PYTORCH)
+def test_the_gradient_of_a_kind_moves_what_pytorch_moves(kind: str) -> None:
+    inputs = [torch.rand(1, 64, requires_grad=True) for _ in range(1 + (kind in TWO))]
+    result = (ONE.get(kind) or TWO[kind])(*inputs)
+    gradient = torch.ones(1, 64)
+    with Traffic() as traffic:
+        torch.autograd.grad(result, inputs, gradient)
+    assert backward_bytes(of_kind(kind), 1) == sum(moved for _, moved in traffic.rows)
+
+
+class Gated(torch.nn.Module):  # type: ignore[misc]
+    """A gate of each channel, as squeeze-and-excitation has it, a scale of each channel, and a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 16, 3, bias=False)
+        self.gate = torch.nn.Conv2d(16, 16, 1, bias=False)
+        self.scale = torch.nn.Parameter(torch.ones(16, 1, 1))
+        self.head = torch.nn.Linear(16, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = F.silu(self.stem(x))
+        y = x * torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))
+        return self.head((x + y * self.scale).flatten(2).transpose(1, 2))
+
+
+def test_the_gradient_of_a_gate_is_a_whole_tensor_that_is_summed() -> None:
+    """Of each product with a broadcast factor two tensors and a sum; gradients of a tensor are added."""
+    network, image = Gated(), torch.rand(4, 3, 18, 18)
+    result = network(image)
+    gradient = torch.ones_like(result)
+    with Traffic() as traffic:
+        result.backward(gradient)
+    products, whole = ("convolution_backward", "mm"), 4 * 4 * 16 * 256
+    ours = backward_bytes(lolat.read(Gated(), (3, 18, 18)), 4)
+    theirs = sum(moved for name, moved in traffic.rows if name not in products)
+    # The gradient of the mean: PyTorch divides a view of one number a channel, which counts as whole here.
+    assert ours == pytest.approx(theirs - whole, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])

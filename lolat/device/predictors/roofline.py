@@ -50,10 +50,14 @@ WINOGRAD = 4.0
 """Multiplications of a direct 3x3 convolution over those of F(4x4, 3x3) (Lavin and Gray 2016). Libraries
 use it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, by direct multiplications."""
 LEAST_TRAINING_STEPS = 20  # held-out training steps for an interval of their own
-ELEMENTS_BACK = 1.5
-"""Time of the backward pass of element-wise operations over that of their work; 1 for other classes. With
-it, 711 training steps of convolutional networks and transformers on a RTX 3090 (PyTorch 1.12, AMP) have a
-median error of 7.6 % and a bias of 0.0 %; -5.3 % without."""
+BACK = {c.ELEMENTS: 1.5, c.DEPTHWISE: 3.2}
+"""Class of operations -> time of its backward pass over that of its work, 1 for others."""
+TURNED = 1.2, 3.1
+"""Bytes, at the data sheet's bandwidth, that turning tensors takes for each byte of a convolution in half
+precision, forward and backward. Tensor cores want channels last, and cuDNN turns tensors with channels
+first and back: about half of them forward, all backward. With BACK, by 290 networks of timm on a RTX 3090
+(PyTorch 1.12 and 1.13, AMP) in both layouts, families left out: training steps have a median error of 7.5 %
+and no bias by the terms of inference; 14 % and -14 % with channels first without TURNED."""
 NOTHING_MEASURED = (
     "nothing was measured on this device: its data sheet alone; operations timed there make it better "
     "(`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
@@ -79,7 +83,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     launches the operations, None if that takes no time of its own; `tf32`: the rate of convolutions in
     TF32 over that in float32, 1 without TF32; `training`: measured over predicted time of training
     steps; `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update
-    was timed with them, "none" without an update, "" if the tables do not say.
+    was timed with them, "none" without an update, "" if the tables do not say; `turns`: true if the terms
+    are those of channels last, so that channels first turn on top of them.
     """
 
     name: ClassVar[str] = "kernels"
@@ -102,6 +107,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     training: Positive = 1.0
     training_residuals: tuple[Number, ...] = ()
     training_optimizer: str = ""
+    turns: bool = False
 
     @classmethod
     def of(
@@ -161,6 +167,10 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             if self.sustained is not None:
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
             ms = np.maximum(ms, self._least_ms(work, faster))
+            turned_ms = self.turned(work, self.mode, self.turns) / (self.most or (0.0, math.inf))[1]
+            shares = shares * ms / (ms + turned_ms)
+            shares[MOVE] += turned_ms / (ms + turned_ms)
+            ms = ms + turned_ms
         ms = np.where(work.bytes > 0, ms, 0.0)
         return ms, np.where(work.bytes > 0, shares, 0.0)
 
@@ -203,8 +213,20 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     @staticmethod
     def slower(work: Workload) -> np.ndarray:
         """(steps,) usual time of each in a backward pass over that of its work."""
-        is_slower = work.backward & _is_of(work, [c.ELEMENTS])
-        return np.where(is_slower, ELEMENTS_BACK, 1.0)
+        back = np.array([BACK.get(name, 1.0) for name in CLASSES])
+        return np.where(work.backward, back[work.kind], 1.0)
+
+    @staticmethod
+    def turned(work: Workload, mode: Mode, on_top: bool = False) -> np.ndarray:
+        """(steps,) bytes that turn the tensors of convolutions, beyond what the terms contain.
+
+        `on_top`: the terms are those of channels last, else those of inference in the mode.
+        """
+        if not mode.half or mode.fused or mode.channels_last:
+            return np.zeros(len(work.kind))
+        forward, backward = TURNED
+        each = np.where(work.backward, backward, forward) - forward * (not on_top)
+        return each * work.bytes * _is_of(work, IN_TF32)
 
     def factors(self, work: Workload) -> np.ndarray:
         """(steps,) factors of the times, from shape residuals."""
@@ -336,6 +358,11 @@ class TrainingSteps(Roofline, frozen=True, kw_only=True, omit_defaults=True, dic
     def slower(work: Workload) -> np.ndarray:
         """(steps,) ones, as the terms cover both passes."""
         return np.ones(len(work.kind))
+
+    @staticmethod
+    def turned(work: Workload, mode: Mode, on_top: bool = False) -> np.ndarray:
+        """(steps,) zeros, as the terms cover both passes."""
+        return np.zeros(len(work.kind))
 
 
 def _is_of(work: Workload, classes: Iterable[str]) -> np.ndarray:
