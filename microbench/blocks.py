@@ -15,19 +15,24 @@ from msgspec import structs
 
 from lolat.graph import Graph, Operation
 from lolat.graph.layers import Layers
+from lolat.graph.quantized import SCHEMES, as_quantized
 
 from . import families as f
-from .backends import split
+from .backends import QUANTIZING, split
 
 
 @dataclass(frozen=True)
 class Predefined:
-    """A block, or a `whole` network, to measure at some batch sizes."""
+    """A block, or a `whole` network, to measure at some batch sizes.
+
+    `scheme`: how it is quantized (`lolat.graph.quantized`), "" in float.
+    """
 
     name: str
     make: Callable[[], Graph]
     batch_sizes: tuple[int, ...]
     whole: bool = False
+    scheme: str = ""
 
 
 def row(
@@ -176,10 +181,34 @@ OF_GPU = 8
 """Factor on the largest batch size for a GPU, on which small blocks show only the launch overhead."""
 
 
-def for_device(device: str, blocks: Sequence[Predefined]) -> list[Predefined]:
-    """The blocks at the batch sizes that tell the times of "cpu" or "gpu"."""
+IN_INT8 = (
+    "3 bottlenecks 1024x14x14", "grouped bottleneck 1024x14x14", "4 inverted 32x28x28",
+    "3 mbconv 40x28x28", "4 mobile v3 112x14x14", "8 dense-net 256x14x14", "2 inception 192x35x35",
+    "3 convnext 384x14x14", "2 encoders 197x192", "token mlp 196x384",
+    "mlp 3 x 1024", "branches 3x160x160", "residual 34 3x128x128", "inverted 3x224x224", "mbconv 3x160x160",
+    "transformer 3x224x224",
+)  # fmt: skip
+"""Blocks and networks that have each class of work in INT8 in other shares."""
+QUANTIZED: tuple[Predefined, ...] = tuple(
+    replace(
+        b,
+        name=f"{b.name} {scheme}",
+        make=lambda b=b, scheme=scheme: as_quantized(b.make(), scheme),  # type: ignore[misc]
+        batch_sizes=b.batch_sizes[:1],
+        scheme=scheme,
+    )
+    for b in (*BLOCKS, *NETWORKS)
+    for scheme in SCHEMES
+    if b.name in IN_INT8
+)
+"""Each of these quantized in each way, for a backend that runs such networks."""
+
+
+def for_device(device: str, backend: str) -> list[Predefined]:
+    """The blocks of a backend at the batch sizes that tell the times of "cpu" or "gpu"."""
+    blocks = [*BLOCKS, *NETWORKS]
     if device == "cpu":
-        return [*blocks]
+        return blocks + [*QUANTIZED] * (split(backend)[0] in QUANTIZING)
     return [replace(b, batch_sizes=(b.batch_sizes[0], OF_GPU * b.batch_sizes[-1])) for b in blocks]
 
 
@@ -213,7 +242,7 @@ def known_blocks(backend: str, blocks: Sequence[Predefined]) -> list[Predefined]
 
 def known_graphs(backend: str) -> dict[str, Graph]:
     """The graph of each block by name, with the operations that a backend's measurements have."""
-    return {b.name: b.make() for b in known_blocks(backend, (*BLOCKS, *NETWORKS))}
+    return {b.name: b.make() for b in known_blocks(backend, (*BLOCKS, *NETWORKS, *QUANTIZED))}
 
 
 def without_batch_norms(graph: Graph) -> Graph:

@@ -20,7 +20,7 @@ from lolat.tables.blocks import Point
 from lolat.units import changed, off, plural
 
 from . import environment
-from .blocks import BLOCKS, NETWORKS, Predefined, as_known, for_device, known_blocks
+from .blocks import NETWORKS, Predefined, as_known, for_device, known_blocks
 from .journal import Journal
 from .probe import MOST_THREADS, middle, probe
 from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
@@ -69,13 +69,13 @@ MeasuredBlocks = tuple[list[Point], dict[str, Any], dict[str, Any], list[str], J
 def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> MeasuredBlocks:
     """Measure `blocks` after the whole networks among them; errors: see `run_jobs`.
 
-    None: BLOCKS and NETWORKS, at the batch sizes for the device.
+    None: those of the device and the backend.
     """
-    blocks = for_device(run.device, (*BLOCKS, *NETWORKS)) if blocks is None else blocks
+    blocks = for_device(run.device, run.backend) if blocks is None else blocks
     graphs = {b.name: as_known(run.backend, b.make()) for b in blocks}
     sized = {job_key(b.name, n): (b, n) for b in blocks for n in b.batch_sizes}
     jobs = [graph_job(graphs[b.name], b.name, n, b.whole) for b, n in sized.values()]
-    smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole}
+    smallest = {job_key(b.name, b.batch_sizes[0]) for b in blocks if b.whole and not b.scheme}
     networks = [j for j in jobs if j.key in smallest]
     probed = run.device == "cpu"
     with run_jobs(run, jobs, networks, probed) as (_, outcome, journal):
@@ -170,6 +170,7 @@ def _point(
         spread=None if found.spread is None else round(found.spread, 5),
         kinds=tuple(sorted(behaviors(graph.operations))),
         whole=block.whole,
+        scheme=block.scheme,
     )
 
 

@@ -17,6 +17,7 @@ from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import fitted_on_words
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import model_document
+from lolat.fitting.int8 import with_int8
 from lolat.fitting.measured_gpu import with_operations
 from lolat.fitting.reading import (
     Contents,
@@ -404,9 +405,10 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     remarks = list(document.get("warnings", ()))
     shown = asked.name or document["device"]
     where, noise = document["environment"], document["noise"]
+    quantized = [Point.from_dict(p) for p in document.get("quantized", ())]
     graphs = (
         blocks.known_graphs(str(where.get("framework")))
-        if Roofline.name in document["predictors"]
+        if quantized or Roofline.name in document["predictors"]
         else {}
     )
     for path in paths:
@@ -421,4 +423,6 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     if "training" in document:
         sections["training"] = refitted(document["training"], str(file))
     fitted = model_document(asked.stem, shown, points, where, noise, remarks)
-    return with_operations(fitted, points, graphs) | sections
+    if Roofline.name in document["predictors"]:
+        fitted = with_operations(fitted, points, graphs)
+    return with_int8(fitted, quantized, graphs) | sections

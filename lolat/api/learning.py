@@ -16,6 +16,7 @@ from lolat.api.model import Model
 from lolat.device.file import LIMIT, SECTIONS, read, write
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
+from lolat.fitting.int8 import with_int8
 from lolat.fitting.measured_gpu import with_operations
 from lolat.io import paths
 from lolat.io.progress import Progress
@@ -79,7 +80,8 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run
     """Measure the blocks, fit and write a model; the other sections of the `old` one are kept."""
     started = time.monotonic()
     with journals.interruptible(run.journal):
-        points, where, noise, warnings, journal = learn_blocks.measure_blocks(run)
+        measured, where, noise, warnings, journal = learn_blocks.measure_blocks(run)
+        points, quantized = ([p for p in measured if bool(p.scheme) is q] for q in (False, True))
         run.progress.note("timing some networks once more, by another process")
         try:
             again = check.measure_again(points, run.backend, run.device, run.progress)
@@ -97,8 +99,10 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run
             warnings.append(former)
         where["seconds"] = round(time.monotonic() - started, 1)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
+        graphs = blocks.known_graphs(run.backend) if quantized or run.device == "gpu" else {}
         if run.device == "gpu":
-            document = with_operations(document, points, blocks.known_graphs(run.backend))
+            document = with_operations(document, points, graphs)
+        document = with_int8(document, quantized, graphs)
         document |= {section: old[section] for section in SECTIONS if section in old}
         training = document.get("training")
         if training and environment.differences(label, training["environment"], where):

@@ -71,6 +71,7 @@ class Point(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[m
     spread: Number | None = None
     kinds: tuple[str, ...] = ()
     whole: bool = False
+    scheme: str = ""
 
 
 class Predictors(Struct, rename={"two_regime": "two-regime", "training_steps": "training-steps"}):
@@ -112,6 +113,7 @@ class ModelFile(Sections, kw_only=True):
     points: list[Point]
     noise: Noise
     domain: Domain
+    quantized: list[Point] | UnsetType = UNSET
 
 
 def validate(document: Any, source: str) -> None:

@@ -22,6 +22,7 @@ from lolat.device.intervals import half_width_if_known, machine
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
+from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_in_int8
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import (
@@ -35,7 +36,7 @@ from lolat.device.running import (
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
-from lolat.graph.counts import COLUMNS, FEATURES, GraphCounts
+from lolat.graph.counts import COLUMNS, FEATURES, quantized_remark
 from lolat.graph.kinds import GATES
 from lolat.hardware.gpus import PRECISION_OF, available_bytes
 from lolat.io.paths import list_models
@@ -188,18 +189,17 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     else:
         shares = terms.sum(axis=1) / (latency or 1.0)
         extrapolation = _extrapolation(model, analysis, size, formula, shares)
-    idle, told = idle_experts(graph, analysis.counts, size)
-    hides = any("hides" in o.attributes for o in graph.operations)
-    if untimed := max(float(hides), analysis.counts.quantized, idle):
+    untimed, of_counts = untimed_share(formula, analysis, size)
+    if untimed:
         extrapolation = with_untimed(extrapolation, untimed)
     mode = mode_of(document)
     steps_alone = (where.get("held") or {}).get("inference") is False
     inside = extrapolation.inside_share if is_measured(document) and not steps_alone else 0.0
     ops = int(counts[:, _OPS].sum())
-    half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops)
-    remarks = [*extrapolation.remarks, *told, *doubts, *[STEPS_ALONE] * steps_alone]
+    half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops, graph)
+    remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
     remarks += (*other_framework(where, graph.framework, model.label), *of_its_source(document))
-    remarks += analysis.counts.warnings  # last: less important than the answer's interval
+    remarks += of_counts  # last: less important than the answer's interval
     interval = None
     if half is not None:
         interval = (
@@ -239,13 +239,26 @@ ROWS_FOR_ALL = 4
 """Rows for each expert of a mixture from which nearly all of them, 1 - exp(-4), have one."""
 
 
-def idle_experts(
-    graph: Graph, counts: GraphCounts, batch_size: int
+def untimed_share(
+    formula: Formula, analysis: Analysis, batch_size: int
 ) -> tuple[float, tuple[str, ...]]:
-    """The share of the weights whose experts have few rows, and a remark on them.
+    """The share of a network that no measurement has, by its work, and the remarks on its counts.
 
-    A row is a token at one of its experts, whichever by chance. Counts and work have all experts read.
+    It is what hides products, what is quantized as nothing was timed, and the weights whose experts have
+    few rows. A row is a token at one of its experts, whichever by chance. Counts and work have all experts
+    read.
     """
+    graph, counts, remarks = analysis.graph, analysis.counts, analysis.counts.warnings
+    share = quantized = counts.quantized
+    if (
+        quantized
+        and formula.int8
+        and (share := untimed_in_int8(formula.int8, analysis)) < quantized
+    ):
+        told = int8_remark(analysis, formula.int8_ms(analysis, batch_size))
+        remarks = (told, *(r for r in remarks if share or r != quantized_remark(quantized)))
+    if any("hides" in o.attributes for o in graph.operations):
+        share = 1.0
     few: dict[int, tuple[float, int]] = {}  # position -> (rows, experts)
     for position, o in enumerate(graph.operations):
         if (experts := o.attributes.get("experts", 1)) > 1:
@@ -253,7 +266,7 @@ def idle_experts(
             if (rows := written / o.attributes["out_features"]) < ROWS_FOR_ALL * experts:
                 few[position] = rows, experts
     if not few:
-        return 0.0, ()
+        return share, remarks
     weights = counts.at(1)[:, COLUMNS.index("weights")]
     rows, experts = min(few.values(), key=lambda one: one[0] / one[1])
     hit = experts * (1.0 - (1.0 - 1.0 / experts) ** rows)
@@ -261,7 +274,8 @@ def idle_experts(
         "a mixture of experts is timed as if it read all of them; with few tokens at once it reads fewer",
         f"about {hit:.0f} of {experts:,}",
     )
-    return float(weights[[*few]].sum()) / float(weights.sum()), (remark,)
+    idle = float(weights[[*few]].sum()) / float(weights.sum())
+    return max(share, idle), (remark, *remarks)
 
 
 def with_untimed(extrapolation: Extrapolation, share: float) -> Extrapolation:
@@ -283,8 +297,12 @@ def widened_half_width(
     document: Mapping[str, Any],
     coverage: float | None,
     ops: int,
+    graph: Graph | None = None,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """(half width of the interval, a logarithm; remarks if there is none); `ops`: number of operations."""
+    """(half width of the interval, a logarithm; remarks if there is none).
+
+    `ops`: number of operations; `graph`: of a network that may be quantized.
+    """
     unlike = formula.unlike(steps) if steps is not None and formula.without_sheet else None
     if unlike is not None and sum(unlike.values()) > MOSTLY_UNLIKE:
         return None, (NOT_KNOWN,)
@@ -293,6 +311,9 @@ def widened_half_width(
         half_width = math.hypot(
             extrapolated_half_width(half_width, extrapolation),
             machine(document, coverage or COVERAGE),
+            int8_half_width(formula.int8, graph, coverage or COVERAGE)
+            if formula.int8 and graph
+            else 0.0,
         )
     return half_width, doubts
 

@@ -37,9 +37,9 @@ def fit_relative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
     against disturbed points, too slow or too fast.
     """
     terms = features.shape[1]
-    coefficients = _minimum(
-        features, times, np.eye(terms), np.full(terms, np.inf), np.ones(len(times))
-    )
+    none, alike = np.full(terms, np.inf), np.ones(len(times))
+    start = _middle_shares(features, times, np.eye(terms))
+    coefficients = minimum(features, times, np.eye(terms), none, alike, start)
     shares = (features / times[:, None] * coefficients).max(axis=0, initial=0.0)
     return np.where(shares > LEAST_SHARE, coefficients, 0.0)
 
@@ -69,27 +69,25 @@ def fit_families(
     shared = np.flatnonzero(of_family @ of_family.sum(axis=0) > 1.0)
     own = np.eye(len(families))[:, shared]
     widths = np.repeat([FAMILY_SPREAD, spread], [len(known), len(shared)])
-    return _minimum(features, times, np.column_stack([of_family, own]), widths, weights, of_family)
+    start = _middle_shares(features, times, of_family)
+    return minimum(features, times, np.column_stack([of_family, own]), widths, weights, start)
 
 
-def _minimum(
+def minimum(
     features: np.ndarray,
     times: np.ndarray,
     turned: np.ndarray,
     widths: np.ndarray,
     weights: np.ndarray,
-    of_family: np.ndarray | None = None,
+    start: np.ndarray,
 ) -> np.ndarray:
-    """(columns,) coefficients whose logarithms are a start plus `turned`, (columns, unknowns), @ unknowns.
+    """(columns,) coefficients, exp(`start` + `turned` @ unknowns); `turned`: (columns, unknowns).
 
-    `widths`: (unknowns,) of the prior, infinite without one; `of_family`: (columns, families) of columns
-    that start together. It uses SciPy's trust region.
+    `widths`: (unknowns,) of the prior, infinite without one. It uses SciPy's trust region.
     """
     from scipy.optimize import least_squares
 
     relative = features / times[:, None]
-    of_family = np.eye(relative.shape[1]) if of_family is None else of_family
-    start = of_family @ [_middle_share(column) for column in (relative @ of_family).T]
     root, points = np.sqrt(weights) / OFF, len(times)
 
     def errors(x: np.ndarray) -> np.ndarray:
@@ -113,10 +111,16 @@ def _minimum(
     return np.asarray(np.exp(start + turned @ x))
 
 
-def _middle_share(column: np.ndarray) -> float:
-    """The logarithm of a coefficient with which `column` takes START_SHARE of a median point's time."""
-    positive = column[column > 0.0]
-    return float(np.log(START_SHARE / np.median(positive))) if len(positive) else -50.0
+def _middle_shares(features: np.ndarray, times: np.ndarray, of_family: np.ndarray) -> np.ndarray:
+    """(columns,) logarithms of coefficients with which a family takes START_SHARE of a median point's time.
+
+    `of_family`: (columns, families) of columns that start together.
+    """
+    starts = []
+    for column in (features / times[:, None] @ of_family).T:
+        positive = column[column > 0.0]
+        starts.append(np.log(START_SHARE / np.median(positive)) if len(positive) else -50.0)
+    return np.asarray(of_family @ starts)
 
 
 def require_points(count: int, columns: int) -> None:

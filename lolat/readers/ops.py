@@ -193,6 +193,11 @@ class Writer:
             self._owned.update({parameter} - {None})
         return bool(owning)
 
+    def mark(self, start: int, attribute: str, value: str) -> None:
+        """Give an attribute to the operations from position `start` on."""
+        operations = self.builder.operations
+        operations[start:] = [changed(o, **{attribute: value}) for o in operations[start:]]
+
     def reached(self, outputs: Sequence[int]) -> tuple[set[int], set[int]]:
         """The tensors that some outputs need, and the tensors among them that a gradient reaches."""
         needed, reached = set(outputs), set(outputs) - self.held

@@ -32,7 +32,8 @@ class Point:
     `counts`: the known ones, at least acts, inp, flops; `samples_ms`: raw times in the order of measuring,
     None for a point from a table; `reference_ms`: times of the network that ran before each sample;
     `spread`: relative difference between two halves of the samples; `whole`: true for a network, timed in a
-    loop of its own, false for a block, timed after a network.
+    loop of its own, false for a block, timed after a network; `scheme`: how it was quantized
+    (`lolat.graph.quantized`), "" in float.
     """
 
     name: str
@@ -44,10 +45,13 @@ class Point:
     spread: float | None = None
     kinds: tuple[str, ...] = ()
     whole: bool = False
+    scheme: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The point as a model file has it."""
         fields = asdict(self)
+        if not self.scheme:
+            del fields["scheme"]
         counts = dict.fromkeys(COLUMNS) | fields.pop("counts")
         for name in ("samples_ms", "reference_ms"):
             if fields[name] is not None:

@@ -33,6 +33,8 @@ TRAINING = {
     "torch": f"{__name__}.torch.training:Training",
 }
 """Backends that can train."""
+QUANTIZING = ("onnxruntime",)
+"""Backends that run quantized blocks."""
 OPTIONS = {"tensorflow": ("jit",), "torch": ("compile", "channels_last", "half")}
 """Backend -> its options; each is a field of its environment, true or false. All have threads=N."""
 THREADS = "threads="

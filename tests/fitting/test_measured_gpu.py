@@ -18,7 +18,7 @@ from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, work_of
-from lolat.microbench.blocks import BLOCKS, NETWORKS, for_device, known_graphs
+from lolat.microbench.blocks import for_device, known_graphs
 from lolat.tables.blocks import Point
 
 START_MS, CALL_MS, STEP_MS = 0.02, 0.03, 0.003
@@ -50,7 +50,7 @@ def graphs() -> dict[str, Graph]:
 @pytest.fixture(scope="module")
 def document(graphs: Mapping[str, Graph]) -> dict[str, Any]:
     points = []
-    for block in for_device("gpu", (*BLOCKS, *NETWORKS)):
+    for block in for_device("gpu", "torch"):
         graph = graphs[block.name]
         for n in block.batch_sizes:
             counts, ms = count(graph).total(n)._asdict(), latency_ms(graph, n)

@@ -9,8 +9,9 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.graph.counts import count
+from lolat.graph.quantized import INT8
 from lolat.microbench import environment, learn
-from lolat.microbench.blocks import Predefined
+from lolat.microbench.blocks import Predefined, for_device
 from lolat.microbench.runner import Settings, graph_job
 from tests.microbench.fakes import FakeDevice, Watcher, tiny
 
@@ -67,6 +68,26 @@ def test_the_machine_is_probed_from_the_start_to_the_end(
     assert (device.probes, "probe" in noise) == (4, False), (
         "a GPU, and one thread, wait for no other"
     )
+
+
+def test_quantized_points_say_so(device: FakeDevice, tmp_path: Path) -> None:
+    """The worker is given the marked block, at the same batch size; no block is timed after it."""
+    whole = Predefined("net int8", tiny(6), (1,), True, "static")
+    points, *_ = measure(tmp_path / "j", (*ALL, whole))
+    assert [(p.name, p.scheme) for p in points[-2:]] == [("net", ""), ("net int8", "static")]
+    asked = [r for r in device.requests if r["do"] == "sample"]
+    assert {r["before"] for r in asked} == {"", "net x1"}
+
+
+@pytest.mark.parametrize(("backend", "number"), [("onnxruntime+threads=1", 3), ("torch", 0)])
+def test_a_backend_that_quantizes_measures_each_scheme(backend: str, number: int) -> None:
+    chosen = for_device("cpu", backend)
+    marked = {b.name: b for b in chosen if b.scheme}
+    assert len({b.scheme for b in marked.values()}) == number
+    assert not any(b.scheme for b in for_device("gpu", backend))
+    for block in marked.values():
+        schemes = {o.attributes.get(INT8) for o in block.make().operations} - {None}
+        assert schemes == {block.scheme}
 
 
 def test_the_environment_can_be_refused(device: FakeDevice, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ ROUNDS = 3
 DRIVER = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
-from lolat.microbench import learn, runner, worker
+from lolat.microbench import blocks, learn, runner, worker
 from lolat.microbench.blocks import Predefined
 from lolat.graph.layers import Layers
 from lolat.microbench.runner import Settings
@@ -31,10 +31,11 @@ def tiny(size, channels):
     n = Layers.on("tiny", size, size, 3)
     return n.done(n.conv_norm_act(n.input, channels, 3))
 
-learn.BLOCKS = tuple(
+blocks.QUANTIZED = ()
+blocks.BLOCKS = tuple(
     Predefined(f"tiny {{c}}", lambda c=c: tiny(8 * c, 2 * c), (1, 4)) for c in (1, 2, 3, 4, 5)
 )
-learn.NETWORKS = tuple(
+blocks.NETWORKS = learn.NETWORKS = tuple(
     Predefined(f"net {{c}}", lambda c=c: tiny(16, 2 * c), (1,), True) for c in (3, 4)
 )
 learn.USUAL = Settings(rounds={ROUNDS})

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 import lolat
 from lolat.graph.analysis import weights_bytes
 from lolat.graph.counts import count
+from lolat.graph.quantized import int8_steps
 from lolat.readers.onnx import read_file
 from tests.processes import python
 from tests.readers.counting import refused
@@ -209,6 +210,34 @@ def test_a_quantized_network(tmp_path: Path, made: Any, form: str) -> None:
         assert after.interval_ms[1] > before.interval_ms[1]
         assert any("quantized" in w and "as in float" in w for w in after.warnings)
         assert after.memory.weights_bytes < before.memory.weights_bytes / 2
+
+
+@pytest.mark.parametrize(
+    ("zero", "second", "names"),
+    [(np.uint8(3), "p", ["convolution"] * 2),  # without a sign: in integers, whoever reads
+     (np.int8(3), "p", ["convolution"] * 2),
+     (np.int8(3), "d", ["island"] * 2),  # two read a tensor with a sign
+     (np.uint16(3), "p", [""] * 2),
+     (np.uint8(3), "x", ["convolution", ""])],  # weights alone
+)  # fmt: skip
+def test_what_runs_in_integers(tmp_path: Path, zero: Any, second: str, names: list[str]) -> None:
+    """Two convolutions between tensors in 8 bits; the second reads the first, its input again, or x."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "d"),
+        node("DequantizeLinear", "k s", "w"), node("Conv", "d w", "c"),
+        node("QuantizeLinear", "c s z", "r"), node("DequantizeLinear", "r s z", "p"),
+        node("Conv", f"{second} w", "e"), node("QuantizeLinear", "e s z", "f"),
+        node("DequantizeLinear", "f s z", "y"),
+    ]  # fmt: skip
+    if second != "p":
+        nodes.append(node("Identity", "p", "v"))
+    outputs = "y" if second == "p" else "y v"
+    made = model(
+        nodes, s=np.float32(0.1), z=zero, k=np.ones((3, 3, 1, 1), np.int8), outputs=outputs
+    )
+    graph = graph_of(tmp_path, made)
+    assert [s.name for s in int8_steps(graph) if s.name != "other"][:2] == names
+    assert [o.attributes["bits"] for o in graph.operations if o.kind == "conv"] == [8, 8]
 
 
 BYTES = np.ones((8, 16), np.uint8)

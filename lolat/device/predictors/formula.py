@@ -11,7 +11,9 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.device.intervals import Calibration, as_dict
+from lolat.device.predictors.int8 import Factors, in_int8, parts
 from lolat.graph.counts import COLUMNS
+from lolat.graph.quantized import SCHEMES
 from lolat.io.documents import NotNegative
 
 if TYPE_CHECKING:
@@ -29,13 +31,15 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     """A predictor of a model file: `t = sum of coefficient * count + constant`, in ms.
 
     `coefficients`: all >= 0, the constant as CONSTANT; `error`: relative errors on its own points
-    ("fitted"), on held-out blocks ("left_out") and on held-out networks ("networks_left_out").
+    ("fitted"), on held-out blocks ("left_out") and on held-out networks ("networks_left_out"). `int8`: a
+    scheme of quantized networks (`lolat.graph.quantized`) -> its factors.
     """
 
     name: ClassVar[str]
     by_operation: ClassVar[bool] = False
     coefficients: dict[Term, NotNegative]
     error: dict[str, dict[str, NotNegative | None]] = msgspec.field(default_factory=dict)
+    int8: dict[str, Factors] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.name}, {len(self.coefficients)} coefficients>"
@@ -147,12 +151,33 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     ) -> tuple[np.ndarray, float, Steps | None]:
         """((blocks, features) ms of each block by term, ms of the call, the steps of a formula by
         operation)."""
-        return *self.shares(analysis.block_counts(batch_size)[:, self.columns]), None
+        if not (self.int8 and analysis.counts.quantized):
+            return *self.shares(analysis.block_counts(batch_size)[:, self.columns]), None
+        terms = np.zeros((len(analysis.blocks), len(self.features)))
+        np.add.at(terms, analysis.owner, self.of_operations(analysis, batch_size))
+        return terms, self.constant, None
 
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
-        """(operations, features) ms of each operation by term, without the call."""
+        """(operations, features) ms of each operation by term, without the call.
+
+        In INT8, a conversion belongs to the operation that reads or writes.
+        """
         # The whole network at once, because a formula may bend for short times.
-        return self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
+        terms = self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
+        if self.int8 and analysis.counts.quantized:
+            before, after = terms.sum(axis=1), self.int8_ms(analysis, batch_size).sum(axis=1)
+            terms *= (after / np.maximum(before, NOTHING_MS))[:, None]
+        return terms
+
+    def int8_parts(self, analysis: Analysis, batch_size: int) -> np.ndarray:
+        """(operations, CLASSES + 1) ms in float, see `int8.parts`."""
+        terms = self.shares(analysis.counts.at(batch_size)[:, self.columns])[0]
+        float_ms, known = terms.sum(axis=1), self.int8 or SCHEMES
+        return parts(analysis, batch_size, float_ms, self.families or {}, known)
+
+    def int8_ms(self, analysis: Analysis, batch_size: int) -> np.ndarray:
+        """(operations, CLASSES + 1) ms in INT8."""
+        return in_int8(self.int8, analysis, self.int8_parts(analysis, batch_size))
 
     # ---- A formula by operation overrides these
 

@@ -17,6 +17,7 @@ import numpy as np
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.kinds import by_name
+from lolat.graph.quantized import INT8
 from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
 from lolat.readers.onnx.quantized import BITS
 from lolat.readers.ops import ALWAYS_DROPS, Call, Writer, keeps_channels
@@ -62,6 +63,8 @@ class OnnxReader:
             start = len(self.builder.operations)
             self.index |= zip(self.outputs(node), self._write(node), strict=False)
             self.writer.tie(start, self.weights(node), int(node.metadata_props.get(BITS, 0)))
+            if scheme := node.metadata_props.get(INT8):
+                self.writer.mark(start, INT8, scheme)
         return self.builder.build([self.tensor(value) for value in self.graph.outputs])
 
     def _write(self, node: Any) -> list[int]:

@@ -1,7 +1,7 @@
 """Quantized ONNX networks, rewritten as the networks in float that they stand for.
 
 Operators that only carry scales are left out. A product keeps the width of its weights, as BITS in its
-metadata.
+metadata, and an operation in 8 bits how it is quantized, as INT8 (`lolat.graph.quantized`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from lolat.graph.quantized import DYNAMIC, INT8, SIGNED, STATIC
 
 BITS = "lolat.bits"
 _FLOAT: dict[str, tuple[Any, ...]] = {
@@ -40,6 +42,7 @@ def in_float(model: Any, parameters: set[str]) -> None:
         return
     rewriting = _Rewriting(model, parameters)
     rewriting.widen({name for node in quantized for name in _operands(node)})
+    rewriting.find_stored()
     nodes = [made for node in model.graph.node for made in rewriting.nodes(node)]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
@@ -68,17 +71,20 @@ def _width(data_type: int) -> int:
     return int(found[1] or found[2]) if found else 0
 
 
-def _marked(node: Any, width: int) -> Any:
-    """The node; a product keeps the width of its weights as metadata."""
+def _marked(node: Any, width: int, scheme: str = "") -> Any:
+    """The node; a product keeps the width of its weights as metadata, all others their scheme too."""
     if width and node.op_type in MULTIPLYING | {"Gather"}:
         node.metadata_props.add(key=BITS, value=str(width))
+    if scheme:
+        node.metadata_props.add(key=INT8, value=scheme)
     return node
 
 
 @dataclass
 class _Rewriting:
     """`bits`: value -> the width that it was quantized to; `sums`: results of products of integers,
-    which the file multiplies with a scale.
+    which the file multiplies with a scale; `schemes`: value -> how it is quantized to 8 bits;
+    `read_in_float`: values that something reads in float.
     """
 
     model: Any
@@ -86,6 +92,8 @@ class _Rewriting:
     bits: dict[str, int] = field(default_factory=dict)
     sums: set[str] = field(default_factory=set)
     types: dict[str, int] = field(default_factory=dict)
+    schemes: dict[str, str] = field(default_factory=dict)
+    read_in_float: set[str] = field(default_factory=set)
 
     def widen(self, operands: set[str]) -> None:
         """Make float32 of the parameters that are quantized, and of `operands`."""
@@ -105,6 +113,31 @@ class _Rewriting:
                 if self.bits[value.name] or value.name in operands:
                     kind.elem_type = TensorProto.FLOAT
 
+    def find_stored(self) -> None:
+        """Find the values that are quantized to 8 bits, and those that something reads in float."""
+        for node in self.model.graph.node:
+            op = node.op_type
+            if op == "DynamicQuantizeLinear":
+                self.schemes[node.output[0]] = DYNAMIC
+            elif op == "DequantizeLinear" and node.input[0] not in self.parameters:
+                self.schemes[node.output[0]] = self.stored(node.input)
+            if op not in ("QuantizeLinear", "Relu", "Clip"):
+                self.read_in_float.update(node.input)
+        self.read_in_float.update(value.name for value in self.model.graph.output)
+
+    def stored(self, operands: Any) -> str:
+        """The scheme of a value with a scale and a zero point, "" if it has not 8 bits."""
+        zero = operands[2] if len(operands) > 2 else ""
+        kind = self.types.get(zero, TensorProto.UINT8)
+        return {TensorProto.UINT8: STATIC, TensorProto.INT8: SIGNED}.get(kind, "")
+
+    def scheme(self, node: Any, width: int) -> str:
+        """The scheme of a float operator between values in 8 bits, "" of any other."""
+        found = {s for name in node.input if (s := self.schemes.get(name))}
+        rounded = self.read_in_float.isdisjoint(node.output)
+        is_product = node.op_type in MULTIPLYING and width == 8 and len(node.input) > 1
+        return found.pop() if len(found) == 1 and (rounded or is_product) else ""
+
     def nodes(self, node: Any) -> Iterator[Any]:
         """The nodes in place of a node."""
         if _is_quantized(node):
@@ -118,7 +151,7 @@ class _Rewriting:
         width = self.width(node.input)
         if node.op_type in _PASSING:
             self.bits[node.output[0]] = width
-        yield _marked(node, width)
+        yield _marked(node, width, self.scheme(node, width))
 
     def in_float(self, node: Any) -> Iterator[Any]:
         """The operator in float, and the addition of a product's bias."""
@@ -141,12 +174,21 @@ class _Rewriting:
             width = attributes.get("bits", 4)
             operands[1] = self.packed(operands[1], attributes["K"], attributes["N"])
         bias = operands.pop() if op == "MatMul" and len(operands) > 2 else ""
-        made = self.node(op, operands, node, attributes)
+        made = _marked(self.node(op, operands, node, attributes), width, self.scheme_of(node))
         if bias:
             made.output[0] += "_product"
-            yield _marked(made, width)
+            yield made
             made = self.node("Add", [made.output[0], bias], node)
-        yield _marked(made, width)
+        yield made
+
+    def scheme_of(self, node: Any) -> str:
+        """The scheme of a quantized operator; kernels of signed operators are slow, and "" of them."""
+        op = node.op_type
+        if op.startswith("Dynamic") or DYNAMIC in map(self.schemes.get, node.input):
+            return "" if op == "DynamicQuantizeLinear" else DYNAMIC
+        if not op.startswith("Q") or op == "QuantizeLinear":
+            return ""
+        return STATIC if self.stored(node.input) == STATIC else ""
 
     def width(self, values: Iterable[str]) -> int:
         """The least width of values that are quantized; 0 where none is."""

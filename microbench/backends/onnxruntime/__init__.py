@@ -1,16 +1,26 @@
-"""Blocks as PyTorch exports them, and users' `.onnx` files, as sessions of ONNX Runtime."""
+"""Blocks as PyTorch exports them, and users' `.onnx` files, as sessions of ONNX Runtime.
+
+A quantized block is quantized by ONNX Runtime's own tools, in a process of its own: they open sessions with
+threads of their own, which ONNX Runtime refuses once sessions share them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import logging
+import tempfile
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lolat.errors import DeviceError, MeasuringError, MissingPackageError, NetworkError
 from lolat.graph import Graph
+from lolat.graph.quantized import DYNAMIC, INT8, STATIC
+from lolat.io.process import Child, Handler
 from lolat.readers.onnx import read_inputs
 from lolat.readers.torch import import_torch
 from lolat.units import shortened
@@ -18,6 +28,9 @@ from lolat.units import shortened
 from ...environment import core_count, cpu_count
 from .. import Backend, Prepared, at_batch, environment_of
 from ..torch.layers import block_module
+
+QUANTIZER = f"{__name__}:quantizer"
+QUANTIZING_LIMIT_S = 240.0
 
 
 class OnnxRuntimeBackend(Backend):
@@ -35,6 +48,7 @@ class OnnxRuntimeBackend(Backend):
             words = f"the onnxruntime backend cannot import onnxruntime ({error})"
             raise MissingPackageError(words, "onnxruntime") from error
         self.runtime = runtime
+        self._quantizer: Child | None = None
         self.torch = import_torch()
         self.torch.set_num_threads(1)  # to export; more would stay in this process
         # Within an operation; between operations, which run one after the other. 0: the usual number.
@@ -54,8 +68,24 @@ class OnnxRuntimeBackend(Backend):
         return environment_of(self.name, version, self.threads, used, self.pools[1])
 
     def prepare_graph(self, graph: Graph, batch_size: int) -> Prepared:
-        """See `Backend.prepare_graph`."""
-        return self._call(*self.exported(graph, batch_size))
+        """See `Backend.prepare_graph`; a graph with marks (`lolat.graph.quantized`) is quantized."""
+        model, inputs = self.exported(graph, batch_size)
+        if scheme := next(
+            (o.attributes[INT8] for o in graph.operations if INT8 in o.attributes), ""
+        ):
+            model = self.quantized(model, inputs, str(scheme))
+        return self._call(model, inputs)
+
+    def quantized(self, model: bytes, inputs: Mapping[str, np.ndarray], scheme: str) -> bytes:
+        """An ONNX model quantized by a scheme, calibrated by its inputs. RequestFailed, ProcessDied."""
+        if self._quantizer is None:
+            self._quantizer = Child(QUANTIZER, name="the quantizing process")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder)
+            (path / "float.onnx").write_bytes(model)
+            np.savez(path / "inputs.npz", **inputs)  # type: ignore[arg-type]
+            self._quantizer.request({"folder": folder, "scheme": scheme}, QUANTIZING_LIMIT_S)
+            return (path / "quantized.onnx").read_bytes()
 
     def exported(self, graph: Graph, batch_size: int) -> tuple[bytes, dict[str, np.ndarray]]:
         """(the ONNX model of PyTorch's block, random inputs by name)."""
@@ -108,3 +138,33 @@ class OnnxRuntimeBackend(Backend):
 def _values(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     random = np.random.default_rng(1).standard_normal(shape, np.float32)
     return (random if np.issubdtype(dtype, np.floating) else np.ones(shape)).astype(dtype)
+
+
+# ---- The process that quantizes
+
+
+def quantizer() -> Handler:
+    """The handler that quantizes `float.onnx` of a folder with its `inputs.npz` into `quantized.onnx`."""
+    from onnxruntime import quantization as tools
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    logging.disable(logging.WARNING)
+
+    def quantize(request: dict[str, str]) -> None:
+        folder, scheme = Path(request["folder"]), request["scheme"]
+        source, ready, target = (
+            str(folder / f"{name}.onnx") for name in ("float", "ready", "quantized")
+        )
+        quant_pre_process(source, ready)  # what ONNX Runtime's page on quantization begins with
+        if scheme == DYNAMIC:
+            tools.quantize_dynamic(ready, target)
+            return
+        with np.load(folder / "inputs.npz") as stored:
+            samples = iter([dict(stored)])
+        data = type(
+            "Data", (tools.CalibrationDataReader,), {"get_next": lambda _: next(samples, None)}
+        )
+        kind = tools.QuantType.QUInt8 if scheme == STATIC else tools.QuantType.QInt8
+        tools.quantize_static(ready, target, data(), per_channel=True, activation_type=kind)
+
+    return quantize

@@ -1,0 +1,120 @@
+"""The time of a network in INT8: factors on the formula in float, by class of work.
+
+A product takes a share of its time in float. What only moves costs by its elements, as a rounding to 8 bits
+hides no part of it in a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lolat.arrays import np
+from lolat.device.intervals import t_quantile
+from lolat.graph.counts import COLUMNS
+from lolat.graph.quantized import CLASSES, CONVERSION, DYNAMIC, INT8, ISLANDS, NOTHING, int8_steps
+from lolat.io.documents import NotNegative, Positive
+from lolat.io.results import Remark
+from lolat.units import percent
+
+if TYPE_CHECKING:
+    from lolat.graph import Graph
+    from lolat.graph.analysis import Analysis
+
+BY_ELEMENTS = ("pair", "curve")
+"""Classes of which the formula in float knows little: ONNX Runtime fuses them there."""
+_CONVERSION = CLASSES.index(CONVERSION)
+
+
+class Factors(msgspec.Struct, frozen=True):
+    """Factors of a scheme in a model file: class of work -> time over that of `parts`.
+
+    `spread`: standard deviation, a logarithm, of its error on blocks held out of the fit; `points`: their
+    number.
+    """
+
+    factors: dict[str, Positive]
+    spread: NotNegative
+    points: int
+
+
+def parts(
+    analysis: Analysis,
+    batch_size: int,
+    float_ms: np.ndarray,
+    rates: Mapping[str, float],
+    known: Collection[str],
+) -> np.ndarray:
+    """(operations, CLASSES + 1) ms of the classes before their factors; the last one is as in float.
+
+    `float_ms`: (operations,); `rates`: ms of an element and of an operation in float; `known`: the schemes
+    that have factors, as all others are as in float.
+    """
+    graph = analysis.graph
+    sizes = np.array([tensor.elements(batch_size) for tensor in graph.tensors], float)
+    found = np.zeros((len(float_ms), len(CLASSES) + 1))
+    for row, step, ms in zip(found, int8_steps(graph), float_ms, strict=True):
+        if step.scheme not in known:
+            row[-1] = ms
+            continue
+        if step.name in BY_ELEMENTS:
+            ms = rates["elements"] * sizes[list(step.moved)].sum() + rates["ops"]
+        if step.name != NOTHING:
+            row[CLASSES.index(step.name) if step.name else -1] = ms
+        if step.converted:
+            converted = sizes[list(step.converted)].sum()
+            row[_CONVERSION] += rates["elements"] * converted + rates["ops"]
+    return found
+
+
+def in_int8(known: Mapping[str, Factors], analysis: Analysis, of_parts: np.ndarray) -> np.ndarray:
+    """(operations, CLASSES + 1) ms; `of_parts`: `parts`."""
+    every = {
+        scheme: np.array([of.factors.get(name, 1.0) for name in (*CLASSES, "")])
+        for scheme, of in known.items()
+    }
+    in_float = np.ones(len(CLASSES) + 1)
+    return of_parts * np.array([every.get(s.scheme, in_float) for s in int8_steps(analysis.graph)])
+
+
+def untimed_in_int8(known: Mapping[str, Factors], analysis: Analysis) -> float:
+    """The share of multiply-accumulates that are quantized in a way that is not `known`."""
+    macs = analysis.counts.at(1)[:, COLUMNS.index("flops")]
+    steps = int8_steps(analysis.graph)
+    is_untimed = [
+        "bits" in o.attributes
+        and not (o.attributes.get(INT8) in known and (step.name or step.scheme != DYNAMIC))
+        for o, step in zip(analysis.graph.operations, steps, strict=True)
+    ]
+    return float(macs[is_untimed].sum() / max(macs.sum(), 1))
+
+
+def int8_half_width(known: Mapping[str, Factors], graph: Graph, coverage: float) -> float:
+    """Half width, a logarithm, that INT8 adds to an interval: that of the least known of its schemes."""
+    used = {o.attributes.get(INT8) for o in graph.operations}
+    return max(
+        (t_quantile(coverage, of.points - 1) * of.spread for n, of in known.items() if n in used),
+        default=0.0,
+    )
+
+
+def int8_remark(analysis: Analysis, ms: np.ndarray) -> str:
+    """The remark on the parts of a network in INT8; `ms`: `in_int8`."""
+    total = float(ms.sum()) or 1.0
+    island = float(ms[:, [CLASSES.index(name) for name in {*ISLANDS.values()}]].sum())
+    converted = float(ms[:, _CONVERSION].sum())
+    within = total - island - converted - float(ms[:, -1].sum())
+    words = (
+        f"{percent(within / total)} of the time in integers, {percent(converted / total)} in conversions "
+        f"from and to 8 bits"
+    )
+    if island > 0.05 * total:
+        words += (
+            f", {percent(island / total)} in products in float: on x86, ONNX Runtime computes so between "
+            "signed tensors that several operations read (activation_type=QuantType.QUInt8 avoids it)"
+        )
+    return Remark(
+        f"quantized, {percent(analysis.counts.quantized)} of its multiply-accumulates", words
+    )

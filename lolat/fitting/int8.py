@@ -1,0 +1,131 @@
+"""Fits the factors of INT8 to blocks that were timed quantized and in float.
+
+The measured time of a block in float takes the place of the formula's, so that an error of the formula in
+float is in no factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from lolat.arrays import np
+from lolat.device.predictors.additive import AdditiveCosts
+from lolat.fitting.cross_validation import leave_out
+from lolat.fitting.least_squares import minimum, point_weights
+from lolat.graph import Graph
+from lolat.graph.analysis import analyze
+from lolat.graph.quantized import CLASSES, DYNAMIC
+from lolat.tables.blocks import Point, times
+
+USUAL = {"convolution": 0.5, "product": 0.5}
+"""Class of work -> the factor that a fit begins with, 1 for the others."""
+CLASS_SPREAD, SCHEME_SPREAD = 0.7, 0.4
+"""Standard deviations, logarithms: of a class from its usual factor; of a scheme from its class. Static and
+signed networks run the same kernels, dynamic ones others."""
+LEAST_POINTS = 4  # of a scheme
+MEAN_OF_NORMAL = 1.2533  # standard deviation of a normal distribution over its mean size
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Quantized points. `parts`: (points, CLASSES + 1) ms, see `lolat.device.predictors.int8.parts`."""
+
+    parts: np.ndarray
+    schemes: np.ndarray
+    latency_ms: np.ndarray
+    whole: np.ndarray
+
+    def take(self, which: np.ndarray) -> _Measured:
+        """The points of a mask."""
+        return _Measured(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+
+
+def with_int8(
+    document: Mapping[str, Any], quantized: Sequence[Point], graphs: Mapping[str, Graph]
+) -> dict[str, Any]:
+    """Add quantized points and their factors to a model file; `graphs`: by the name of a point.
+
+    Schemes of fewer than LEAST_POINTS points, and files whose formula knows no kinds of operations, get no
+    factors.
+    """
+    entry = document["predictors"].get(AdditiveCosts.name, {})
+    if not quantized:
+        return dict(document)
+    added = {**document, "quantized": [p.to_dict() for p in quantized]}
+    number = {s: sum(p.scheme == s for p in quantized) for s in {p.scheme for p in quantized}}
+    enough = [p for p in quantized if number[p.scheme] >= LEAST_POINTS and p.name in graphs]
+    if not enough or not entry.get("families"):
+        return added
+    formula = msgspec.convert({**entry, "int8": {}}, AdditiveCosts)
+    in_float = {(p["name"], p["batch_size"]): p["latency_ms"] for p in document["points"]}
+    measured = _Measured(
+        np.array([_parts(formula, p, graphs[p.name], in_float) for p in enough]),
+        np.array([p.scheme for p in enough]),
+        times(enough),
+        np.array([p.whole for p in enough]),
+    )
+    factors, residuals = fit_factors(measured), np.empty(len(enough))
+    for kept in leave_out([_block(p) for p in enough]):
+        residuals[~kept] = _errors(fit_factors(measured.take(kept)), measured.take(~kept))
+    found = {}
+    for scheme, of in factors.items():
+        own = np.abs(residuals[measured.schemes == scheme])
+        spread = round(MEAN_OF_NORMAL * float(own.mean()), 5)
+        named = dict(zip(CLASSES, np.round(of, 5).tolist(), strict=True))
+        found[scheme] = {"factors": named, "spread": spread, "points": len(own)}
+    predictors = {**document["predictors"], AdditiveCosts.name: {**entry, "int8": found}}
+    return {**added, "predictors": predictors}
+
+
+def _block(point: Point) -> str:
+    """The name of a quantized point's block in float."""
+    return point.name.removesuffix(f" {point.scheme}")
+
+
+def _parts(
+    formula: AdditiveCosts, point: Point, graph: Graph, in_float: Mapping[tuple[str, int], float]
+) -> np.ndarray:
+    """(CLASSES + 1,) ms of a point before its factors, the call in the last one, at its measured level."""
+    analysis, size = analyze(graph), point.batch_size
+    parts = formula.int8_parts(analysis, size).sum(axis=0)
+    parts[-1] += formula.constant
+    float_ms = float(formula.rows(analysis.counts.at(size).sum(axis=0)[None, formula.columns])[0])
+    return np.asarray(parts * in_float.get((_block(point), size), float_ms) / float_ms)
+
+
+def fit_factors(measured: _Measured) -> dict[str, np.ndarray]:
+    """(CLASSES,) factors of each scheme.
+
+    A factor is exp(class + own), drawn to its class, and that to USUAL: `least_squares.fit_families`.
+    """
+    schemes = sorted({*measured.schemes.tolist()})
+    families = sorted({scheme == DYNAMIC for scheme in schemes})
+    n = len(CLASSES)
+    # Columns: the classes of each scheme, then the part in float, which has no factor.
+    columns = np.zeros((len(measured.latency_ms), n * len(schemes) + 1))
+    turned = np.zeros((n * len(schemes) + 1, n * (len(families) + len(schemes))))
+    for i, scheme in enumerate(schemes):
+        rows, at = measured.schemes == scheme, slice(n * i, n * (i + 1))
+        columns[rows, at] = measured.parts[rows, :-1]
+        of_class = n * families.index(scheme == DYNAMIC)
+        turned[at, of_class : of_class + n] = np.eye(n)
+        own = n * (len(families) + i)
+        turned[at, own : own + n] = np.eye(n)
+    columns[:, -1] = measured.parts[:, -1]
+    usual = np.log([USUAL.get(name, 1.0) for name in CLASSES])
+    start = np.append(np.tile(usual, len(schemes)), 0.0)
+    widths = np.repeat([CLASS_SPREAD, SCHEME_SPREAD], [n * len(families), n * len(schemes)])
+    weights = point_weights(measured.whole)
+    found = minimum(columns, measured.latency_ms, turned, widths, weights, start)
+    return dict(zip(schemes, found[:-1].reshape(len(schemes), n), strict=True))
+
+
+def _errors(factors: Mapping[str, np.ndarray], measured: _Measured) -> np.ndarray:
+    """(points,) log(measured / predicted)."""
+    usual = np.array([USUAL.get(name, 1.0) for name in CLASSES])
+    own = np.array([np.append(factors.get(s, usual), 1.0) for s in measured.schemes])
+    return np.asarray(np.log(measured.latency_ms / (measured.parts * own).sum(axis=1)))
