@@ -19,8 +19,8 @@ import click
 from benchmarks import runner, tables
 
 MODULES = (
-    "zoo.judge", "zoo.ablation", "plain", "probe", "compare", "query", "nas_few", "gpus", "networks",
-    "published_networks", "published_figures", "justus", "training_runs", "training_epochs",
+    "zoo.judge", "zoo.ablation", "plain", "quantized", "probe", "compare", "query", "nas_few", "gpus",
+    "networks", "published_networks", "published_figures", "justus", "training_runs", "training_epochs",
     "training_estimate", "training_parts", "training_decoders", "published", "llm", "savings",
 )  # fmt: skip
 
