@@ -240,7 +240,7 @@ def calls() -> Iterator[Call]:
 CALLS = [*calls()]
 
 
-FOR_PEOPLE = ("--formula",)
+FOR_PEOPLE = ("--formula", "--percentile")
 """Options of what is printed for people alone: --json has all of it."""
 
 

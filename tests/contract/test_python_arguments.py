@@ -32,6 +32,7 @@ TOLD = ("progress", "on_progress", "warn", "asked")
 """Arguments that are told what goes on, which changes no answer; `asked`: those of `Model.cost`."""
 ELSEWHERE = {
     "a graph network": "another one is another question",
+    "llm of gpu.json percentile": "without limits: the printed columns, as the answer has all percentiles",
     "llm of gpu.json prices": "a list that lacks the device is not told yet",
     "nas.fit samples": "a table, which has no other value here",
     "learn wait": "a moment to begin at, which its progress is told",
