@@ -38,7 +38,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, quantized_remark
 from lolat.graph.kinds import GATES
-from lolat.hardware.gpus import PRECISION_OF, available_bytes
+from lolat.hardware.gpus import PRECISION_OF, available_bytes, gpu_of
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE
@@ -97,6 +97,8 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet or as of now."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
     estimated = [document[key] for key in (AS_NOW, OF_FORM, ESTIMATED) if key in document]
+    if (gpu := gpu_of(document)) is not None and gpu.dies:
+        estimated.append(f"a card is {gpu.dies:g} GPUs, and the time is that of one of them")
     return *estimated, *(document.get("warnings", ()) if of_others else ())
 
 

@@ -66,7 +66,7 @@ class Gpu:
 
     `cores`: units that add one float32 product per clock; `vector_tflops`: rate of float32 without units
     for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16`; `link`: a key of
-    `lolat.hardware.links.PEAKS`.
+    `lolat.hardware.links.PEAKS`; `dies`: GPUs on a card, of one of which all the rest is.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Gpu:
     l2_mib: float | None = None
     power_w: float | None = None
     link: str = ""
+    dies: float | None = None
 
     @property
     def usable_bytes(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import lolat
 from lolat.errors import InputError
 from lolat.graph.modes import FLOAT16
 from lolat.hardware.gpus import (
@@ -16,6 +17,7 @@ from lolat.hardware.gpus import (
     is_card,
 )
 from lolat.llm.gpu import sheet_of
+from tests.synthetic import network
 
 NAMES = {
     "NVIDIA A100-SXM4-80GB": ("A100 SXM 80 GB", 80),
@@ -122,6 +124,18 @@ def test_the_memory_that_a_network_may_take() -> None:
     cpu = {"device": "T4", "environment": {"device": "cpu", "available_bytes": 7}}
     assert available_bytes(cpu) == 7
     assert available_bytes({"device": "box", "environment": {}}) is None
+
+
+@pytest.mark.parametrize(("name", "dies"), [("mi250", 2), ("k80", 2), ("mi210", None)])
+def test_a_card_of_two_gpus_is_answered_for_one_and_says_so(name: str, dies: int | None) -> None:
+    """AMD's sheet of the MI250 has 208 compute units and 3,277 GB/s, NVIDIA's of the K80 480 GB/s."""
+    gpu = find_gpu(name)
+    assert gpu is not None
+    assert gpu.dies == dies
+    found = lolat.load(name).predict(network())
+    assert any("a card is 2 GPUs" in w for w in found.warnings) is (dies is not None)
+    both = {"mi250": 3277, "k80": 480}.get(name)
+    assert both is None or (gpu.bandwidth_gb_s or 0) * 2 == pytest.approx(both, rel=1e-3)
 
 
 def test_precisions_have_names() -> None:
