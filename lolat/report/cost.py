@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from lolat.graph.modes import EAGER
+from lolat.hardware.links import MACHINE
 from lolat.hardware.prices import Offer, Prices
 from lolat.report.ranked import also_apart, grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import Column, Part, Table, ends_of
@@ -134,6 +135,8 @@ def _link_lines(cost: Cost) -> Iterator[str]:
         words = (
             f"{name}, {gbps:g} Gbit/s (assumed; yours: --link-gbps)" if name else f"{gbps:g} Gbit/s"
         )
+        if not name and cost.sequence_length and int(devices[0]) > MACHINE:
+            words += f" between machines of {MACHINE}, at most what links their GPUs"
         yield f"gradients of {', '.join(devices)} devices over {words}"
 
 

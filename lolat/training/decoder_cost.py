@@ -191,9 +191,11 @@ class DecoderRun:
             ("--tune lora:16", lora, [devices]),
             ("--tune lora:16 --checkpointing full", replace(lora, checkpointing="full"), [devices]),
         ]  # fmt: skip
+        tried = [(self, devices)]
         for words, run, numbers in ways:
-            if run == self and numbers == [devices]:
+            if (run, numbers[-1]) in tried:
                 continue
+            tried.append((run, numbers[-1]))
             fitting = (k for k in numbers if run.needed(k, self.batch) <= available)
             if number := next(fitting, None):
                 yield words + f" --replicas {number}" * (number != devices)
@@ -301,7 +303,9 @@ def _answer(
     rental = rental_of(*priced, needed[least]) if fits else None
 
     def option(k: int) -> TrainingPrediction:
-        link = None if link_gbps is None else asked.link(k, link_gbps)
+        # Beside several machines, that of one keeps its own.
+        is_own = link_gbps is None or k <= MACHINE < max(numbers)
+        link = None if is_own else asked.link(k, link_gbps or 0.0)
         renting = rental if needed[k] <= available else None
         if k > MACHINE and needed[k] <= available:
             renting = _of_machines(renting, k, link is not None)

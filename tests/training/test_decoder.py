@@ -189,6 +189,8 @@ def test_what_does_not_fit_says_what_would(gpu: Model) -> None:
     assert found.options[0].dollars is None
     assert any("--tune lora:16" in way for way in found.would_fit)
     sharded = next(way for way in found.would_fit if way.startswith("--sharding fsdp --replicas"))
+    checkpointed = cost(gpu, sharding="none", checkpointing="full").would_fit
+    assert not any("--checkpointing" in way for way in checkpointed)  # it is so
     number = int(sharded.rpartition(" ")[2])
     fit = [
         cost(gpu, replicas=k, sharding="fsdp", link_gbps=400).fits for k in (number // 2, number)
@@ -207,6 +209,17 @@ def test_only_options_that_fit_are_chosen(gpu: Model) -> None:
 def test_a_link_between_machines_is_asked_for(gpu: Model) -> None:
     with pytest.raises(InputError, match="how its machines are joined"):
         cost(gpu, replicas=16, sharding="fsdp")
+
+
+def test_beside_several_machines_the_link_of_one_stays() -> None:
+    """Eight alone have the link that is given; beside sixteen it is that between machines: 8 x 100."""
+    h100 = package.load("h100-vllm")
+    asked = {"price_per_hour": 1, "sharding": "fsdp", "link_gbps": 100, "input_size": 512}
+    eight, sixteen = h100.cost("llama-3.1-8b", 1, replicas=(8, 16), **asked).options
+    (alone,) = h100.cost("llama-3.1-8b", 1, replicas=8, **asked).options
+    assert (alone.link_gbps, sixteen.link_gbps) == (100, 800)
+    assert eight.link is not None
+    assert eight.link.startswith("NVLink")
 
 
 def test_over_machines_whole_ones_are_rented(gpu: Model, tmp_path: Path) -> None:
