@@ -97,7 +97,8 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet or as of now."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
     estimated = [document[key] for key in (AS_NOW, OF_FORM, ESTIMATED) if key in document]
-    if (gpu := gpu_of(document)) is not None and gpu.dies:
+    is_gpu = "kernels" in document["predictors"]
+    if is_gpu and (gpu := gpu_of(document)) is not None and gpu.dies:
         estimated.append(f"a card is {gpu.dies:g} GPUs, and the time is that of one of them")
     return *estimated, *(document.get("warnings", ()) if of_others else ())
 
