@@ -111,8 +111,8 @@ def middle(probes: Sequence[Probe]) -> dict[str, list[float]]:
 
 PER_FORK = 0.5
 """Of the time that a fork takes longer, the part that an operation of a network does: chosen on the first
-half of the pairs of probe and networks in `python -m benchmarks run probe`, which has other kernels too. A
-fork wakes two threads, an operation of a network on two threads one."""
+half of the pairs of probe and networks in `python -m benchmarks run probe`, which has other kernels too. On
+a quiet machine networks do not follow it, so that it is told and changes no latency."""
 SPREAD, BUSY = 0.12, 0.6
 """Standard deviations, logarithms, of networks' times around that by the same half, and what other programs
 add or take away that want all processors: networks take several times as long, which no probe tells."""

@@ -94,7 +94,7 @@ def check_room(predictions: Sequence[OfDevice]) -> None:
 as_learned_option = common.option(
     "--as-learned",
     is_flag=True,
-    help="As the machine was when MODEL was learned: it is not probed.",
+    help="Without the probe of a machine that may have changed since MODEL was learned.",
 )
 now_option = common.option(
     "--now",

@@ -106,19 +106,14 @@ def _with_host(model: D, host_us: float) -> D:
     return made
 
 
-def as_now(
-    model: D, spread: float, remark: Remark, ratio: float = 1.0, waking_ms: float = 0.0
-) -> D:
-    """The device of a machine that now takes `ratio` times as long as learned, `waking_ms` more for each
-    operation; `remark`: on that.
+def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
+    """The device of a machine that now takes `ratio` times as long as learned; `remark`: on that.
 
     `spread`: standard deviation, a logarithm, of the change from network to network; it takes the place of
     the machine's repeatability in intervals. Training, measured at another time, is left out.
     """
     document = {n: v for n, v in model.inference.items() if n not in ("epochs", "training")}
-    document["predictors"] = {
-        n: f.scaled(ratio).waking(waking_ms).to_dict() for n, f in model.predictors.items()
-    }
+    document["predictors"] = {n: f.scaled(ratio).to_dict() for n, f in model.predictors.items()}
     if (host := document["predictors"].get(Roofline.name, {}).get("host")) is not None:
         for name in ("start_ms", "call_ms"):
             host[name] = ratio * host.get(name, 0.0)

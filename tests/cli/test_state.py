@@ -119,22 +119,18 @@ def probed(desk: Desk, measuring: Measuring, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_probe_tells_that_the_machine_has_moved(
     lolat: Command, desk: Desk, probed: Probed, command: str
 ) -> None:
-    """Half of what a fork takes longer for each operation: 0.05 ms."""
+    """Half of what a fork takes longer for each operation, 0.05 ms: told, in the interval alone."""
     ask = (command, "local", "keras:A")
     usual = lolat.json(*ask, "--as-learned")
     assert lolat.json(*ask) == usual, "it has not moved"
     probed["forks"], probed["copy"] = SLOWER, (9.0, 99.0)
     assert lolat.json(*ask, "--as-learned") == usual
     now = lolat.json(*ask)
-    operations = lolat.json("predict", *ask[1:])["counts"]["ops"]
-    assert now["latency_ms"] == pytest.approx(usual["latency_ms"] + 0.05 * operations)
-    for block, former in zip(now["blocks"], usual["blocks"], strict=True):
-        longer_ms, counts = block["latency_ms"] - former["latency_ms"], block.get("counts")
-        assert counts is None or longer_ms == pytest.approx(0.05 * counts.get("ops", 0))
+    assert now["latency_ms"] == pytest.approx(usual["latency_ms"])
+    assert now["blocks"] == usual["blocks"]
     told = now["warnings"][0]
     assert "50 µs more" in told
     assert "--now" in told
-    assert "--as-learned" in told
     assert told in lolat.text(*ask)
     half = math.log(now["interval_ms"][1] / now["latency_ms"])
     assert half == pytest.approx(math.log(now["latency_ms"] / now["interval_ms"][0]))
@@ -154,13 +150,8 @@ def test_a_machine_that_starts_threads_faster(lolat: Command, probed: Probed) ->
     probed["forks"] = (1e-3, 1e-3)
     fast = lolat.json(*ask)
     assert "83 µs less" in fast["warnings"][0], "half of 2.5 ms / 15"
-    assert 0.5 * usual["latency_ms"] <= fast["latency_ms"] < usual["latency_ms"]
-    for block, former in zip(fast["blocks"], usual["blocks"], strict=True):
-        assert 0.5 * former["latency_ms"] <= block["latency_ms"] <= former["latency_ms"]
-    by_three = (*ask, "--predictor", "two-regime")
-    assert lolat.json(*by_three)["latency_ms"] == pytest.approx(
-        lolat.json(*by_three, "--as-learned")["latency_ms"]
-    ), "a formula that has no operations"
+    assert fast["latency_ms"] == pytest.approx(usual["latency_ms"])
+    assert fast["interval_ms"][1] > usual["interval_ms"][1]
 
 
 def test_other_programs_are_told(
@@ -173,7 +164,6 @@ def test_other_programs_are_told(
     measuring.others = 1.4
     busy = lolat.json(*ask)
     (told,) = {*busy["warnings"]} - {*usual["warnings"]}
-    assert "1.00 times as long" in told
     assert "1.4 processors" in told
     assert busy["latency_ms"] == pytest.approx(usual["latency_ms"])
     half = math.log(busy["interval_ms"][1] / busy["latency_ms"])
@@ -186,19 +176,24 @@ def test_other_programs_are_told(
 
 def test_who_is_not_probed(lolat: Command, desk: Desk, probed: Probed) -> None:
     probed["forks"] = SLOWER
-    moved = lolat.json("predict", "local", "keras:A")["latency_ms"]
+
+    def high() -> float:
+        return float(lolat.json("predict", "local", "keras:A")["interval_ms"][1])
+
+    moved = high()
     desk.now = LEARNED + timedelta(minutes=9)
-    fresh = lolat.json("predict", "local", "keras:A")["latency_ms"]
+    fresh = high()
     assert moved > 1.1 * fresh
     desk.now = LEARNED + timedelta(hours=1)
-    assert lolat.json("predict", desk.path, "keras:A")["latency_ms"] == moved, "by its path too"
+    assert lolat.json("predict", desk.path, "keras:A")["interval_ms"][1] == moved, "by its path too"
     trained = lolat.answer("cost", "local", "keras:A", "--batch-size", 8, "--samples", 100)
-    assert "as the machine is now" not in str(trained), "training is not what is probed"
+    assert "the machine may take" not in str(trained), "training is not what is probed"
     desk.facts = {"family": 25, "model": 1}
-    assert lolat.answer("predict", "local", "keras:A")["latency_ms"] == fresh, "another processor"
+    elsewhere = lolat.answer("predict", "local", "keras:A")
+    assert elsewhere["interval_ms"][1] == fresh, "another processor"
     desk.facts = desk.where["processor"]
     desk.write()
-    assert lolat.json("predict", "local", "keras:A")["latency_ms"] == fresh, "no probe when learned"
+    assert high() == fresh, "no probe when learned"
 
 
 def test_a_model_of_another_machine(lolat: Command, desk: Desk, measuring: Measuring) -> None:

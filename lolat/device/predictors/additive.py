@@ -6,7 +6,6 @@ kinds of operations (`lolat.graph.counts.MEMBERS`) if the points tell them apart
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
 import msgspec
@@ -55,20 +54,6 @@ class AdditiveCosts(Formula, frozen=True, kw_only=True, omit_defaults=True, dict
             super().scaled(factor),
             six_counts=self.six_counts and self.six_counts.scaled(factor),
             families={name: factor * ms for name, ms in self.families.items()},
-        )
-
-    def waking(self, ms: float) -> Self:
-        """See `Formula`; at least half of what an operation took before."""
-
-        def longer(costs: Mapping[str, float], names: Iterable[str]) -> dict[str, float]:
-            return {**costs, **{n: max(c + ms, c / 2) for n in names for c in [costs.get(n, 0.0)]}}
-
-        kinds = ("ops",) if "ops" in self.coefficients else MEMBERS["ops"]
-        return msgspec.structs.replace(
-            self,
-            coefficients=longer(self.coefficients, kinds),
-            six_counts=self.six_counts and self.six_counts.waking(ms),
-            families=longer(self.families, ["ops"]) if self.families else {},
         )
 
     @property

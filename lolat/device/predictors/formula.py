@@ -82,12 +82,6 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         cost = {name: factor * ms for name, ms in self.coefficients.items()}
         return msgspec.structs.replace(self, coefficients=cost)
 
-    def waking(self, ms: float) -> Self:
-        """Return the formula of a device whose operations take `ms` longer to start; a formula without
-        operations stays as it is.
-        """
-        return self
-
     @property
     def families(self) -> Mapping[str, float] | None:
         """Family of counts -> ms a unit; None for a formula without families."""
