@@ -352,7 +352,7 @@ def as_probed(model: Model) -> Model:
     threads = learn.threads_of(document["environment"])
     others = environment.others(sleep=lambda _: found.append(probe.probe(threads))) or 0.0
     waking_ms = probe.waking_ms(noise["probe"], found[0])
-    spread = math.hypot(probe.SPREAD, math.log1p(noise.get("repeatability") or 0.0))
+    spread = math.hypot(probe.SPREAD, math.log1p(noise_level(document, "repeatability") or 0.0))
     networks = [p for p in document["points"] if p.get("whole")] or document["points"]
     ratio = float(np.median([1.0 + waking_ms * p["ops"] / p["latency_ms"] for p in networks]))
     ratio, beside = max(ratio, 0.5), ""

@@ -23,6 +23,7 @@ from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_in_int8
+from lolat.device.predictors.roofline import Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import (
@@ -97,7 +98,7 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet or as of now."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
     estimated = [document[key] for key in (AS_NOW, OF_FORM, ESTIMATED) if key in document]
-    is_gpu = "kernels" in document["predictors"]
+    is_gpu = Roofline.name in document["predictors"]
     if is_gpu and (gpu := gpu_of(document)) is not None and gpu.dies:
         estimated.append(f"a card is {gpu.dies:g} GPUs, and the time is that of one of them")
     return *estimated, *(document.get("warnings", ()) if of_others else ())
