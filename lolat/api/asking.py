@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.api.model import Model
-from lolat.api.model import load as load_file
 from lolat.device.question import InputSize, Question, several
-from lolat.errors import ModelFileError
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Prediction, Predictions
@@ -22,14 +20,9 @@ def load(path: str | os.PathLike[str]) -> Model:
 
     `path`: a JSON file, "local" (the one learned last on this machine), a name of `lolat.models()`, or a
     GPU's ("a100", "RTX 4090"), which stands for the model of its networks, the eager one first; a GPU
-    without times is known by its data sheet. Returns a `Model`. Raises ModelFileError where there is none,
-    or the file is something else or damaged.
+    without times is known by a card of its chip, or by its data sheet. Returns a `Model`. Raises
+    ModelFileError where there is none, or the file is something else or damaged.
     """
-    try:
-        return load_file(path)
-    except ModelFileError as error:
-        if error.code != "unknown-model":
-            raise
     from lolat.api.choosing import open_device
 
     return open_device(os.fspath(path))

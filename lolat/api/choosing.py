@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lolat.api.fitting import fit
 from lolat.api.model import Model, load
 from lolat.device.file import answers_for
 from lolat.device.predictors.roofline import Roofline
@@ -141,8 +140,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
                 code="unknown-model",
                 model=name,
             )
-        model = fit(name=name)
-        model.source = model.label = name
+        model = _of_sheet(name)
     if model is not None:
         return model
     assert unknown is not None
@@ -189,24 +187,46 @@ def _card(name: str) -> Gpu | None:
 def open_device(name: str) -> Model:
     """The model that a name stands for (`full_name`).
 
-    A GPU without times is a measured form of the same card, changed by the data sheets, or is known by its
-    data sheet alone. ModelFileError for an unknown name; InputError for a GPU with an incomplete sheet.
+    A GPU without times of networks takes those of a measured card of its chip, changed by the data sheets,
+    or is known by its data sheet alone. ModelFileError for an unknown name; InputError for a GPU with an
+    incomplete sheet.
     """
     full = full_name(name)
     try:
-        return load(full)
+        model = load(full)
     except ModelFileError as error:
         if error.code != "unknown-model" or (gpu := _card(full)) is None:
             raise
-    for form in (load(n) for n, _, _ in list_models()):
-        is_same = card_of(name_of(form.document)) == card_of(gpu.name)
-        if is_same and Roofline.name in form.predictors and is_measured(form.document):
-            model = on_card(form, full, gpu)
-            break
-    else:
-        model = fit(name=full)
-    model.source = model.label = full
+        model = _of_chip(full, gpu) or _of_sheet(full)
+        model.source = model.label = full
+        return model
+    if Roofline.name not in model.predictors or is_measured(model.document):
+        return model
+    name, is_given = name_of(model.document), "sheet" in model.document["environment"]
+    gpu = None if is_given else find_gpu(name)
+    if gpu and (made := _of_chip(name, gpu)):
+        carried = Model({**model.document, **made.document}, model.source)
+        carried.label = model.label
+        return carried
     return model
+
+
+def _of_sheet(name: str) -> Model:
+    """A GPU by its data sheet alone."""
+    from lolat.api.fitting import fit
+
+    model = fit(name=name)
+    model.source = model.label = name
+    return model
+
+
+def _of_chip(name: str, gpu: Gpu) -> Model | None:
+    """The networks of a GPU by a measured form of its card, or another card of its chip; None without."""
+    known = {n: load(n) for n, _, _ in list_models()}
+    timed = [m for m in known.values() if Roofline.name in m.predictors and is_measured(m.document)]
+    forms = [m for m in timed if card_of(name_of(m.document)) == card_of(gpu.name)]
+    alike = [m for m in timed if gpu.chip and (its := gpu_of(m.document)) and its.chip == gpu.chip]
+    return next((on_card(m, name, gpu) for m in forms + alike), None)
 
 
 NO_TIMES = "a price, but no times of networks here"

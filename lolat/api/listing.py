@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lolat.api.choosing import open_device
 from lolat.device.file import answers_for, read
-from lolat.device.running import batch_sizes_of, mode_words
+from lolat.device.running import OF_FORM, batch_sizes_of, mode_words
 from lolat.device.summary import errors_of
 from lolat.errors import ModelFileError
 from lolat.io.paths import list_models
@@ -70,10 +71,10 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
             dtypes = ", ".join(dtypes_of(section["operations"]))
             runs = f"{section['framework']}: {dtypes}" if dtypes else section["framework"]
         if "predictors" in document:
-            runs, error = (
-                mode_words(document),
-                errors_of(document, document["default"]).get("median"),
-            )
+            runs = mode_words(document)
+            error = errors_of(document, document["default"]).get("median")
+            if carried := open_device(str(path)).document.get(OF_FORM):
+                runs += f", as {carried.topic}"
         about = document["device"], answers_for(document), runs, batch_sizes_of(document), error
         return ListedModel(name, str(path), origin, *about)
     except ModelFileError as error:

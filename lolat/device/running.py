@@ -26,7 +26,7 @@ from lolat.graph.modes import (
     Mode,
     own_dtype,
 )
-from lolat.hardware.gpus import PRECISION_OF, Gpu, dtype_named, gpu_of, name_of
+from lolat.hardware.gpus import PRECISION_OF, Gpu, dtype_named, find_gpu, gpu_of, name_of
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
 from lolat.parameters import PARAMETERS
@@ -40,11 +40,11 @@ FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ON
 ESTIMATED = "estimated"
 """Key of a document in memory, never in a file: a remark on the part from a data sheet."""
 OF_FORM = "of_form"
-"""Key of a document in memory, never in a file: a remark on the form of the card that was measured."""
+"""Key of a document in memory, never in a file: a remark on the card that was measured."""
 AS_NOW = "as_now"
 """Key of a document in memory, never in a file: a remark on the machine's speed now."""
 CARD_SPREAD = 0.1
-"""Standard deviation, a logarithm, of the error by the data sheets of two forms of a card. Assumed."""
+"""Standard deviation, a logarithm, of the error by the data sheets of two cards of a chip. Assumed."""
 HALVES = frozenset(["fp16", "bf16"])
 """Precisions of a network in half precision itself, as after `module.half()`."""
 ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
@@ -123,11 +123,13 @@ def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
 
 
 def on_card(model: D, name: str, gpu: Gpu) -> D:
-    """The device profile of another form of a card (SXM, PCIe, more memory), by their data sheets' ratios.
+    """The device profile of another form of a card (SXM, PCIe, more memory), or of another card of the same
+    chip, by their data sheets' ratios.
 
     `name`: of the form; `gpu`: its sheet. Bandwidths and rates follow the sheets, launches stay.
     """
-    formula, was = model.predictors[Roofline.name], gpu_of(model.document)
+    formula, measured = model.predictors[Roofline.name], name_of(model.document)
+    was = find_gpu(measured) or gpu_of(model.document)  # both by the makers' sheets
     assert isinstance(formula, Roofline)
     assert was is not None
     dtype = formula.mode.dtype
@@ -149,7 +151,7 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
     document |= {"name": name, "device": name, "predictors": {Roofline.name: formula.to_dict()}}
     document["environment"] = {n: v for n, v in document["environment"].items() if n != "sheet"}
     document[OF_FORM] = Remark(
-        f"measured on {name_of(model.document)}",
+        f"measured on {measured}",
         f"{name} has {wider:.2f} times its bandwidth and {faster:.2f} times its rate, by the data sheets",
     )
     return type(model)(document, model.source)

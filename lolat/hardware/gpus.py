@@ -87,6 +87,12 @@ class Gpu:
     dies: float | None = None
 
     @property
+    def chip(self) -> tuple[float | None, ...]:
+        """Multiprocessors, cores and L2 cache, which cards of one chip share; () if the sheet lacks one."""
+        of_chip = self.multiprocessors, self.cores, self.l2_mib
+        return of_chip if all(of_chip) else ()
+
+    @property
     def usable_bytes(self) -> int | None:
         """The part of its memory, in bytes, that a network may take; None if its memory is unknown."""
         if self.memory_gib is None:

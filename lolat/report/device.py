@@ -16,7 +16,7 @@ from lolat.device.intervals import (
     noise_level,
 )
 from lolat.device.predictors.formula import CONSTANT
-from lolat.device.running import span
+from lolat.device.running import OF_FORM, span
 from lolat.device.summary import Families, Rate, families_of, framework_of, headline, rates_of
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED, program
@@ -102,7 +102,7 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
 
 def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Remarks on the learning, or on the tables that a device is made of."""
-    if remarks := document.get("warnings", ()):
+    if remarks := [*filter(None, [document.get(OF_FORM)]), *document.get("warnings", ())]:
         is_learned = document["environment"].get("device") in ("cpu", "gpu")
         yield from _titled("while learning" if is_learned else "notes", map(plain, remarks))
 
