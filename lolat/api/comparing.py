@@ -49,8 +49,8 @@ class Comparison:
     """A table to compare, and how.
 
     `given`: its cells, None for a file that is no table; `devices`: those of its rows, by its column
-    device; `training`: its training steps; `warn`: of an assumed execution mode; `left_out`: receives the
-    rows that cannot be predicted.
+    device; `training`: its training steps; `tensor_parallel`: GPUs of served rows that do not say it;
+    `warn`: of an assumed execution mode; `left_out`: receives the rows that cannot be predicted.
     """
 
     path: str
@@ -58,6 +58,7 @@ class Comparison:
     devices: Collection[str] = ()
     predictor: str | None = None
     training: bool = False
+    tensor_parallel: int | None = None
     on_progress: OnProgress | None = None
     warn: Warn = nobody
     left_out: LeftOut = field(default_factory=LeftOut)
@@ -287,12 +288,15 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     from lolat.llm.domain import interval
     from lolat.llm.gpu import GPU
     from lolat.llm.names import find_decoder
-    from lolat.llm.served import read_served
+    from lolat.llm.served import read_served, refuse_unused
     from lolat.llm.serving import deployment_of
 
     known, found = model.language_models, []
     device = name_of(model.document)
-    for some in by_deployment(read_served(asked.path, device, known.framework)):
+    gpus = asked.tensor_parallel
+    rows = read_served(asked.path, device, known.framework, gpus)
+    refuse_unused(rows, () if gpus is None else (gpus,))
+    for some in by_deployment(rows):
         try:
             decoder = find_decoder(some[0].model)
             section = known.of(decoder.kind)

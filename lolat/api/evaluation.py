@@ -87,6 +87,7 @@ def evaluate_table(
     predictor: str | None,
     precision: str | None,
     training: bool,
+    tensor_parallel: int | None,
     on_progress: OnProgress | None,
 ) -> TableEvaluation:
     """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`."""
@@ -108,10 +109,13 @@ def evaluate_table(
     _refuse_ignored(
         table, content, columns,
         only=only, predictor=predictor, precision=precision, training=training,
+        tensor_parallel=tensor_parallel,
     )  # fmt: skip
     model = model.run_as(precision)
     devices = [only] if isinstance(only, str) else only or ()
-    asked = Comparison(table, given, devices, predictor, training, on_progress, remarks.append)
+    asked = Comparison(
+        table, given, devices, predictor, training, tensor_parallel, on_progress, remarks.append
+    )
     compared = COMPARE[content](model, asked)
     remarks += _of_others(model, compared, table)
     if content != NETWORKS:

@@ -14,6 +14,7 @@ import msgspec
 from lolat.api.model import Model
 from lolat.device.file import SECTIONS, UNKNOWN, made, merged, read, write
 from lolat.device.predictors.roofline import Roofline
+from lolat.device.question import several
 from lolat.device.running import fitted_on_words
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import model_document
@@ -73,7 +74,7 @@ def fit(
     name: str | None = None,
     facts: AnyPath | None = None,
     framework: str | None = None,
-    tensor_parallel: int | None = None,
+    tensor_parallel: int | Sequence[int] = (),
     on_progress: OnProgress | None = None,
     warn: Warn | None = None,
 ) -> Model:
@@ -87,8 +88,9 @@ def fit(
     model then answers for language models too.
     `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
     is called, also in tables. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served
-    model whose row or file does not say it. `on_progress`: called after each network is counted (done, all,
-    name); `warn`: of rows left out, of what a table lacks or contradicts, of how far off served models are.
+    model whose row or file does not say it: one number, or one for each file. `on_progress`: called
+    after each network is counted (done, all, name); `warn`: of rows left out, of what a table lacks or
+    contradicts, of how far off served models are.
 
     `framework`: of language models, "vllm", "trtllm" or "sglang"; else the one that a table's name or
     `output` has, or vLLM.
@@ -98,7 +100,7 @@ def fit(
     paths = [os.fspath(t) for t in ([tables] if isinstance(tables, (str, os.PathLike)) else tables)]
     asked = Asked(
         tuple((path, content_of(path)) for path in paths), output, name,
-        None if facts is None else os.fspath(facts), framework, tensor_parallel, on_progress,
+        None if facts is None else os.fspath(facts), framework, several(tensor_parallel), on_progress,
         warn or nobody,
     )  # fmt: skip
     kinds = {*asked.kinds}
@@ -115,7 +117,7 @@ def fit(
         raise InputError(
             f"{arg('framework')} is for a data sheet and tables of language models; leave it out",
         )
-    of_language |= tensor_parallel is not None
+    of_language |= tensor_parallel != ()
     document = _language_models(asked) if of_language else _document(asked)
     _say_other_cards(asked, document)
     if of_language:
@@ -136,7 +138,7 @@ class Asked:
     name: str | None
     facts: str | None
     framework: str | None
-    tensor_parallel: int | None
+    tensor_parallel: tuple[int, ...]
     on_progress: OnProgress | None
     warn: Warn
 
@@ -268,13 +270,14 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     from lolat.llm.calibration import served_by, types_words
     from lolat.llm.fit import read_sheet
     from lolat.llm.gpu import section_of
-    from lolat.llm.served import read_served
+    from lolat.llm.served import read_served, refuse_unused
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
     gpus = asked.tensor_parallel
-    if gpus is not None and (not served or gpus < 1):
+    if gpus and (not served or len(gpus) not in (1, len(served)) or min(gpus) < 1):
         raise InputError(
-            f"{arg('tensor_parallel')} {gpus}: expected the GPUs, 1 or more, of served models",
+            f"{arg('tensor_parallel')} {', '.join(map(str, gpus))}: expected the GPUs, 1 or more, of "
+            f"served models: one number, or one for each of their files, of which there are {len(served)}",
             code="tensor-parallel",
         )
     if len(models) > 1 or len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
@@ -300,12 +303,13 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     own, *about = str(document["device"]).partition(" (")
     device = asked.name or own
     document["device"] = "".join([device, *about])
-    rows = [row for p in served for row in read_served(p, device, section.framework, gpus)]
+    each = gpus * len(served) if len(gpus) == 1 else gpus or (None,) * len(served)
+    of_files = (
+        read_served(p, device, section.framework, n) for p, n in zip(served, each, strict=True)
+    )
+    rows = [row for of_file in of_files for row in of_file]
     say_unread((row.row for row in rows if isinstance(row.row, Row)), asked.warn)
-    if rows and gpus and all(row.tensor_parallel != gpus for row in rows):
-        raise InputError(
-            f"{arg('tensor_parallel')} {gpus}: every served row says its own number of GPUs; leave it out"
-        )
+    refuse_unused(rows, gpus)
     if served:
         section, words = served_by(section, rows)
         if types := types_words(section, rows):

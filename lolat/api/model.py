@@ -348,17 +348,19 @@ class Model(Device):
         predictor: str | None = None,
         precision: str | None = None,
         training: bool = False,
+        tensor_parallel: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> TableEvaluation:
         """Compare with the times in a table, as `lolat.fit` takes it; nothing is measured.
 
         `only`: rows of this device (or devices). `precision`: see `run_as`. `training`: its training steps.
+        `tensor_parallel`: GPUs that share a served model whose row or file does not say it.
         `on_progress`: called after each network is counted (done, all, name). Returns a `TableEvaluation`.
         Raises InputError where no row can be predicted.
         """
         from lolat.api.evaluation import evaluate_table
 
-        asked = only, predictor, precision, training, on_progress
+        asked = only, predictor, precision, training, tensor_parallel, on_progress
         return evaluate_table(self, os.fspath(table), *asked)
 
     def doctor(self, *, progress: Progress | None = None) -> Diagnosis:

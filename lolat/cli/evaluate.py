@@ -31,12 +31,15 @@ from lolat.errors import AnswerIsNo, InputError, arg
                help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip
 @common.option("--training", is_flag=True,
                help="Of --table: its training steps, by a model of tables.")  # fmt: skip
+@common.option("--tensor-parallel", type=common.WHOLE, metavar="N",
+               help="Of --table: GPUs that share a served model, of rows that do not say it.")  # fmt: skip
 @common.parameter("predictor", "With --table.")
 @common.parameter("precision", "With --table.")
 def evaluate(
     model: str, networks: tuple[str, ...], batch_size: tuple[int, ...],
     input_size: tuple[int, ...], wait: bool, table: str | None, only: tuple[str, ...] | None,
     predictions: str | None, predictor: str | None, precision: str | None, training: bool,
+    tensor_parallel: int | None,
 ) -> None:  # fmt: skip
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
@@ -54,7 +57,7 @@ def evaluate(
 
     loaded = lolat.load(model)
     if table is None:
-        of_table = "only", "predictions", "predictor", "precision", "training"
+        of_table = "only", "predictions", "predictor", "precision", "training", "tensor_parallel"
         common.refuse_given(arg("table"), *of_table)
         takes = "minutes: each network is timed in several rounds, at each batch size"
         with common.progress(takes) as bar:
@@ -69,7 +72,7 @@ def evaluate(
     with common.progress() as bar:
         answer = loaded.evaluate_table(
             table, only=only, predictor=predictor, precision=precision, training=training,
-            on_progress=common.counting(bar),
+            tensor_parallel=tensor_parallel, on_progress=common.counting(bar),
         )  # fmt: skip
     if predictions is not None:
         write_text(predictions, answer.to_csv())

@@ -9,6 +9,7 @@ import click
 
 import lolat
 from lolat.cli import common
+from lolat.cli.parsing import List
 
 BADLY = 0.5  # off by, that says that times are in other units or of several devices
 
@@ -33,8 +34,9 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
                "fp32_matrix_gflops; for language models memory_gib, bf16_tflops, fp8_tflops, fp4_tflops, "
                "link_gb_s.")  # fmt: skip
 @common.parameter("framework")
-@common.option("--tensor-parallel", type=common.WHOLE, metavar="N",
-               help="GPUs that share the model. Of served rows and files that do not say it.")  # fmt: skip
+@common.option("--tensor-parallel", type=List(common.WHOLE, "N[,N]", "1,2,4"), default=(),
+               help="GPUs that share the model, of served rows and files that do not say it: one number, "
+               "or one for each file.")  # fmt: skip
 def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
 

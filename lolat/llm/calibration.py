@@ -86,6 +86,11 @@ class Timed:
         waiting = overheads.front_ms + overheads.poll_steps * (self.step_parts @ each)
         return self.tpot_parts @ each, waiting + self.ttft_parts @ each
 
+    def off(self, overheads: FrameworkOverheads) -> np.ndarray:
+        """(2, rows) log(predicted / measured) of tpot and ttft; nan: the row has no ttft."""
+        known = np.where(self.ttft_ms > 0, self.ttft_ms, np.nan)
+        return np.log(np.array(self.found(overheads)) / [self.tpot_ms, known])
+
 
 def joined(several: Sequence[Timed]) -> Timed:
     """Put the rows of several tables together."""
@@ -212,9 +217,7 @@ def left_out(timed: Timed, start: FrameworkOverheads, one_server: bool = True) -
     for out in (parts == part for part in np.unique(parts)):
         some = timed.take(out)
         overheads = start if out.all() else fit_overheads(timed.take(~out), start, one_server)
-        tpot, ttft = some.found(overheads)
-        off[0, out] = np.log(tpot / some.tpot_ms)
-        off[1, out] = np.log(ttft / np.where(some.ttft_ms > 0, some.ttft_ms, np.nan))
+        off[:, out] = some.off(overheads)
     return off
 
 
@@ -288,8 +291,8 @@ def _served_by(
     placed = (msgspec.convert(one, ServedRow) for one in named)  # as a file has them
     every = [*dict.fromkeys([*section.own, *placed])]
     timed = timed_steps(section, every, before.overheads)
-    was = timed.found(before.overheads)[0] / timed.tpot_ms
-    middle = float(np.median(np.abs(np.log(was))))
+    was = timed.off(before.overheads)
+    middle = float(np.median(np.abs(was[0])))
     if middle > MOST_OFF:
         raise InputError(
             f"the served rows are off by {math.exp(middle):.1f} times at the median; expected tpot_ms in "
@@ -300,20 +303,30 @@ def _served_by(
         now_ms = fit_overheads(timed, before.overheads, one_server)
         timed = timed_steps(section, every, now_ms)
     off = left_out(timed, before.overheads, one_server)
-    number, now = len(timed.group), np.exp(off[0])
-    medians = (percent(float(np.median(np.abs(ratio - 1.0)))) for ratio in (was, now))
-    words = (
-        f"{plural(number, 'served row')}: time per output token off by {next(medians)} at the median "
-        f"before, {next(medians)} now, on rows that are left out"
+    number, tpot, ttft = len(timed.group), *zip(_medians(was), _medians(off), strict=True)
+    words = f"{plural(number, 'served row')}: time per output token off by {tpot[0]} at the median before, "
+    words += f"{tpot[1]} now, " + (
+        f"first token by {ttft[0]} before, {ttft[1]} now, " if all(ttft) else ""
     )
+    words += "on rows that are left out"
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
     usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
+    overheads = fit_overheads(timed, before.overheads, one_server)
+    per_token, first = spread_of(off, before.spread if before.served else usual)
+    here = np.abs(timed.off(overheads)[1])[timed.ttft_ms > 0]
+    if len(here):  # a first token depends on more of a server than is fitted
+        first = max(first, short(float(np.quantile(here, COVERAGE, method="higher"))))
     made = msgspec.structs.replace(
-        section, served=before.served + number, own=tuple(every), before=before,
-        overheads=fit_overheads(timed, before.overheads, one_server),
+        section, served=before.served + number, own=tuple(every), before=before, overheads=overheads,
         kinds=tuple(sorted({*before.kinds, *(find_decoder(model).kind for model in used)})),
-        spread=spread_of(off, before.spread if before.served else usual),
+        spread=(per_token, first),
     )  # fmt: skip
     return made, words
+
+
+def _medians(off: np.ndarray) -> list[str]:
+    """Return the median errors of (tpot, ttft) in words; "" if no row has one."""
+    known = (np.abs(np.expm1(one[~np.isnan(one)])) for one in off)
+    return [percent(float(np.median(one))) if len(one) else "" for one in known]

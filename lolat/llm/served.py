@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,14 @@ def read_served(
     if not is_table(str(path)):
         return [*_of_json(Path(path), tensor_parallel)]
     return [*_of_table(Path(path), {"device": device, "framework": framework}, tensor_parallel)]
+
+
+def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int]) -> None:
+    """InputError for numbers of `gpus` that no row needed."""
+    if rows and gpus and all(row.tensor_parallel not in gpus for row in rows):
+        raise InputError(
+            f"{arg('tensor_parallel')}: every served row says its own number of GPUs; leave it out"
+        )
 
 
 def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterator[ServedRow]:

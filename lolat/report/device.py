@@ -94,8 +94,10 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
             f"Next: {lolat} report {named} keras:ResNet50 · {lolat} evaluate {named}{table} · {lolat} show "
             f"{named} --formula"
         )
-    if "llm" in document:
-        yield f"Next: {lolat} llm {named} qwen3-8b"
+    if part := document.get("llm"):
+        own = [row for fit in (part, *part.get("fits", {}).values()) for row in fit.get("own", ())]
+        served = own[-1]["model"] if own else "qwen3-8b"
+        yield f"Next: {lolat} llm {named} {quote(plain(served))}"
     if "training" in document:
         yield f"Next: {lolat} cost {named} keras:ResNet50 --batch-size 32 --samples 50000"
 
@@ -208,12 +210,14 @@ def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
         told += [f"as on other GPUs {', '.join(others)}"] if others else []
         yield plain(f"{name} (standard deviation, held out): {'; '.join(told)}")
     for kind, fit in {"": part, **part.get("fits", {})}.items():
-        served, (tpot, _) = fit.get("served", 0), fit.get("spread", (0.2, 0.4))
+        served, spread = fit.get("served", 0), fit.get("spread", (0.2, 0.4))
         rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
         of = f" of {plain(kind)} attention" if kind else ""
+        tpot, ttft = map(math.expm1, spread)
         yield (
-            f"{plain(part.get('framework', ''))}{of}: scheduling and starts of kernels {rows}; time per "
-            f"output token, models held out: {percent(COVERAGE)} within {percent(math.expm1(tpot))}"
+            f"{plain(part.get('framework', ''))}{of}: scheduling and starts of kernels {rows}; "
+            f"{percent(COVERAGE)} of models held out: time per output token within {percent(tpot)}, first "
+            f"token within {percent(ttft)}"
         )
 
 

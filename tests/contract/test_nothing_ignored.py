@@ -174,6 +174,7 @@ JUDGED = (
     "desk.json --table three.csv",
     "gpu.json --table kernels.csv",
     "gpu.json --table served.csv",
+    "gpu.json --table one_layout.csv --tensor-parallel 1",
     "gpu.json --table runs.csv",
 )
 

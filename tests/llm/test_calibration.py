@@ -111,6 +111,19 @@ def test_rows_that_agree_make_the_interval_no_wider_and_one_that_does_not_change
     assert left_out_percent(words) > 30.0
 
 
+def test_first_tokens_that_take_three_times_as_long_are_told_and_lie_in_the_interval() -> None:
+    rows = few((1, 2, 4, 8, 16, 32), 1.0)
+    late = [dataclasses.replace(row, ttft_ms=3.0 * row.ttft_ms) for row in rows]
+    made, words = fitted(section(spread=(0.14, 0.4)), late)
+    assert "first token by 67 % before, " in words
+    found = steps(late, made).found(made.overheads)[1]
+    off = np.abs(np.log(found / [row.ttft_ms for row in late]))
+    assert 0.7 < off.max() < 1.001 * made.spread[1]
+    assert made.spread[0] < 0.2
+    _, words = fitted(section(), [dataclasses.replace(row, ttft_ms=0.0) for row in rows])
+    assert "first token" not in words
+
+
 def test_a_row_alone_moves_the_level_by_a_part() -> None:
     levels = []
     for loads in ((8,), (4, 8), (1, 2, 4, 8, 16, 32)):

@@ -137,11 +137,20 @@ def test_the_number_of_gpus_is_an_option(write: Write, tmp_path: Path) -> None:
         assert path == table or "--tensor-parallel N" in caught.value.worded(
             lambda _: "--tensor-parallel"
         )
+    eight = write("eight.json", json.dumps(silent | {"max_concurrency": 8}))
     model = tmp_path / "gpu.json"
     model.write_text(json.dumps(known_gpu.document()))
     made = lolat.fit([model, none], tensor_parallel=4)
     assert [row.tensor_parallel for row in made.language_models.own] == [4]
-    for tables, number in (([model], 4), ([model, none], 0)):
+    made = lolat.fit([model, none, eight], tensor_parallel=(4, 2))
+    rows = made.language_models.own
+    assert {(row.concurrency, row.tensor_parallel) for row in rows} == {(50, 4), (8, 2)}
+    known = lolat.load(model)
+    of_four, of_two = (known.evaluate_table(eight, tensor_parallel=n).compared[0] for n in (4, 2))
+    assert of_four.predicted_ms < of_two.predicted_ms
+    with pytest.raises(InputError, match="says its own number"):
+        known.evaluate_table(two, tensor_parallel=4)
+    for tables, number in (([model], 4), ([model, none], 0), ([model, none, eight], (1, 2, 4))):
         with pytest.raises(InputError) as caught:
             lolat.fit(tables, tensor_parallel=number)
         assert caught.value.code == "tensor-parallel"

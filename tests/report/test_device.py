@@ -109,6 +109,11 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
         "Next: lolat report 'my models/a.json' keras:ResNet50 · lolat evaluate"
     )
     assert lines[-1].startswith("Next: lolat cost 'my models/a.json' keras:ResNet50 ")
+    own = [{"model": "qwen3-8b"}, {"model": "my models/llama"}]
+    lines = list(
+        device.learned(Model(document | {"llm": {"operations": {}, "own": own}}), "a", "a")
+    )
+    assert "Next: lolat llm a 'my models/llama'" in lines
     monkeypatch.setattr("shutil.which", lambda _: None)  # the environment is not active
     monkeypatch.setattr("sys.executable", str(Path.cwd() / "its env/bin/python"))
     monkeypatch.setattr("pathlib.Path.exists", lambda path: path.name == "lolat")
