@@ -28,9 +28,9 @@ def llm(model: str, config: str, **question: object) -> None:
     CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a
     known name such as qwen3-32b or Qwen/Qwen3-32B-AWQ. With limits (--max-tpot-ms, --max-ttft-ms, --gpus)
     the best row keeps them and has the cheapest output tokens, or where no price is known the most a second
-    from each GPU; exit code 3 where none does. The load is a number of requests at all times, or
-    --request-rate; then the GPUs are the fewest that keep the limits. Several MODELs with commas, or all:
-    the best row of each, under the same load.
+    from each GPU; exit code 3 where none does, or the model fits on none. The load is a number of requests
+    at all times, or --request-rate; then the GPUs are the fewest that keep the limits, and each rate has its
+    own best row. Several MODELs with commas, or all: the best row of each, under the same load.
     """
     from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare
@@ -45,5 +45,7 @@ def llm(model: str, config: str, **question: object) -> None:
         return
     (one,) = models.values()
     answer = one.llm(config, **question)  # type: ignore[arg-type]
+    if answer.chosen.tpot_ms is None:
+        raise answer.no_room()
     common.warn(answer.warnings)
     common.answer(answer, llm_lines(answer))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lolat.errors import AnswerIsNo
 from lolat.io.results import Result
 from lolat.units import milliseconds, plain, plural
 
@@ -32,7 +33,8 @@ class ServingConfig(Result):
     their prompts. `breakdown`: ms of an output token by part. `rented`: the machines that cost
     `dollars_per_hour`; each holds whole replicas. `within`: True if it fits and keeps the limits; None
     without limits. `in_domain`: True if such a load was served and its operations were timed; else the
-    intervals are wider.
+    intervals are wider. `headroom_rate`: the most requests a second at which the best row of a rate keeps
+    the limits.
     """
 
     model: str
@@ -80,6 +82,7 @@ class ServingConfig(Result):
     e2e_p90_ms: float | None = None
     e2e_p99_ms: float | None = None
     attention_data_parallel: int = 1
+    headroom_rate: float | None = None
 
     def judged(self, percentile: int | None) -> tuple[float, float]:
         """Return ms per output token and to the first token at a percentile; None: their means."""
@@ -127,7 +130,7 @@ class ServingConfig(Result):
         load = at_once if self.request_rate is None else self.requests_words
         what = f"{plain(self.model)} on {where}, {load}"
         if self.tpot_ms is None or self.ttft_ms is None:
-            return f"{what}: its weights do not fit"
+            return f"{what}: it does not fit"
         return f"{what}: {milliseconds(self.ttft_ms)} to the first token, {milliseconds(self.tpot_ms)} each"
 
 
@@ -137,10 +140,10 @@ class ServingAnswer(Result):
 
     `parameters`: those of the language model; `active`: those that a token uses. `framework`: the server.
     `coverage`: the probability of the intervals. `best`: the index of the row with the cheapest output
-    tokens within the limits; None without limits. `chosen`: the best row, else the first one that fits,
-    else the first one.
-    `percentile`: of the times that the limits hold for; None: their means. `headroom_rate`: the most
-    requests a second at which the best row keeps the limits; None without a rate and limits.
+    tokens, of those that serve their load within the limits; None if none does. `bests`: the indices of
+    such rows for each rate. `chosen`: the best row, else the first one.
+    `percentile`: of the times that the limits hold for; None: their means. `headroom_rate`: that of the
+    best row; None without a rate and limits.
     """
 
     model: str
@@ -157,10 +160,20 @@ class ServingAnswer(Result):
     warnings: tuple[str, ...]
     chosen: ServingConfig
     percentile: int | None = None
-    headroom_rate: float | None = None
+    bests: tuple[int, ...] = ()
     KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "max_tpot_ms",
-            "max_ttft_ms", "percentile", "rows=served", "best", "headroom_rate", "prices",
+            "max_ttft_ms", "percentile", "rows=served", "best", "bests", "headroom_rate", "prices",
             "warnings")  # fmt: skip
+
+    @property
+    def headroom_rate(self) -> float | None:
+        """The most requests a second at which the best row keeps the limits."""
+        return self.chosen.headroom_rate
+
+    @property
+    def has_limits(self) -> bool:
+        """True if the question has limits."""
+        return self.chosen.within is not None
 
     def words(self) -> str:
         """Return the chosen row in words."""
@@ -168,8 +181,12 @@ class ServingAnswer(Result):
 
     @property
     def compared(self) -> ServingConfig | None:
-        """The row to compare with other GPUs: the best one that fits and keeps the limits."""
-        return best_of([row for row in self.served if row.is_good])
+        """The best row; None if none serves its load within the limits."""
+        return None if self.best is None else self.served[self.best]
+
+    def no_room(self) -> AnswerIsNo:
+        """Return the error for a language model that fits on none of the GPUs."""
+        return AnswerIsNo(f"{self.words()}; {self.warnings[0]}", self.to_dict(), code="no-room")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each configuration, with a column for each part of the breakdown."""
@@ -197,6 +214,7 @@ def best_of(rows: Sequence[ServingConfig]) -> ServingConfig | None:
     def worth(row: ServingConfig) -> tuple[float, ...]:
         dollars = row.dollars_per_million
         cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
+        cost = float(f"{cost:.9g}")  # so that equal ones are
         return dollars is None, cost, row.gpus, row.tpot_ms or 0.0
 
     return min(rows, key=worth, default=None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lolat.arrays import np
 from lolat.device.question import several
 from lolat.errors import AnswerIsNo, InputError
-from lolat.llm.answer import ServingAnswer, best_of
+from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.question import ServingQuestion
@@ -36,15 +37,23 @@ def answer(
     sizings = {one.tensor_parallel: Sizing(gpu, device, one, asked, rental) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]
     rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.tensor_parallel))
-    best = best_of([row for row in rows if row.within])
-    row = best or next((row for row in rows if row.fits and not row.saturated), rows[0])
+    loads = dict[float | None, list[ServingConfig]]()
+    for row in rows:
+        loads.setdefault(row.request_rate, []).append(row)
+    good = (best_of([row for row in some if row.is_good]) for some in loads.values())
+    bests = [rows.index(row) for row in good if row]
+    if asked.has_limits and asked.request_rate:
+        for n in bests:
+            headroom = sizings[rows[n].tensor_parallel].headroom(rows[n])
+            rows[n] = replace(rows[n], headroom_rate=headroom)
+    best = best_of([rows[n] for n in bests])
+    row = best or rows[0]
     sizing = sizings[row.tensor_parallel]
     remarks = (*Chosen(sizing, row).remarks(rows), *([remark] if remark and not rental else ()))
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
         asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), rows.index(best) if best else None,
-        rental.prices if rental else None, remarks, row, asked.percentile,
-        sizing.headroom(best) if best and asked.request_rate else None,
+        rental.prices if rental else None, remarks, row, asked.percentile, tuple(bests),
     )  # fmt: skip
     if asked.has_limits and best is None:
         raise _no(made, asked)

@@ -82,7 +82,7 @@ def compare(
         try:
             answer = of_device(decoder, **question)
             if answer.compared is None:
-                raise AnswerIsNo(f"{answer.words()}; {answer.warnings[0]}")
+                raise answer.no_room()
         except AnswerIsNo as no:
             noes.append(no)
             raise

@@ -37,8 +37,8 @@ class Chosen:
     def remarks(self, rows: Sequence[ServingConfig]) -> Iterator[str]:
         """Yield remarks on all `rows` and on the chosen one, first on weights that do not fit."""
         asked, row, decoder = self.of.asked, self.row, self.of.deployment.decoder
-        if any(not one.largest_concurrency for one in rows):
-            yield self._room()
+        if none := [one.gpus // one.replicas for one in rows if not one.largest_concurrency]:
+            yield self._room(min(none))
         if waits := [one for one in rows if one.largest_concurrency and not one.fits]:
             yield (
                 f"{plural(len(waits), 'row')}: not all requests fit in memory at once; the others wait for "
@@ -181,8 +181,11 @@ class Chosen:
         asked = self.row.concurrency if self.row.request_rate is None else self.row.request_rate
         return (load.request_rate or load.concurrency) == asked
 
-    def _room(self) -> str:
-        """Return a remark on how many GPUs hold the weights, in this data type and in smaller ones."""
+    def _room(self, gpus: int) -> str:
+        """Return a remark on how many GPUs hold the weights, in this data type and in smaller ones.
+
+        `gpus`: those of a row that holds no request.
+        """
         sheet, here = self.of.gpu.section.sheet, self.of.deployment
         room = self.of.gpu.section.server.room_gib(sheet)
 
@@ -196,9 +199,13 @@ class Chosen:
         others |= {one.dtype: least(one) for one in self._others()}
         first = {n: dtype for dtype, n in [*others.items()][::-1] if 0 < n < least(here)}
         fewer = [f"{n} in {first[n]}" for n in sorted(first, reverse=True)]
+        wanted = f": at least {plural(least(here), 'GPU')}{'; ' * bool(fewer)}{', '.join(fewer)}"
+        if least(here) <= gpus:
+            tokens = int(self.of.asked.loads()[0].longest)
+            wanted = f", which leaves too little for the cache of {tokens:,} tokens"
         return (
             f"its weights take {gib(here):.0f} GiB, and {room:.0f} of a GPU's {sheet.memory_gib:g} are "
-            f"free for them: at least {plural(least(here), 'GPU')}{'; ' * bool(fewer)}{', '.join(fewer)}"
+            f"free for them{wanted}"
         )
 
     def _not_timed(self) -> Iterator[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
 
 NEAR = 0.01
-"""The largest rate within limits is found to this fraction of the range in which it lies."""
+"""The largest rate within limits is found to this fraction of it."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,12 @@ class Sizing:
 
     def headroom(self, row: ServingConfig) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits."""
-        low = row.request_rate or 0.0
+        low = max(row.request_rate or 0.0, self.seen["inside"] * row.replicas)
         high = max(min(self.largest_rate, self.seen["outside"]) * row.replicas, low)
         (load,) = (one for one in self.asked.loads() if one.request_rate == row.request_rate)
-        near = NEAR * (high - low)
-        while high - low > near:
+        while high - low > NEAR * high:
             rate = (low + high) / 2.0
-            if self.row(replace(load, request_rate=rate), row.replicas).within:
+            if self._seen(replace(load, request_rate=rate), row.replicas).within:
                 low = rate
             else:
                 high = rate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lolat.llm.answer import ServingAnswer, ServingConfig
+from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
 from lolat.llm.compare import ComparedModels
 from lolat.report.ranked import also_apart, left_out_lines, scaled, within_limit
 from lolat.report.tables import Column, Part, Table
@@ -40,13 +40,13 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
         f"{_model_words(answer)} · {_types(answer.chosen)} · {_tokens(answer)}",
         f"{plain(answer.device)}{framework} · {_load_words(answer.chosen)}",
     ]
-    best = answer.compared if len(answer.served) > 1 or answer.best is not None else None
-    called = "best" if answer.best is not None else "cheapest" * bool(best and best.rented)
+    bests = {id(answer.served[n]) for n in answer.bests if answer.has_limits or answer.served[1:]}
+    called = "best" if answer.has_limits else "cheapest" if answer.chosen.rented else "most a GPU"
 
     def remark(row: ServingConfig) -> str:
         if row.tpot_ms is None:
-            return "its weights do not fit"
-        if row is best:
+            return "does not fit"
+        if id(row) in bests:
             return called
         if row.saturated:
             return "saturated"
@@ -182,25 +182,30 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
     """The best row, and prices."""
     if answer.chosen.tpot_ms is None:
         return
-    if answer.best is not None:
+    if answer.has_limits and answer.best is not None:
         how = (
             "cheapest output tokens"
             if answer.chosen.rented
             else "most tokens a second from each GPU"
         )
-        yield f"The best row has the {how} within the limits."
-        if answer.headroom_rate is not None:
-            yield (
-                f"It keeps them up to {answer.headroom_rate:.3g} requests/s"
-                f"{_month(answer.chosen.dollars_per_hour)}."
-            )
+        bests = {row.request_rate: row for row in (answer.served[n] for n in answer.bests)}
+        rates = dict.fromkeys(row.request_rate for row in answer.served)
+        yield f"The best row{' of each rate' * (len(rates) > 1)} has the {how} within the limits."
+        for rate in rates:
+            if rate is not None and rate not in bests:
+                yield f"{requests_words(rate, True)}: no row keeps the limits."
+            elif (row := bests[rate]).headroom_rate is not None:
+                yield (
+                    f"{row.load_words}: the limits hold up to {row.headroom_rate:.3g} requests/s"
+                    f"{_month(row.dollars_per_hour)}."
+                )
     yield _price_words(answer.device, answer.prices, answer.served)
 
 
 def _month(dollars_per_hour: float | None) -> str:
     if dollars_per_hour is None:
         return ""
-    return f", and costs {dollars(dollars_per_hour)} an hour, {dollars(HOURS * dollars_per_hour)} a month"
+    return f", for {dollars(dollars_per_hour)} an hour, {dollars(HOURS * dollars_per_hour)} a month"
 
 
 def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:

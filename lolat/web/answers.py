@@ -134,7 +134,7 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
         )
     before, configurations, after = llm_parts(answer)
     if row.tpot_ms is None:
-        title = title or "its weights do not fit"
+        title = title or "does not fit"
     else:
         at = "" if answer.percentile is None else f" at P{answer.percentile}"
         tpot, _ = row.judged(answer.percentile)

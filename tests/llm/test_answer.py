@@ -160,6 +160,14 @@ def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
     _, table, _ = llm_parts(MODEL.llm(LARGE, 1000, 200, requests, 1, price_per_hour=2.0))
     assert [row[-1] for row in table.cells if row[-1]] == ["cheapest"]  # of the most tokens a GPU
     assert table.cells[-1][-1] == "cheapest"
+    # Without limits the row in the first line, in JSON and in the table is one.
+    assert (free.best, free.chosen) == (3, free.served[3])
+    _, table, _ = llm_parts(free)
+    assert [row[-1] for row in table.cells] == ["", "", "", "most a GPU"]
+    waits = MODEL.llm(LARGE, 1000, 200, (1, 10**5), 1)
+    assert waits.chosen.concurrency == 1
+    text = "\n".join(lines_of(llm_lines(free)))
+    assert "An output token with 128 concurrent requests on 1 GPU" in text
 
 
 def test_replicas_share_the_requests() -> None:
@@ -205,14 +213,21 @@ def test_a_model_that_does_not_fit_is_an_answer(lolat: Command) -> None:
     ask = ("llm", "gpu.json", "llama-3.1-70b", "--concurrency", "4")
     found = lolat(*ask, "--tensor-parallel", "1", "--json")
     (row,) = json.loads(found.out)["rows"]
-    assert found.code == 0
+    assert (found.code, len(found.err.splitlines())) == (3, 1)
     assert (row["fits"], row["largest_concurrency"], row["tpot_ms"]) == (False, 0, None)
     assert "at least 2 GPUs" in found.err
-    assert "its weights do not fit" in lolat.done(*ask, "--tensor-parallel", "1").out
+    none = lolat(*ask, "--tensor-parallel", "1")
+    assert (none.code, none.out) == (3, "")
+    assert "does not fit" in lolat.done(*ask, "--tensor-parallel", "1,2").out
     usual = json.loads(lolat(*ask, "--json").out)["rows"]
     assert [row["tensor_parallel"] for row in usual] == [2, 4, 8]
     none = json.loads(lolat("llm", "gpu.json", "llama-3.1-405b", "--json").out)["rows"]
     assert {row["tensor_parallel"] for row in none} == {8}
+    # 16 GB of weights fit in 70 GiB, and no cache of 128 KiB a token beside them for the longest request.
+    long = {**LARGE, "max_position_embeddings": 10**7}
+    answer = MODEL.llm(long, 10**6, 100, 1, 1)
+    assert answer.chosen.tpot_ms is None
+    assert answer.warnings[0].endswith("too little for the cache of 1,000,100 tokens")
 
 
 def test_requests_that_wait_for_memory(lolat: Command) -> None:
@@ -415,6 +430,28 @@ def test_the_fewest_replicas_that_keep_the_limits() -> None:
             assert best.ttft_p90_ms is not None
             assert best.ttft_p90_ms <= 400.0
     assert answer.served[0].tokens_per_s == pytest.approx(20.0 * 200)
+
+
+def test_each_rate_has_its_own_best_row() -> None:
+    """As if each rate were asked alone; one that no number of GPUs holds has none."""
+    ask = {"max_ttft_ms": 400.0, "max_tpot_ms": 25.0, "price_per_hour": 2.0, "gpus": 8}
+    rates = (5.0, 15.0, 1e5)
+    answer = MODEL.llm(LARGE, 1000, 200, request_rate=rates, **ask)
+    text = "\n".join(lines_of(llm_lines(answer)))
+    found = [answer.served[n] for n in answer.bests]
+    assert [row.request_rate for row in found] == [5.0, 15.0]
+    for row in found:
+        alone = MODEL.llm(LARGE, 1000, 200, request_rate=row.request_rate, **ask).chosen
+        assert (row.gpus, row.replicas) == (alone.gpus, alone.replicas)
+        assert row.headroom_rate == pytest.approx(alone.headroom_rate, rel=0.02)
+        assert (
+            f"{row.request_rate:g} requests/s on {row.gpus_words}: the limits hold up to " in text
+        )
+        assert f"${2 * row.gpus:.2f} an hour, ${1460 * row.gpus:,} a month" in text
+    assert "100000 requests/s: no row keeps the limits." in text
+    _, table, _ = llm_parts(answer)
+    marked = [n for n, row in enumerate(table.cells) if row[-1] == "best"]
+    assert marked == [*answer.bests]
 
 
 def test_a_load_that_saturates_is_told() -> None:

@@ -60,7 +60,7 @@ def test_a_row_a_model_and_a_reason_for_the_others(lolat: Command) -> None:
     each = {name: lolat.json("llm", name, *ASK)["rows"] for name in ("large.json", "slow.json")}
     assert found["answers"] == {name: row for name, [row] in each.items()}
     assert (found["fastest"], list(found["left_out"])) == ("large.json", ["small.json"])
-    assert "its weights do not fit" in found["left_out"]["small.json"]
+    assert "it does not fit; its weights take" in found["left_out"]["small.json"]
     text = lolat.text("llm", "large.json,slow.json,small.json", *ASK)
     rows = [line.split()[0] for line in text.splitlines() if ".json  " in line]
     assert rows == ["large.json", "slow.json"]

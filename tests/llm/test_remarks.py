@@ -83,7 +83,7 @@ def test_how_many_gpus_hold_weights_that_do_not_fit() -> None:
     words = f"at least {needs['bfloat16']} GPUs; {needs['fp8']} in fp8"
     answer = small.llm(LARGE, concurrency=1, tensor_parallel=1)
     assert words in answer.warnings[0]
-    with pytest.raises(AnswerIsNo, match=f"its weights do not fit; .*{words}"):
+    with pytest.raises(AnswerIsNo, match=f"it does not fit; .*{words}"):
         small.llm(LARGE, concurrency=1, tensor_parallel=1, gpus=1)
 
 
