@@ -160,14 +160,21 @@ def _serves(document: Mapping[str, Any], gpu: Gpu) -> bool:
 def serving_models(text: str, of_any: bool = False) -> dict[str, Model]:
     """The models of language models that a text names: a file, names with commas, or ALL.
 
-    `of_any`: see `serving_model`; of ALL there is one for each GPU then.
+    `of_any`: see `serving_model`; of ALL there is one for each GPU then. ALL has the GPUs of other models
+    too, by their data sheets.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if text == ALL:
-        names = [name for name, _, _ in list_models() if "llm" in load(name).document]
+        known = {name: load(name).document for name, _, _ in list_models()}
+        names = [name for name, document in known.items() if "llm" in document]
+        served = {card_of(name_of(known[name])) for name in names}
         if of_any:
             names.sort(key=lambda n: n.endswith(FIRST))  # the last one of a GPU stays
-            names = sorted({name_of(load(n).document): n for n in names}.values())
+            names = sorted({name_of(known[n]): n for n in names}.values())
+        gpus = (find_gpu(name_of(document)) for document in known.values())
+        others = {gpu.name for gpu in gpus if gpu and gpu.bf16 and card_of(gpu.name) not in served}
+        others = {name.partition(" (")[0].casefold().replace(" ", "-") for name in others}
+        names += sorted(others - {*known})
     elif Path(text).exists() or not names:
         names = [text]
     return {name: serving_model(name, of_any) for name in names}

@@ -25,6 +25,7 @@ from lolat.device.intervals import noise_level
 from lolat.device.predictors import AdditiveCosts, Roofline, TrainingSteps, TwoRegime
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.counts import EXTRAS
+from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.io.documents import (
     AtLeastOne,
     Count,
@@ -35,7 +36,7 @@ from lolat.io.documents import (
     read_json,
     to_json,
 )
-from lolat.io.paths import STATE, AnyPath, bundled_folder, near, shown_path
+from lolat.io.paths import STATE, AnyPath, bundled_folder, list_models, near, shown_path
 from lolat.io.writing import write_bytes
 from lolat.units import off, percent, plural, shortened
 
@@ -183,8 +184,24 @@ def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileEr
     """The error of a file that lacks a section: one of PARTS, or the space named `section`."""
     known = " and ".join(knows(document)) or "nothing yet"
     lacking = section if section in PARTS else f"networks of {section}"
+    lead = _others_with_language_models(document) if section == OF_LANGUAGE_MODELS else ""
     command = how_to_add(document, source, section)
-    return ModelFileError(f"{source} knows {known}, but no {lacking}; add them with {command}")
+    return ModelFileError(
+        f"{source} knows {known}, but no {lacking}; {lead}add them with {command}"
+    )
+
+
+def _others_with_language_models(document: Mapping[str, Any]) -> str:
+    """The models of the same card that know language models, or the command that makes one, with "or"."""
+    if (gpu := find_gpu(name_of(document))) is None or not gpu.bf16:
+        return ""
+    card, others = card_of(gpu.name), {name: read(path) for name, path, _ in list_models()}
+    names = [n for n, d in others.items() if "llm" in d and card_of(name_of(d)) == card]
+    if names:
+        return f"expected {' or '.join(names)}; or "
+    return (
+        f"`lolat fit --name {quote(str(card))} --output FILE` makes them from its data sheet; or "
+    )
 
 
 def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:

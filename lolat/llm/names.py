@@ -24,6 +24,8 @@ from lolat.llm.decoder import DTYPES, Decoder
 from lolat.llm.quantization import NEAREST
 from lolat.units import did_you_mean, plain, shortened
 
+SIZE = r"-\d[\d.]*[bm](-.*)?$"
+"""The size of a language model and the rest behind it, at the end of its id."""
 PUBLISHED = Path(__file__).parent / "published.json"
 """Configurations of well-known language models by name, reduced to the keys that give sizes."""
 _LONG, _SHORT = {"max_position_embeddings": 262144}, {"max_position_embeddings": 32768}
@@ -143,6 +145,8 @@ def named(given: str) -> Decoder:
             near = did_you_mean(
                 name, ids, f"known by name are {', '.join(families.values())} and the like"
             )
+            sizes = [n for n in published() if n.startswith(f"{re.sub(SIZE, '', name)}-")]
+            near = f"known are {', '.join(sizes)}" if sizes else near
         raise InputError(
             f"{plain(given)}: no such file, nor a known model; expected a config.json as published with "
             f"the model; {near}",

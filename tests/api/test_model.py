@@ -423,5 +423,26 @@ def test_models_that_serve_are_chosen_by_names_and_all() -> None:
     assert [*choosing.serving_models("h100-vllm, b200-vllm")] == ["h100-vllm", "b200-vllm"]
     every = choosing.serving_models("all")
     assert {"h100-vllm", "b200-trtllm", "l4"} <= {*every}
-    assert "rtx-4090-amp" not in every
+    assert {"rtx-4090", "rtx-5090"} <= {*every}  # by their data sheets
+    assert {"rtx-4090-amp", "a100-pcie-40gb", "t4"}.isdisjoint(
+        every
+    )  # another A100 serves; no bfloat16
     assert all("llm" in model.document for model in every.values())
+    one = {*choosing.serving_models("all", of_any=True)}
+    assert {"h100-vllm", "rtx-4090"} <= one < {*every}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("h100", "expected h100-sglang or h100-trtllm or h100-vllm; or add"),
+        ("rtx-4090", "`lolat fit --name 'RTX 4090' --output FILE`"),
+        ("t4", "but no operations of language models; add them with"),
+    ],
+)
+def test_a_model_of_networks_leads_to_those_that_serve(name: str, words: str) -> None:
+    model = load(choosing.full_name(name))
+    for ask in (lambda: model.llm("qwen3-8b"), lambda: model.cost("qwen3-8b", 1, input_size=99)):
+        with pytest.raises(ModelFileError) as caught:
+            ask()
+        assert words in caught.value.message

@@ -154,6 +154,8 @@ def test_a_name_that_is_none_is_told_the_nearest() -> None:
         ("llama-3.1-70b-banana", "llama-3.1-70b is known"),
         ("lama-3.1-70b-instruct", "did you mean llama-3.1-70b-instruct"),
         ("banana", "llama-3.3-70b"),
+        ("qwen3.5", "known are qwen3.5-27b, qwen3.5-397b-a17b"),
+        ("Qwen/Qwen3.5-30B", "known are qwen3.5-27b, qwen3.5-397b-a17b"),
     ):
         with pytest.raises(InputError, match=near) as caught:
             find_decoder(name)
