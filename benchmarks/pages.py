@@ -107,14 +107,14 @@ def counts() -> str:
 
 def published_devices() -> str:
     """The bundled models fitted to published times: device, how it runs networks, median error."""
-    import lolat
+    from lolat.device.file import read
     from lolat.device.running import mode_words
     from lolat.device.summary import errors_of
     from lolat.io.paths import SHIPPED, list_models
 
     rows = []
-    for name, _, where in list_models():
-        document = lolat.load(name).document if where == SHIPPED else {}
+    for name, path, where in list_models():
+        document = read(path) if where == SHIPPED else {}
         if "held" in document.get("environment", ()):
             error = errors_of(document, document["default"])["median"]
             device, mode = document["device"].partition(" (")[0], mode_words(document)

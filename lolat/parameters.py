@@ -139,7 +139,8 @@ _EVERY = (
     Parameter(LENGTH, "Tokens of a text, or steps of a sequence; images stay as they are.",
               most=10**7),
     _word("precision", PRECISIONS,
-          "How a GPU computes; as in the measurements if not given, else by its data sheet."),
+          "How a GPU computes; as in the measurements if not given, else by its data sheet. amp keeps "
+          "weights in float32; fp16 and bf16 are pure: weights, gradients and states in 2 bytes."),
     _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, fused by torch.compile, or "
           "by it and at once from a CUDA graph (reduce-overhead); as in the measurements if not given."),
     Parameter("host_us", "Time that the host of a GPU takes to launch an addition, µs (timeit x + y); "

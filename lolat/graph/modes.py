@@ -18,6 +18,7 @@ from lolat.graph.kinds import (
     BOTH,
     INPUT,
     MULTIPLYING,
+    NORMALIZATIONS,
     OUTPUT,
     POOLINGS,
     READ_IN_PART,
@@ -233,6 +234,7 @@ class Lowering:
                 if self.written.get(source) not in inside:
                     part = o.outputs[0] if o.kind in READ_IN_PART else source
                     reads[source] = (part, self._stored(source))
+        twice = [o.inputs[0] for o in operations if o.kind == "batch_norm"] * self.mode.training
         final = {self.origin[t] for t in self.graph.outputs}
         writes = [
             (t, self._stored(t))
@@ -240,7 +242,22 @@ class Lowering:
             for t in o.outputs
             if t in final or not inside.issuperset(self.readers.get(t, ()))
         ]
-        return list(reads.values()), writes
+        statistics = [(t, self._stored(self.origin[t])) for t in twice]
+        return [*reads.values(), *statistics], writes
+
+    def kept(self, group: Sequence[int]) -> Pairs:
+        """Pairs that the backward pass of fused operations reads beside the mirror of their forward pass.
+
+        A normalization reads its input and its gradient for two sums, and both again for the result; of a
+        batch norm one of them is the mirror of its statistics. A softmax reads its result.
+        """
+        found = []
+        for o in (self.graph.operations[i] for i in group):
+            if o.kind in NORMALIZATIONS:
+                found += [o.inputs[0]] * (2 if o.kind == "batch_norm" else 3)
+            elif kind_of(o.kind).work == "norm":
+                found += o.outputs
+        return [(t, self._stored(self.origin[t])) for t in found]
 
     def _stored(self, tensor: int) -> float:
         """Bytes of an element in memory; autocast writes a tensor that only products read in half."""

@@ -19,6 +19,8 @@ from lolat.graph.kinds import CONVOLUTIONS
 from lolat.io.documents import converted
 
 FORMAT_VERSION = 1
+ON_CPU = "on a CPU"
+"""Words of `Graph.training_only` for what acts so on a CPU alone."""
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 if TYPE_CHECKING:

@@ -163,9 +163,10 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
     for group in lowering.groups:
         steps.operation = group[-1]
         names = {kind_of(graph.operations[i].kind).work for i in group}
-        slowest = next((x for x in SLOWEST if x in names), ELEMENTS)
-        back = 2.0 if slowest in (NORM, GROUP_NORM) else 1.0
-        steps.moves(slowest, *lowering.together(group), back)
+        slowest = next((x for x in SLOWEST[not mode.training :] if x in names), ELEMENTS)
+        reads, writes = lowering.together(group)
+        mirrored, more = (sum(lowering.bytes_of(x)) for x in (reads + writes, lowering.kept(group)))
+        steps.moves(slowest, reads, writes, 1.0 + more / max(mirrored, 1.0))
     if mode.training:
         for tensor in graph.outputs:  # the loss: a cross-entropy, softmax and its gradient
             steps.moves(NORM, [(tensor, 4.0)], [(tensor, 4.0)], LOSS_BACK)
@@ -173,8 +174,9 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
     return np.array(steps.rows, float).reshape(-1, len(STEP_COLUMNS))
 
 
-SLOWEST = (NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
-"""The class of fused operations: the first of these that is among them, else ELEMENTS."""
+SLOWEST = (BATCH_NORM, NORM, GROUP_NORM, POOLS, SUMS, RESIZED, JOINED, MOVES)
+"""The class of fused operations: the first of these that is among them, else ELEMENTS; a batch norm is
+element-wise but in training."""
 
 
 class _Steps:

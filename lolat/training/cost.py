@@ -17,7 +17,10 @@ from lolat.device.running import as_written
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained, largest_fitting
 from lolat.graph.backward import learns
+from lolat.graph.modes import FLOAT32
+from lolat.graph.network import ON_CPU
 from lolat.hardware.gpus import (
+    CPU,
     PRECISION_OF,
     Gpu,
     available_bytes,
@@ -257,12 +260,11 @@ def cost_on(
         device=device.label,
         **_about(training, graph, run, recipe), tune=tune or None, checkpointing=checkpointing or None,
         memory=memory, memory_bytes=sum(memory.values()), available_bytes=available, largest_batch=most,
-        **asdict(limits),
-        prices=rental.prices if rental else None, price_list=listed.prices if listed else None,
-        options=options,
-        **best_numbers(options if fits else (), limits),
+        **asdict(limits), prices=rental.prices if rental else None, options=options,
+        price_list=listed.prices if listed else None, **best_numbers(options if fits else (), limits),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
-        warnings=(*_remarks(graph, run, recipe, memory, tune), *warnings_of(options)),
+        warnings=(*_assumed(training, graph, optimizer, device.asked_precision),
+                  *_remarks(graph, run, recipe, memory, tune), *warnings_of(options)),
     )  # fmt: skip
 
 
@@ -280,8 +282,6 @@ def _remarks(
             "batch normalizations that are frozen still compute the statistics of the batch, as they do in "
             "training mode"
         )
-    if graph.training_only:
-        yield f"in training only, and not counted: {', '.join(graph.training_only)}"
     kinds = {o.kind for o in graph.operations}
     if graph.framework == "onnx" and kinds.isdisjoint(("batch_norm", "dropout")):
         yield Remark(
@@ -289,6 +289,21 @@ def _remarks(
             "exports for inference lack them, and training takes more time and memory with them; "
             "expected the network itself, or an export with training=TrainingMode.TRAINING",
         )
+
+
+def _assumed(
+    training: Training, graph: Graph, optimizer: str | None, precision: str | None
+) -> Iterator[str]:
+    """Yield remarks on the optimizer assumed of networks with attention, and on what is not counted."""
+    mode, on_cpu = training.mode, training.document["environment"].get("device") == CPU
+    if optimizer is None and any(o.kind in ("attention", "softmax") for o in graph.operations):
+        full = precision is None and not on_cpu and mode is not None and mode.dtype == FLOAT32
+        yield (
+            f"sgd{' in fp32' * full} is assumed, and networks with attention are mostly trained by "
+            f"adamw{' in half precision' * full}: --optimizer adamw{', --precision amp or bf16' * full}"
+        )
+    if found := [what for what in graph.training_only if on_cpu or ON_CPU not in what]:
+        yield f"in training only, and not counted: {', '.join(found)}"
 
 
 def check_limits(

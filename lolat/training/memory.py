@@ -354,7 +354,7 @@ def mixed_remarks(graph: Graph, needed: int, recipe: Recipe, optimizer: Optimize
     if recipe.weight == HALF_BYTES:
         mixed = recipe_of(recipe.dtype, optimizer, masters=True).trained
         yield Remark(
-            f"weights, gradients and states of {optimizer.name} are taken to be in half precision alone, "
+            f"pure {recipe.dtype}: weights, gradients and states of {optimizer.name} take "
             f"{recipe.trained:g} bytes a parameter; with weights and states in float32 besides, as is "
             f"usual, {mixed:g} bytes",
             byte_size(needed + numbers_of(graph).trained * (mixed - recipe.trained)),

@@ -16,7 +16,9 @@ from msgspec import structs
 
 import lolat as package
 from lolat.errors import InputError
+from lolat.graph import GraphBuilder
 from lolat.graph.analysis import parameters
+from lolat.graph.network import ON_CPU
 from lolat.hardware.prices import Offer, Rental, price_list
 from lolat.training import cost as costs
 from lolat.training.cost import Cost, best_of
@@ -100,7 +102,9 @@ def prices(tmp_path: Path) -> str:
 
 
 def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
-    device: Any = SimpleNamespace(document=model.document, source="desk.json", label="desk")
+    device: Any = SimpleNamespace(
+        document=model.document, source="desk.json", label="desk", asked_precision=None
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "training_of", lambda document, source: model)
         patch.setattr(costs, "as_written", lambda device, graph: device)
@@ -159,10 +163,40 @@ def test_half_precision_alone_says_so_with_the_usual_recipe_beside_it() -> None:
                 for precision in ("bf16", "amp", "tf32")}  # fmt: skip
     found = asked_it["bf16"]
     mixed = byte_size(found.memory_bytes + 8 * parameters(graph))
-    (said,) = [w for w in found.warnings if "half precision alone" in w]
+    (said,) = [w for w in found.warnings if "pure bfloat16: weights, gradients and states" in w]
     assert " 8 bytes a parameter; " in said
     assert said.endswith(f"16 bytes: {mixed}")
     assert not any("half precision" in w for p in ("amp", "tf32") for w in asked_it[p].warnings)
+
+
+def test_networks_with_attention_are_told_what_is_assumed_of_their_training() -> None:
+    gpu, drops = package.load("a100-fp32"), f"drops of 2 Attention {ON_CPU} (single operations)"
+    b = GraphBuilder("attends", "torch")
+    x = b.input((1, 16, 64))
+    about = {
+        "heads": 1,
+        "key_heads": 1,
+        "queries": 16,
+        "keys": 16,
+        "head_size": 64,
+        "value_size": 64,
+    }
+    x = b.add("dense", [x], (1, 16, 64), in_features=64, out_features=64, bias=False)
+    x = b.add("attention", [x, x, x], (1, 16, 64), **about)
+    b.training_only.append(drops)
+    graph = b.build([x])
+
+    def told(model: package.Model, **more: Any) -> str:
+        return "\n".join(model.cost(graph, 8, **more).warnings)
+
+    said = "sgd in fp32 is assumed, and networks with attention are mostly trained by adamw in half"
+    assert said in told(gpu)
+    assert "--optimizer adamw, --precision amp or bf16" in told(gpu)
+    assert "sgd is assumed" in told(gpu.run_as("amp"))
+    assert "sgd" not in told(gpu, optimizer="sgd") + told(gpu, optimizer="adamw")
+    assert "assumed, and networks" not in "".join(gpu.cost(synthetic.network(), 8).warnings)
+    assert drops not in told(gpu)
+    assert f"not counted: {drops}" in told(package.load("epyc-2t-torch"))
 
 
 def test_a_cpu_is_an_instance_with_as_many_threads(prices: str) -> None:

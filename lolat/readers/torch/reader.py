@@ -23,7 +23,7 @@ from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.readers.batch import MIXED, WHOLE, batch_remarks
 from lolat.readers.ops import AS_COMPILED
-from lolat.readers.size import Form, Shape, filled, is_named, numbers_of, of_images
+from lolat.readers.size import Form, Shape, filled, is_named, length_of, numbers_of, of_images
 from lolat.units import one_line, plural, shapes_text, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
@@ -228,6 +228,16 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
             f"its parts ({', '.join(n for n, _ in model.named_children()) or 'none'}) as networks of their "
             "own, from a function (package.module:callable) that returns a part and its inputs",
             code="data-dependent",
+        ) from cause
+    most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if (
+        isinstance(most, int)
+        and (asked := max(length_of(size) or of_images(size), default=0)) > most
+    ):
+        raise NetworkError(
+            f"network {name!r} has no more than {most:,} positions (max_position_embeddings), and "
+            f"{asked:,} tokens are asked for; expected at most {most:,}, or a configuration with more",
+            code="positions",
         ) from cause
     remedy = (
         f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "

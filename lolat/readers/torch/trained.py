@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from lolat.graph.network import ON_CPU
 from lolat.readers.ops import asks_for_training, drop_rates, several_of, switched
 from lolat.units import plural
 
@@ -105,7 +106,7 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
             dropping.append(module)
     yield from (f"drops of {name}" for name in several_of(dropping))
     for name in several_of(fused):
-        yield f"drops of {name} on a CPU (PyTorch runs single operations then, with the matrix of weights)"
+        yield f"drops of {name} {ON_CPU} (PyTorch runs single operations then, with the matrix of weights)"
     yield from switched(model.modules(), "forward")
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
