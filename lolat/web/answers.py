@@ -116,7 +116,8 @@ NO_LIMITS = dict.fromkeys(("max_tpot_ms", "max_ttft_ms", "gpus", "percentile"))
 
 
 def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
-    asked = {field.name: question[field.name] for field in form.own_fields}
+    given = {field.name: question[field.name] for field in form.own_fields}
+    asked = {name: value for name, value in given.items() if value is not None}
     title, more = "", []
     try:
         answer = device.model.llm(decoder, **asked)
@@ -185,7 +186,7 @@ def _curve(device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer)
             "asked": [
                 (r.tpot_ms, r.tokens_per_s_gpu, r is answer.chosen) for r in answer.served if r.fits
             ],
-            "limit": asked["max_tpot_ms"],
+            "limit": asked.get("max_tpot_ms"),
         },
         "table": Table([Column("requests", int, "{:,}".format), *columns], every).html(
             f"Time per output token and tokens/s of a GPU, {plain(device.key)}"

@@ -328,6 +328,9 @@ TABS = {
         field("output_tokens", "Tokens of an answer", "512", steps=_steps(16, 32_768)),
         field("tensor_parallel", "GPUs that share the model", "",
               "empty: 1, 2, 4 and 8, where the model fits", 8, steps=("", "1", "2", "4", "8")),
+        field("cached_tokens", "Tokens of a prompt in the cache", "", "found by prefix caching; empty: none"),
+        field("expert_parallel", "Groups with whole experts", "",
+              "expert parallel, of the GPUs that share the model; empty: all share each expert"),
         field("dtype", "Data type of the weights", words=_or("as published", DTYPES)),
         field("kv_dtype", "Data type of the cache",
               words=_or("as published, or the framework's default", CACHE_BYTES)),
@@ -344,7 +347,7 @@ TABS = {
 }  # fmt: skip
 """Each tab by its view."""
 RARE = frozenset(["launch", "host_us", "accumulate", "checkpointing", "tune", "link_gbps", "memory_gib",
-                  "price_per_hour", "kv_dtype", "percentile", "gpus"])  # fmt: skip
+                  "price_per_hour", "kv_dtype", "percentile", "gpus", "cached_tokens", "expert_parallel"])  # fmt: skip
 """Fields that are folded until one of them is used."""
 WHOLE = "whole_"
 """The prefix of a text that another tab's field took a part of only: "4,8" where it has 4."""
@@ -364,7 +367,9 @@ class Form:
     """The fields as they were typed; `errors`: field -> what is expected."""
 
     def __init__(self, query: Iterable[tuple[str, str]], devices: Mapping[str, Device]) -> None:
-        """`query`: pairs of a name and a text; the first of a name counts. `devices`: those to tick."""
+        """`query`: pairs of a name and a text; the first of a name counts, and those in `unknown` do not.
+        `devices`: those to tick.
+        """
         query = list(query)
         self.typed = dict(reversed(query))
         self.errors: dict[str, str] = {}
@@ -394,6 +399,19 @@ class Form:
         self.kept = [("elsewhere", key) for key in self.elsewhere]
         kept = [n for name in names for n in (name, WHOLE + name) if n not in self.fields]
         self.kept += [(n, self.typed[n]) for n in kept if n in self.typed]
+        known = {
+            "view",
+            "model",
+            "file",
+            "elsewhere",
+            "only",
+            *names,
+            *(WHOLE + name for name in names),
+        }
+        self.unknown = [
+            shortened(name) for name in dict.fromkeys(n for n, _ in query if n not in known)
+        ]
+        self.unknown += [f"view {shortened(view)}"] * (view not in ("", *TABS))
 
     def text(self, name: str) -> str:
         """The text of a field, as typed or as at first; a rate takes the place of the concurrency."""
