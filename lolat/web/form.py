@@ -328,7 +328,7 @@ TABS = {
         field("output_tokens", "Tokens of an answer", "512", steps=_steps(16, 32_768)),
         field("tensor_parallel", "GPUs that share the model", "",
               "empty: 1, 2, 4 and 8, where the model fits", 8, steps=("", "1", "2", "4", "8")),
-        field("cached_tokens", "Tokens of a prompt in the cache", "", "found by prefix caching; empty: none"),
+        field("cached_tokens", "Tokens of a prompt in the cache", "", "by prefix caching; empty: none"),
         field("expert_parallel", "Groups with whole experts", "",
               "expert parallel, of the GPUs that share the model; empty: all share each expert"),
         field("dtype", "Data type of the weights", words=_or("as published", DTYPES)),
@@ -347,7 +347,8 @@ TABS = {
 }  # fmt: skip
 """Each tab by its view."""
 RARE = frozenset(["launch", "host_us", "accumulate", "checkpointing", "tune", "link_gbps", "memory_gib",
-                  "price_per_hour", "kv_dtype", "percentile", "gpus", "cached_tokens", "expert_parallel"])  # fmt: skip
+                  "price_per_hour", "kv_dtype", "percentile", "gpus", "cached_tokens",
+                  "expert_parallel"])  # fmt: skip
 """Fields that are folded until one of them is used."""
 WHOLE = "whole_"
 """The prefix of a text that another tab's field took a part of only: "4,8" where it has 4."""
