@@ -1,10 +1,10 @@
 """Time single operations on this machine's GPU (or CPU) with PyTorch: the table that `lolat fit` takes.
 
-    python examples/time_network_operations.py operations.csv [--rows 200] [--device cuda]
+    python examples/time_network_operations.py operations.csv [--rows 200] [--precision float32]
     lolat fit operations.csv --output mygpu.json
 
 The operations have random sizes as in networks: a third are dense layers, a third products of two
-tensors, the others convolutions, norms, softmax and element-wise operations. Each is float32, warmed up and
+tensors, the others convolutions, norms, softmax and element-wise operations. Each is warmed up and
 timed some 20 times; the fastest half is averaged. A row is written as soon as it is timed.
 Needs PyTorch alone; 200 rows take a minute or two.
 """
@@ -23,7 +23,7 @@ from torch.nn import functional as f
 
 COLUMNS = [
     "op", "batch", "m", "n", "k", "in_channels", "out_channels", "kernel", "input_size", "stride",
-    "padding", "rows", "width", "latency_ms",
+    "padding", "groups", "rows", "width", "precision", "channels_last", "latency_ms",
 ]  # fmt: skip
 LARGEST = 2**28  # elements of a tensor: 1 GiB
 RUNS, WARM = 20, 3
@@ -58,8 +58,10 @@ def drawn(number: int) -> dict[str, int | str]:
         found = {
             "batch": size(1, 64), "in_channels": size(16, 1024, 8), "out_channels": size(16, 1024, 8),
             "kernel": kernel, "input_size": size(7, 112), "stride": random.choice((1, 1, 2)),
-            "padding": kernel // 2,
+            "padding": kernel // 2, "groups": 1,
         }  # fmt: skip
+        if random.random() < 0.3:  # depthwise
+            found["out_channels"] = found["groups"] = found["in_channels"]
     else:
         found = {"rows": size(64, 65536), "width": size(64, 16384, 8)}
     return {"op": kind, **found}
@@ -67,11 +69,14 @@ def drawn(number: int) -> dict[str, int | str]:
 
 def call(row: dict[str, int | str], device: str) -> Callable[[], object]:
     """What is timed; its operands are on the device already."""
+    dtype = getattr(torch, str(row["precision"]))
+    layout = torch.channels_last if row["channels_last"] == "yes" else torch.contiguous_format
 
     def tensor(*shape: int | str) -> torch.Tensor:
         if math.prod(map(int, shape)) > LARGEST:
             raise MemoryError
-        return torch.randn(*map(int, shape), device=device)
+        x = torch.randn(*map(int, shape), device=device, dtype=dtype)
+        return x.to(memory_format=layout) if x.dim() == 4 else x
 
     kind = row["op"]
     if kind == "linear":
@@ -83,9 +88,11 @@ def call(row: dict[str, int | str], device: str) -> Callable[[], object]:
         return lambda: torch.bmm(x, y)
     if kind == "conv":
         x = tensor(row["batch"], row["in_channels"], row["input_size"], row["input_size"])
-        w = tensor(row["out_channels"], row["in_channels"], row["kernel"], row["kernel"])
-        stride, padding = int(row["stride"]), int(row["padding"])
-        return lambda: f.conv2d(x, w, stride=stride, padding=padding)
+        stride, padding, groups = int(row["stride"]), int(row["padding"]), int(row["groups"])
+        w = tensor(
+            row["out_channels"], int(row["in_channels"]) // groups, row["kernel"], row["kernel"]
+        )
+        return lambda: f.conv2d(x, w, stride=stride, padding=padding, groups=groups)
     x = tensor(row["rows"], row["width"])
     if kind in ("add", "mul"):
         y, of = tensor(row["rows"], row["width"]), getattr(torch, str(kind))
@@ -118,6 +125,10 @@ def main() -> None:
     parser.add_argument("output")
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--precision", default="float32", choices=("float32", "float16", "bfloat16")
+    )
+    parser.add_argument("--channels-last", action="store_true", help="how images lie in memory")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     random.seed(given.seed)
@@ -125,7 +136,9 @@ def main() -> None:
     with open(given.output, "w", newline="") as file, torch.no_grad():
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
-        for row in map(drawn, range(given.rows)):
+        layout = "yes" if given.channels_last else "no"
+        for number in range(given.rows):
+            row = {**drawn(number), "precision": given.precision, "channels_last": layout}
             try:
                 ms = timed(call(row, given.device), given.device)
             except (MemoryError, torch.OutOfMemoryError):
