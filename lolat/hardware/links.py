@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.gpus import card_of, find_gpu, form_of
 from lolat.io.tables import read_table
 from lolat.parameters import PARAMETERS
 
@@ -102,28 +102,41 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
 
     The slowest part limits an exchange over several machines: the network between them, which the devices
     of a machine share, or the link within. The network is known if a word of the instance's type is one of
-    networks.csv; else it is at most as fast as the link within. The type may name the card's form too
-    (SXM, PCIe); its GB are the machine's memory.
+    networks.csv; else it is at most as fast as the link within. The type or that table may name the card's
+    form too (SXM, PCIe); the type's GB are the machine's memory.
     """
-    form = AMOUNT.sub("", instance)
-    gpu, within = find_gpu(f"{device} {form}") or find_gpu(device), None
+    form = form_in(instance)
+    named = f"{card_of(device)} {form}" if form else f"{device} {AMOUNT.sub('', instance)}"
+    gpu, within = find_gpu(named) or find_gpu(device), None
     if gpu is not None and gpu.link in PEAKS:
         share = NVLINK_SHARE if gpu.link.startswith("NVLink") else PCIE_SHARE
         within = Link(8 * PEAKS[gpu.link] * share, name=gpu.link)
     fastest = FASTEST_GBPS if within is None else within.gbps
     if devices > machine:
-        for word in instance.casefold().split():
-            if known := next((n for n in _networks() if n[0].fullmatch(word)), None):
-                return Link(min(known[1], fastest), name=f"the network of {word}")
+        for word, gbps, _ in _known(instance):
+            return Link(min(gbps, fastest), name=f"the network of {word}")
         return Link(NETWORK_GBPS, name=UNKNOWN_NETWORK, fastest_gbps=fastest)
     name = "a network, as no link of these devices is known"
     return within or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
 
 
+def form_in(instance: str) -> str:
+    """The form of the cards of an instance type, by its name or by networks.csv; "" if unknown."""
+    return form_of(instance) or next((form for *_, form in _known(instance)), "")
+
+
+def _known(instance: str) -> list[tuple[str, float, str]]:
+    """(word, Gbit/s to others, form of the cards) of the words of an instance's type that are known."""
+    words = instance.casefold().split()
+    return [(w, gbps, form) for w in words for n, gbps, form in _networks() if n.fullmatch(w)]
+
+
 @cache
-def _networks() -> tuple[tuple[re.Pattern[str], float], ...]:
-    """(pattern of instance types, Gbit/s of one to others), networks.csv beside this file."""
+def _networks() -> tuple[tuple[re.Pattern[str], float, str], ...]:
+    """(pattern of instance types, Gbit/s of one to others, form of its cards), networks.csv beside this
+    file.
+    """
     table = read_table(
-        Path(__file__).with_name("networks.csv"), ("instance", "gbps"), rows="network"
+        Path(__file__).with_name("networks.csv"), ("instance", "gbps", "form"), rows="network"
     )
-    return tuple((re.compile(row["instance"]), row.number("gbps")) for row in table)
+    return tuple((re.compile(row["instance"]), row.number("gbps"), row["form"]) for row in table)

@@ -25,7 +25,7 @@ from lolat.hardware.gpus import (
     is_same_gpu,
     name_of,
 )
-from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount
+from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount, form_in
 from lolat.io.tables import Row, device_key, read_table
 from lolat.units import dollars, plain
 
@@ -54,8 +54,8 @@ class Offer:
 
     @property
     def form(self) -> str:
-        """The form of its accelerators, "" if its names do not tell; `lolat.hardware.gpus.form_of`."""
-        return form_of(self.accelerator, self.instance_type)
+        """The form of its accelerators; "" if its names do not tell."""
+        return form_of(self.accelerator) or form_in(self.instance_type)
 
     @property
     def devices(self) -> int:

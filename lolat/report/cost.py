@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from lolat.graph.modes import EAGER
-from lolat.hardware.links import MACHINE
+from lolat.hardware.gpus import MEMORY_WORD
+from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
 from lolat.report.ranked import also_apart, grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import Column, Part, Table, ends_of
@@ -66,6 +67,8 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
+    if table.rows and any(map(_across, cost.options)):
+        after.insert(0, f"{ACROSS} {OF_MACHINES}")
     return before, table, after
 
 
@@ -143,14 +146,16 @@ def _link_lines(cost: Cost) -> Iterator[str]:
 def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
     """A line on rented accelerators with another memory than the measured one."""
     cards = {
-        f"{plain(r.accelerator)} with {r.memory_gib:g} GiB"
+        plain(r.accelerator): f"{plain(r.accelerator)} with {r.memory_gib:g} GiB"
         for o in options
         if (r := o.rented) and r.memory_gib is not None
     }
     if cards:
+        named = ",".join(sorted(name for name in cards if MEMORY_WORD.search(name))).lower()
+        by_sheet = f" (by the data sheet: --on {named})" * bool(named)
         yield (
-            f"Rented with another memory than the model's device has: {', '.join(sorted(cards))}; it fits, "
-            "and is taken to be as fast"
+            f"Rented with another memory than the model's device has: {', '.join(sorted(cards.values()))}; "
+            f"it fits, and is taken to be as fast{by_sheet}"
         )
 
 
@@ -176,8 +181,10 @@ def _columns(cost: Cost) -> list[Column]:
         if option.fits is False:
             return "does not fit"
         words = [word for word, devices in best.items() if devices == option.devices]
-        front = "*" if option.devices in cost.frontier else " "
-        return f"{front} {', '.join(words)}".rstrip() if many and option.total_s else None
+        front = BEST if option.devices in cost.frontier else " "
+        front = front if many and option.total_s else ""
+        across = ACROSS * bool(_across(option))
+        return f"{front}{across} {', '.join(words) if front else ''}".rstrip() or None
 
     return [
         Column("devices", lambda o: o.devices),
@@ -239,21 +246,38 @@ def within_words(limits: Limits) -> str:
 LEFT_OUT = "without loading data, storage, data transfer, setting up the machines"
 
 
+OF_MACHINES = "several machines, whose gradients go over the network between them"
+
+
+def _across(option: TrainingPrediction) -> str:
+    """A clause on the machines of an option and their network; "" for one machine."""
+    number = option.rented.instances if option.rented else 1
+    if number == 1 and option.link != UNKNOWN_NETWORK:
+        return ""
+    machines = plural(number, "machine") if number > 1 else "several machines"
+    assumed = ", assumed" * (option.link is not None)
+    return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
+
+
 def _choice_lines(cost: Cost) -> Iterator[str]:
     """Lines on the cheapest and the fastest option, those between them, and the source of the price."""
+
+    def said(devices: int) -> str:
+        return f"{cost.summary(devices)}{_across(cost.option(devices))}"
+
     if cost.cheapest != cost.fastest:
         if cost.cheapest is not None:
             sure = _how_sure(cost.option(cost.cheapest), cost.limits)
-            yield f"Cheapest{within_words(cost.limits)}: {cost.summary(cost.cheapest)}{sure}"
+            yield f"Cheapest{within_words(cost.limits)}: {said(cost.cheapest)}{sure}"
         if cost.fastest is not None:
             sure = _how_sure(cost.option(cost.fastest), cost.limits.of_money)
-            yield f"Fastest{within_words(cost.limits.of_money)}:  {cost.summary(cost.fastest)}{sure}"
+            yield f"Fastest{within_words(cost.limits.of_money)}:  {said(cost.fastest)}{sure}"
     if cost.cheapest != cost.fastest and len(cost.options) > 1:
         frontier = ", ".join(map(str, cost.frontier))
         yield f"Frontier: {frontier} devices (*): every other takes longer or costs more than one of them"
     elif cost.fastest is not None and len(cost.options) > 1:
         sure = _how_sure(cost.option(cost.fastest), cost.limits)
-        yield f"Cheapest and fastest: {cost.summary(cost.fastest)}{sure}"
+        yield f"Cheapest and fastest: {said(cost.fastest)}{sure}"
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
@@ -312,7 +336,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
 
 Listed = Sequence[tuple[Cost, TrainingPrediction]]
 """The rows of a comparison: a device's cost, and its option with a number of them."""
-BEST, ESTIMATED, OUTSIDE = MARKS = "*~!"
+BEST, ESTIMATED, OUTSIDE, ACROSS = MARKS = "*~!^"
 
 
 def _comparison(costs: Costs, listed: Listed) -> Iterator[Part]:
@@ -324,6 +348,7 @@ def _comparison(costs: Costs, listed: Listed) -> Iterator[Part]:
         BEST: "no other row is both faster and cheaper",
         ESTIMATED: "estimated from inference: no training step, or too few, was measured on that device",
         OUTSIDE: "extrapolating: most of it is unlike anything that was measured there in that precision",
+        ACROSS: OF_MACHINES,
     }
     yield from (f"{mark} {words}" for mark, words in told.items() if mark in marks)
     if len(launches := _launches(costs)) > 1:
@@ -344,7 +369,7 @@ def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
             values |= _ranked([(c, o) for c, o in listed if o is best], name)
             words = choice_words(choice, costs.batches > 1)
             yield (
-                f"{name}{within_words(limits)}: {words}{_how_sure(best, limits)}"
+                f"{name}{within_words(limits)}: {words}{_across(best)}{_how_sure(best, limits)}"
                 f"{also_apart(plain(choice.device), values)}"
             )
 
@@ -396,7 +421,7 @@ def _costs_columns(costs: Costs) -> list[Column]:
         if option.fits is False:
             return "does not fit"
         is_best = _choice(cost, option) in costs.frontier
-        are_so = is_best, cost.estimated, cost.in_domain is False
+        are_so = is_best, cost.estimated, cost.in_domain is False, bool(_across(option))
         return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
 
     return [

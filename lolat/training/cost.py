@@ -388,6 +388,8 @@ def option_of(
         rented = f"{offer.form} is rented, with its link"
         if not offer.form and has_several_chips(offer.accelerator):
             rented = f"{plain(offer.instance_type)} may have another: the price list does not say"
+        elif not offer.form and form and devices > 1 and offer.instance_type:
+            rented = "and so are the links, as the price list does not say what form is rented"
         elif offer.form in ("", form or offer.form):
             return found
         said = Remark(f"the times are those of the {form or 'PCIe'} card", rented)

@@ -312,7 +312,19 @@ def _answer(
         predicted = partial(asked.predicted, available)
         return option_of(predicted, k, device.document, link, renting, limits)
 
-    options = tuple(map(option, numbers))
+    try:
+        options = tuple(map(option, numbers))
+    except InputError as error:
+        within = tuple(k for k in numbers if k <= MACHINE)
+        if error.code != "no-network" or not within:
+            raise
+        others = ", ".join(str(k) for k in numbers if k > MACHINE)
+        left = (
+            f"{others} GPUs are left out: no offer in the price list says how its machines are joined "
+            "(--link-gbps N: the Gbit/s of each GPU's network)"
+        )
+        found = _answer(device, asked, within, link_gbps, available, most, limits, priced)
+        return replace(found, warnings=(left, *found.warnings))
     step = asked.step()
     trained, every = (int(n.sum()) for n in step.numbers())
     whole = asked.sharding not in (FSDP, HYBRID)

@@ -13,7 +13,7 @@ import lolat as package
 from lolat.training.compare import compare
 from lolat.units import digits
 from tests.cli.commands import Command, one_line
-from tests.training.several import GPUS, PRICES, asked, network
+from tests.training.several import GPUS, HEAD, PRICES, asked, network
 
 
 def test_the_command_compares(lolat: Command, prices: str, net: str) -> None:
@@ -34,6 +34,23 @@ def test_batch_sizes_beside_each_other(lolat: Command, prices: str, net: str) ->
     assert found == json.loads(json.dumps(several.to_dict()))
     lines = lolat.done("cost", "v100-fp32", net, "--batch-size", "64,128", *ask).out.splitlines()
     assert any(re.match(r"Fastest: 1 x v100-fp32 .*, batch (64|128), ", line) for line in lines)
+
+
+def test_rows_of_several_machines_are_marked(lolat: Command, tmp_path: Path, net: str) -> None:
+    """Of four V100 in a machine two are joined inside; the only A100s are one in each machine."""
+    path = tmp_path / "p.csv"
+    path.write_text(HEAD + "four,8,V100-32GB,4\none,2.5,A100,1\n")
+    ask = ("cost", net, "--prices", path, "--batch-size", 64, "--samples", 10_000)
+    lines = lolat.done(*ask, "--on", "v100,a100", "--replicas", "2,8").out.splitlines()
+    rows = [line.split() for line in lines if line.startswith(("v100-fp32 ", "a100-fp32 "))]
+    across = {(row[0], row[1]): row[-1].endswith("^") for row in rows}
+    assert across == {(device, n): (device, n) != ("v100-fp32", "2")
+                      for device in ("v100-fp32", "a100-fp32") for n in "28"}  # fmt: skip
+    assert any(line.startswith("^ several machines") for line in lines)
+    alone = lolat.done(*ask[:2], *ask[2:], "--on", "a100", "--replicas", "8").out
+    assert re.search(r"^Cheapest: 8 x a100.*, 8 machines over 10 Gbit/s, assumed", alone, re.M)
+    by_number = lolat.done("cost", "a100-fp32", *ask[1:], "--replicas", "1,2").out.splitlines()
+    assert [line.split()[-2] for line in by_number if line.endswith("fastest")] == ["*^"]
 
 
 def test_what_does_not_fit_ends_with_3(lolat: Command, net: str) -> None:

@@ -209,6 +209,13 @@ def test_only_options_that_fit_are_chosen(gpu: Model) -> None:
 def test_a_link_between_machines_is_asked_for(gpu: Model) -> None:
     with pytest.raises(InputError, match="how its machines are joined"):
         cost(gpu, replicas=16, sharding="fsdp")
+    alone = cost(gpu, replicas=8, sharding="fsdp", checkpointing="full")
+    mixed = cost(gpu, replicas=(8, 16, 32), sharding="fsdp", checkpointing="full")
+    assert mixed.options == alone.options  # what is within one machine is answered
+    assert mixed.warnings[0].startswith(
+        "16, 32 GPUs are left out: no offer in the price list says how"
+    )
+    assert "--link-gbps N" in mixed.warnings[0]
 
 
 def test_beside_several_machines_the_link_of_one_stays() -> None:
