@@ -65,10 +65,11 @@ class Trace:
         return sum(self.input_tokens) / number, sum(self.output_tokens) / number
 
     def every(self, number: int) -> Trace:
-        """Return each `number`th request, as one of so many replicas has them."""
-        taken = max(len(self.arrival_s) // 2, 1)
-        step = min(number, taken)
-        return Trace(self.arrival_s[::step], self.input_tokens[::step], self.output_tokens[::step])
+        """Return each `number`th request, as one of so many replicas has them, some with tokens to time."""
+        step = min(number, max(len(self.arrival_s) // 2, 1))
+        first = next((n for n, tokens in enumerate(self.output_tokens) if tokens > 1), 0) % step
+        some = slice(first, None, step)
+        return Trace(self.arrival_s[some], self.input_tokens[some], self.output_tokens[some])
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -200,8 +201,8 @@ def _shuffled(rng: Any, values: np.ndarray, number: int, begin: int) -> np.ndarr
 class Times(NamedTuple):
     """Times of requests as (requests,) arrays in ms, and means of the server.
 
-    `tpot_ms`: between the tokens of each request; `output_tokens`: their numbers. `requests_per_s`;
-    `concurrency`: requests at the server on average.
+    `tpot_ms`: between the tokens of each request that has several, as benchmarks report it;
+    `output_tokens`: their numbers. `requests_per_s`; `concurrency`: requests at the server on average.
     `step`: the mean step that decodes, as a token meets it: (PARTS + STARTS,) of it alone.
     """
 
@@ -216,7 +217,7 @@ class Times(NamedTuple):
     @property
     def mean_tpot_ms(self) -> float:
         """Mean time between tokens, over all tokens."""
-        after = np.maximum(self.output_tokens - 1.0, 1.0)
+        after = self.output_tokens[self.output_tokens > 1] - 1.0
         return float(np.sum(self.tpot_ms * after) / np.sum(after))
 
 
@@ -288,7 +289,8 @@ class Server:
         step = self.mean_step(events)
         api += overheads.poll_steps * float(step @ each_ms(overheads))
         ttft, e2e = first - arrival + api, end - arrival + api
-        tpot = (end - first) / np.maximum(outputs - 1.0, 1.0)
+        several = outputs > 1
+        tpot = (end - first)[several] / (outputs[several] - 1.0)
         if load.request_rate:
             span = float(end.max() - arrival.min())
             rate = len(arrival) / span * 1e3 if load.requests else load.request_rate
@@ -350,8 +352,9 @@ def of_requests(
         return np.column_stack([np.interp(times, at, column) for column in both.T])
 
     of_first, of_end = until(first), until(end)
-    after = np.maximum(requests.outputs[requests.counted] - 1.0, 1.0)[:, None]
-    decoded = of_end - of_first
+    after = requests.outputs[requests.counted, None] - 1.0
+    several = after[:, 0] > 0
+    after, decoded = after[several], (of_end - of_first)[several]
     is_mean_of_requests = load.requests and not load.request_rate  # as benchmarks report it
     tpot = (decoded / after).mean(0) if is_mean_of_requests else decoded.sum(0) / after.sum()
     return tpot, (of_first - until(arrival)).mean(0), server.mean_step(events)

@@ -484,6 +484,19 @@ def test_prefixes_and_drafts() -> None:
     assert drafts.tpot_ms < 0.5 * usual.tpot_ms
 
 
+def test_answers_of_one_token_have_no_time_between_tokens(tmp_path: Path) -> None:
+    """Requests that never meet take as long a token, whatever the other answers are."""
+    head, times = "arrival_s,input_tokens,output_tokens\n", []
+    for short in (10, 1):
+        table = tmp_path / f"{short}.csv"
+        table.write_text(head + "".join(f"{n},200,{short if n % 10 else 10}\n" for n in range(200)))
+        row = MODEL.llm(LARGE, arrivals=str(table), tensor_parallel=1).chosen
+        times.append([row.tpot_ms, row.tpot_p50_ms, row.tpot_p99_ms, row.ttft_ms])
+    assert times[1] == pytest.approx(times[0])
+    assert row.requests_per_s == pytest.approx(1.0)
+    assert row.tokens_per_s == pytest.approx(1.9)
+
+
 def test_cached_tokens_of_a_trace_are_of_its_own_prompts(tmp_path: Path) -> None:
     """Three prompts, one as long as what the cache holds; the usual 1,024 tokens do not count."""
     table = tmp_path / "trace.csv"

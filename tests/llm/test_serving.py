@@ -260,6 +260,8 @@ def test_arrivals(tmp_path: Path) -> None:
     assert recorded.arrivals is not None
     assert recorded.arrivals.tolist() == [0.0, 500.0, 2000.0]
     assert (recorded.inputs.tolist(), recorded.outputs.tolist()) == ([100, 300, 50], [20, 10, 2])
+    alternating = Trace(tuple(range(4)), (9,) * 4, (1, 10, 1, 10))
+    assert alternating.every(2).output_tokens == (10, 10)  # a replica with tokens to time
     for kind in ("even", "poisson"):
         first, second = (Load(9, 9, request_rate=4.0, arrivals=kind).drawn(1, 0.0) for _ in "12")
         assert first.arrivals is not None
