@@ -84,11 +84,13 @@ class ServingConfig(Result):
     attention_data_parallel: int = 1
     headroom_rate: float | None = None
 
+    def time(self, name: str, percentile: int | None) -> float | None:
+        """Return ms of "tpot", "ttft" or "e2e" at a percentile; None: the mean."""
+        return getattr(self, f"{name}_ms" if percentile is None else f"{name}_p{percentile}_ms")
+
     def judged(self, percentile: int | None) -> tuple[float, float]:
         """Return ms per output token and to the first token at a percentile; None: their means."""
-        at = "" if percentile is None else f"_p{percentile}"
-        tpot, ttft = (getattr(self, f"{time}{at}_ms") for time in ("tpot", "ttft"))
-        return tpot or 0.0, ttft or 0.0
+        return self.time("tpot", percentile) or 0.0, self.time("ttft", percentile) or 0.0
 
     def judged_ends(self, percentile: int | None) -> list[tuple[float, float] | None]:
         """Return the intervals of `judged`."""

@@ -132,8 +132,8 @@ class ServingQuestion:
             (0 < decoder.context < longest, f"{given}: {decoder.name} holds {decoder.context:,} tokens; "
              "expected no more together"),
             ((max(trace.output_tokens) if trace else self.output_tokens) == 1,
-             f"{arg('arrivals') if trace else arg('output_tokens')}: every answer has 1 token; the time per "
-             "output token counts those after the first; expected 2 or more"),
+             f"{arg('arrivals') if trace else arg('output_tokens')}: every answer has 1 token; the time "
+             "per output token counts those after the first; expected 2 or more"),
             (self.cached_tokens > prompt, f"{arg('cached_tokens')} {self.cached_tokens:,}: expected from 0 "
              f"to the {prompt:,} tokens of {of}"),
             (self.concurrency and self.request_rate, f"{arg('concurrency')} and {arg('request_rate')}: "

@@ -19,6 +19,7 @@ from lolat.llm.serving import GIB
 from lolat.parameters import MOST_TOKENS
 from lolat.report.llm import llm_lines, llm_parts
 from lolat.report.tables import lines_of
+from lolat.units import milliseconds
 from lolat.web.form import TABS
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
@@ -430,6 +431,20 @@ def test_the_fewest_replicas_that_keep_the_limits() -> None:
             assert best.ttft_p90_ms is not None
             assert best.ttft_p90_ms <= 400.0
     assert answer.served[0].tokens_per_s == pytest.approx(20.0 * 200)
+
+
+def test_the_times_in_the_table_are_those_of_the_percentile_that_its_heads_name() -> None:
+    for percentile, of, end in ((None, "", ""), (90, " P90", "_p90")):
+        answer = MODEL.llm(
+            LARGE, 1000, 200, request_rate=5, tensor_parallel=1, percentile=percentile
+        )
+        _, table, _ = llm_parts(answer)
+        cells = dict(zip((column.head for column in table.columns), table.cells[0], strict=True))
+        times = {"first token": "ttft", "per token": "tpot", "whole request": "e2e"}
+        row = answer.to_dict()["rows"][0]
+        for head, name in times.items():
+            assert cells[head + of] == milliseconds(row[f"{name}{end}_ms"])
+    assert row["e2e_p90_ms"] > 1.02 * row["e2e_ms"]
 
 
 def test_each_rate_has_its_own_best_row() -> None:
