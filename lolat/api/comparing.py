@@ -287,6 +287,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     from lolat.llm.calibration import by_deployment, timed_of
     from lolat.llm.domain import interval
     from lolat.llm.gpu import GPU
+    from lolat.llm.load import Load, Server
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served, refuse_unused
     from lolat.llm.serving import deployment_of
@@ -300,12 +301,27 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
         try:
             decoder = find_decoder(some[0].model)
             section = known.of(decoder.kind)
-            timed = timed_of(section, some)
+            timed, loads = timed_of(section, some), [Load.of(row) for row in some]
             tpot, first = timed.found(section.overheads)
-            deployment = deployment_of(section, decoder, *some[0].deployment)
-            lengths = np.array([(row.input_tokens, row.output_tokens) for row in some])
-            sizes = np.column_stack([np.minimum(timed.concurrency, timed.capacity), lengths])
-            low, high, _ = interval(GPU(section), deployment, sizes, timed.step_parts)
+            deployment, gpu = deployment_of(section, decoder, *some[0].deployment), GPU(section)
+            servers = [
+                Server(gpu, deployment, load.longest, row.limits)
+                for row, load in zip(some, loads, strict=True)
+            ]
+            at_rate = np.array(
+                [
+                    load.request_rate > 0.0
+                    and load.request_rate <= server.largest_rate(load, section.overheads)
+                    for server, load in zip(servers, loads, strict=True)
+                ]
+            )
+            lengths = np.array([(load.input_tokens, load.output_tokens) for load in loads])
+            per_ms = 1e-3 * np.array([load.request_rate for load in loads])
+            inside = per_ms * (first + (lengths[:, 1] - 1.0) * tpot)  # Little's law
+            inside = np.maximum(inside, timed.concurrency)
+            room = np.minimum(timed.capacity, [server.rule.sequences for server in servers])
+            sizes = np.column_stack([np.minimum(inside, room), lengths])
+            low, high, _ = interval(gpu, deployment, sizes, timed.step_parts, at_rate=at_rate)
             times = (column.tolist() for column in (tpot, tpot * low, tpot * high, first))
             for row, ms, *ends, ttft in zip(some, *times, strict=True):
                 name = f"{row.model} {row.dtype}".strip()

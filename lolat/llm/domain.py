@@ -67,23 +67,23 @@ def tail(ends: Sequence[float], time: str, experts: int) -> tuple[float, float]:
 
 def interval(
     gpu: GPU, deployment: Deployment, sizes: np.ndarray, parts: np.ndarray, computed: float | None = None,
-    at_rate: bool = False,
+    at_rate: bool | np.ndarray = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return (rows,) factors of a time's lower and upper end, and whether each row is in the domain.
 
     The time is that per output token, or to the first one, before which a fraction of the prompt is
     `computed`: the steps of a cached prompt are off as those of tokens are. `parts`: (rows, PARTS + STARTS)
     of the time. `sizes`: (rows, 3) requests at once, tokens of a prompt, tokens of an answer. `at_rate`:
-    the requests arrive at a rate, and do not pile up.
+    the requests arrive at a rate, and do not pile up; one, or (rows,).
     """
     section = gpu.section
     ms = parts * each_ms(section.overheads)
     shares = dict(zip(PARTS, (ms / ms.sum(1, keepdims=True)).T, strict=False))
     first, unseen = computed is not None, is_unseen(gpu, deployment)
     token, prompt = map(max, section.spread, UNSEEN if unseen else (0.0, 0.0))
-    if at_rate and not first and section.served and not unseen:
-        token = min(token, AT_RATE)
-    off: Any = token + (computed or 0.0) * (prompt - token)
+    is_better = not first and section.served and not unseen
+    of_rate = min(token, AT_RATE) if is_better else token
+    off: Any = np.where(at_rate, of_rate, token) + (computed or 0.0) * (prompt - token)
     part_of = {n: p for n, p in OPERATIONS.items() if not first or p != "attention"}
     part_of |= OF_FIRST if first else {}
     like = {name for (name, _), one in operations_of(gpu, deployment).items() if one.like}
@@ -92,7 +92,7 @@ def interval(
     if section.is_timed:
         off = np.hypot(off, UNTIMED * untimed)
     else:
-        off = max(off, UNTIMED)
+        off = np.maximum(off, UNTIMED)
     in_groups = deployment.attention_data_parallel > 1
     off = np.hypot(off, IN_GROUPS * in_groups)
     doublings = np.sum([*beyond(sizes).values()], axis=0)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from lolat.api.model import Model
+from lolat.errors import AnswerIsNo
 from lolat.llm.domain import BETWEEN_GB_S, DOUBLING, MOST_SERVED, UNTIMED
 from tests.llm.known_gpu import LARGE, LLAMA, MIXTURE, SHEET, document, operation, section
 
@@ -87,20 +88,33 @@ def test_an_operation_that_was_not_timed_widens_by_its_share() -> None:
 
 
 def test_a_table_is_compared_with_the_same_interval(tmp_path: Path) -> None:
-    """One way to predict: inside and outside, of a kind that was served and one that was not."""
+    """One way to predict: inside and outside, of a kind that was served and one that was not, at a rate
+    that is kept and one that is not.
+    """
     (tmp_path / "net.json").write_text(json.dumps(LARGE))
     table = tmp_path / "served.csv"
-    loads = [(8, 1000, 1, ""), (8, 1000, 16, "fp8"), (4, 32000, 1, "int4_wo")]
-    lines = [f"{tmp_path}/net.json,{n},100,{c},{t},9,{d},0,1" for c, n, t, d in loads]
-    head = "model,input_tokens,output_tokens,concurrency,tensor_parallel,tpot_ms,dtype"
+    loads = [(8, "", 1000, 1, ""), ("", 2, 1000, 1, ""), ("", 500, 9000, 1, ""), (8, "", 1000, 16, "fp8"),
+             (4, "", 32000, 1, "int4_wo")]  # fmt: skip
+    lines = [f"{tmp_path}/net.json,{n},100,{c},{r},{t},9,{d},0,1" for c, r, n, t, d in loads]
+    head = (
+        "model,input_tokens,output_tokens,concurrency,requests_per_s,tensor_parallel,tpot_ms,dtype"
+    )
     head += ",requests,range_ratio"  # a steady load of equal lengths, as `llm` answers
     table.write_text("\n".join([head, *lines]))
-    model = Model(document(section(kinds=("experts",))))
-    for seen, (requests, tokens, parallel, dtype) in zip(
-        model.evaluate_table(str(table)).rows(), loads, strict=True
-    ):
-        [asked] = model.llm(LARGE, tokens, 100, requests, parallel, dtype=dtype).served
-        assert seen["interval_ms"] == pytest.approx(asked.tpot_interval_ms)
+    for kind in ("dense", "experts"):
+        model = Model(document(section(kinds=(kind,))))
+        for seen, (requests, rate, tokens, parallel, dtype) in zip(
+            model.evaluate_table(str(table)).rows(), loads, strict=True
+        ):
+            load: Any = {"request_rate": rate, "gpus": 1} if rate else {"concurrency": requests}
+            more = {"tensor_parallel": parallel, "dtype": dtype, **load}
+            try:
+                found = model.llm(LARGE, tokens, 100, **more).to_dict()
+            except AnswerIsNo as no:
+                found = no.answer or {}
+            [asked] = found["rows"]
+            assert asked["saturated"] == (rate > 100 if rate else None)
+            assert seen["interval_ms"] == pytest.approx(asked["tpot_interval_ms"])
 
 
 @pytest.mark.parametrize("config", [LLAMA, MIXTURE])
