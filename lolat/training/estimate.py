@@ -151,9 +151,6 @@ def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarra
 
 # ---- From a formula by operation.
 
-UNMEASURED = 1.5
-"""Factor of the interval of latencies, as a logarithm, if too few steps were measured."""
-
 
 class EstimatedTraining(Training):
     """Training by the formula of a device that was fitted to tables, for every optimizer.
@@ -239,8 +236,7 @@ class EstimatedTraining(Training):
         steps, _ = self._steps(graph, batch_size)
         floor = noise_level(self.document, "floor") or 0.0
         half = self.calibration.half_width(len(graph.operations), coverage, floor)
-        wider = UNMEASURED if self.estimated else 1.0
-        half = extrapolated_half_width(half * wider, self._extrapolation(graph, batch_size))
+        half = extrapolated_half_width(half, self._extrapolation(graph, batch_size))
         return max(half, steps.host_half) if steps.host_bound else half
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lolat.arrays import np
-from lolat.device.predictors.host import BACKWARD, GRAPH_MS, OPERATION_MS
+from lolat.device.predictors.host import GRAPH_MS, OPERATION_MS
 from lolat.errors import InputError, arg
 from lolat.graph.modes import COMPILED, EAGER, GRAPH, Launch
 from lolat.llm.decoder import Decoder
@@ -208,7 +208,7 @@ class DecoderPasses:
             )
             back += FLASH_BACKWARD * c.backward * attention[window] + again
             forward[i] = max(ms, starts)
-            backward[i] = max(back, 2 * BACKWARD * starts + again_starts) * (i > self.untouched)
+            backward[i] = max(back, starts + again_starts) * (i > self.untouched)
         sizes = (m, d.vocab, d.hidden), (m, d.hidden, d.vocab), (d.vocab, d.hidden, m)
         head = [c.products * float(gpu.ms("gemm", "bfloat16", *size)) for size in sizes]
         loss = m * d.vocab * LOSS_BYTES[self.launch == COMPILED] / 3 / bandwidth
