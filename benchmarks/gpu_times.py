@@ -112,7 +112,7 @@ class Bench:
         return round(statistics.median(found), 5)
 
     def kernels_ms(self, call: Callable[[], object]) -> float | str:
-        """The same call replayed from a CUDA graph; "" where it cannot be captured."""
+        """Time of a call replayed from a CUDA graph, in ms; "" where it cannot be captured."""
         if not self.cuda:
             return ""
         try:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lolat.api.model import Model, load
+from lolat.api.choosing import open_device
+from lolat.api.model import Model
 from lolat.device.file import answers_for
 from lolat.errors import LolatError
 from lolat.hardware.gpus import name_of
@@ -78,4 +79,4 @@ def devices(named: Sequence[Path] = ()) -> dict[str, Device]:
 @lru_cache(maxsize=256)
 def _loaded(path: Path, changed_ns: int) -> Model:
     """A device, read again when its file has changed; its remarks name it as a command does."""
-    return load(argument_of(path))
+    return open_device(argument_of(path))
