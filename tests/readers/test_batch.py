@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lolat.graph import Graph
+from lolat.graph.counts import count
 from lolat.readers import read
 
 ACROSS, KEPT = "grows faster than the batch", "as large for any batch"
@@ -107,3 +108,48 @@ def test_a_file_made_for_one_batch_size_is_read_once(tmp_path: Path) -> None:
     path = tmp_path / "g.onnx"
     onnx.save(onnx.helper.make_model(graph), path)
     assert read(path).warnings == ()
+
+
+def _shared(package: str, first: int | None, second: int) -> Graph:
+    """Products of two inputs, (first, 5, 8) and (second, 7, 8), with weights of 8 x 4, and their sum."""
+    if package == "torch":
+        import torch
+
+        class Both(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.one, self.other = torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)
+
+            def forward(self, x: Any, y: Any) -> Any:
+                return self.one(x).sum(1) + self.other(y).sum(1)
+
+        return read((Both(), (torch.zeros(first or 3, 5, 8), torch.zeros(second, 7, 8))))
+    if package == "keras":
+        import keras
+
+        x, y = (keras.Input(batch_shape=(n, t, 8)) for n, t in ((first, 5), (second, 7)))
+        one, other = (keras.ops.sum(keras.layers.Dense(4)(t), 1) for t in (x, y))
+        return read(keras.Model([x, y], one + other))
+    from tests.readers.onnx_networks import model, node
+
+    nodes = [node("MatMul", f"{n} w{n}", f"d{n}") for n in "xy"]
+    nodes += [node("ReduceSum", f"d{n} axis", f"s{n}", keepdims=0) for n in "xy"]
+    of = {"x": (first or "batch", 5, 8), "more": {"y": (second, 7, 8)}, "axis": [1]}
+    return read(
+        model([*nodes, node("Add", "sx sy", "y0")], outputs="y0", wx=(8, 4), wy=(8, 4), **of)
+    )
+
+
+@pytest.mark.parametrize("package", ["torch", "keras", "onnx"])
+@pytest.mark.parametrize(("first", "second"), [(None, 1), (3, 1), (1, 1), (3, 3)])
+def test_an_input_of_one_beside_a_batch_stays_one(
+    package: str, first: int | None, second: int
+) -> None:
+    """A context or a step that all samples share; where all inputs are of one, all grow. By hand."""
+    pytest.importorskip(package)
+    graph = _shared(package, first, second)
+    grows = first == second
+    assert [graph.tensors[i].batched for i in graph.inputs] == [True, grows]
+    for n in (1, 6):
+        assert count(graph).total(n).flops == (n * 5 + (n if grows else 1) * 7) * 8 * 4
+    assert any("as large for any batch" in w for w in graph.warnings) is False

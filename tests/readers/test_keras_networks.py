@@ -397,3 +397,13 @@ def test_an_einsum_that_was_not_told_its_steps() -> None:
     graph = lolat.read(functional(network, (4, 6)))
     assert graph.shapes(graph.outputs) == [(1, 4, 3, 2)]
     assert total(graph).flops == 4 * 15 * 6 + 12 * 5 * 2
+
+
+def test_a_batch_that_a_model_is_fixed_at_is_told() -> None:
+    """Keras runs the model at no other."""
+    rows = [keras.Input((5, 3), batch_size=n) for n in (8, 1, None)]
+    models = [keras.Model(x, layers.LSTM(4, stateful=x.shape[0] == 8)(x)) for x in rows]
+    said = ["its batch is fixed at 8: taken as the batch size and read at 1"]
+    assert [[w for w in lolat.read(m).warnings if "fixed" in w] for m in models] == [said, [], []]
+    with pytest.raises(ValueError, match="batch size"):
+        models[0](np.ones((2, 5, 3)))

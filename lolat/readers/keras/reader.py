@@ -62,8 +62,11 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
 
 def _called(
     model: Any, size: Any, samples: int = 1, said: list[str] | None = None
-) -> tuple[list[Any], list[Any]]:
-    """The symbolic inputs and outputs of a call with `samples`; a model that is not built is built."""
+) -> tuple[list[Any], list[Any], list[bool]]:
+    """The symbolic inputs and outputs of a call with `samples`, and whether each input grows with them.
+
+    A model that is not built is built.
+    """
     import keras
 
     if functional_of(model) is None and not model.built:
@@ -74,17 +77,31 @@ def _called(
     inputs = _example(target, size, samples, said)
     with calling(model, inputs), without_weights():
         outputs = keras.tree.flatten(target.call(inputs, **inference(target)))
-    return keras.tree.flatten(inputs), outputs
+    flat = keras.tree.flatten(inputs)
+    return flat, outputs, _grows(keras.tree.flatten(_structure(target))) or [True] * len(flat)
+
+
+def _structure(model: Any) -> Any:
+    """The symbolic inputs that a model was built for, None if it was not."""
+    import keras
+
+    if functional_of(model) is not None:
+        return model.input
+    built = (getattr(model, "_build_shapes_dict", None) or {}).get("input_shape")
+    return keras.tree.map_shape_structure(keras.KerasTensor, built) if built else None
+
+
+def _grows(tensors: list[Any]) -> list[bool]:
+    """True for each input with the batch on its first axis: open if any is, else as long as the first."""
+    sizes = [tuple(tensor.shape[:1]) for tensor in tensors if tensor is not None]
+    return [n == ((None,) if (None,) in sizes else sizes[0]) for n in sizes]
 
 
 def _example(model: Any, size: Any, batch_size: int | None, said: list[str] | None = None) -> Any:
     """Symbolic inputs of a model, as its call takes them: a tensor, or a list or dict of tensors."""
     import keras
 
-    structure = model.input if functional_of(model) is not None else None
-    built = (getattr(model, "_build_shapes_dict", None) or {}).get("input_shape")
-    if structure is None and built:
-        structure = keras.tree.map_shape_structure(keras.KerasTensor, built)
+    structure = _structure(model)
     tensors = keras.tree.flatten(structure)
     if structure is None or any(len(tensor.shape) < 2 for tensor in tensors):
         if not numbers_of(size):
@@ -104,9 +121,12 @@ def _example(model: Any, size: Any, batch_size: int | None, said: list[str] | No
     }
     wanted = filled(forms, size, model.name, remarks=said)
     made = [
-        keras.KerasTensor((batch_size, *shape), dtype=tensor.dtype)
-        for tensor, shape in zip(tensors, wanted.values(), strict=True)
+        keras.KerasTensor((batch_size if grows else tensor.shape[0], *shape), dtype=tensor.dtype)
+        for tensor, shape, grows in zip(tensors, wanted.values(), _grows(tensors), strict=True)
     ]
+    fixed = (tensors[0].shape[0] or 1) if functional_of(model) is not None else 1
+    if said is not None and fixed > 1:
+        said.append(f"its batch is fixed at {fixed}: taken as the batch size and read at 1")
     return keras.tree.pack_sequence_as(structure, made)
 
 

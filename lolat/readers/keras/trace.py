@@ -47,10 +47,16 @@ class KerasReader:
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
 
-    def read(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[int]:
-        """Write all calls from the inputs to the outputs of the network; return the latter's tensors."""
-        for tensor in inputs:
-            self.known[id(tensor)] = self.builder.input(tuple(tensor.shape), str(tensor.dtype))
+    def read(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], grow: Sequence[bool]
+    ) -> list[int]:
+        """Write all calls from the inputs to the outputs of the network; return the latter's tensors.
+
+        `grow`: whether each input grows with the batch.
+        """
+        for tensor, grows in zip(inputs, grow, strict=True):
+            shape, dtype = tuple(tensor.shape), str(tensor.dtype)
+            self.known[id(tensor)] = self.builder.input(shape, dtype, grows)
         return self.follow(outputs, "")
 
     def follow(self, outputs: Sequence[Any], path: str) -> list[int]:

@@ -268,24 +268,23 @@ def _batch_axes(
     """Input -> its batch axis: the one named "batch", else as of `batch_axis`.
 
     An input has no batch if other inputs have an axis of that name and it has another name, or if its size
-    is neither 1 nor that of the first input.
+    is not that of the batch: open where that of any input is, else that of the first input.
     """
     called = {
         name: [axis for axis, d in enumerate(dims) if "batch" in d.dim_param.lower()]
         for name, dims in inputs.items()
     }
-    batch, fixed = {}, 0
+    batch = {}
     for name, dims in inputs.items():
         if any(called.values()) and dims and dims[0].dim_param and not called[name]:
             continue
         known = called[name][:1]
         axis = known[0] if known else batch_axis(name, dims, name in steps_first, remarks)
-        if axis is None or axis >= len(dims):
-            continue
-        fixed = fixed or dims[axis].dim_value
-        if dims[axis].dim_value in (0, 1, fixed):
+        if axis is not None and axis < len(dims):
             batch[name] = axis
-    return batch
+    sizes = {name: max(inputs[name][axis].dim_value, 0) for name, axis in batch.items()}
+    whole = 0 if 0 in sizes.values() else next(iter(sizes.values()), 0)
+    return {name: axis for name, axis in batch.items() if sizes[name] == whole}
 
 
 def _grown(graph: Any, inputs: Mapping[str, Input]) -> set[str]:

@@ -12,7 +12,7 @@ import itertools
 import math
 import os
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -183,13 +183,18 @@ def _with_steps_first(model: Any, example: Any) -> str:
 
 
 def _first_axis(example: Any) -> Iterator[str]:
-    """A remark if the first axis of an example, which is the batch, has more than one element."""
+    """A remark if the first axis of an example, which is the batch, has more than one element.
 
-    lengths = {t.shape[0] for t in _tensors(example) if t.dim()}
-    if any(n > 1 for n in lengths):
+    The batch is that of its first tensor.
+    """
+    shapes = [tuple(t.shape) for t in _tensors(example) if t.dim()]
+    others = shapes_text([s for s in shapes if s[0] != shapes[0][0]])
+    if any(s[0] > 1 for s in shapes):
         yield (
-            f"the first axis of the example, of {max(lengths)}, is the batch: the network is that of a "
+            f"the first axis of the example, of {shapes[0][0]:,}, is the batch: the network is that of a "
             "batch of 1, and as many times as large for another batch size"
+            + f"; inputs without that batch stay as they are ({others})"
+            * bool(others)
         )
 
 
@@ -202,16 +207,16 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
     from lolat.readers.torch.trace import read_with_two, traced
 
     errors, sized = list[Exception](), list[str]()
-    for args, kwargs in _calls(model, name, size, example, axis, sized):
+    for call in _calls(model, name, size, example, axis, sized):
         try:
-            graph, misread = traced(model, name, args, kwargs, axis)
+            graph, misread = traced(model, name, call, axis)
             graph = replace(graph, warnings=(*graph.warnings, *sized))
             if (
                 not misread
                 and axis != WHOLE
                 and type(model).__module__.partition(".")[0] not in _PUBLISHED
             ):
-                two = partial(read_with_two, model, name, args, kwargs, axis)
+                two = partial(read_with_two, model, name, call, axis)
                 remarks = batch_remarks(graph, two)
                 graph = replace(graph, warnings=(*graph.warnings, *remarks))
             return graph, misread
@@ -263,8 +268,8 @@ def _package_line(error: BaseException) -> str:
 
 def _calls(
     model: Any, name: str, size: Any, example: Any, axis: int, remarks: list[str]
-) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Arguments to call a module with, positional and named, at batch size 1 on an `axis`.
+) -> Iterator[tuple[Any, Any, Set[int]]]:
+    """Arguments to call a module with, as of `traced`, at batch size 1 on an `axis`.
 
     If the types of the inputs are not known, there are several: numbers first, then indices. `remarks` gets
     those on their sizes.
@@ -311,6 +316,7 @@ def _calls(
                     for shape, dtype in zip(shapes, chosen, strict=True)
                 ),
                 {},
+                frozenset(),
             )
     if refused:
         raise refused
@@ -318,10 +324,10 @@ def _calls(
 
 def _of_one(
     model: Any, example: Any, name: str, size: Any, axis: int, remarks: list[str]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+) -> tuple[Any, Any, Set[int]]:
     """The example at batch size 1, on an axis, for the tensors that are as long there as the first one.
 
-    These tensors get the size that is given. Without a batch the example stays as it is.
+    These tensors get the size that is given; others have no batch. Without one the example stays as it is.
     """
     from torch.utils import _pytree as pytree
 
@@ -334,9 +340,8 @@ def _of_one(
                 f"{arg('input_size')} out, and give inputs of that size",
                 code="input-size",
             )
-        return call
-    tensors = _tensors(call)
-    leaves = [t for t in tensors if t.dim() > axis]
+        return *call, frozenset()
+    leaves = [t for t in _tensors(call) if t.dim() > axis]
     batched = {
         id(t): (*t.shape[:axis], *t.shape[axis + 1 :])
         for t in leaves if t.shape[axis] == leaves[0].shape[axis]
@@ -356,7 +361,8 @@ def _of_one(
             return value if shape is None else value.narrow(axis, 0, 1)
         return value.new_empty((*shape[:axis], 1, *shape[axis:]))
 
-    return pytree.tree_map(of_one, call)
+    args, kwargs = pytree.tree_map(of_one, call)
+    return args, kwargs, {id(t) for t in leaves} - batched.keys()
 
 
 def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, Form]:

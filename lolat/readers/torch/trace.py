@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from math import prod
 from typing import Any
 
@@ -78,11 +78,9 @@ class Tracer(TorchDispatchMode):
         self.parts = 0
         self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
 
-    def input(self, tensor: Any) -> None:
-        """An input of the network; it grows with the batch where its size there is 1."""
-        shape, axis = tuple(tensor.shape), self.axis
-        grows = shape[axis : axis + 1] == (1,)
-        self.learn(tensor, self.builder.input(shape, dtype_name(tensor), grows))
+    def input(self, tensor: Any, grows: bool) -> None:
+        """An input of the network, which grows with the batch or not."""
+        self.learn(tensor, self.builder.input(tuple(tensor.shape), dtype_name(tensor), grows))
 
     def has_batch_elsewhere(self, layer: Any, given: Any) -> bool:
         """True if a recurrent layer or an attention takes the batch of a tensor as its steps."""
@@ -368,16 +366,15 @@ def dtype_name(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def traced(
-    model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], axis: int
-) -> tuple[Graph, str]:
+def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) -> tuple[Graph, str]:
     """Trace a call of a module; return its graph, and the first layer with its batch elsewhere, or "".
 
-    The inputs are at batch size 1, on their `axis`. The module runs in evaluation mode and stays as it is.
+    `call`: positional and named arguments, at batch size 1 on their `axis`, and the ids of the tensors in
+    them that have no batch. The module runs in evaluation mode and stays as it is.
     Operations that no output needs are left out. Raises whatever its code raises, and NetworkError if no
     output depends on the inputs.
     """
-    tracer, outputs = _called(model, name, args, kwargs, axis)
+    tracer, outputs = _called(model, name, call, axis)
     builder = tracer.builder
     outputs = [i for i in dict.fromkeys(outputs) if i not in tracer.writer.constants]
     if not outputs:
@@ -414,41 +411,39 @@ def traced(
     return builder.build(outputs), next(iter(tracer.misread), "")
 
 
-def read_with_two(
-    model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], axis: int
-) -> Graph:
+def read_with_two(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) -> Graph:
     """Trace a call with two samples, as a graph at batch size 1.
 
-    The inputs are given at batch size 1, on their `axis`. Raises whatever the module's code raises.
+    `call`, `axis`: as of `traced`. Raises whatever the module's code raises.
     """
-    tracer, outputs = _called(model, name, args, kwargs, axis, samples=2)
+    tracer, outputs = _called(model, name, call, axis, samples=2)
     return tracer.builder.build(tracer.writer.prune(outputs))
 
 
 def _called(
-    model: Any, name: str, args: Any, kwargs: Any, axis: int, samples: int = 1
+    model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int, samples: int = 1
 ) -> tuple[Tracer, list[int]]:
     """Call a module in evaluation mode; return the tracer that watched, and the graph's outputs.
 
     Inputs that are of one sample on their axis get the number of `samples` there.
     """
+    *arguments, still = call
     builder = GraphBuilder(name, "torch")
     tracer = Tracer(builder, {module: path for path, module in model.named_modules()}, axis)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def of_samples(tensor: Any) -> Any:
         shape = list(tensor.shape)
-        if shape[axis : axis + 1] != [1]:
-            return torch.empty_like(tensor)
-        return tensor.new_empty([*shape[:axis], samples, *shape[axis + 1 :]])
+        grows = shape[axis : axis + 1] == [1] and id(tensor) not in still
+        shape[axis : axis + 1] = [samples] if grows else shape[axis : axis + 1]
+        made = tensor.new_empty(shape) if grows else torch.empty_like(tensor)
+        tracer.input(made, grows and samples == 1)
+        return made
 
     with (
         _evaluated(model), _eagerly(), torch.inference_mode(), watched(tracer), functions(tracer), mode
     ):  # fmt: skip
-        args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, (args, kwargs))
-        for tensor in pytree.tree_leaves((args, kwargs)):
-            if isinstance(tensor, torch.Tensor):
-                tracer.input(tensor)
+        args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
         with tracer.follow_modules(), tracer:
             result = model(*args, **kwargs)
         leaves = pytree.tree_leaves(result)
