@@ -57,10 +57,11 @@ class Framework(msgspec.Struct, frozen=True):
     memory that it uses. `cache_share`: the fraction of the memory beside the weights that caches get.
     `own_gib`, `token_gib`: GiB that it reserves for itself, and for each token of a step. `limits`: by
     memory, the largest cards first; `fp8_limits`: cards without FP8 have the last of them. `fp8_cache`:
-    quantized weights go with an FP8 cache on any GPU, else only on GPUs with FP4. `mixes`, `reserves`:
-    as in Rule. `rounds`, `range_ratio`: where published rows do not state them, the number of
-    requests for each concurrent one, of which the first ones start at once, and their lengths.
-    `overheads`: those assumed for a GPU without served rows.
+    quantized weights go with an FP8 cache on any GPU, else only on GPUs with FP4. `token_each`: a step must
+    have a token for each request that it may hold. `mixes`, `reserves`: as in Rule. `rounds`,
+    `range_ratio`: where published rows do not state them, the number of requests for each concurrent one, of
+    which the first ones start at once, and their lengths. `overheads`: those assumed for a GPU without served
+    rows.
     """
 
     title: str
@@ -72,6 +73,7 @@ class Framework(msgspec.Struct, frozen=True):
     limits: tuple[Limits, ...]
     fp8_limits: bool
     fp8_cache: bool
+    token_each: bool
     mixes: bool
     reserves: bool
     rounds: int

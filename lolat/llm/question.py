@@ -162,13 +162,21 @@ class ServingQuestion:
         return self.gpus or usual
 
     def limits(self, section: ServingSection) -> Limits:
-        """Return the limits of a step."""
+        """Return the limits of a step; InputError for those that the framework refuses."""
         from lolat.llm.frameworks import Limits
 
-        usual = section.server.limits_on(section.sheet)
-        return Limits(
-            0, self.max_num_seqs or usual.sequences, self.max_num_batched_tokens or usual.tokens
-        )
+        server = section.server
+        _, sequences, tokens = server.limits_on(section.sheet)
+        sequences, tokens = self.max_num_seqs or sequences, self.max_num_batched_tokens or tokens
+        if server.token_each and tokens < sequences:
+            if self.max_num_seqs:
+                raise InputError(
+                    f"{arg('max_num_seqs')} {sequences:,}: more than the {tokens:,} tokens in a step of "
+                    f"{server.title}, which has one for each request; expected at most as many as "
+                    f"{arg('max_num_batched_tokens')}"
+                )
+            sequences = tokens
+        return Limits(0, sequences, tokens)
 
     def loads(self) -> list[Load]:
         """Return the loads, each on one replica."""

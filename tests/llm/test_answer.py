@@ -15,6 +15,7 @@ from lolat.errors import AnswerIsNo, InputError, ModelFileError
 from lolat.llm.answer import BREAKDOWN
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
+from lolat.llm.question import ServingQuestion
 from lolat.llm.serving import GIB
 from lolat.parameters import MOST_TOKENS
 from lolat.report.llm import llm_lines, llm_parts
@@ -63,6 +64,18 @@ def test_requests_that_wait_for_a_free_sequence_hold_no_cache() -> None:
     assert row.memory_gib == pytest.approx((EIGHT.weight_bytes() + 16 * cache) / GIB)
     assert row.fits
     assert not MODEL.llm(LARGE, 2000, 500, 10_000, 1).served[0].fits
+
+
+def test_a_step_of_vllm_has_a_token_for_each_request() -> None:
+    """It starts with fewer requests than usual, but not with as many as are asked for."""
+    [row] = MODEL.llm(LARGE, 2000, 500, 64, 1, max_num_batched_tokens=8).served
+    cache = 2500 * 2 * 32 * 8 * 128 * 2
+    assert row.memory_gib == pytest.approx((EIGHT.weight_bytes() + 8 * cache) / GIB)
+    asked = ServingQuestion(max_num_seqs=9, max_num_batched_tokens=8)
+    with pytest.raises(InputError, match="max_num_seqs 9: more than the 8 tokens"):
+        asked.limits(section())
+    for framework in ("trtllm", "sglang"):
+        assert asked.limits(section(framework=framework))[1:] == (9, 8)
 
 
 def test_rows_by_hand() -> None:
