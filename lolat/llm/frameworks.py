@@ -59,9 +59,9 @@ class Framework(msgspec.Struct, frozen=True):
     memory, the largest cards first; `fp8_limits`: cards without FP8 have the last of them. `fp8_cache`:
     quantized weights go with an FP8 cache on any GPU, else only on GPUs with FP4. `token_each`: a step must
     have a token for each request that it may hold. `mixes`, `reserves`: as in Rule. `rounds`,
-    `range_ratio`: where published rows do not state them, the number of requests for each concurrent one, of
-    which the first ones start at once, and their lengths. `overheads`: those assumed for a GPU without served
-    rows.
+    `range_ratio`: where published rows do not state them, the number of requests for each concurrent one,
+    of which the first ones start at once, and their lengths. `overheads`: those assumed for a GPU without
+    served rows.
     """
 
     title: str

@@ -296,6 +296,9 @@ class Server:
             rate = len(arrival) / span * 1e3 if load.requests else load.request_rate
             concurrency = rate * 1e-3 * float(e2e.mean())
         else:
+            if not load.requests:  # nobody asked for answers that differ by VARIES
+                as_asked = (round(load.output_tokens) - 1.0) / np.maximum(outputs - 1.0, 1.0)
+                e2e = ttft + (end - first) * as_asked
             rate, concurrency = 1e3 * load.concurrency / float(e2e.mean()), load.concurrency
             extra = load.concurrency - min(load.concurrency, MOST_AT_ONCE)
             if extra:  # more of them wait by what the server takes for those before them

@@ -499,6 +499,18 @@ def test_a_load_that_saturates_is_told() -> None:
     assert any("saturated" in remark for remark in caught.value.answer["warnings"])
 
 
+@pytest.mark.parametrize("requests", [1, 8, 64])
+def test_a_whole_request_of_a_steady_load_has_the_tokens_that_were_asked_for(requests: int) -> None:
+    """The first token and 511 others; alone on a server, each request takes as long."""
+    [row] = MODEL.llm(LARGE, 1000, 512, requests, 1).served
+    assert row.e2e_ms == pytest.approx(row.ttft_ms + 511 * row.tpot_ms, rel=2e-3)
+    assert row.requests_per_s == pytest.approx(
+        1e3 * requests / row.e2e_ms, rel=5e-3
+    )  # Little's law
+    assert row.e2e_p99_ms <= row.ttft_p99_ms + 511 * row.tpot_p99_ms + 1e-6
+    assert requests > 1 or row.e2e_p99_ms == pytest.approx(row.e2e_ms, rel=2e-3)
+
+
 def test_prefixes_and_drafts() -> None:
     """Cached tokens shorten the first token; drafts that are all accepted give more tokens a step."""
     ask = {"concurrency": 4, "tensor_parallel": 1}
