@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -199,3 +203,84 @@ def test_eager_pytorch_holds_the_inputs_of_a_module(act: str, in_place: bool) ->
     assert analyze(graph).memory(256).activations_bytes == most + x.nbytes
     compiled = analyze(graph).memory(256, Mode(launch="compiled"))
     assert compiled.activations_bytes == 8 * narrow + x.nbytes
+
+
+def _live_bytes(call: Callable[[], object], *held: object) -> tuple[int, object]:
+    """The largest sum of storages that live at once, with those of the tensors `held`; the result."""
+    import torch
+    from torch.utils import _pytree as pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    alive: dict[int, int] = {}
+    most = 0
+
+    def note(tensor: object) -> None:
+        if (
+            isinstance(tensor, torch.Tensor)
+            and (it := tensor.untyped_storage())._cdata not in alive
+        ):
+            alive[it._cdata] = it.nbytes()
+            weakref.finalize(it, alive.pop, it._cdata)
+
+    class Live(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, f: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal most
+            result = f(*args, **(kwargs or {}))
+            pytree.tree_map(note, result)
+            most = max(most, sum(alive.values()))
+            return result
+
+    pytree.tree_map(note, held)
+    with torch.no_grad(), Live():
+        made = call()
+    return most, made
+
+
+@pytest.mark.parametrize("code", ["rows", "queries", "keys"])
+def test_an_expanded_tensor_takes_memory_where_it_is_copied(code: str) -> None:
+    """By PyTorch's storages: rows gathered from a view, queries for each sample, keys for each head."""
+    import torch
+
+    table = torch.nn.Linear(64, 64)
+    queries = torch.nn.Parameter(torch.zeros(100, 64))
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            n, steps, _ = x.shape
+            h = table(x)
+            if code == "rows":
+                at = torch.zeros(n, steps, 1, 64, dtype=torch.long)
+                return torch.gather(h[:, :, None].expand(n, steps, 50, 64), 2, at).squeeze(2)
+            if code == "queries":
+                return table(queries[None].expand(n, -1, -1).reshape(-1, 64)), h
+            del h
+            return table(x)[:, None].expand(n, 8, steps, 64).reshape(n, 8 * steps, 64).relu()
+
+    x = torch.zeros(8, 20, 64)
+    weights = (*table.parameters(), queries)
+    most, _ = _live_bytes(lambda: Network()(x), x, weights)
+    most -= sum(p.nbytes for p in weights)
+    assert analyze(lolat.read((Network(), x))).memory(8).activations_bytes == most
+
+
+@pytest.mark.parametrize("window", [None, 4096, 64])
+def test_the_keys_and_values_of_a_window_are_kept(window: int | None) -> None:
+    """By the storages of transformers' own cache: a window is a view of all of them."""
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    from lolat.readers.torch.named import load_torchvision
+
+    load_torchvision()
+
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 3, "vocab_size": 50}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": window}
+    model = transformers.MistralForCausalLM(transformers.MistralConfig(**sizes, **heads)).eval()
+    tokens = {"input_ids": torch.zeros(1, 128, dtype=torch.int64)}
+    with torch.no_grad():
+        layers = model(**tokens).past_key_values.layers
+    graph = lolat.read((model, tokens))
+    kept = sum(4 * graph.tensors[t].elements() for t in graph.kept)
+    assert kept == sum(
+        t.untyped_storage().nbytes() for one in layers for t in (one.keys, one.values)
+    )

@@ -76,8 +76,8 @@ def exported(model: Any, side: int) -> Any:
 
 
 def without_turns(graph: Graph) -> Graph:
-    """The graph with transposes and dropouts for free."""
-    free = ("transpose", "dropout")
+    """The graph with transposes, dropouts and what PyTorch expands without a copy for free."""
+    free = ("transpose", "dropout", "repeat")
     turned = (
         structs.replace(o, kind="reshape", attributes={}) if o.kind in free else o
         for o in graph.operations

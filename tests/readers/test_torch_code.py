@@ -339,8 +339,8 @@ def test_counts_grow_with_the_batch(batch_size: int) -> None:
         forward, (3, 4, 4), conv=conv(), fc=nn.Linear(8, 2),
         token=nn.Parameter(torch.zeros(1, 1, 8)), position=nn.Parameter(torch.zeros(1, 17, 8)),
     )  # fmt: skip
-    assert kinds(graph) == ["repeat", "conv", "concatenate", "add", "slice", "dense"]
-    traffic = batch_size * (8 + 2 * 17 * 8 + 2 * 17 * 8 + 2 * 8 + 8 + 2) + 8 + 17 * 8
+    assert kinds(graph) == ["conv", "concatenate", "add", "slice", "dense"]
+    traffic = batch_size * (2 * 17 * 8 + 2 * 17 * 8 + 2 * 8 + 8 + 2) + 17 * 8
     assert total(graph, batch_size).traffic == traffic
 
 

@@ -24,6 +24,9 @@ class Layout:
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
+        self.expanded: dict[
+            int, int
+        ] = {}  # a view that repeats elements -> the tensor that has them
         self._axes: dict[int, int] = {}
         self._followed = 0  # operations
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from msgspec import structs
+
 from lolat.graph.kinds import GATES, by_name
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, normalized, sizes_of
 from lolat.readers.torch.layout import Layout
@@ -20,7 +22,7 @@ class Operation:
     """One ATen operation: its arguments by the names of its schema, and the shapes that it writes.
 
     `op` is without the underscore of an operation in place; `tensor` gives the graph's tensor of an
-    argument, `layout` the axis of a tensor's channels.
+    argument, `layout` the axis of a tensor's channels. `is_copy`: its result is no view of an argument.
     """
 
     op: str
@@ -32,6 +34,7 @@ class Operation:
     writer: Writer
     tensor: Callable[[Any], int | None]
     layout: Layout
+    is_copy: bool
 
     def get(self, name: str, default: Any = None) -> Any:
         """An argument; `default` when the operation has none of that name, or None in it."""
@@ -140,6 +143,11 @@ def _experts(o: Operation) -> list[int]:
 def _matmul(o: Operation) -> list[int]:
     """A product of two tensors, and where there is a third to which it is added, the addition."""
     *added, left, right = o.operands
+    left, right = (  # PyTorch joins the axes in front of the matrices
+        _repeated(o, i, shape) if i in o.layout.expanded and len(shape) > 3 else i
+        for i in (left, right)
+        for shape in [o.writer.shape(i)]
+    )
     bias = o.op == "addmm" and o.writer.constants.issuperset(added)
     product = o.write("matmul", [left, right], bias=bias)
     is_bias = o.writer.constants.issuperset([*added, right])
@@ -246,11 +254,27 @@ def _slice(o: Operation) -> list[int]:
 
 
 def _expand(o: Operation) -> list[int]:
-    """A repetition; a view if no axis grows at any batch size."""
-    source = o.operands[:1]
-    grows = for_batch(o.op, o.arguments) and not o.writer.builder.tensors[source[0]].batched
-    same = prod(o.shapes[0]) == o.writer.elements(source[0]) and not grows
-    return o.write("reshape" if same else "repeat", source)
+    """A view; where an axis grows, at any batch size, of fewer elements than it has."""
+    source = o.operands[0]
+    grows = for_batch(o.op, o.arguments) and not o.writer.builder.tensors[source].batched
+    same = prod(o.shapes[0]) == o.writer.elements(source) and not grows
+    return _view(o, source) if same else _view(o, source, o.layout.expanded.get(source, source))
+
+
+def _view(o: Operation, source: int, owner: int | None = None, **parameters: Any) -> list[int]:
+    """A view of a tensor; of one that was expanded it has the elements of the same `owner`."""
+    owner = o.layout.expanded.get(source, owner)
+    made = o.write("reshape", [source], **parameters)
+    o.layout.expanded.update({made[0]: owner} if owner is not None else {})
+    return made
+
+
+def _repeated(o: Operation, view: int, shape: tuple[int, ...]) -> int:
+    """A copy of a view that repeats elements."""
+    (made,) = o.writer.write(o.call("repeat", [o.layout.expanded[view]], [shape]))
+    tensors = o.writer.builder.tensors
+    tensors[made] = structs.replace(tensors[made], batched=tensors[view].batched)
+    return made
 
 
 def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool:
@@ -318,9 +342,11 @@ def _transposed(o: Operation) -> list[int]:
         or (last > 2 and source in o.writer.builder.inputs and order in (to_last, to_first))
     )
     moving = [a for a in order if shape[a] > 1]
-    is_view = turned or moving == sorted(moving)
-    back = {"to_image": True} if not is_view and channels == -1 and order == to_first else {}
-    return o.write("reshape" if is_view else "transpose", [source], permutation=order, **back)
+    is_view = turned or moving == sorted(moving) or source in o.layout.expanded
+    if is_view:
+        return _view(o, source, permutation=order)
+    back = {"to_image": True} if channels == -1 and order == to_first else {}
+    return o.write("transpose", [source], permutation=order, **back)
 
 
 def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
@@ -390,10 +416,14 @@ def _cast(o: Operation) -> list[int]:
 
 
 def _reshaped(o: Operation) -> list[int]:
-    """A view of another shape."""
+    """A view of another shape; what was expanded is repeated where PyTorch cannot view it so."""
     source = o.operands[:1]
+    if source[0] in o.layout.expanded:
+        joins = o.op in ("reshape", "flatten") and o.shapes[0][0] != 1  # the batch and another axis
+        if o.is_copy or joins or o.op in ("clone", "contiguous"):
+            return [_repeated(o, source[0], o.shapes[0])]
     if o.writer.shape(source[0]) != o.shapes[0]:
-        return o.write("reshape", source)
+        return _view(o, source[0])
     return source if o.op not in ("clone", "detach") else o.write("identity", source)
 
 
@@ -421,7 +451,7 @@ _RULES: dict[Rule, str] = {
     _slice: "slice select",
     lambda o: o.write("split", o.operands[:1]): "chunk split split_with_sizes unbind unsafe_split "
     "split_copy split_with_sizes_copy",
-    _expand: "expand", _copy: "copy",
+    _expand: "expand broadcast_to", _copy: "copy",
     _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
     _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),
     _adaptive_pool: _names("{u}adaptive_{how}_pool{d}", u=" _", how="max avg", d=_D),

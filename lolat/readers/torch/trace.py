@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import logging
 from collections.abc import Iterator, Sequence, Set
 from math import prod
 from typing import Any
@@ -25,7 +24,7 @@ from lolat.graph.analysis import unread_parameters
 from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed, learns
 from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
 from lolat.readers.batch import MIXED, WHOLE
-from lolat.readers.ops import Writer, quietly
+from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
 from lolat.readers.torch.operations import Operation, base_name, is_copied
@@ -35,7 +34,7 @@ from lolat.readers.torch.trained import (
     in_training_only,
     otherwise,
 )
-from lolat.readers.torch.watched import functions, watched
+from lolat.readers.torch.watched import eagerly, functions, watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -172,11 +171,11 @@ class Tracer(TorchDispatchMode):
         else:
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
             start = begin
-            written = operations.write(
-                Operation(
-                    op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout
-                )
-            )
+            call = Operation(
+                op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout,
+                not shares(results[0], named.get("self")),
+            )  # fmt: skip
+            written = operations.write(call)
             owned = self.parameters(named)
             largest = max((key for key, _ in owned), default=())[::-1]
             if owned and self.writer.tie(start, largest):
@@ -259,13 +258,18 @@ class Tracer(TorchDispatchMode):
         """A key of each parameter of an operation (elements, offset, id), and True if it is learned."""
         found = []
         for value in operations.flat(named):
-            root, is_learned = value, True
-            while id(root) in self.views:
-                is_learned &= self.known.get(id(root)) not in self.writer.held
-                root = self.views[id(root)]
+            *seen, root = self.viewed(value)
+            is_learned = self.writer.held.isdisjoint(self.known.get(id(t), -1) for t in seen)
             if isinstance(root, torch.nn.Parameter):
                 key = (value.numel(), value.storage_offset(), id(root))
                 found.append((key, is_learned and root.requires_grad))
+        return found
+
+    def viewed(self, tensor: Any) -> list[Any]:
+        """A tensor, the one of which it is a view, and so on."""
+        found = [tensor]
+        while id(found[-1]) in self.views:
+            found.append(self.views[id(found[-1])])
         return found
 
     def is_whole(self, outputs: Sequence[int]) -> bool:
@@ -361,6 +365,12 @@ class Tracer(TorchDispatchMode):
                 handle.remove()
 
 
+def shares(one: Any, other: Any) -> bool:
+    """True if a tensor has the memory of another value."""
+    is_tensor = isinstance(other, torch.Tensor)
+    return is_tensor and one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
 def dtype_name(tensor: Any) -> str:
     """float32, int64 ... of a tensor."""
     return str(tensor.dtype).removeprefix("torch.")
@@ -441,14 +451,15 @@ def _called(
         return made
 
     with (
-        _evaluated(model), _eagerly(), torch.inference_mode(), watched(tracer), functions(tracer), mode
+        _evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), functions(tracer), mode
     ):  # fmt: skip
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
         with tracer.follow_modules(), tracer:
             result = model(*args, **kwargs)
         leaves = pytree.tree_leaves(result)
         outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
-        builder.kept += [i for t in _held(leaves) if (i := tracer.known.get(id(t))) is not None]
+        held = (tracer.viewed(t)[-1] for t in _held(leaves))  # a window of keys keeps all of them
+        builder.kept += [i for t in held if (i := tracer.known.get(id(t))) is not None]
     return tracer, outputs
 
 
@@ -486,24 +497,3 @@ def _evaluated(model: Any) -> Iterator[None]:
                 holder.extend(held) if isinstance(holder, list) else holder.update(held)
             attributes.clear()
             attributes.update(values)
-
-
-@contextlib.contextmanager
-def _eagerly() -> Iterator[None]:
-    """Silence PyTorch, and turn off its compiler and its fused encoder layer.
-
-    Code that asks is told that it is compiled: then it does not look at the values of tensors. Output of
-    the network goes to stderr.
-    """
-    attention = torch.backends.mha
-    with contextlib.ExitStack() as stack:
-        stack.callback(attention.set_fastpath_enabled, attention.get_fastpath_enabled())
-        attention.set_fastpath_enabled(False)
-        stack.callback(logging.disable, logging.root.manager.disable)
-        logging.disable(logging.CRITICAL)  # its loggers have levels of their own
-        for flag in ("_is_compiling_flag", "_is_exporting_flag"):
-            stack.callback(setattr, torch.compiler, flag, getattr(torch.compiler, flag, False))
-            setattr(torch.compiler, flag, True)
-        stack.enter_context(quietly())
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
-        yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ import torch
 from torch.autograd import grad_mode
 from torch.nn.modules import transformer
 from torch.utils import checkpoint
+
+from lolat.readers.ops import quietly
 
 if TYPE_CHECKING:
     from lolat.readers.torch.trace import Tracer
@@ -116,4 +119,25 @@ def watched(tracer: Tracer) -> Iterator[None]:
         mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
         mock.patch.object(torch._C, "_set_grad_enabled", enabled),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Silence PyTorch, and turn off its compiler and its fused encoder layer.
+
+    Code that asks is told that it is compiled: then it does not look at the values of tensors. Output of
+    the network goes to stderr.
+    """
+    attention = torch.backends.mha
+    with contextlib.ExitStack() as stack:
+        stack.callback(attention.set_fastpath_enabled, attention.get_fastpath_enabled())
+        attention.set_fastpath_enabled(False)
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.CRITICAL)  # its loggers have levels of their own
+        for flag in ("_is_compiling_flag", "_is_exporting_flag"):
+            stack.callback(setattr, torch.compiler, flag, getattr(torch.compiler, flag, False))
+            setattr(torch.compiler, flag, True)
+        stack.enter_context(quietly())
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
