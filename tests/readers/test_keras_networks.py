@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lolat
+from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
 from lolat.readers.keras import read_model, without_weights
 from tests.readers.counting import refused
@@ -407,3 +408,31 @@ def test_a_batch_that_a_model_is_fixed_at_is_told() -> None:
     assert [[w for w in lolat.read(m).warnings if "fixed" in w] for m in models] == [said, [], []]
     with pytest.raises(ValueError, match="batch size"):
         models[0](np.ones((2, 5, 3)))
+
+
+class Tied(layers.Layer):  # type: ignore[misc]
+    """A table whose rows are the weights of the logits, and a layer that is run back."""
+
+    def __init__(self, turned: bool) -> None:
+        super().__init__()
+        self.turned, self.table, self.up = turned, layers.Embedding(50, 8), layers.Dense(32)
+
+    def build(self, shape: Any) -> None:
+        self.table.build(shape)
+        self.up.build((*shape, 8))
+
+    def call(self, x: Any) -> Any:
+        x = self.up(self.table(x))
+        x = ops.matmul(x, ops.transpose(ops.convert_to_tensor(self.up.kernel)))
+        if self.turned:
+            return ops.matmul(x, ops.swapaxes(self.table.embeddings, 0, 1))
+        return ops.einsum("btd,vd->btv", x, self.table.embeddings)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_weight_that_is_used_again_as_it_is_or_turned_is_kept_once(turned: bool) -> None:
+    x = keras.Input((6,), dtype="int32")
+    model = keras.Model(x, Tied(turned)(x))
+    graph = read_model(model)
+    assert parameters(graph) == model.count_params() == 50 * 8 + 8 * 32 + 32
+    assert total(graph).flops == 6 * (2 * 8 * 32 + 50 * 8)

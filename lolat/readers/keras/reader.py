@@ -33,7 +33,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     not known or the model cannot be called on a symbolic input.
     """
     reader = KerasReader(name or model.name, model)
-    with quietly(), _known_shapes():
+    with quietly(), _known_shapes(reader):
         sizes = as_sizes(input_size)
         found = reader.read(*_called(model, sizes, said=reader.builder.warnings))
         needed, reached = reader.writer.reached(found)
@@ -135,9 +135,13 @@ _OPERATORS = {"__add__": "add", "__sub__": "subtract", "__mul__": "multiply", "_
               "__matmul__": "matmul"}  # fmt: skip
 
 
+_TURNS = ("transpose", "swapaxes", "moveaxis", "reshape", "cast", "convert_to_tensor")
+
+
 @contextlib.contextmanager
-def _known_shapes() -> Iterator[None]:
-    """Let `variable * symbolic tensor` work, and EinsumDense know all sizes of its output.
+def _known_shapes(reader: KerasReader) -> Iterator[None]:
+    """Let `variable * symbolic tensor` work, and EinsumDense know all sizes of its output; tell the reader
+    which variable a transposed or converted one is.
 
     Keras hands the variable to TensorFlow, which knows no symbolic tensors, and leaves sizes open that
     `output_shape` leaves open.
@@ -152,6 +156,16 @@ def _known_shapes() -> Iterator[None]:
 
         return symbolic
 
+    def noted(original: Any) -> Any:
+        def turned(x: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(x, *args, **kwargs)
+            _, source = reader.turned.get(id(x), (x, x))
+            if isinstance(source, keras.Variable):
+                reader.turned[id(result)] = result, source
+            return result
+
+        return turned
+
     def einsum_shape(layer: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
         labels, result = einsum_terms(layer.equation)
         rest = len(shape) - len(labels[0])
@@ -163,6 +177,7 @@ def _known_shapes() -> Iterator[None]:
     methods = {m: operator(name, getattr(variable, m)) for m, name in _OPERATORS.items()}
     with (
         mock.patch.multiple(variable, **methods),
+        mock.patch.multiple(keras.ops, **{n: noted(getattr(keras.ops, n)) for n in _TURNS}),
         mock.patch.object(keras.layers.EinsumDense, "compute_output_shape", einsum_shape),
     ):
         yield

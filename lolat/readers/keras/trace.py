@@ -6,6 +6,7 @@ import contextlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 from unittest import mock
 
@@ -46,6 +47,9 @@ class KerasReader:
         self.shape = self.writer.shape
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
+        self.turned: dict[
+            int, tuple[Any, Any]
+        ] = {}  # id -> a tensor made of a variable, that variable
 
     def read(
         self, inputs: Sequence[Any], outputs: Sequence[Any], grow: Sequence[bool]
@@ -74,7 +78,7 @@ class KerasReader:
                 written = self.follow_layer(call)
             else:
                 written = rule(self, replace(call, inputs=self.unmasked(call)))
-                self.writer.tie(start, id(layer), remarks.bits_of(layer))
+                self.writer.tie(start, self.weight(node), remarks.bits_of(layer))
                 self.mark(node, start)
                 for part in getattr(layer, "_flatten_layers", tuple)():
                     if getattr(part, "lora_enabled", False):
@@ -128,6 +132,17 @@ class KerasReader:
     ) -> int:
         """A view of another shape."""
         return self.step(call, "reshape", [source], [shape], name, path)[0]
+
+    def weight(self, node: Any) -> int:
+        """A key of the largest weight of a call: of its layer's variables, or of those that it is given."""
+        import keras
+
+        given = keras.tree.flatten((node.arguments.args, node.arguments.kwargs))
+        found = getattr(node.operation, "weights", None) or [
+            self.turned.get(id(value), (value, value))[1] for value in given
+        ]
+        found = [value for value in found if isinstance(value, keras.Variable)]
+        return id(max(found, key=lambda value: prod(value.shape), default=node.operation))
 
     def operands(self, call: LayerCall) -> list[int]:
         """The operands of a call in order: symbolic tensors, and constants that have a shape."""
