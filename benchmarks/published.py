@@ -1,12 +1,14 @@
 """The models of GPUs and CPUs that others measured: fitted to published tables, without their points.
 
-DATA holds the folders timm (pytorch-image-models' results) and neusight (NeuSight's measurements). A model
+DATA holds the folders timm (pytorch-image-models' results) and neusight (NeuSight's measurements). The H100
+was also timed by `benchmarks/gpu_times.py` (benchmarks/h100). A model
 is what `lolat fit` makes of its tables; the file keeps the formulas, their errors and intervals, but no
 times: those are where they were published.
 """
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import tempfile
@@ -51,6 +53,34 @@ TF32_GFLOPS = {"a100-pcie-40gb": 156_000, "h100-sxm-80gb": 494_700}
 """Without sparsity: NVIDIA's data sheets of the A100 (2021) and H100 (2023; 989 TFLOPS with it)."""
 
 
+OF_H100 = {
+    "h100-fp32": ("float32", "no"), "h100-fp16": ("float16", "no"), "h100-fp16-nhwc": ("float16", "yes"),
+}  # fmt: skip
+"""Model -> precision and layout of its rows in benchmarks/h100/networks.csv."""
+NETWORKS = Path(__file__).parent / "h100" / "networks.csv"
+ALONE = 64  # batch size from which the device, not the host, takes the time
+
+
+def of_h100(name: str, folder: Path) -> Path:
+    """The forward passes of timm's networks for a model of the H100, written into `folder`.
+
+    The time of a small batch is that of its kernels, replayed from a CUDA graph: hosts differ.
+    """
+    made = folder / "h100-networks.csv"
+    with NETWORKS.open() as file, made.open("w", newline="") as output:
+        rows = csv.DictReader(file)
+        writer = csv.DictWriter(output, rows.fieldnames or (), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            is_large = int(row["batch_size"]) >= ALONE
+            of_model = (row["precision"], row["channels_last"]) == OF_H100[name]
+            is_known = row["network"].startswith("timm:") and row["pass"] == "inference"
+            if of_model and is_known and (row["kernels_ms"] or is_large):
+                times = [float(row[k]) for k in ("latency_ms", "kernels_ms") if row[k]]
+                writer.writerow(row | {"latency_ms": min(times), "kernels_ms": ""})
+    return made
+
+
 def with_tf32(sheet: Path, folder: Path) -> Path:
     """A data sheet with the column tf32_gflops, written into `folder`."""
     head, *rows = sheet.read_text().splitlines()
@@ -66,9 +96,11 @@ def tables(name: str, data: Path, scratch: Path) -> list[str]:
     if name in TIMM:
         device, *files = TIMM[name]
         return [str(data / "timm" / f"{f}.csv.gz") for f in files] + ["--name", device]
-    device = NEUSIGHT[name]
+    device = NEUSIGHT.get(name, "h100-sxm-80gb")
     folder = data / "neusight"
-    given = [str(folder / f"kernels-{device}.csv.gz"), str(folder / "networks.csv")]
+    given = [str(of_h100(name, scratch))] if name in OF_H100 else []
+    if name in NEUSIGHT:
+        given += [str(folder / f"kernels-{device}.csv.gz"), str(folder / "networks.csv")]
     facts = with_tf32(folder / "devices.csv", scratch)
     return [*given, "--facts", str(facts), "--name", device]
 
@@ -85,7 +117,7 @@ def thinned(residuals: list[float]) -> list[float]:
 def models(data: Path, names: str = "", output: str = "models") -> Tables:
     """Writes the shipped models of GPUs and CPUs of others (names=A,B output=FOLDER)."""
     rows = []
-    for name in names.split(",") if names else [*TIMM, *NEUSIGHT]:
+    for name in names.split(",") if names else [*{**TIMM, **NEUSIGHT, **OF_H100}]:
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / f"{name}.json"
             command = [
@@ -98,8 +130,11 @@ def models(data: Path, names: str = "", output: str = "models") -> Tables:
             subprocess.run([*command, "--output", str(made)], check=True)
             document = read(made)
         document["points"] = []
-        if name in NEUSIGHT:
+        if name in OF_H100:
+            document["environment"]["framework_version"] = "2.11"
+        elif name in NEUSIGHT:
             document["environment"]["framework_version"] = "2.1"  # of PyTorch, as NeuSight says
+        if name in NEUSIGHT or name in OF_H100:
             # Nobody asks on the hosts of NeuSight.
             kernels = document["predictors"]["kernels"]
             kernels["host"] = {**kernels["host"], "start_ms": usual_ms(gpu_of(document))}

@@ -9,7 +9,7 @@ from typing import Any
 from lolat.api.model import Model, load
 from lolat.device.file import answers_for
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.running import is_measured, mode_of, on_card
+from lolat.device.running import is_alike, is_measured, mode_of, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER
 from lolat.hardware.gpus import Gpu, card_of, find_gpu, gpu_of, is_card, name_of
@@ -89,7 +89,7 @@ def full_names(name: str) -> list[str]:
             known = [n for n, _, _ in list_models() if find_gpu(name_of(load(n).document)) == gpu]
         able = [n for n in known if "networks" in answers_for(load(n).document)]
         if able:
-            return sorted(able, key=lambda n: (mode_of(load(n).document).launch != EAGER, n))
+            return sorted(able, key=_usual)
         if gpu:
             return [name]
         raise error from None
@@ -97,6 +97,12 @@ def full_names(name: str) -> list[str]:
         return [name]
     written = (n for n, path, _ in list_models() if path == found)
     return [next((n for n in written if n.casefold() == name.casefold()), name)]
+
+
+def _usual(name: str) -> tuple[bool, bool, str]:
+    """The order of a GPU's models: eager before compiled, float32 before half precision."""
+    mode = mode_of(load(name).document)
+    return mode.launch != EAGER, mode.half, name
 
 
 FIRST = "vllm"
@@ -231,9 +237,11 @@ def _of_chip(name: str, gpu: Gpu) -> Model | None:
     """The networks of a GPU by a measured form of its card, or another card of its chip; None without."""
     known = {n: load(n) for n, _, _ in list_models()}
     timed = [m for m in known.values() if Roofline.name in m.predictors and is_measured(m.document)]
-    forms = [m for m in timed if card_of(name_of(m.document)) == card_of(gpu.name)]
-    alike = [m for m in timed if gpu.chip and (its := gpu_of(m.document)) and its.chip == gpu.chip]
-    return next((on_card(m, name, gpu) for m in forms + alike), None)
+    alike = [m for m in timed if is_alike(gpu, name_of(m.document), gpu_of(m.document))]
+    alike.sort(
+        key=lambda m: (card_of(name_of(m.document)) != card_of(gpu.name), mode_of(m.document).half)
+    )
+    return on_card(alike[0], name, gpu) if alike else None
 
 
 NO_TIMES = "a price, but no times of networks here"

@@ -26,7 +26,7 @@ from lolat.graph.modes import (
     Mode,
     own_dtype,
 )
-from lolat.hardware.gpus import PRECISION_OF, Gpu, dtype_named, find_gpu, gpu_of, name_of
+from lolat.hardware.gpus import PRECISION_OF, Gpu, card_of, dtype_named, find_gpu, gpu_of, name_of
 from lolat.io.paths import SHIPPED, list_models
 from lolat.io.results import Remark
 from lolat.parameters import PARAMETERS
@@ -201,6 +201,10 @@ def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
             measured.source, measured.label = str(other), other.stem
             # A compiler takes channels last, so its convolutions turn nothing.
             return measured if so == wanted else _in_mode(measured, precision, launch)
+    if wanted.half and not mode.half and (in_half := _measured_in_half(model, mode)):
+        made = _in_mode(in_half, precision, launch)
+        made.asked_host_us = model.asked_host_us
+        return made
     predictors, gpu = dict(document["predictors"]), gpu_of(document)
     for kind in (Roofline, TrainingSteps):
         if kind.name in predictors:
@@ -289,6 +293,37 @@ def measured_so(model: Device, wanted: Mode, origin: str = SHIPPED) -> Path | No
         if is_alike and mode_of(other) == wanted:
             return path
     return None
+
+
+def _measured_in_half(model: D, mode: Mode) -> D | None:
+    """The bundled device in half precision, launched as in `mode`; None if nobody timed it so.
+
+    For another card of a measured chip: that chip's, changed by the data sheets.
+    """
+    name, files = name_of(model.document), [path for _, path, of in list_models() if of == SHIPPED]
+    carried, gpu = OF_FORM in model.document, find_gpu(name)
+    for path in files if carried or Path(model.source) in files else ():
+        other = read(path)
+        its = mode_of(other) if "predictors" in other else mode
+        if not its.half or replace(its, dtype=mode.dtype) != mode or not is_measured(other):
+            continue
+        made = type(model)(other, str(path))
+        if name_of(other) == name:
+            made.label = path.stem
+            return made
+        if carried and gpu and is_alike(gpu, name_of(other), gpu_of(other)):
+            made = on_card(made, name, gpu)
+            made.source, made.label = model.source, model.label
+            return made
+    return None
+
+
+def is_alike(gpu: Gpu, name: str, other: Gpu | None) -> bool:
+    """True if a device is the card of a sheet in another form, or another card of its chip.
+
+    `name`, `other`: the device's, and its sheet.
+    """
+    return card_of(name) == card_of(gpu.name) or bool(gpu.chip and other and other.chip == gpu.chip)
 
 
 def is_measured(document: Mapping[str, Any]) -> bool:

@@ -76,7 +76,7 @@ class Timed:
     @property
     def times(self) -> Times:
         """All times, operations first."""
-        parts = [work_of(o.graph, o.batch_size) for o in self.operations]
+        parts = [work_of(o.graph, o.batch_size, self.mode) for o in self.operations]
         parts += [counts.work(n.batch_size) for n, counts in self.networks]
         ms = [o.latency_ms for o in self.operations] + [n.latency_ms for n, _ in self.networks]
         return Times.of(parts, np.array(ms), np.arange(len(ms)) >= len(self.operations))
@@ -115,10 +115,10 @@ class Timed:
         return np.array([*(draw.permutation(number) % FOLDS), *of_networks], int)
 
 
-def usual_mode(networks: Sequence[TimedNetwork]) -> Mode:
-    """The execution mode of most networks in tables; eager float32 for operations alone."""
-    modes = Counter(n.mode.inference for n in networks)
-    return modes.most_common(1)[0][0] if networks else Mode()
+def usual_mode(networks: Sequence[TimedNetwork], operations: Sequence[TimedOperation] = ()) -> Mode:
+    """The execution mode of most networks in tables; that of most operations where there are none."""
+    modes = Counter(n.mode.inference for n in networks) or Counter(o.mode for o in operations)
+    return modes.most_common(1)[0][0] if modes else Mode()
 
 
 def tables_document(
@@ -136,10 +136,12 @@ def tables_document(
     timed = replace(timed, operations=_thinned(timed.operations))
     times = timed.times
     trained = times.trained
+    if specs is not None and timed.mode.half:
+        specs = specs.of_dtype(timed.mode.dtype)
     known = specs or seen_specs(times, None if timed.is_cpu else find_gpu(device))
     if specs is not None:
         check_sheet(specs, times)
-    if timed.mode.half:  # a data sheet's rate is of float32
+    if timed.mode.half and specs is None:
         known = replace(known, width=OFF_OF_NOTHING)
     # Inference and training get a formula each if there are enough timings of both; else they share one.
     is_inference = times.whole & ~trained

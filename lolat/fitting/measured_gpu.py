@@ -7,7 +7,7 @@ A block of a few small operations takes as long as launching them, a large block
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
@@ -35,7 +35,7 @@ from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.graph.work import Workload, work_of
 from lolat.hardware.gpus import name_of
-from lolat.hardware.specs import OFF_OF_FASTEST, Specs, listed_specs
+from lolat.hardware.specs import Specs, listed_specs
 from lolat.tables.blocks import Point, blocks_of, times
 
 FOLDS = 8  # of blocks, each left out with all its batch sizes
@@ -124,12 +124,10 @@ def _specs(device: str, whole: Times, mode: Mode) -> Specs:
         specs = listed_specs(device)
     except InputError:
         return seen_specs(whole)
-    rate = specs.gpu and specs.gpu.rate(mode.dtype)
     if not mode.half:
         return specs
-    if not rate:
-        return seen_specs(whole, specs.gpu)
-    return replace(specs, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, power_bound=False)
+    has_rate = specs.gpu and specs.gpu.rate(mode.dtype)
+    return specs.of_dtype(mode.dtype) if has_rate else seen_specs(whole, specs.gpu)
 
 
 def fit_hosted(measured: BlockTimes, specs: Specs, mode: Mode) -> Roofline:

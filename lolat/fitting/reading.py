@@ -23,7 +23,7 @@ from lolat.fitting.outliers import tell_other_units, warn_of_contradictions
 from lolat.fitting.refined import refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
-from lolat.graph.modes import FLOAT16, FLOAT32, Mode
+from lolat.graph.modes import FLOAT16, Mode
 from lolat.hardware.gpus import find_gpu
 from lolat.hardware.specs import Specs
 from lolat.io.progress import Warn, nobody
@@ -93,15 +93,15 @@ def device_document(
     operations = [r for p, c in contents if c == OPERATIONS for r in read_operations(p, devices)]
     if device is None:
         check_one_device(read_table(path) for path, _ in contents)
-    for operation in operations:
-        if operation.dtype != FLOAT32:
-            raise operation.row.refused(
-                f"an operation in {operation.dtype}; expected float32: other precisions are fitted to "
-                "tables of networks"
-            )
     say_unread((operation.row for operation in operations), warn)
     tables = [read_networks(p, devices) for p, c in contents if c == NETWORKS]
-    mode = usual_mode([row for table in tables for row in table.rows])
+    mode = usual_mode([row for table in tables for row in table.rows], operations)
+    for operation in operations:
+        if operation.mode != mode:
+            raise operation.row.refused(
+                f"an operation in {operation.mode}; expected {mode}, as most rows: a model has one "
+                "precision and layout"
+            )
     networks = _once(
         [row for table in tables for row in _counted(table, mode, on_progress, warn)], warn
     )

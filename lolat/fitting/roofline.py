@@ -15,6 +15,7 @@ from lolat.device.predictors.roofline import (
     CLASS_TERMS,
     TERM_NAMES,
     TILE,
+    TURNED,
     WINOGRAD,
     Roofline,
     has_winograd,
@@ -101,6 +102,7 @@ def fit_roofline(
         formula,
         tf32=specs.tf32,
         most=most if np.isfinite(most).all() else None,
+        turning=TURNED[specs.gpu is not None and specs.gpu.turns],
         sharpness=float(np.exp(optimum.x[SHARP])),
     )
     formula = replace(formula, shape_residuals=_shape_residuals(formula, times))
@@ -154,7 +156,9 @@ class _Problem:
         self.volume = volumes(steps, specs.multiprocessors, mode, specs.tile or TILE)
         self.volume = self.volume / of.faster(steps, mode.dtype, specs.tf32)
         self.slower, self.launches = of.slower(steps), launches_alone(steps)
-        self.turned_ms = of.turned(steps, mode) / specs.most(mode.dtype)[1]
+        turning = TURNED[specs.gpu is not None and specs.gpu.turns]
+        turned = of.turned(steps, mode, forward=turning)
+        self.turned_ms = turned / specs.most(mode.dtype)[1]
         # A product timed alone waits for its launch; others launch while data moves.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
         wide = OFF_OF_NOTHING if specs.width >= OFF_OF_NOTHING else 0.0

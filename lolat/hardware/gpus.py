@@ -66,7 +66,8 @@ class Gpu:
 
     `cores`: units that add one float32 product per clock; `vector_tflops`: rate of float32 without units
     for matrices; `half_tflops`: rate of float16, and of bfloat16 if `bf16`; `link`: a key of
-    `lolat.hardware.links.PEAKS`; `dies`: GPUs on a card, of one of which all the rest is.
+    `lolat.hardware.links.PEAKS`; `dies`: GPUs on a card, of one of which all the rest is; `turns`: in half
+    precision all convolutions are computed channels last, as since Hopper.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Gpu:
     power_w: float | None = None
     link: str = ""
     dies: float | None = None
+    turns: bool = False
 
     @property
     def chip(self) -> tuple[float | None, ...]:
@@ -137,7 +139,7 @@ def sustained(gflops: float, watts: float, cache_mib: float, gain: float = 1.0) 
 
 
 SHEET_FIELDS = tuple(f.name for f in fields(Gpu) if f.name != "name")
-SHEET_NUMBERS = tuple(name for name in SHEET_FIELDS if name not in ("bf16", "link"))
+SHEET_NUMBERS = tuple(name for name in SHEET_FIELDS if name not in ("bf16", "link", "turns"))
 
 
 @cache
@@ -153,6 +155,7 @@ def _sheets() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
                 **{n: row.number(n) if row[n] else None for n in SHEET_NUMBERS},
                 bf16=row["bf16"] == "yes",
                 link=row["link"],
+                turns=row["turns"] == "yes",
             ),
         )
         for row in table

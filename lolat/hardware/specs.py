@@ -57,6 +57,13 @@ class Specs:
         """The speedup of convolutions in TF32 over float32; 1 without TF32."""
         return 1.0 if self.gpu is None else self.gpu.tf32
 
+    def of_dtype(self, dtype: str) -> Specs:
+        """The specs in half precision: with the sheet's rate in it, or an unknown one."""
+        rate = self.gpu and self.gpu.rate(dtype)
+        if not rate:
+            return replace(self, width=OFF_OF_NOTHING)
+        return replace(self, rate=rate * 1e9 / 2, width=OFF_OF_FASTEST, power_bound=False)
+
     def most(self, dtype: str) -> tuple[float, float]:
         """Peak MACs and bytes per ms of the data sheet in a data type of a mode, infinite if unknown.
 

@@ -74,6 +74,13 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[Part]:
         yield f"Single layers of 2018, for `lolat predict`: {', '.join(layers)}"
 
 
+OF_FRAMEWORK = {
+    "torch": ("timm:resnet50", " timm:resnet50"),
+    "onnxruntime": ("timm:resnet50", " network.onnx"),
+}
+"""Framework -> a network to ask about, read already, and one that `evaluate` measures; else of Keras."""
+
+
 def learned(device: Device, path: str, name: str) -> Iterator[str]:
     """The lines at the end of `learn` and `fit`; commands find the device by `name`."""
     document = device.document
@@ -88,10 +95,12 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
     yield ""
     yield f"written: {plain(path)}"
     named, lolat = quote(plain(name)), quote(program())
+    network, timed = OF_FRAMEWORK.get(environment.get("framework"), ("keras:ResNet50", ""))
     if device.predictors:
-        table = "" if environment.get("device") in ("cpu", "gpu") else " --table OTHER_TIMES.csv"
+        is_learned = environment.get("device") in ("cpu", "gpu")
+        against = timed if is_learned else " --table OTHER_TIMES.csv"
         yield (
-            f"Next: {lolat} report {named} keras:ResNet50 · {lolat} evaluate {named}{table} · {lolat} show "
+            f"Next: {lolat} report {named} {network} · {lolat} evaluate {named}{against} · {lolat} show "
             f"{named} --formula"
         )
     if part := document.get("llm"):
@@ -99,7 +108,7 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
         served = own[-1]["model"] if own else "qwen3-8b"
         yield f"Next: {lolat} llm {named} {quote(plain(served))}"
     if "training" in document:
-        yield f"Next: {lolat} cost {named} keras:ResNet50 --batch-size 32 --samples 50000"
+        yield f"Next: {lolat} cost {named} {network} --batch-size 32 --samples 50000"
 
 
 def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -46,16 +46,16 @@ class TimedOperation:
     row: Row
 
     @property
-    def dtype(self) -> str:
-        """The data type that it was timed in, float32 if the table is silent."""
-        return Mode().of_row(self.row, self.row.where).dtype
+    def mode(self) -> Mode:
+        """The data type and layout that it was timed in, eager; float32 if the table is silent."""
+        return Mode().of_row(self.row, self.row.where)
 
     @property
     def same(self) -> Hashable:
         """A key that is equal for rows of the same work."""
         return (
             self.name,
-            self.dtype,
+            self.mode,
             self.row.get(GROUPS),
             *(self.row.whole(c, 0) for c in OPERATION_COLUMNS[self.name]),
         )
@@ -97,10 +97,11 @@ def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
     elif name == "conv":
         side = (a["input_size"] + 2 * a["padding"] - a["kernel"]) // a["stride"] + 1
         x = builder.input((1, a["in_channels"], a["input_size"], a["input_size"]))
+        is_depthwise = 1 < a[GROUPS] == a["in_channels"]
         out = builder.add(
-            "conv", [x], (1, a["out_channels"], side, side), kernel=(a["kernel"],) * 2,
-            strides=(a["stride"],) * 2, dilation=(1, 1), bias=False, in_channels=a["in_channels"],
-            out_channels=a["out_channels"], groups=a[GROUPS],
+            "depthwise_conv" if is_depthwise else "conv", [x], (1, a["out_channels"], side, side),
+            kernel=(a["kernel"],) * 2, strides=(a["stride"],) * 2, dilation=(1, 1), bias=False,
+            in_channels=a["in_channels"], out_channels=a["out_channels"], groups=a[GROUPS],
         )  # fmt: skip
     else:
         shape = (1, a["width"])

@@ -43,6 +43,16 @@ def test_what_only_moves_and_depthwise_convolutions_stay_as_measured() -> None:
     assert ms(found, c.DEPTHWISE) == pytest.approx(ms(formula(), c.DEPTHWISE))
 
 
+@pytest.mark.parametrize(("gpu", "gb_s", "turned"), [("A100", 1555, 1.2), ("H100 SXM", 3350, 3.1)])
+def test_channels_first_turn_tensors_more_on_an_h100(gpu: str, gb_s: float, turned: float) -> None:
+    """By the sheet's bandwidth; RTX 3090 and H100 in both layouts gave the bytes for each byte."""
+    found = in_precision(formula(), FLOAT16, find_gpu(gpu))
+    last = replace(found, mode=Mode(FLOAT16, channels_last=True))
+    more = ms(found, c.CONVOLUTION, 1e10) - ms(last, c.CONVOLUTION, 1e10)
+    assert more == pytest.approx(turned * 1e10 / (gb_s * 1e6), rel=0.01)
+    assert ms(found, c.DENSE, 1e10) == ms(last, c.DENSE, 1e10)
+
+
 def test_tf32_is_for_products_of_matrices_too() -> None:
     """Convolutions alone by default; half of the sheet's 156 TFLOPS against 0.85 of 19.5 in float32."""
     measured = replace(formula(), tf32=A100.tf32)  # type: ignore[union-attr]

@@ -47,6 +47,8 @@ def test_another_precision_is_an_estimate_that_says_so() -> None:
         ("rtx-pro-6000-amp-compiled", ("bf16", None), "rtx-pro-6000-bf16-compiled"),
         ("rtx-4090-amp", (None, "compiled"), "rtx-4090-amp-compiled"),
         ("rtx-5090-amp-compiled", (None, "eager"), "rtx-5090-amp"),
+        ("h100-fp32", ("fp16", None), "h100-fp16"),
+        ("h100-fp32", ("bf16", None), "h100-fp16"),  # as many bytes, on the same units
     ],
 )
 def test_a_shipped_model_that_was_measured_so_answers(
@@ -91,6 +93,17 @@ def test_another_card_of_a_chip_is_as_fast_as_its_data_sheet(
     low, high = found.interval_ms or (0, 0)
     of_card = card.predict(layers(), 2**16).interval_ms or (0, 0)
     assert high / low > of_card[1] / of_card[0]
+
+
+def test_half_precision_that_was_timed_on_one_card_carries_to_others_of_its_chip() -> None:
+    """A network that moves bytes alone, by the bandwidths of NVIDIA's sheets."""
+    carried, timed = lolat.load("h200").run_as("fp16"), lolat.load("h100").run_as("fp16")
+    graph = moved(2048)
+    ratio = timed.predict(graph).latency_ms / carried.predict(graph).latency_ms
+    assert ratio == pytest.approx(4800 / 3350, rel=0.03)
+    assert any("measured on h100-sxm-80gb" in w for w in carried.predict(graph).warnings)
+    assert not any("data sheet of" in w for w in timed.predict(graph).warnings)
+    assert lolat.load("h100").run_as("amp").predict(graph).latency_ms > 0.0
 
 
 def test_a_card_that_takes_the_times_of_its_chip_is_listed_so() -> None:

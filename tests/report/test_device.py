@@ -114,6 +114,12 @@ def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
         device.learned(Model(document | {"llm": {"operations": {}, "own": own}}), "a", "a")
     )
     assert "Next: lolat llm a 'my models/llama'" in lines
+    of_torch = document | {"environment": document["environment"] | {"framework": "torch"}}
+    lines = list(device.learned(Model(of_torch), "a", "a"))
+    assert lines[-2].startswith(
+        "Next: lolat report a timm:resnet50 · lolat evaluate a timm:resnet50 ·"
+    )
+    assert lines[-1].startswith("Next: lolat cost a timm:resnet50 ")
     monkeypatch.setattr("shutil.which", lambda _: None)  # the environment is not active
     monkeypatch.setattr("sys.executable", str(Path.cwd() / "its env/bin/python"))
     monkeypatch.setattr("pathlib.Path.exists", lambda path: path.name == "lolat")

@@ -300,12 +300,33 @@ def test_groups_and_precision_of_operations(tmp_path: Path) -> None:
     macs = [count(row.graph).total(2).flops for row in (depthwise, full)]
     assert macs == [2 * 16 * 16 * 8 * 9, 2 * 16 * 16 * 8 * 9 * 8]
     assert depthwise.same != full.same
+    assert [row.graph.operations[0].kind for row in (depthwise, full)] == ["depthwise_conv", "conv"]
     path.write_text(f"{names}\nconv,2,8,8,3,16,1,1,3,1\n")
     with pytest.raises(InputError, match="line 2: groups is '3'"):
         read_operations(path)
-    path.write_text("op,rows,width,precision,latency_ms\nadd,8,8,fp16,1\n")
-    with pytest.raises(InputError, match=r"line 2: an operation in float16; expected float32"):
+    rows = "add,8,8,fp32,1\nadd,8,8,fp16,1\nmul,8,8,,1\n"
+    path.write_text(f"op,rows,width,precision,latency_ms\n{rows}")
+    with pytest.raises(InputError, match=r"line 3: an operation in float16; expected float32"):
         fit(path, name="V100")
+
+
+def test_operations_in_half_precision_make_a_model_of_it(tmp_path: Path) -> None:
+    """Additions at 2 TB/s and products at 500 TFLOPS, both in float16, after 5 µs."""
+    path, facts = tmp_path / "operations.csv", tmp_path / "facts.csv"
+    lines = ["op,batch,m,n,k,rows,width,precision,latency_ms"]
+    for n in range(1, 21):
+        lines.append(f"add,,,,,{2048 * n},4096,fp16,{0.005 + 3 * 2 * 2048 * n * 4096 / 2e9}")
+        macs = n * 4096 * 1024 * 4096
+        lines.append(f"linear,{n},4096,1024,4096,,,fp16,{0.005 + 2 * macs / 5e11}")
+    path.write_text("\n".join(lines))
+    facts.write_text(
+        "device,multiprocessors,fp32_matrix_gflops,bandwidth_gb_s,half_tflops\nx,100,60000,2400,600\n"
+    )
+    model = fit(path, name="x", facts=facts)
+    assert mode_of(model.document).dtype == "float16"
+    row = read_operations(path)[-1]
+    found = model.predict(row.graph, 20).latency_ms
+    assert found == pytest.approx(0.005 + 2 * 20 * 4096 * 1024 * 4096 / 5e11, rel=0.1)
 
 
 def test_tables_of_two_devices_are_not_mixed(tmp_path: Path) -> None:

