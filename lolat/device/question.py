@@ -107,6 +107,7 @@ OF_ONE_DEVICE = frozenset(
         "no-memory",
         "no-room",
         "no-optimizer",
+        "step-tokens",
         "no-evaluation",
         "batch-over-data",
         "coverage-range",

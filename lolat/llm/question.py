@@ -173,8 +173,8 @@ class ServingQuestion:
                 raise InputError(
                     f"{arg('max_num_seqs')} {sequences:,}: more than the {tokens:,} tokens in a step of "
                     f"{server.title}, which has one for each request; expected at most as many as "
-                    f"{arg('max_num_batched_tokens')}"
-                )
+                    f"{arg('max_num_batched_tokens')}", code="step-tokens",
+                )  # fmt: skip
             sequences = tokens
         return Limits(0, sequences, tokens)
 

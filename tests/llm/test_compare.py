@@ -176,6 +176,10 @@ def test_what_no_gpu_can_be_asked_is_refused_at_once() -> None:
     assert error.value.code == "concurrency"
     with pytest.raises(InputError, match=r"large, slow, small: dtype nvfp4"):
         compare(asks(models), LARGE, dtype="nvfp4")
+    sglang = Model(document(section(framework="sglang")))
+    both = asks({"sglang": sglang, "vllm": models["large"]})
+    found = compare(both, LARGE, max_num_seqs=9, max_num_batched_tokens=8)
+    assert ([*found.answers], [*found.left_out]) == (["sglang"], ["vllm"])
 
 
 def test_exit_codes(lolat: Command) -> None:
