@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
-from lolat.graph import Graph
+from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import IN_PLACE, VIEWS, kind_of
@@ -35,15 +35,20 @@ def operations_parameters(graph: Graph) -> list[int]:
     """Number of parameters of each operation; 0 if another one has them too."""
     weights, found = count(graph).at(1)[:, COLUMNS.index("weights")].tolist(), list[int]()
     for o, number in zip(graph.operations, weights, strict=True):
-        a, vectors = o.attributes, kind_of(o.kind).vectors
+        a = o.attributes
         if o.kind == "embedding" and "rows" in a and "out_features" in a:
             number = int(a["rows"] * a["out_features"])
-        elif vectors and o.inputs:
-            is_last = o.kind in ("layer_norm", "rms_norm")
-            axis = -1 if is_last else graph.channel_axis(o.inputs[0])
-            number = vectors * graph.tensors[o.inputs[0]].shape[axis]
+        elif kind_of(o.kind).vectors and o.inputs:
+            number = o.vectors * _channels(graph, o)
         found.append(0 if a.get("tied") else number)
     return found
+
+
+def _channels(graph: Graph, norm: Operation) -> int:
+    """Channels of a normalization."""
+    is_last = norm.kind in ("layer_norm", "rms_norm")
+    axis = -1 if is_last else graph.channel_axis(norm.inputs[0])
+    return graph.tensors[norm.inputs[0]].shape[axis]
 
 
 READ_SHARE, FEW_PARAMETERS = 0.98, 1000
@@ -169,8 +174,8 @@ def weights_bytes(graph: Graph, mode: Mode | None = None) -> int:
         size = 6.0 if autocast else 2.0
     total = size * sum(each)
     for o, number in zip(graph.operations, each, strict=True):
-        if o.kind == "batch_norm":
-            total += size * number  # a mean and a variance, as many as its vectors
+        if o.kind == "batch_norm" and o.inputs and "tied" not in o.attributes:
+            total += size * 2 * _channels(graph, o)  # a mean and a variance
         if "bits" in o.attributes:
             total -= number * (size - o.attributes["bits"] / 8)
         elif o.kind == "embedding" and autocast and not tied:

@@ -100,7 +100,7 @@ def free_parameters(graph: Graph) -> list[tuple[int, int]]:
 def learns(operation: Operation) -> bool:
     """Return True if an operation has parameters that are trained."""
     kind = operation.kind
-    has_any = kind in KERNELS or kind == "embedding" or kind_of(kind).vectors > 0
+    has_any = kind in KERNELS or kind == "embedding" or operation.vectors > 0
     return has_any and operation.attributes.get(TRAINED, 1) > 0
 
 

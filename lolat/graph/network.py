@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from lolat.errors import InputError
-from lolat.graph.kinds import CONVOLUTIONS
+from lolat.graph.kinds import CONVOLUTIONS, kind_of
 from lolat.io.documents import converted
 
 FORMAT_VERSION = 1
@@ -66,6 +66,11 @@ class Operation(msgspec.Struct, frozen=True):
     def full_name(self) -> str:
         """The name with its module path."""
         return f"{self.path}/{self.name}" if self.path else self.name
+
+    @property
+    def vectors(self) -> int:
+        """Parameters of a channel of a normalization: its attribute of that name, or those of its kind."""
+        return int(self.attributes.get("vectors", kind_of(self.kind).vectors))
 
 
 class Graph(msgspec.Struct, frozen=True, dict=True):

@@ -122,6 +122,11 @@ class Call:
 Rule = Callable[["Writer", Call], list[int]]
 
 
+def affine(kind: str, given: int) -> dict[str, Any]:
+    """The attribute of a normalization that has another number of vectors than its kind."""
+    return {} if given == KINDS[kind].vectors else {"vectors": given}
+
+
 class Writer:
     """Appends calls to a GraphBuilder; `constants`: tensors that do not depend on the network's inputs."""
 
@@ -173,7 +178,8 @@ class Writer:
         return self.append(call, call.op, call.inputs, **hides)
 
     def append(self, call: Call, kind: str, inputs: Sequence[int], **attributes: Any) -> list[int]:
-        """Append one operation, which writes all outputs of the call."""
+        """Append one operation, which writes all outputs of the call; one of no elements is a view."""
+        kind = kind if any(map(prod, call.shapes)) else "identity"
         label = call.label(kind.rpartition(".")[2])
         parts = (kind, inputs, call.shapes, label, call.path, call.dtype)
         return self.builder.add_several(*parts, **attributes)

@@ -85,8 +85,8 @@ def variables(graph: Graph) -> int:
 
 
 def _variables(operation: Operation, weights: int) -> int:
-    if vectors := kind_of(operation.kind).vectors:
-        return vectors
+    if kind_of(operation.kind).vectors:
+        return operation.vectors
     if not weights:
         return 0
     a = operation.attributes

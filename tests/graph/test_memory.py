@@ -11,7 +11,7 @@ import pytest
 
 import lolat
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import Memory, alive_bytes, analyze
+from lolat.graph.analysis import Memory, alive_bytes, analyze, parameters, weights_bytes
 from lolat.graph.modes import AMP, FLOAT16, Mode
 
 CONV = {
@@ -284,3 +284,31 @@ def test_the_keys_and_values_of_a_window_are_kept(window: int | None) -> None:
     assert kept == sum(
         t.untyped_storage().nbytes() for one in layers for t in (one.keys, one.values)
     )
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_normalizations_without_parameters_have_none(affine: bool) -> None:
+    """As PyTorch and Keras count theirs; a batch norm keeps means and variances all the same."""
+    import torch
+    from torch import nn
+
+    from lolat.readers.keras import import_keras, read_model
+
+    layer = {"elementwise_affine": affine}
+    norms = [
+        nn.GroupNorm(4, 64, affine=affine), nn.InstanceNorm2d(64, affine=affine),
+        nn.BatchNorm2d(64, affine=affine), nn.Flatten(), nn.LayerNorm(1024, **layer),
+        nn.LayerNorm(1024, bias=False, **layer), nn.RMSNorm(1024, **layer),
+    ]  # fmt: skip
+    network = nn.Sequential(*norms)
+    graph = lolat.read((network, torch.zeros(1, 64, 4, 4)))
+    assert parameters(graph) == sum(p.numel() for p in network.parameters())
+    tensors = (*network.parameters(), *network.buffers())
+    assert weights_bytes(graph) == 4 * sum(t.numel() for t in tensors if t.dim())
+    keras = import_keras()
+    both = {"center": affine, "scale": affine}
+    model = keras.Sequential([
+        keras.Input((4, 4, 64)), keras.layers.GroupNormalization(4, **both),
+        keras.layers.BatchNormalization(**both), keras.layers.LayerNormalization(center=affine),
+    ])  # fmt: skip
+    assert weights_bytes(read_model(model)) == 4 * model.count_params()

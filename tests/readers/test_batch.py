@@ -153,3 +153,19 @@ def test_an_input_of_one_beside_a_batch_stays_one(
     for n in (1, 6):
         assert count(graph).total(n).flops == (n * 5 + (n if grows else 1) * 7) * 8 * 4
     assert any("as large for any batch" in w for w in graph.warnings) is False
+
+
+def test_tensors_without_elements_cost_nothing() -> None:
+    """The part of a rotary embedding that is not rotated, registers of which there are none. By hand."""
+    torch = pytest.importorskip("torch")
+    from tests.readers.torch_networks import Does, kinds
+
+    def forward(m: Any, x: Any) -> Any:
+        turned, rest = m.layer(x).split([32, 0], -1)
+        return torch.cat([turned.tanh(), rest.relu() * 2], -1)
+
+    graph = read((Does(forward, layer=torch.nn.Linear(16, 32)), torch.zeros(1, 10, 16)))
+    assert kinds(graph) == ["dense", "slice", "tanh", "concatenate"]
+    totals = count(graph).total(3)
+    assert (totals.flops, totals.ops) == (3 * 10 * 16 * 32, 4)
+    assert totals.traffic == 3 * 10 * (16 + 7 * 32)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.graph.kinds import by_name
 from lolat.readers.ops import (
     KIND_OF,
+    affine,
     einsum_features,
     einsum_terms,
     keeps_channels,
@@ -185,10 +186,13 @@ def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
-    """A batch norm; Normalization, on a network's input, has its number of channels as an attribute."""
-    is_input = type(call.layer).__name__ == "Normalization"
-    channels: dict[str, Any] = {"channels": int(call.shapes[0][-1])} if is_input else {}
-    return r.write(call, "batch_norm", call.inputs[:1], **channels)
+    """A normalization; Normalization, on a network's input, has its number of channels as an attribute."""
+    layer, inputs = call.layer, call.inputs[:1]
+    if type(layer).__name__ == "Normalization":
+        return r.write(call, "batch_norm", inputs, channels=int(call.shapes[0][-1]))
+    names = (normalized(cls.__name__) for cls in type(layer).__mro__)
+    kind = next(KIND_OF[name] for name in names if name in KIND_OF)
+    return r.write(call, kind, inputs, **affine(kind, bool(layer.center) + bool(layer.scale)))
 
 
 def _augmentation(r: KerasReader, call: LayerCall) -> list[int]:
@@ -383,7 +387,8 @@ LAYERS = by_name({
 _CONVOLUTIONS = "Conv ConvTranspose DepthwiseConv SeparableConv"
 RULES = by_name({
     _conv: _CONVOLUTIONS, _pool: "MaxPooling AveragePooling", _dense: "Dense EinsumDense",
-    _activation: "Activation ReLU", _normalization: "BatchNormalization Normalization",
+    _activation: "Activation ReLU",
+    _normalization: "Normalization BatchNormalization LayerNormalization GroupNormalization",
     _recurrent: "LSTM GRU SimpleRNN RNN ConvLSTM",
     _multi_head_attention: "MultiHeadAttention GroupQueryAttention GroupedQueryAttention",
     _pad: "ZeroPadding", _embedding: "Embedding", _dot: "Dot", _dot_attention: "Attention",

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from lolat.graph.kinds import GATES, by_name
-from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, normalized, sizes_of
+from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, affine, normalized, sizes_of
 from lolat.readers.torch.layout import Layout
 
 
@@ -394,8 +394,15 @@ def _dropout(o: Operation) -> list[int]:
 def _batch_norm(o: Operation) -> list[int]:
     """A batch norm; with the batch's own statistics at inference it counts as an instance norm."""
     if o.get("training"):
-        return o.write("instance_norm", of_batch=True)
-    return o.write("instance_norm" if o.get("use_input_stats") else "batch_norm")
+        return _norm(o, "instance_norm", of_batch=True)
+    return _norm(o, "instance_norm" if o.get("use_input_stats") else "batch_norm")
+
+
+def _norm(o: Operation, kind: str = "", **parameters: Any) -> list[int]:
+    """A normalization, maybe without a weight or a bias."""
+    kind = kind or KIND_OF[normalized(o.op)]
+    given = sum(o.get(name) is not None for name in ("weight", "bias"))
+    return o.write(kind, **affine(kind, given), **parameters)
 
 
 def _mean(o: Operation) -> list[int]:
@@ -455,6 +462,7 @@ _RULES: dict[Rule, str] = {
     _pad: "pad constant_pad_nd " + _names("{how}_pad{d}", how="reflection replication", d=_D),
     _pool: _names("{how}_pool{d}{tail}", how="max avg", d=_D, tail=" _with_indices"),
     _adaptive_pool: _names("{u}adaptive_{how}_pool{d}", u=" _", how="max avg", d=_D),
+    _norm: "layer_norm native_layer_norm group_norm native_group_norm rms_norm _fused_rms_norm",
     _batch_norm: "batch_norm instance_norm", _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
     _dropout: "dropout feature_dropout alpha_dropout native_dropout feature_alpha_dropout",
     _cast: "to _to_copy",
