@@ -22,7 +22,7 @@ from lolat.hardware.links import assumed_link
 from lolat.llm.gpu import GPU
 from lolat.llm.names import find_decoder
 from lolat.parameters import optimizer_named
-from lolat.training.decoder import DecoderStep
+from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.decoder_rows import TrainedRow, read_runs
 from lolat.training.memory import recipe_of
 from lolat.training.parallel import FSDP, Parallel
@@ -120,7 +120,7 @@ def _memory(runs: Runs) -> Table:
     for device in DEVICES:
         room = runs.gpus[device].section.sheet.memory_gib * GIB - UNUSABLE_BYTES
         some = [row for row, of in zip(runs.rows, runs.device, strict=True) if of == device]
-        fit = [sum(row.step.memory(row.parallel).values()) <= room for row in some]
+        fit = [sum(row.step.memory(row.parallel, row.batches)[1].values()) <= room for row in some]
         rows.append([device, str(len(fit)), percent(float(np.mean(fit)), 0)])
     return ["GPU", "runs", "said to fit"], rows
 
@@ -142,16 +142,17 @@ def _others() -> Table:
             percent(each / published - 1),
         ]
         rows.append([f"torchtitan, {launch}", *words])
-    gib = sum(step.memory(parallel).values()) / GIB
+    gib = sum(step.memory(parallel)[1].values()) / GIB
     rows.append(["torchtitan, memory", "77 to 82 GiB", f"{gib:.1f} GiB", ""])
     times = []
     for rank in (16, 0):
-        recipe = recipe_of("bf16", adamw, half_frozen=True)
-        step = DecoderStep(DecoderPasses(decoder, 2048, 1, tuning=Tuning(rank)), recipe)
+        tuning = Tuning(rank, half=True)
+        recipe = tuned_recipe("bf16", adamw, tuning)
+        step = DecoderStep(DecoderPasses(decoder, 2048, 1, tuning=tuning), recipe)
         parts = step.iteration_ms(gpu, Parallel())
         times.append(sum(parts.values()))
         if rank:
-            gib = sum(step.memory(Parallel()).values()) / GIB
+            gib = sum(step.memory(Parallel())[1].values()) / GIB
             rows.append(["LoRA, memory", "18 to 30 GiB", f"{gib:.1f} GiB", ""])
     rows.append(["LoRA, time over that of full", "0.6 to 0.75", f"{times[0] / times[1]:.2f}", ""])
     return ["what", "known", "predicted", "off by"], rows

@@ -33,7 +33,7 @@ from lolat.api.model import load
 from lolat.parameters import optimizer_named
 from lolat.readers import open_network, read
 from lolat.training.cost import training_of
-from lolat.training.memory import memory_parts, recipe_for
+from lolat.training.memory import memory_at_peak, recipe_for
 from lolat.training.model import Training, TrainingRun, predict
 
 KEPT = Path("training-runs.json")
@@ -176,7 +176,7 @@ def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[R
         asked = TrainingRun(run.batch_size, run.samples, 1, run.optimizer, validation=run.samples)
         told, optimizer = predict(model, graph, asked), optimizer_named(run.optimizer)
         whole, quarter = (
-            sum(memory_parts(graph, n, recipe_for(graph, optimizer)).values())
+            sum(memory_at_peak(graph, n, recipe_for(graph, optimizer))[1].values())
             for n in (run.batch_size, run.batch_size // 4)
         )
         assert told.epoch_s is not None

@@ -164,9 +164,10 @@ _EVERY = (
     _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again, to save "
           "memory: none; all of a block but its input; all of a network's but results of products, of a "
           "decoder's but attention and every second product. If not given, as a network says itself."),
-    Parameter("tune", "What is trained: full; lora:RANK, adapters at linear layers; frozen:N, all but the "
-              "first N blocks; frozen, a network's last layer. If not given, as a network says itself "
-              "(requires_grad, trainable).", str, metavar="WHAT"),
+    Parameter("tune", "What is trained: full; lora:RANK, adapters at linear layers (in float32; of a "
+              "decoder in bfloat16 by lora:RANK:bf16); frozen:N, all but the first N blocks; frozen, a "
+              "network's last layer. If not given, as a network says itself (requires_grad, trainable).",
+              str, metavar="WHAT"),
     Parameter("validation_samples", "Samples evaluated after each epoch."),
     Parameter("replicas", "Devices that train together.", most=4096, metavar="K[,K]", example="1,2,4,8"),
     _word("sharding", SHARDINGS, "What the devices divide among them: nothing; optimizer states; gradients "

@@ -102,7 +102,8 @@ def _memory_lines(cost: Cost) -> Iterator[str]:
     """The parts of the memory, the largest first, with the recipe; what is trained, and computed again."""
     parts = sorted(cost.memory.items(), key=lambda part: -part[1])
     shown = [(n, size) for n, size in parts if size >= LEAST_SHOWN * cost.memory_bytes]
-    yield f"memory: {' · '.join(f'{name} {byte_size(size)}' for name, size in shown)}"
+    at = f" at {plain(cost.peak)}" if cost.peak else ""
+    yield f"memory{at}: {' · '.join(f'{name} {byte_size(size)}' for name, size in shown)}"
     yield from [cost.recipe] if cost.recipe else []
     trained, every = cost.trained_parameters or 0, cost.parameters or 0
     if trained < every:

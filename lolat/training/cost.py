@@ -47,7 +47,7 @@ from lolat.parameters import COVERAGE, optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.measured import MeasuredTraining
-from lolat.training.memory import Recipe, memory_parts, mixed_remarks, numbers_of, recipe_for
+from lolat.training.memory import Recipe, memory_at_peak, mixed_remarks, numbers_of, recipe_for
 from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.parallel import NONE, Parallel
 from lolat.training.tuning import TIED, is_lora, is_tied, tuned
@@ -73,10 +73,10 @@ class Cost(Result):
     are None or empty without samples or a price, and if an iteration does not fit into memory.
 
     `prices`: the source of the price; `price_list`: the list that was searched. `memory_bytes`: bytes of an
-    iteration on each device, `memory`: by part; `recipe`: what a parameter takes of it, in words;
-    `available_bytes`: those that a device has, None if unknown; `largest_batch`: the largest batch that
-    fits. `other_cards`: remarks on cards of the same name with another memory, if an iteration does not fit
-    or the largest batch is asked for.
+    iteration on each device at its `peak`, `memory`: by part; `recipe`: what a parameter takes of it, in
+    words; `available_bytes`: those that a device has, None if unknown; `largest_batch`: the largest batch
+    that fits. `other_cards`: remarks on cards of the same name with another memory, if an iteration does
+    not fit or the largest batch is asked for.
 
     Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `would_fit`: options
     with which it would, if it does not; `memory_bytes` is then that of the number of devices that needs the
@@ -88,7 +88,7 @@ class Cost(Result):
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
         "max_hours", "max_dollars", "prices", "price_list", "options", "cheapest", "fastest", "frontier",
         "other_cards", "warnings", "sequence_length", "accumulate", "sharding", "checkpointing", "tune",
-        "memory", "would_fit", "recipe", "parameters", "trained_parameters",
+        "peak", "memory", "would_fit", "recipe", "parameters", "trained_parameters",
     )  # fmt: skip
 
     model: str
@@ -122,6 +122,7 @@ class Cost(Result):
     checkpointing: str | None = None
     tune: str | None = None
     memory: Mapping[str, int] = field(default_factory=dict)
+    peak: str = ""
     would_fit: tuple[str, ...] = ()
     recipe: str = ""
     parameters: int | None = None
@@ -239,19 +240,19 @@ def cost_on(
     training = training_of(as_written(device, graph).document, device.source)
     recipe = recipe_for(graph, optimizer_named(run.optimizer), training.mode, is_lora(tune))
 
-    def parts(batch_size: int) -> dict[str, int]:
+    def at_peak(batch_size: int) -> tuple[str, dict[str, int]]:
         shards = Parallel(min(numbers, default=1), None, sharding).shards
         several = max(numbers, default=2) > 1
-        return memory_parts(graph, batch_size, recipe, training.mode, several, shards)
+        return memory_at_peak(graph, batch_size, recipe, training.mode, several, shards, accumulate)
 
-    batch_for = partial(largest_fitting, lambda n: sum(parts(n).values()))
+    batch_for = partial(largest_fitting, lambda n: sum(at_peak(n)[1].values()))
     most = None if available is None else batch_for(available)
     if most and largest:
-        run = replace(run, batch_size=min(most, run.samples_each(max(numbers)) or most))
+        run = replace(run, batch_size=run.filled(most, max(numbers) * run.accumulate))
     # A card with less memory may hold this iteration.
-    rental = rental_of(*asked, sum(parts(run.batch_size).values()))
+    rental = rental_of(*asked, sum(at_peak(run.batch_size)[1].values()))
     numbers = numbers or run.most_devices(instances_of(rental))
-    memory = parts(run.batch_size)
+    peak, memory = at_peak(run.batch_size)
     fits = available is None or sum(memory.values()) <= available
     rental = rental if fits else None  # what does not run has no price
     more = training.document, link, rental, limits
@@ -259,8 +260,8 @@ def cost_on(
     return Cost(
         device=device.label,
         **_about(training, graph, run, recipe), tune=tune or None, checkpointing=checkpointing or None,
-        memory=memory, memory_bytes=sum(memory.values()), available_bytes=available, largest_batch=most,
-        **asdict(limits), prices=rental.prices if rental else None, options=options,
+        peak=peak, memory=memory, memory_bytes=sum(memory.values()), available_bytes=available,
+        largest_batch=most, **asdict(limits), prices=rental.prices if rental else None, options=options,
         price_list=listed.prices if listed else None, **best_numbers(options if fits else (), limits),
         other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
         warnings=(*_assumed(training, graph, optimizer, device.asked_precision),
@@ -275,7 +276,7 @@ def _remarks(
     if is_tied(graph, tune):
         yield TIED
     needed, optimizer = sum(memory.values()), optimizer_named(run.optimizer)
-    yield from mixed_remarks(graph, needed, recipe, optimizer)
+    yield from mixed_remarks(numbers_of(graph).trained, needed, recipe, optimizer)
     still = any(o.kind == "batch_norm" and not learns(o) for o in graph.operations)
     if still and graph.framework == "torch":
         yield (

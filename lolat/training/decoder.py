@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from lolat.errors import InputError, arg
+from lolat.graph.modes import BFLOAT16
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
-from lolat.training.memory import HALF_BYTES, Recipe, state_parts
+from lolat.parameters import Optimizer
+from lolat.training.memory import (
+    ACTIVATIONS,
+    AGAIN,
+    AT_LOSS,
+    BUCKETS,
+    COPIES,
+    GATHERED,
+    HALF_BYTES,
+    LOSS,
+    TEMPORARY,
+    Moment,
+    Recipe,
+    at_peak,
+    recipe_of,
+    state_parts,
+)
 from lolat.training.parallel import Parallel
-from lolat.training.passes import CONSTANTS, Constants, DecoderPasses
+from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
 
 LOGIT_BYTES = {True: 12.0, False: 4.0}
 """Bytes of a logit at the peak, by whether a decoder is gated as Llama: of PyTorch's loss its log-softmax
@@ -30,6 +47,12 @@ class TrainedDecoder(NamedTuple):
     length: int
 
 
+def tuned_recipe(precision: str, optimizer: Optimizer, tuning: Tuning) -> Recipe:
+    """Return the recipe of a tuning; adapters in bfloat16 are so under autocast too."""
+    has = BFLOAT16 if tuning.half else precision
+    return recipe_of(has, optimizer, half_frozen=tuning.rank > 0 and not tuning.half)
+
+
 @dataclass(frozen=True)
 class DecoderStep:
     """A micro-batch of a decoder's training by a recipe; InputError for a precision without products."""
@@ -38,7 +61,7 @@ class DecoderStep:
     recipe: Recipe
 
     def __post_init__(self) -> None:
-        if self.recipe.weight > HALF_BYTES and not self.recipe.copy:
+        if self.recipe.frozen > HALF_BYTES and not self.recipe.copy:
             raise InputError(
                 f"{arg('precision')} {self.recipe.dtype}: the training of a decoder is predicted in amp or "
                 "bf16",
@@ -59,6 +82,13 @@ class DecoderStep:
         elif tuning.frozen:
             trained[0 if not d.tied else 1 : tuning.frozen + 1] = 0.0
         return trained, every
+
+    def passes_on(self, parallel: Parallel) -> DecoderPasses:
+        """Return the passes under autocast, or, if parameters are sharded, with all weights cast."""
+        tuning, mixed = self.passes.tuning, self.recipe.copy > 0
+        sharded = parallel.shards.parameters > 1
+        tuning = replace(tuning, half=tuning.half or (mixed and sharded))
+        return replace(self.passes, tuning=tuning, autocast=mixed and not sharded)
 
     def update_ms(
         self, gpu: GPU, parallel: Parallel, batches: int, c: Constants = CONSTANTS
@@ -81,7 +111,7 @@ class DecoderStep:
         self, gpu: GPU, parallel: Parallel, batches: int = 1, c: Constants = CONSTANTS
     ) -> dict[str, float]:
         """Return the ms of the parts of an iteration of `batches` micro-batches; "hidden" is in no sum."""
-        forward, backward = self.passes.parts_ms(gpu, c)
+        forward, backward = self.passes_on(parallel).parts_ms(gpu, c)
         trained, every = self.numbers()
         exchange, hidden = parallel.exchange_ms(
             (trained * self.recipe.gradient).tolist(), backward.tolist(),
@@ -94,24 +124,42 @@ class DecoderStep:
         waiting = c.waiting * float(np.log2(parallel.devices)) * sum(parts.values())
         return parts | {"exchange": exchange + waiting, "hidden": hidden}
 
-    def memory(self, parallel: Parallel) -> dict[str, float]:
-        """Return the bytes of a GPU at the peak of an iteration, by part."""
-        passes, r, (trained, every) = self.passes, self.recipe, self.numbers()
+    def memory(self, parallel: Parallel, batches: int = 1) -> Moment:
+        """Return the moment of an iteration at which a GPU needs most, and its bytes by part."""
+        passes, r, (trained, every) = self.passes_on(parallel), self.recipe, self.numbers()
         d, tokens, learned = passes.decoder, float(passes.tokens), float(trained.sum())
         frozen = float(every.sum()) - learned * (not passes.tuning.rank)
         sharded = parallel.shards.parameters > 1
-        state = state_parts(r, learned, frozen, 0 if sharded else None, parallel.shards)
-        learning = d.layers - passes.tuning.frozen
-        layers = {True: learning, False: d.layers - learning - passes.untouched}
-        kept = {learns: HALF_BYTES * tokens * np.array(passes.kept(learns)) for learns in layers}
-        moving = {"activations": sum(number * float(kept[k][0]) for k, number in layers.items())}
-        again = float(kept[learning > 0][1]) * (passes.checkpointing != "none")
-        gradients = HALF_BYTES * tokens * 3 * d.intermediate
-        moving["loss"] = max(LOGIT_BYTES[d.gated] * tokens * d.vocab, again + gradients)
+        if d.tied:  # its table is the head's kernel
+            trained[-1], trained[0] = trained[0], 0.0
+            every[-1], every[0] = every[0], 0.0
+        copied = trained + (every - trained) * (r.frozen > HALF_BYTES)
+        copied[: passes.untouched + 1] = 0.0
+        kept, again, gradients = np.zeros((3, len(trained)))
+        for i in range(passes.untouched + 1, d.layers + 1):
+            learns = i > passes.tuning.frozen
+            kept[i], again[i] = passes.kept(learns)
+            gradients[i] = 3.0 * d.intermediate
+        gradients[-1] = d.vocab
+        kept, again, gradients = (HALF_BYTES * tokens * n for n in (kept, again, gradients))
+        copies = r.copy * copied * (not sharded)
+        is_again = np.full(len(kept), passes.checkpointing != "none")
+        is_again[-1] = False
+        loss = {ACTIVATIONS: float(kept.sum()), LOSS: LOGIT_BYTES[d.gated] * tokens * d.vocab}
+        moment, moving = at_peak(
+            ["embedding", *(f"layer {i}" for i in range(1, d.layers + 1)), "the head"],
+            {ACTIVATIONS: kept, COPIES: copies * ~is_again},
+            r.gradient * trained / parallel.shards.gradients,
+            {AGAIN: again * is_again, TEMPORARY: gradients, COPIES: copies * is_again},
+            {AT_LOSS: {COPIES: float(copies.sum()), **loss}}, batches,
+        )  # fmt: skip
+        parts = state_parts(r, learned, frozen, 0, parallel.shards) | moving
         if sharded:
             gathered = HALF_BYTES * (GATHERED_LAYERS * every[1] + every[0] + every[-1])
-            moving["gathered"] = float(gathered + r.gradient * trained.max())
+            parts[GATHERED] = float(gathered + r.gradient * trained.max())
         elif parallel.devices > 1:  # divided gradients leave layer by layer
             is_divided = parallel.shards.gradients > 1
-            moving["buckets"] = r.gradient * float(trained.max() if is_divided else learned)
-        return state | moving | {"fragmentation": FRAGMENTED * sum(moving.values())}
+            parts[BUCKETS] = r.gradient * float(trained.max() if is_divided else learned)
+        loose = parts.get(GATHERED, 0.0) + parts.get(BUCKETS, 0.0) + sum(loss.values())
+        parts["fragmentation"] = FRAGMENTED * loose
+        return moment, {name: size for name, size in parts.items() if size}

@@ -29,8 +29,8 @@ from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of
 from lolat.parameters import COVERAGE, PARAMETERS, optimizer_named
 from lolat.training.cost import Cost, best_numbers, check_limits, option_of, warnings_of
-from lolat.training.decoder import DecoderStep, TrainedDecoder
-from lolat.training.memory import Recipe, recipe_of
+from lolat.training.decoder import DecoderStep, TrainedDecoder, tuned_recipe
+from lolat.training.memory import Recipe, mixed_remarks
 from lolat.training.model import Limits, TrainingPrediction, TrainingRun
 from lolat.training.parallel import FSDP, HYBRID, NONE, Parallel, check_sharding
 from lolat.training.passes import DecoderPasses, Tuning
@@ -116,9 +116,14 @@ class DecoderRun:
         within = assumed_link(self.device, min(devices, MACHINE))
         return Link(gbps if devices <= MACHINE else min(MACHINE * gbps, max(within.gbps, gbps)))
 
+    def memory(self, devices: int, batch: int | None = None) -> tuple[str, dict[str, int]]:
+        """Return the moment at which a GPU needs most, and its bytes by part."""
+        moment, parts = self.step(batch).memory(self.parallel(devices), self.accumulate)
+        return moment, {name: int(size) for name, size in parts.items()}
+
     def needed(self, devices: int, batch: int) -> int:
         """Return the bytes that a GPU needs."""
-        return int(sum(self.step(batch).memory(self.parallel(devices)).values()))
+        return sum(self.memory(devices, batch)[1].values())
 
     @property
     def is_known(self) -> bool:
@@ -147,7 +152,7 @@ class DecoderRun:
             devices, None if link is None else link.name, None if link is None else link.gbps, total,
             dict(found), hidden, per_s, tokens_per_s=each_s * devices, tokens_per_s_per_gpu=each_s,
             mfu=each_s * step.passes.flops() / peak, memory_bytes=needed, fits=needed <= available,
-            warnings=tuple(self._remarks()),
+            warnings=tuple(self._remarks(devices, needed)),
         )  # fmt: skip
         if self.run.samples is None:
             return made
@@ -161,7 +166,13 @@ class DecoderRun:
             interval_s=(times * (alone / factor + short), times * (alone * factor + long)),
         )  # fmt: skip
 
-    def _remarks(self) -> Iterator[str]:
+    def _remarks(self, devices: int, needed: int) -> Iterator[str]:
+        step, optimizer = self.step(), optimizer_named(self.recipe.optimizer)
+        states = float(step.numbers()[0].sum()) / self.parallel(devices).shards.states
+        yield from mixed_remarks(states, needed, self.recipe, optimizer)
+        if step.passes.casts and not self.recipe.copy:
+            half = f"--tune {replace(self.tuning, half=True).words()}"
+            yield f"adapters are in float32, as PEFT makes them; {half} has them in bfloat16"
         rest = ", with a wider interval; own runs set the level: `lolat fit`"
         if not (self.section.trained or self.section.is_timed):
             sheet = "its time is from its data sheet and the operations of other GPUs"
@@ -169,7 +180,7 @@ class DecoderRun:
         elif not self.is_known and not self.section.trained:
             alone = "its time is from the kernels alone"
             yield Remark("no published run is like this one", alone + rest)
-        if self.tuning.frozen > self.step().passes.untouched:
+        if self.tuning.frozen > step.passes.untouched:
             yield TIED
         if self.trained.decoder.tower_remark:
             yield self.trained.decoder.tower_remark
@@ -181,8 +192,9 @@ class DecoderRun:
         """Yield options of `lolat cost` with which an iteration fits, the smallest changes first."""
         checkpointed = replace(self, checkpointing="full")
         more = [1 << n for n in range(1, 10) if 1 << n > devices]
-        lora = replace(self, tuning=Tuning(rank=16), recipe=recipe_of(
-            self.recipe.dtype, optimizer_named(self.recipe.optimizer), half_frozen=True))  # fmt: skip
+        adapters = Tuning(rank=16)
+        by = tuned_recipe(self.recipe.dtype, optimizer_named(self.recipe.optimizer), adapters)
+        lora = replace(self, tuning=adapters, recipe=by)
         ways: list[tuple[str, DecoderRun, Sequence[int]]] = [
             ("--checkpointing full", checkpointed, [devices]),
             ("--sharding fsdp", replace(self, sharding=FSDP), [devices, *more]),
@@ -228,7 +240,7 @@ def decoder_cost_on(
     batch = 1 if largest else as_whole(batch_size)
     name = optimizer or OPTIMIZER
     updates = optimizer_named(name)
-    recipe = recipe_of(device.asked_precision or PRECISION, updates, half_frozen=tuning.rank > 0)
+    recipe = tuned_recipe(device.asked_precision or PRECISION, updates, tuning)
     sure = COVERAGE if coverage is None else coverage
     run = TrainingRun(batch * each, samples, epochs, name, sure)
     asked = DecoderRun(
@@ -245,7 +257,8 @@ def decoder_cost_on(
     found = (largest_fitting(partial(asked.needed, k), available) for k in given or [max(numbers)])
     most = min(filter(None, found), default=0)
     if largest and most:
-        asked = replace(asked, batch=most, run=replace(run, batch_size=most * each))
+        fitting = run.filled(most, max(numbers) * each)
+        asked = replace(asked, batch=fitting, run=replace(run, batch_size=fitting * each))
     return _answer(device, asked, numbers, link_gbps, available, most, limits, priced)
 
 
@@ -326,7 +339,8 @@ def _answer(
         found = _answer(device, asked, within, link_gbps, available, most, limits, priced)
         return replace(found, warnings=(left, *found.warnings))
     step = asked.step()
-    trained, every = (int(n.sum()) for n in step.numbers())
+    trained, every = (round(n.sum()) for n in step.numbers())
+    peak, memory = asked.memory(least)
     whole = asked.sharding not in (FSDP, HYBRID)
     recipe = asked.recipe if whole else replace(asked.recipe, copy=0.0)
     told = f"{asked.trained.decoder.name} {asked.trained.length:,} tokens"
@@ -342,7 +356,7 @@ def _answer(
         **best_numbers([o for o in options if o.fits], limits), other_cards=(),
         warnings=warnings_of(options), sequence_length=asked.trained.length, accumulate=asked.accumulate,
         sharding=asked.sharding, checkpointing=asked.checkpointing, tune=asked.tuning.words(),
-        memory={n: int(b) for n, b in step.memory(asked.parallel(least)).items()},
+        memory=memory, peak=peak,
         recipe=recipe.words(asked.tuning.is_partial), trained_parameters=trained,
         parameters=every + trained * bool(asked.tuning.rank),
         would_fit=() if fits else tuple(asked.would_fit(available, least)),

@@ -20,8 +20,7 @@ from lolat.io.writing import reason_of
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel
 from lolat.llm.names import find_decoder
 from lolat.parameters import CHECKPOINTING, SHARDINGS, optimizer_named
-from lolat.training.decoder import DecoderStep
-from lolat.training.memory import recipe_of
+from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.parallel import FSDP, HYBRID, NONE, ZERO2, Parallel
 from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
 from lolat.units import percent, plural
@@ -92,7 +91,7 @@ def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
     decoder = find_decoder(row["model"])
     tuning = Tuning.named(row.get("tune") or "full", decoder.layers)
     passes = DecoderPasses(decoder, length, batch, checkpointing, tuning, launch)  # type: ignore[arg-type]
-    step = DecoderStep(passes, recipe_of(precision, updates, half_frozen=tuning.rank > 0))
+    step = DecoderStep(passes, tuned_recipe(precision, updates, tuning))
     within = assumed_link(device, min(gpus, MACHINE))
     usual = CLUSTER_GBPS.get(within.name or "", USUAL_GBPS)
     between = Link(min(row.number("link_gbps", ABOVE_ZERO, default=usual), within.gbps))

@@ -8,10 +8,11 @@ state_parts(recipe, 8e9, shards=Shards(8, 8, 8))        # ZeRO 3 of eight device
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from lolat.arrays import np
 from lolat.graph import Graph, once
 from lolat.graph.analysis import analyze, operations_parameters
 from lolat.graph.backward import (
@@ -30,7 +31,6 @@ from lolat.graph.modes import (
     FLOAT32,
     FLOAT_BYTES,
     SIZES,
-    TF32,
     Mode,
     element_bytes,
     own_dtype,
@@ -70,7 +70,7 @@ class Recipe:
 
     def words(self, frozen: bool = False) -> str:
         """Return the recipe in words; `frozen`: with what a frozen parameter takes."""
-        plain = FLOAT32 if self.dtype in (AMP, TF32) else self.dtype
+        plain = FLOAT32 if self.weight == FLOAT_BYTES else self.dtype
         words = [f"{plain} weights and gradients"]
         words += ["copies in half precision"] * bool(self.copy)
         words += [f"{FLOAT32} master weights"] * bool(self.master)
@@ -87,11 +87,14 @@ def recipe_of(
     `amp`: parameters, gradients and states in float32, and the copies that autocast makes; `bf16`, `fp16`:
     everything in half precision. `masters`: in half precision a copy of the weights in float32, and states
     in float32, as in mixed precision of Apex, DeepSpeed and Megatron (Rajbhandari et al., "ZeRO", 2020).
-    `half_frozen`: frozen parameters are in bfloat16, as a base of LoRA, unless all is in float32.
+    `half_frozen`: frozen parameters are in bfloat16 and the others, adapters of LoRA, in float32, as PEFT
+    makes them, unless all is in float32.
     """
     dtype = DTYPES.get(precision.lower(), precision)
     mixed = dtype == AMP
-    weight = float(SIZES.get(dtype, FLOAT_BYTES))
+    own = float(SIZES.get(dtype, FLOAT_BYTES))
+    half_frozen &= mixed or own == HALF_BYTES
+    weight = float(FLOAT_BYTES) if half_frozen else own
     masters &= weight == HALF_BYTES
     updated = float(FLOAT_BYTES) if masters else weight
     each = updated if optimizer.state_bytes is None else optimizer.state_bytes
@@ -102,7 +105,7 @@ def recipe_of(
         gradient=weight,
         master=updated if masters else 0.0,
         states=optimizer.states * float(each),
-        frozen=SIZES[BFLOAT16] if half_frozen and (mixed or weight == HALF_BYTES) else weight,
+        frozen=SIZES[BFLOAT16] if half_frozen else weight,
     )  # fmt: skip
 
 
@@ -140,12 +143,10 @@ def state_parts(
 
 
 class Numbers(NamedTuple):
-    """Numbers of parameters: trained and frozen, and those of both that autocast copies."""
+    """Numbers of parameters: trained and frozen."""
 
     trained: int
     frozen: int
-    copied: int
-    copied_frozen: int
 
 
 @once
@@ -168,22 +169,27 @@ def _trained_weights(graph: Graph) -> tuple[int, ...]:
 
 
 def numbers_of(graph: Graph) -> Numbers:
-    """Count the parameters of a graph.
+    """Count the parameters of a graph."""
+    trained = sum(trained_parameters(graph))
+    every = sum(operations_parameters(graph)) + sum(n for n, _ in graph.free)
+    return Numbers(trained, every - trained)
+
+
+def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
+    """(operations,) numbers of parameters that autocast copies for the backward pass.
 
     Autocast copies no tables of embeddings, unless they are a product's kernel too, and no parameters that
-    are no operation's weights; it keeps a frozen kernel's copy where a gradient goes through.
+    are no operation's weights; it keeps a `frozen` kernel's copy where a gradient goes through.
     """
     part, weights = backward_of(graph), _trained_weights(graph)
-    numbers = operations_parameters(graph)
-    trained = sum(trained_parameters(graph))
-    frozen = sum(numbers) + sum(n for n, _ in graph.free) - trained
-    tied = any(o.attributes.get("tied") for o in graph.operations)
-    copied = [i for i, o in enumerate(graph.operations) if o.kind != "embedding" or tied]
-    passed = [
-        numbers[i] - weights[i] for i in copied
-        if part.first[i] and graph.operations[i].kind in KERNELS
-    ]  # fmt: skip
-    return Numbers(trained, frozen, sum(weights[i] for i in copied), sum(passed))
+    tied, found = any(o.attributes.get("tied") for o in graph.operations), []
+    for i, (o, number) in enumerate(
+        zip(graph.operations, operations_parameters(graph), strict=True)
+    ):
+        passed = frozen and part.first[i] and o.kind in KERNELS
+        copied = weights[i] + (number - weights[i]) * passed
+        found.append(copied if o.kind != "embedding" or tied else 0)
+    return np.array(found, float)
 
 
 def recipe_for(
@@ -236,15 +242,18 @@ def _views(graph: Graph) -> Iterator[int]:
 
 
 @once
-def saved_tensors(graph: Graph) -> tuple[set[int], list[set[int]]]:
+def saved_tensors(graph: Graph) -> tuple[dict[int, int], dict[int, set[int]]]:
     """Return the tensors that the forward pass keeps, and those that each part adds as it runs again.
 
     They are those that each kind of operation `saves` (`lolat.graph.kinds`); a view is the tensor that it
-    shows. A part keeps what it reads, and a selective one the results of its products.
+    shows. A part keeps what it reads, and a selective one the results of its products. A tensor has the
+    position of the first operation that keeps it, after whose backward pass it is freed; a part has the
+    number that its operations have.
     """
-    part, viewed, kept = backward_of(graph), dict[int, int](), set[int]()
+    part, viewed, kept = backward_of(graph), dict[int, int](), dict[int, int]()
     turned = {*_views(graph)}
     inside, around, writer = dict[int, set[int]](), dict[int, set[int]](), dict[int, int | None]()
+    first = dict[int, int]()
     for i, o in enumerate(graph.operations):
         reads = {viewed.get(t, t) for t in o.inputs}
         if is_view(graph, o) or i in turned:
@@ -254,40 +263,55 @@ def saved_tensors(graph: Graph) -> tuple[set[int], list[set[int]]]:
         number = o.attributes.get(CHECKPOINT)
         writer.update(dict.fromkeys(o.outputs, number))
         if number is None:
-            kept |= tensors
+            kept = dict.fromkeys(tensors, i) | kept
             continue
+        first.setdefault(number, i)
         inside.setdefault(number, set()).update(tensors)
         others = (t for t in reads if graph.tensors[t].batched and writer.get(t) != number)
         around.setdefault(number, set()).update(others)
         if SELECTIVE in o.attributes and o.kind in MULTIPLYING:
             around[number].update(o.outputs)
     for number, tensors in inside.items():
-        kept |= around[number] if tensors else set()
-    return kept, [tensors - kept for tensors in inside.values()]
+        for t in around[number] if tensors else ():
+            kept[t] = min(first[number], kept.get(t, first[number]))
+    return kept, {number: tensors.difference(kept) for number, tensors in inside.items()}
 
 
-def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> tuple[int, int]:
-    """Return the bytes that the forward pass keeps for the backward pass, and the most that it adds again.
+def saved_parts(
+    graph: Graph, batch_size: int, mode: Mode | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(operations,) bytes that are kept until the backward pass of each, and that its part adds again.
 
     They are those of `saved_tensors`, the vectors of each step of a recurrent layer, and the indices of
-    maxima. What it adds are activations of the largest part that runs again.
+    maxima.
     """
-    part, sizes, vectors = backward_of(graph), element_bytes(graph, mode), 0.0
+    part, sizes = backward_of(graph), element_bytes(graph, mode)
+    kept, again = np.zeros((2, len(graph.operations)))
 
-    def size(tensors: set[int]) -> float:
-        return sum(graph.tensors[t].elements(batch_size) * sizes[t] for t in tensors)
+    def size(t: int) -> float:
+        return graph.tensors[t].elements(batch_size) * sizes[t]
 
+    tensors, added = saved_tensors(graph)
+    for t, i in tensors.items():
+        kept[i] += size(t)
+    parts = {number: sum(map(size, several)) for number, several in added.items()}
     for i, o in enumerate(graph.operations):
+        again[i] = parts.get(o.attributes.get(CHECKPOINT, -1), 0.0)
         if not part.runs[i]:
             continue
         if o.kind in INDEXED and graph.framework == "torch":
-            vectors += INDEX_BYTES * graph.tensors[o.outputs[0]].elements(batch_size)
+            kept[i] += INDEX_BYTES * graph.tensors[o.outputs[0]].elements(batch_size)
         elif o.kind in RECURRENT:
             a, read = o.attributes, graph.tensors[o.inputs[0]]
             steps = read.elements(batch_size) // a["in_features"]
-            vectors += RECURRENT[o.kind] * steps * a["units"] * sizes[o.outputs[0]]
-    kept, again = saved_tensors(graph)
-    return int(vectors + size(kept)), int(max(map(size, again), default=0))
+            kept[i] += RECURRENT[o.kind] * steps * a["units"] * sizes[o.outputs[0]]
+    return kept, again
+
+
+def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> tuple[int, int]:
+    """Return the bytes of `saved_parts` in all, and of the largest part that runs again."""
+    kept, again = saved_parts(graph, batch_size, mode)
+    return int(kept.sum()), int(again.max(initial=0))
 
 
 LOSS_NUMBERS = 3
@@ -306,50 +330,86 @@ def loss_bytes(graph: Graph, batch_size: int) -> int:
 
 ACTIVATIONS, AGAIN, LOSS = "activations", "activations computed again", "loss"
 TEMPORARY, BUCKETS = "gradients of activations", "buckets of gradients"
-MOVING = (ACTIVATIONS, AGAIN, LOSS, TEMPORARY)
 FORWARD = "tensors of the forward pass"
 GATHERED = "gathered"
+AT_LOSS, AT_FORWARD, AT_END = "the loss", "the forward pass", "the end of the backward pass"
+Moment = tuple[str, dict[str, float]]
+"""The name of a moment of an iteration, and the bytes of it by name."""
 
 
-def memory_parts(
+def at_peak(
+    names: Sequence[str], freed: Mapping[str, np.ndarray], made: np.ndarray,
+    working: Mapping[str, np.ndarray], others: Mapping[str, Mapping[str, float]], accumulate: int = 1,
+) -> Moment:  # fmt: skip
+    """Return the moment of an iteration at which most bytes are there.
+
+    `names`: of the parts of a network, in the order of the forward pass. (parts,) bytes: `freed`, what a
+    part keeps until its backward pass has run; `made`, its gradients, which are there from its backward
+    pass on; `working`, what this needs besides. `others`: moments before the backward pass. Where an
+    iteration has several micro-batches, all gradients are there from the second one on.
+    """
+    walked = {name: np.cumsum(sizes) for name, sizes in freed.items()}
+    for name, sizes in working.items():
+        walked[name] = walked.get(name, 0.0) + sizes
+    walked[GRADIENTS] = np.cumsum(made[::-1])[::-1]
+    there = float(made.sum()) if accumulate > 1 else 0.0
+    if there:
+        walked[GRADIENTS] = np.full(len(made), there)
+    at = int(np.argmax(sum(walked.values()))) if len(made) else 0
+    where = f"the backward pass of {names[at]}" if at else AT_END
+    moments = {where: {name: float(sizes[at]) for name, sizes in walked.items()}} if names else {}
+    moments |= {name: {GRADIENTS: there, **sizes} for name, sizes in others.items()}
+    return max(moments.items(), key=lambda moment: sum(moment[1].values()))
+
+
+def memory_at_peak(
     graph: Graph, batch_size: int, recipe: Recipe, mode: Mode | None = None, several: bool = False,
-    shards: Shards = Shards(),  # noqa: B008 (it is frozen)
-) -> dict[str, int]:  # fmt: skip
+    shards: Shards = Shards(), accumulate: int = 1,  # noqa: B008 (it is frozen)
+) -> tuple[str, dict[str, int]]:  # fmt: skip
     """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
 
-    They are those of `state_parts`, the saved activations, and the larger of the loss, in float32, and
-    of what the backward pass of the largest operation reads and writes; or the tensors that are alive
-    at once in the forward pass, where these are more, as of a network of which little is trained.
-    `mode`: float32 if None; autocast saves activations in half precision. `several`: devices exchange
-    gradients, of which the buckets of DistributedDataParallel are a copy; with `shards` they divide
-    something instead, and if these are the parameters, two operations have theirs whole.
+    They are those of `state_parts` and of `at_peak`, whose name comes first: the saved activations with the
+    loss, in float32; what is left of them, the gradients so far, and what the backward pass of an
+    operation reads and writes; or the tensors that are alive at once in the forward pass, where these are
+    more, as of a network of which little is trained. `mode`: float32 if None; autocast saves activations in
+    half precision. `several`: devices exchange gradients, of which the buckets of DistributedDataParallel
+    are a copy; with `shards` they divide something instead, and if these are the parameters, two operations
+    have theirs whole.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
+    numbers, learned = numbers_of(graph), np.array(trained_parameters(graph), float)
     sizes = [
         sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in {*o.inputs, *o.outputs})
+        if o.kind not in VIEWS and part.runs[i] else 0.0
         for i, o in enumerate(graph.operations)
-        if o.kind not in VIEWS and part.runs[i]
-    ]
-    numbers, loss = numbers_of(graph), loss_bytes(graph, batch_size)
-    kept, again = saved_bytes(graph, batch_size, mode)
-    copied = numbers.copied + numbers.copied_frozen * (recipe.frozen > HALF_BYTES)
-    parts = state_parts(recipe, numbers.trained, numbers.frozen, copied, shards)
-    parts |= {BUCKETS: (several and shards == Shards()) * recipe.gradient * numbers.trained}
-    if shards.parameters > 1:
-        parts[GATHERED] = (2 * recipe.weight + recipe.gradient) * max(
-            trained_parameters(graph), default=0
-        )
-    parts |= {ACTIVATIONS: kept, AGAIN: again, LOSS: loss, TEMPORARY: max(*sizes, loss, 0) - loss}
+    ]  # fmt: skip
+    kept, again = saved_parts(graph, batch_size, mode)
+    copies = recipe.copy * copied_parameters(graph, recipe.frozen > HALF_BYTES) / shards.parameters
+    is_again = np.array([CHECKPOINT in o.attributes for o in graph.operations], bool)
+    before = {COPIES: float(copies.sum())}
+    loss = {ACTIVATIONS: float(kept.sum()), LOSS: loss_bytes(graph, batch_size)}
     # A part that is not trained keeps nothing, and runs all the same.
     passing = analyze(graph).memory(batch_size, mode).activations_bytes
-    parts[FORWARD] = max(passing - sum(parts.get(n, 0) for n in MOVING), 0)
-    return {name: int(size) for name, size in parts.items() if size}
+    moment, moving = at_peak(
+        [o.name for o in graph.operations], {ACTIVATIONS: kept, COPIES: copies * ~is_again},
+        recipe.gradient * learned / shards.gradients,
+        {AGAIN: again * part.runs, TEMPORARY: np.array(sizes), COPIES: copies * is_again},
+        {AT_LOSS: before | loss, AT_FORWARD: before | {FORWARD: passing}}, accumulate,
+    )  # fmt: skip
+    parts = state_parts(recipe, numbers.trained, numbers.frozen, 0, shards) | moving
+    parts[BUCKETS] = (several and shards == Shards()) * recipe.gradient * numbers.trained
+    if shards.parameters > 1:
+        parts[GATHERED] = (2 * recipe.weight + recipe.gradient) * learned.max(initial=0)
+    return moment, {name: int(size) for name, size in parts.items() if size >= 1}
 
 
-def mixed_remarks(graph: Graph, needed: int, recipe: Recipe, optimizer: Optimizer) -> Iterator[str]:
+def mixed_remarks(
+    trained: float, needed: int, recipe: Recipe, optimizer: Optimizer
+) -> Iterator[str]:
     """Remark on training in half precision alone, with the memory that master weights take besides.
 
-    `needed`: bytes of an iteration without these. Other recipes have no remark.
+    `trained`: parameters of which a device has the states; `needed`: bytes of an iteration without these.
+    Other recipes have no remark.
     """
     if recipe.weight == HALF_BYTES:
         mixed = recipe_of(recipe.dtype, optimizer, masters=True).trained
@@ -357,5 +417,5 @@ def mixed_remarks(graph: Graph, needed: int, recipe: Recipe, optimizer: Optimize
             f"pure {recipe.dtype}: weights, gradients and states of {optimizer.name} take "
             f"{recipe.trained:g} bytes a parameter; with weights and states in float32 besides, as is "
             f"usual, {mixed:g} bytes",
-            byte_size(needed + numbers_of(graph).trained * (mixed - recipe.trained)),
+            byte_size(needed + trained * (mixed - recipe.trained)),
         )

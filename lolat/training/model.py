@@ -61,9 +61,9 @@ class TrainingRun:
         optimizer_named(str(self.optimizer))
         object.__setattr__(self, "optimizer", self.optimizer.strip().lower())
 
-    def samples_each(self, devices: int) -> int | None:
-        """Return each device's samples of the data set, at least one; None without a data set."""
-        return None if self.samples is None else max(self.samples // devices, 1)
+    def filled(self, most: int, batches: int) -> int:
+        """Return the largest micro-batch up to `most`, of which the data set fills so many `batches`."""
+        return most if self.samples is None else max(min(most, self.samples // batches), 1)
 
     def most_devices(self, devices: Sequence[int]) -> tuple[int, ...]:
         """Return the numbers in `devices` whose batches the data set fills, else the most it fills."""

@@ -50,14 +50,17 @@ Moves = Mapping[str, tuple[float, float]]
 UNFUSED: Moves = {
     "rms_norm": (18, 30), "norm_weights": (0, 6), "layer_norm": (2, 5), "gated": (5, 9), "gelu": (2, 3),
     "rotation": (10, 10), "sum": (3, 3), "branch": (0, 3), "adapter": (5, 2),
+    "wide adapter": (12, 7), "cast": (3, 3),
 }  # fmt: skip
 """Tensors in half precision that an operation reads and writes, in the forward and the backward pass, if
 each of PyTorch's operations is a kernel. RMS normalization and rotation compute in float32, in six and five
 steps. "norm_weights": the gradient of a normalization's weights; "branch": a gradient that is added, of a
-tensor that several products read; "adapter": LoRA's result, scaled and added."""
+tensor that several products read; "adapter": LoRA's result, scaled and added, which has a "wide" form in
+float32; "cast": between that and half precision."""
 FUSED: Moves = {
     "rms_norm": (2, 2), "norm_weights": (0, 1), "layer_norm": (2, 3), "gated": (3, 5), "gelu": (2, 3),
     "rotation": (2, 2), "sum": (2, 1), "branch": (0, 1), "adapter": (3, 1),
+    "wide adapter": (4, 3), "cast": (3, 3),
 }  # fmt: skip
 """The same where torch.compile fuses neighbors."""
 LOSS_BYTES = {True: 14.0, False: 36.0}
@@ -66,30 +69,40 @@ precision, in float32, their log-softmax, both gradients."""
 
 
 HEAD = -1
+WIDE = 4
+"""Time of an adapter's product in float32, without tensor cores, over that in half precision: chosen by two
+steps of LoRA of rank 16 with Llama 3.1 8B on an H100."""
 
 
 @dataclass(frozen=True)
 class Tuning:
     """The part that is trained: all, LoRA's adapters of a `rank`, or all but the first `frozen` layers.
 
-    `frozen` is HEAD where the last layer alone is trained, and nobody counted the others.
+    `frozen` is HEAD where the last layer alone is trained, and nobody counted the others. `half`: adapters
+    have the bfloat16 of their base, as with PEFT's autocast_adapter_dtype=False; else they are in float32.
     """
 
     rank: int = 0
     frozen: int = 0
+    half: bool = False
 
     @classmethod
     def named(cls, text: str, layers: int = HEAD) -> Tuning:
-        """Read full, lora:RANK, frozen:LAYERS or frozen, which is all of the `layers`."""
-        found = re.fullmatch(r"(full)|(frozen)|(lora|frozen):([1-9]\d{0,5})", text.strip().lower())
+        """Read full, lora:RANK, lora:RANK:bf16, frozen:LAYERS or frozen, which is all of the `layers`."""
+        found = re.fullmatch(
+            r"(full)|(frozen)|(?:(lora)|frozen):([1-9]\d{0,5})((?(3)(?::bf16)?|))",
+            text.strip().lower(),
+        )
         if found is None:
             raise InputError(
-                f"{arg('tune')} {shortened(text)!r}: expected full, lora:RANK such as lora:16, frozen:N "
+                f"{arg('tune')} {shortened(text)!r}: expected full, lora:RANK such as lora:16 (or "
+                "lora:16:bf16: adapters in bfloat16), frozen:N "
                 "(the first N layers or blocks) or frozen (all but the last layer)"
             )
-        _, all_frozen, kind, number = found.groups()
-        return cls(int(number) if kind == "lora" else 0,
-                   layers if all_frozen else int(number) if kind == "frozen" else 0)  # fmt: skip
+        _, all_frozen, lora, number, half = found.groups()
+        if lora:
+            return cls(int(number), half=bool(half))
+        return cls(frozen=layers if all_frozen else int(number or 0))
 
     @property
     def is_partial(self) -> bool:
@@ -100,7 +113,7 @@ class Tuning:
         """Return the text that `named` reads."""
         if not self.is_partial:
             return "full"
-        return f"lora:{self.rank}" if self.rank else f"frozen:{self.frozen}"
+        return f"lora:{self.rank}{':bf16' * self.half}" if self.rank else f"frozen:{self.frozen}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,8 @@ class DecoderPasses:
     `sequences` of `length` tokens, padding included. `checkpointing`: none, full (a layer keeps its input
     alone), selective (it keeps attention and every second product too, as torchtitan does). LoRA's adapters
     are on all products of the layers; with frozen layers the embedding is not trained either, unless it is
-    the head too: then a gradient runs through the frozen layers.
+    the head too: then a gradient runs through the frozen layers. `autocast`: what is no product is in
+    float32, and each product has its input in half precision for itself; of LoRA, adapters alone.
     """
 
     decoder: Decoder
@@ -119,6 +133,7 @@ class DecoderPasses:
     checkpointing: str = "none"
     tuning: Tuning = Tuning()
     launch: Launch = EAGER
+    autocast: bool = False
 
     def __post_init__(self) -> None:
         d, frozen = self.decoder, self.tuning.frozen
@@ -182,6 +197,11 @@ class DecoderPasses:
         untouched, passed = self.untouched, self.tuning.frozen - self.untouched
         return whole - untouched * (4.0 * layer + attention * 2 / 3) - passed * 2.0 * layer
 
+    @property
+    def casts(self) -> bool:
+        """True if adapters in float32 cast the input of each product."""
+        return self.tuning.rank > 0 and not self.tuning.half
+
     # ---- Time.
 
     def parts_ms(self, gpu: GPU, c: Constants = CONSTANTS) -> tuple[np.ndarray, np.ndarray]:
@@ -237,8 +257,9 @@ class DecoderPasses:
         n, k = np.array(self.products, float).T
         found = ms(*{"forward": (m, n, k), "input": (m, k, n), "weights": (n, k, m)}[way])
         if r:
-            found += ms(m, r, k) + ms(m, n, r)
-            found += ms(r, k, m) + ms(n, r, m) if way == "input" else 0.0
+            thin = ms(m, r, k) + ms(m, n, r)
+            thin += ms(r, k, m) + ms(n, r, m) if way == "input" else 0.0
+            found += thin * (WIDE if self.casts and not self.autocast else 1)
         return found
 
     def _counts(self, learns: bool = True) -> dict[str, tuple[int, float]]:
@@ -264,7 +285,14 @@ class DecoderPasses:
             counts["norm_weights"] = counts[norm]
         if self.tuning.rank:
             (number, elements), pairs = counts.get("branch", (0, 0.0)), self.products
-            counts["adapter"] = len(pairs), float(sum(n for n, _ in pairs))
+            wide = self.casts and not self.autocast
+            counts["wide adapter" if wide else "adapter"] = (
+                len(pairs),
+                float(sum(n for n, _ in pairs)),
+            )
+            if self.casts:
+                times = 1 + self.autocast  # to float32, and back for a product in half precision
+                counts["cast"] = times * len(pairs), times * float(sum(k for _, k in pairs))
             counts["branch"] = number + len(pairs), elements + sum(k for _, k in pairs)
         return counts
 
@@ -288,15 +316,19 @@ class DecoderPasses:
         """Return the elements of half precision that a layer keeps for a token until its backward pass,
         with checkpointing and without.
 
-        `learns`: False for a frozen layer, which keeps no operands of its weights.
+        `learns`: False for a frozen layer, which keeps no operands of its weights. Adapters in float32 keep
+        the input of each product for themselves, under autocast in half precision.
         """
         d, fused, (query, cached) = self.decoder, self.launch == COMPILED, self.widths
+        autocast, learns = self.autocast and not self.tuning.rank, learns and not self.casts
         # The input of a normalization, in float32 for an RMS one, its normalized form, and its result.
-        wide = d.gated and not fused
-        norm = 1.0 + wide + (wide and learns and not self.tuning.rank) + learns
+        wide, stream = d.gated and not fused, 1 + autocast
+        norm = max(1 + wide, stream) + stream * (wide and learns and not self.tuning.rank)
+        read = len(self.products) - 2 if autocast and not fused else d.norms
         widths = {(True, False): 4, (True, True): 3}.get((d.gated, fused), 2) - (not learns)
-        every = d.norms * norm * d.hidden + 2.0 * query + cached + widths * float(d.intermediate)
-        selective = d.hidden + query + sum(n for n, _ in self.products[::2])
-        return {"full": 1.0 * d.hidden, "selective": selective}.get(
-            self.checkpointing, every
-        ), every
+        every = (d.norms * norm + read * learns) * float(d.hidden)
+        every += 2.0 * query + cached + widths * float(d.intermediate)
+        every += self.casts * (2 - self.autocast) * sum(k for _, k in self.products)
+        selective = stream * d.hidden + query + sum(n for n, _ in self.products[::2])
+        kept = {"full": float(stream * d.hidden), "selective": selective}
+        return kept.get(self.checkpointing, every), every

@@ -75,6 +75,12 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
     if not tuning.is_partial:
         return _with(graph, operations, graph.still)
     last = max((i for i, o in enumerate(operations) if o.kind in KERNELS), default=0)
+    if tuning.half:
+        raise InputError(
+            f"{arg('tune')} {tuning.words()}: adapters in bfloat16 are of a decoder's configuration only; "
+            f"expected lora:{tuning.rank}",
+            code="decoder-only",
+        )
     if tuning.rank:
         return _adapted(graph, operations, tuning.rank, last)
     live = operations[last:][:1]

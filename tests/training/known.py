@@ -13,7 +13,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.parameters import Optimizer
-from lolat.training.memory import memory_parts, recipe_for
+from lolat.training.memory import memory_at_peak, recipe_for
 from lolat.training.model import Iteration, Training
 
 
@@ -22,7 +22,7 @@ def memory_bytes(
 ) -> int:  # fmt: skip
     """All bytes of an iteration in the recipe of a mode."""
     recipe = recipe_for(graph, optimizer, mode)
-    return sum(memory_parts(graph, batch_size, recipe, mode, several).values())
+    return sum(memory_at_peak(graph, batch_size, recipe, mode, several)[1].values())
 
 
 @dataclass

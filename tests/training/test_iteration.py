@@ -20,7 +20,7 @@ from lolat.training.iteration import (
     started,
     variables,
 )
-from lolat.training.memory import saved_bytes
+from lolat.training.memory import memory_at_peak, recipe_of, saved_bytes
 from tests import synthetic
 from tests.training.known import memory_bytes
 
@@ -175,21 +175,25 @@ def test_memory_by_hand() -> None:
     kept = 32 + 48 + 48 + 5
     assert saved_bytes(graph, 1)[0] == 4 * kept
     assert saved_bytes(graph, 7)[0] == 7 * 4 * kept
-    # the gradients of the largest operation, relu: 48 + 48
+    # At the dense layer: 48 + 5 of the pass, its gradients, and what all before it keeps.
+    kept, last = kept - 5 + 48 + 5, 48 * 5 + 5
     for name, slots in (("sgd", 0), ("momentum", 1), ("adam", 2)):
-        expected = 7 * 4 * (kept + 96) + 4 * learned * (2 + slots)
+        expected = 7 * 4 * kept + 4 * (learned * (1 + slots) + last)
         assert memory_bytes(graph, 7, OPTIMIZERS[name]) == expected
     # In half precision all of it is half; with autocast the weights are there in float32 and in half.
-    half = 7 * 2 * (kept + 96) + 2 * learned * 2
+    half = 7 * 2 * kept + 2 * (learned + last)
     assert memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(FLOAT16)) == half
     # Several devices keep a copy of the gradients in buckets.
     for mode, size in ((None, 4), (Mode(AMP), 4), (Mode(FLOAT16), 2)):
         ours = [memory_bytes(graph, 7, OPTIMIZERS["adam"], mode, several) for several in (0, 1)]
         assert ours[1] - ours[0] == size * learned
     amp = memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(AMP))
-    activations = 4 * 32 + 2 * 48 + 2 * 48 + 4 * 5  # the input and the softmax in float32
-    largest = 4 * 32 + 2 * 48  # the convolution's, now that relu's are halves
-    assert amp == 7 * (activations + largest) + (4 * 2 + 2) * learned
+    activations = 4 * 32 + 2 * 48 + 2 * 48 + 2 * (48 + 5)  # the input in float32
+    assert amp == 7 * activations + (4 + 2) * learned + 4 * last
+    # Gradients are there from the start where several micro-batches add theirs.
+    recipe = recipe_of("fp32", OPTIMIZERS["sgd"])
+    moment, parts = memory_at_peak(graph, 7, recipe, accumulate=2)
+    assert (moment, parts["gradients"]) == ("the backward pass of dense", 4 * learned)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

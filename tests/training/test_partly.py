@@ -273,7 +273,11 @@ def test_a_base_in_half_precision_has_adapters_in_float32() -> None:
     peft = pytest.importorskip("peft")
     base = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).to(torch.bfloat16)
     network = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["0"]))
-    memory = lolat.load("epyc-2t-torch").cost((network, torch.rand(1, 64).bfloat16()), 4).memory
+    memory = (
+        lolat.load("epyc-2t-torch")
+        .cost((network, torch.rand(1, 64).bfloat16()), 4, accumulate=2)
+        .memory
+    )
     every = [p.numel() * p.element_size() for p in network.parameters()]
     trained = [p.numel() * p.element_size() for p in network.parameters() if p.requires_grad]
     assert (memory["weights"], memory["gradients"]) == (sum(every), sum(trained))
@@ -303,7 +307,7 @@ class Prompted(Blocks):
 def test_a_parameter_that_is_no_operations_weight_is_trained(parts: list[str]) -> None:
     network = trained_only(Prompted(), *parts)
     agree(network, TOKENS)
-    found = lolat.load("epyc-2t-torch").cost((network, (TOKENS,)), 4)
+    found = lolat.load("epyc-2t-torch").cost((network, (TOKENS,)), 4, accumulate=2)
     trained = [p for p in network.parameters() if p.requires_grad]
     assert found.trained_parameters == sum(p.numel() for p in trained)
     assert found.memory["gradients"] == 4 * found.trained_parameters

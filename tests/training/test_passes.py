@@ -11,7 +11,11 @@ from lolat.errors import InputError
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
+from lolat.parameters import optimizer_named
 from lolat.readers.torch.named import import_package
+from lolat.training.decoder import DecoderStep, tuned_recipe
+from lolat.training.memory import recipe_of
+from lolat.training.parallel import Parallel
 from lolat.training.passes import FLASH_BACKWARD, DecoderPasses, Tuning
 from tests.llm.known_gpu import EIGHT, LLAMA, MIXED, SMALL, section
 
@@ -61,6 +65,55 @@ def test_a_layer_keeps_the_tensors_that_pytorch_keeps(torch: Any, layer: Any, le
     found = saved_bytes(torch, layer, tokens)
     norm = 4 * (1 + learns) * passes.tokens * hidden  # the last one, behind all layers
     expected = 2 * passes.tokens * passes.kept(learns)[0] * layers + norm
+    assert expected == pytest.approx(found, rel=0.05)
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_autocast_keeps_float32_and_copies_of_what_a_gradient_runs_through(
+    torch: Any, frozen: int
+) -> None:
+    """Of a Llama in float32 under autocast: its activations, and copies of weights, none of frozen ones."""
+    transformers = import_package("transformers")
+    settings = {k: v for k, v in SIZES.items() if k != "model_type"}
+    config = transformers.LlamaConfig(**settings, attn_implementation="sdpa")
+    model = transformers.LlamaModel(config).requires_grad_(True)
+    for part in [model.embed_tokens, *model.layers[:frozen]] if frozen else []:
+        part.requires_grad_(False)
+    batch, length, hidden = 2, 96, SIZES["hidden_size"]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = saved_bytes(torch, model, torch.randn(batch, length, hidden))
+    tuning = Tuning(frozen=frozen)
+    passes = DecoderPasses(read_decoder(SIZES), length, batch, tuning=tuning)
+    recipe = recipe_of("amp", optimizer_named("sgd"))
+    parts = DecoderStep(passes, recipe).memory(Parallel(), 2)[1]
+    norm = 4 * 2 * passes.tokens * hidden  # the last one, behind all layers
+    head = 2 * SIZES["vocab_size"] * hidden  # which a LlamaModel does not have
+    expected = parts["activations"] + parts["copies in half precision"] - head + norm
+    assert expected == pytest.approx(found, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("precision", "tune"), [("bf16", "lora:4:bf16"), ("bf16", "lora:4"), ("amp", "lora:4")]
+)
+def test_adapters_keep_what_those_of_peft_keep(torch: Any, precision: str, tune: str) -> None:
+    """On a base in bfloat16: adapters in bfloat16, in float32 as PEFT makes them, and under autocast."""
+    peft = pytest.importorskip("peft")
+    transformers = import_package("transformers")
+    settings = {k: v for k, v in SIZES.items() if k != "model_type"}
+    config = transformers.LlamaConfig(**settings, attn_implementation="sdpa")
+    batch, length, hidden, wide = 2, 96, SIZES["hidden_size"], not tune.endswith("bf16")
+    model = transformers.LlamaModel(config).to(torch.bfloat16)
+    how = peft.LoraConfig(r=4, target_modules="all-linear")
+    model = peft.get_peft_model(model, how, autocast_adapter_dtype=wide)
+    tokens = torch.randn(batch, length, hidden, dtype=torch.bfloat16, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "amp"):
+        found = saved_bytes(torch, model, tokens)
+    tuning = Tuning.named(tune)
+    passes = DecoderPasses(read_decoder(SIZES), length, batch, tuning=tuning)
+    recipe = tuned_recipe(precision, optimizer_named("sgd"), tuning)
+    parts = DecoderStep(passes, recipe).memory(Parallel(), 2)[1]
+    norm = 4 * passes.tokens * hidden  # the last one, behind all layers
+    expected = parts["activations"] + parts.get("copies in half precision", 0) + norm
     assert expected == pytest.approx(found, rel=0.05)
 
 
