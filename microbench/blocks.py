@@ -177,8 +177,9 @@ NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
     row("u-net 3x96x96", (1,), f.u_net, 96, (32, 64, 128, 256, 512)),
 ))  # fmt: skip
 """Whole networks of real size, one of a family: they tell how slow everything is inside a network."""
-OF_GPU = 8
-"""Factor on the largest batch size for a GPU, on which small blocks show only the launch overhead."""
+OF_GPU = 32
+"""Factor on the largest batch size for a GPU, on which small blocks show only the launch overhead. With 8,
+two thirds of the classes of operations were host-bound in every block on an H100."""
 
 
 IN_INT8 = (

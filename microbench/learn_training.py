@@ -82,6 +82,12 @@ TRAINING_BLOCKS: tuple[Predefined, ...] = tuple(
     )
 )
 
+
+def known_graphs(backend: str) -> dict[str, Graph]:
+    """The graph of each block by name, with the operations that a backend's measurements have."""
+    return {b.name: as_known(backend, b.make()) for b in TRAINING_BLOCKS}
+
+
 # ---- A run
 
 SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {

@@ -19,7 +19,7 @@ from lolat.device.running import fitted_on_words
 from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import model_document
 from lolat.fitting.int8 import with_int8
-from lolat.fitting.measured_gpu import with_operations
+from lolat.fitting.measured_gpu import with_operations, with_training
 from lolat.fitting.reading import (
     Contents,
     blocks_document,
@@ -32,7 +32,7 @@ from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs
 from lolat.io.paths import AnyPath, find_model, list_models
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Row, is_table, read_table, say_unread
-from lolat.microbench import blocks
+from lolat.microbench import blocks, learn_training
 from lolat.readers import read as read_network
 from lolat.readers.children import OnProgress
 from lolat.tables.blocks import Point
@@ -429,4 +429,7 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     fitted = model_document(asked.stem, shown, points, where, noise, remarks)
     if Roofline.name in document["predictors"]:
         fitted = with_operations(fitted, points, graphs)
-    return with_int8(fitted, quantized, graphs) | sections
+    fitted = with_int8(fitted, quantized, graphs) | sections
+    framework = str(where.get("framework"))
+    is_gpu = "training" in fitted and Roofline.name in fitted["predictors"]
+    return with_training(fitted, learn_training.known_graphs(framework)) if is_gpu else fitted

@@ -17,7 +17,7 @@ from lolat.device.file import LIMIT, SECTIONS, read, write
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting import blocks as fitting
 from lolat.fitting.int8 import with_int8
-from lolat.fitting.measured_gpu import with_operations
+from lolat.fitting.measured_gpu import with_operations, with_training
 from lolat.io import paths
 from lolat.io.progress import Progress
 from lolat.io.writing import check_file
@@ -107,6 +107,8 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run
         training = document.get("training")
         if training and environment.differences(label, training["environment"], where):
             del document["training"]  # times of two frameworks are not mixed
+        if run.device == "gpu":
+            document = with_training(document, learn_training.known_graphs(run.backend))
         write(target, document)
     journal.remove()
     for remark in document["warnings"]:
@@ -144,6 +146,8 @@ def _add_training(
         section, journal = learn_training.measure_training(run)
         section["environment"]["seconds"] = round(time.monotonic() - started, 1)
         learned = {**document, "training": section}
+        if run.device == "gpu":
+            learned = with_training(learned, learn_training.known_graphs(run.backend))
         write(target, learned)
     journal.remove()
     for remark in section["warnings"]:

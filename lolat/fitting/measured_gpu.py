@@ -7,7 +7,7 @@ A block of a few small operations takes as long as launching them, a large block
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
@@ -32,6 +32,7 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.roofline import fit_roofline
 from lolat.fitting.times import Times, seen_specs
 from lolat.graph import Graph
+from lolat.graph.analysis import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import Workload, work_of
 from lolat.hardware.gpus import name_of
@@ -155,6 +156,45 @@ def fit_hosted(measured: BlockTimes, specs: Specs, mode: Mode) -> Roofline:
         else:
             host = Host(float(each.min()), FACTOR[ASSUMED], ASSUMED, mode.launch)
     return msgspec.structs.replace(formula, host=host)
+
+
+def with_training(document: Mapping[str, Any], graphs: Mapping[str, Graph]) -> dict[str, Any]:
+    """Fit the host in training to the passes in the section "training" of a measured GPU's file.
+
+    The device's part is the roofline of inference. `graphs`: the graph of each block by name. A file
+    without passes or a host, or with too few host-bound ones, is returned unchanged.
+    """
+    passes = [p for p in document.get("training", {}).get("points", ()) if p["name"] in graphs]
+    entry = document["predictors"].get(Roofline.name, {})
+    if "host" not in entry or not passes:
+        return {**document}
+    formula = msgspec.convert(entry, Roofline)
+    host, mode = formula.host, replace(formula.mode, training=True)
+    assert host is not None
+    work = [work_of(as_trained(graphs[p["name"]]), p["batch_size"], mode) for p in passes]
+    both = np.array([p["backward"] for p in passes])
+    ms = np.array([p["latency_ms"] for p in passes])
+    alike = msgspec.structs.replace(host, training=(1.0, 1.0, 0.0))
+    steps = [msgspec.structs.replace(formula, host=alike).steps(part) for part in work]
+    forward, backward = (
+        np.array([s.starts_ms[s.backward == is_back].sum() for s in steps])
+        for is_back in (False, True)
+    )
+    device_ms = np.array(
+        [s.run_ms[s.backward <= one].sum() for s, one in zip(steps, both, strict=True)]
+    )
+    by_host = ms > BOUND * device_ms
+    if by_host.sum() < LEAST_HOSTED:
+        return {**document}
+    terms = np.column_stack([forward, backward * both, np.ones(len(ms)), both])[by_host]
+    each = [float(x) for x in fit_relative(terms, ms[by_host])]
+    host = msgspec.structs.replace(host, training=(each[0], each[1], each[2] + each[3]))
+    formula = msgspec.structs.replace(formula, host=host)
+    steps_ms = [formula.steps(part).latency_ms for part, one in zip(work, both, strict=True) if one]
+    off = [round(float(r), 6) for r in np.log(ms[both] / steps_ms)]
+    kernels = {**entry, "host": msgspec.to_builtins(host)}
+    kernels |= {"training_residuals": off, "training_optimizer": "none"}
+    return {**document, "predictors": {**document["predictors"], Roofline.name: kernels}}
 
 
 def hosted_ms(formula: Roofline, measured: BlockTimes) -> np.ndarray:

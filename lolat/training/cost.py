@@ -46,7 +46,7 @@ from lolat.io.results import Remark, Result, plain_data
 from lolat.parameters import COVERAGE, optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
-from lolat.training.measured import MeasuredTraining
+from lolat.training.measured import MeasuredGpuTraining, MeasuredTraining
 from lolat.training.memory import Recipe, memory_at_peak, mixed_remarks, numbers_of, recipe_for
 from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.parallel import NONE, Parallel
@@ -189,6 +189,9 @@ def training_of(document: Mapping[str, Any], source: str) -> Training:
     if "epochs" in document:
         return EpochTraining(document, source)
     if "training" in document:
+        kernels = document.get("predictors", {}).get(Roofline.name, {})
+        if (kernels.get("host") or {}).get("training"):
+            return MeasuredGpuTraining(document, source)
         return MeasuredTraining(document, source)
     if "predictors" not in document:
         raise lacks(document, source, OF_TRAINING)

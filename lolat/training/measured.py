@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -24,6 +25,7 @@ from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import other_dtype
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.parameters import Optimizer
+from lolat.training.estimate import EstimatedTraining
 from lolat.training.iteration import (
     PASS_TERMS,
     backward_rows,
@@ -382,3 +384,33 @@ class MeasuredTraining(Training):
         """Return the ms of the loop for a step: a constant, and moving the batch."""
         elements = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
         return self.section.loop_ms.step + self.section.loop_ms.element * elements
+
+
+class MeasuredGpuTraining(MeasuredTraining):
+    """Training on a GPU that was measured: passes by its roofline and host, the rest as on a CPU.
+
+    A sum over operations, as a CPU has it, would count the launches that the device hides.
+    """
+
+    def __init__(self, document: Mapping[str, Any], source: str) -> None:
+        """Read a valid device file whose host was fitted to passes; ModelFileError if it is damaged."""
+        super().__init__(document, source)
+        self.passes = EstimatedTraining(document)
+
+    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
+        """See `Training`."""
+        passes = self.passes.iteration(graph, batch_size, optimizer)
+        rest = super().iteration(graph, batch_size, optimizer)
+        return replace(rest, forward=passes.forward, backward=passes.backward)
+
+    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
+        """See `Training`."""
+        return self.passes.warnings(graph, batch_size, optimizer)
+
+    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
+        """See `Training`; judged for inference."""
+        return self.passes.in_domain(graph, batch_size)
+
+    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
+        """See `Training`."""
+        return self.passes.half_width(graph, batch_size, coverage)

@@ -64,7 +64,7 @@ def test_a_data_sheet_alone_says_nothing_of_the_host(tables: tuple[Path, Path]) 
     ]
     assert entry["host"] == {
         "start_ms": USUAL_MS, "factor": FACTOR["assumed"], "source": "assumed", "launch": "eager",
-        "call_ms": 0.0,
+        "call_ms": 0.0, "training": None,
     }  # fmt: skip
 
 

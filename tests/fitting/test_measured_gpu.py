@@ -13,13 +13,17 @@ import pytest
 import lolat
 from lolat.api.model import Model
 from lolat.fitting.blocks import model_document
-from lolat.fitting.measured_gpu import with_operations
+from lolat.fitting.measured_gpu import with_operations, with_training
 from lolat.graph import Graph
+from lolat.graph.analysis import as_trained
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, work_of
+from lolat.microbench import learn_training
 from lolat.microbench.blocks import for_device, known_graphs
+from lolat.parameters import optimizer_named
 from lolat.tables.blocks import Point
+from lolat.training.estimate import EstimatedTraining
 
 START_MS, CALL_MS, STEP_MS = 0.02, 0.03, 0.003
 MACS_PER_MS, BYTES_PER_MS = 4e9, 4e8
@@ -83,6 +87,52 @@ def test_it_is_told_by_its_operations_and_its_host(document: Mapping[str, Any]) 
         assert off(model, batch_size, "kernels").max() < 0.2
     # A sum counts fully what the device does while the host starts the rest.
     assert off(model, 1, "extended").max() > 0.2
+
+
+FORWARD, BACKWARD, PASSES_MS = 3.0, 1.7, 0.6
+
+
+def step_ms(graph: Graph, batch_size: int, both: bool = True) -> float:
+    """A forward pass of training, or `both`; launches take FORWARD and BACKWARD times as long."""
+    work = work_of(as_trained(graph), batch_size, Mode(training=True))
+    order = np.argsort(work.backward, kind="stable")
+    started, end = (PASSES_MS if both else 0.4), 0.0
+    columns = (work.kind, work.macs, work.bytes, work.backward)
+    for kind, macs, moved, back in zip(*(c[order].tolist() for c in columns), strict=True):
+        if back and not both:
+            break
+        each = START_MS * (LAUNCHES.get(CLASSES[kind], 1.0) if moved else 0.3)
+        started += each * (BACKWARD if back else FORWARD)
+        slower = {"elements": 1.5, "depthwise": 3.2}.get(CLASSES[kind], 1.0) if back else 1.0
+        end = max(end, started) + max(
+            slower * macs / MACS_PER_MS, slower * moved / BYTES_PER_MS, STEP_MS * (moved > 0)
+        )
+    return end
+
+
+def test_passes_of_training_tell_what_the_host_takes_in_it(document: Mapping[str, Any]) -> None:
+    """Whole steps at a batch size that the host bounds, and at one that it does not."""
+    graphs = learn_training.known_graphs("torch")
+    points = [
+        {"name": b.name, "batch_size": n, "backward": both, "latency_ms": step_ms(graphs[b.name], n, both)}
+        for b in learn_training.TRAINING_BLOCKS
+        for n in b.batch_sizes
+        for both in (False, True)
+    ]  # fmt: skip
+    made = with_training({**document, "training": {"points": points}}, graphs)
+    host = made["predictors"]["kernels"]["host"]
+    assert host["training"] == pytest.approx([FORWARD, BACKWARD, PASSES_MS], rel=0.15)
+    training = EstimatedTraining(made)
+    for name in OTHERS:
+        graph = lolat.read(name)
+        for batch_size in (2, 64):
+            found = training.iteration(graph, batch_size, optimizer_named("sgd"))
+            ms = found.forward.sum() + found.backward.sum()
+            assert ms == pytest.approx(step_ms(graph, batch_size), rel=0.2)
+    assert not any(
+        "no training step" in w for w in training.warnings(graph, 2, optimizer_named("sgd"))
+    )
+    assert with_training(document, graphs) == document
 
 
 def test_the_file_fitted_again_answers_the_same(

@@ -74,7 +74,9 @@ class Host(msgspec.Struct, frozen=True):
 
     `start_ms`: launch overhead of an addition, within a `factor` either way (FACTOR), from which that of
     other operations follows (LAUNCHES); `source`: FITTED to measured blocks, ASSUMED, or GIVEN by the user;
-    `launch`: that of the measurements; `call_ms`: time of a call before its first operation.
+    `launch`: that of the measurements; `call_ms`: time of a call before its first operation. `training`:
+    launch overhead of an operation in a training step over that in inference, forward and backward,
+    and the ms of a call; None if no training was measured.
     """
 
     start_ms: Positive
@@ -82,6 +84,7 @@ class Host(msgspec.Struct, frozen=True):
     source: Source
     launch: Launch = EAGER
     call_ms: NotNegative = 0.0
+    training: tuple[NotNegative, NotNegative, NotNegative] | None = None
 
     def starts(self, work: Workload, mode: Mode) -> np.ndarray:
         """(steps,) ms of the host for each."""
@@ -93,7 +96,13 @@ class Host(msgspec.Struct, frozen=True):
         if mode.dtype == AMP and launch == EAGER:
             each += np.isin(work.kind, [CLASSES.index(name) for name in CASTS]) & ~work.backward
         back = BACKWARD if launch == EAGER else COMPILED_BACKWARD
-        return self.start_ms * each * np.where(work.backward, back, 1.0)
+        forward, back, _ = self.training or (1.0, back, 0.0)
+        ahead = forward if work.backward.any() else 1.0
+        return self.start_ms * each * np.where(work.backward, back, ahead)
+
+    def before_ms(self, work: Workload) -> float:
+        """Time of a call before its first operation."""
+        return self.training[2] if self.training and work.backward.any() else self.call_ms
 
 
 def launches(work: Workload) -> np.ndarray:
@@ -151,7 +160,7 @@ class Steps:
         listed = len(work.operation) + np.arange(len(work.operation))
         order = np.argsort(np.where(work.backward, listed, work.operation), kind="stable")
         starts = np.zeros(len(order)) if host is None else host.starts(work, mode)[order]
-        starts[:1] += 0.0 if host is None else host.call_ms
+        starts[:1] += 0.0 if host is None else host.before_ms(work)
         return cls(
             work.operation[order], work.kind[order], (work.bytes > 0.0)[order], run_ms[order],
             shares[:, order], work.backward[order], starts, 0.0 if host is None else math.log(host.factor),
