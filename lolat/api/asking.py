@@ -30,7 +30,7 @@ def load(path: str | os.PathLike[str]) -> Model:
 
 @overload
 def predict(
-    network: Any, on: str, batch_size: int | str = 1, predictor: str | None = None,
+    network: Any, on: str | Model, batch_size: int | str = 1, predictor: str | None = None,
     coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
     host_us: float | None = None, input_size: InputSize = None, max_ms: float | None = None,
     sure: bool = False, prices: str | None = None,
@@ -43,7 +43,7 @@ def predict(network: Any, on: Sequence[str], *args: Any, **more: Any) -> Predict
 
 def predict(
     network: Any,
-    on: str | Sequence[str],
+    on: str | Model | Sequence[str],
     batch_size: int | str | Sequence[int | str] = 1,
     predictor: str | None = None,
     coverage: float | None = None,
@@ -58,8 +58,8 @@ def predict(
 ) -> Prediction | Predictions:
     """Predict the latency of a network on devices, as `lolat predict NETWORK --on` does.
 
-    `on`: a device as `load` takes it, or several; "all": every one that can answer. The rest is as for
-    `Model.predict`. One network, device and batch size give a `Prediction`; a list of any of them, and
+    `on`: a device as `load` takes it or returns it, or names of several; "all": every one that can answer.
+    The rest is as for `Model.predict`. One network, device and batch size give a `Prediction`; a list of any of them, and
     "all", give `Predictions`, however many it has. Several devices have the prices of `lolat prices` if
     `prices` is not given; a device that cannot answer is in `left_out`, with the reason.
     """
@@ -67,10 +67,12 @@ def predict(
     from lolat.api.predicting import ask
 
     def chosen(its: str | None) -> tuple[list[Model], dict[str, str]]:
+        if isinstance(on, Model):
+            return [on.run_as(its, launch, host_us)], {}
         return devices(several(on), lambda name: load(name).run_as(its, launch, host_us))
 
     question = Question(batch_size, predictor, coverage, input_size, max_ms, sure, prices)  # type: ignore[arg-type]
-    is_single = isinstance(on, str) and on != ALL and "," not in on
+    is_single = isinstance(on, Model) or (isinstance(on, str) and on != ALL and "," not in on)
     return ask(network, question, precision, chosen, is_single)
 
 

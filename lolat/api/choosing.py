@@ -32,6 +32,12 @@ def devices(
     `open_device` if None.
     ModelFileError for a name that is not there.
     """
+    if not all(isinstance(text, str) for text in on):
+        raise InputError(
+            f"{arg('on')}: expected names of devices, as lolat.models() lists them; a loaded model answers "
+            "by its own methods (predict, cost)",
+            code="no-device",
+        )
     names = dict.fromkeys(name.strip() for text in on for name in text.split(",") if name.strip())
     if not names:
         raise InputError(

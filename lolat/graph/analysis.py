@@ -109,6 +109,10 @@ class Memory:
         return self.weights_bytes + self.activations_bytes
 
 
+INDEXED, INDEX_BYTES = ("max_pool", "global_max_pool"), 8
+"""Kinds for which PyTorch writes the position of each maximum too, in eager mode at inference as well."""
+
+
 def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
     """Bytes alive while each operation runs, (2, operations): of any batch size, and of each sample.
 
@@ -141,6 +145,12 @@ def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
         size = round(tensor.elements(1) * of_element[t])
         steps[int(tensor.batched), begin] += size
         steps[int(tensor.batched), last[t] + 1] -= size
+    for position, o in enumerate(graph.operations if is_eager else ()):
+        if o.kind in INDEXED and len(o.outputs) == 1:
+            tensor = graph.tensors[o.outputs[0]]
+            size = INDEX_BYTES * tensor.elements(1)
+            steps[int(tensor.batched), position] += size
+            steps[int(tensor.batched), position + 1] -= size
     return steps.cumsum(axis=1)[:, :end]
 
 

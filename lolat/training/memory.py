@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.graph import Graph, once
-from lolat.graph.analysis import analyze, operations_parameters
+from lolat.graph.analysis import INDEX_BYTES, INDEXED, analyze, operations_parameters
 from lolat.graph.backward import (
     CHECKPOINT,
     SELECTIVE,
@@ -220,9 +220,6 @@ def gradient_bytes(graph: Graph, mode: Mode | None = None) -> float:
 RECURRENT = {"lstm": 7, "gru": 7, "simple_rnn": 1}
 """Kind of recurrent layer -> vectors of a step that its forward pass keeps for the backward pass (gates,
 cell, state), as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to three times as many."""
-
-INDEXED, INDEX_BYTES = ("max_pool", "global_max_pool"), 8
-"""Kinds that keep the index of each result, in PyTorch an int64."""
 
 
 def _views(graph: Graph) -> Iterator[int]:

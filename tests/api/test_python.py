@@ -218,3 +218,9 @@ def test_a_users_script_passes_strict_mypy_but_for_what_is_wrong_in_it(tmp_path:
     wrong = {int(line) for line in re.findall(r"script.py:(\d+): error", done.stdout)}
     right = len(USER.splitlines())
     assert wrong == {right + 1, right + 2}, done.stdout
+
+
+def test_a_loaded_model_is_a_device_as_its_name_is(model: lolat.Model) -> None:
+    network = lolat.read("timm:resnet18")
+    found = lolat.predict(network, model, 8)
+    assert found.to_dict() == model.predict(network, batch_size=8).to_dict()

@@ -312,3 +312,21 @@ def test_normalizations_without_parameters_have_none(affine: bool) -> None:
         keras.layers.BatchNormalization(**both), keras.layers.LayerNormalization(center=affine),
     ])  # fmt: skip
     assert weights_bytes(read_model(model)) == 4 * model.count_params()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_maximum_pool_writes_indices_by_pytorchs_storages(axes: int) -> None:
+    """In eager mode at inference too; in one dimension a CPU writes none without a dispatch mode."""
+    import torch
+    from torch import nn
+
+    pool, last = (getattr(nn, f"{name}{axes}d") for name in ("MaxPool", "AdaptiveMaxPool"))
+    network = nn.Sequential(pool(2), last(1)).eval()
+    x = torch.zeros(2, 8, *[16] * axes)
+    most, _ = _live_bytes(lambda: network(x), x)
+    graph = lolat.read((network, x))
+    assert analyze(graph).memory(2).activations_bytes == most
+    results = 2 * 8 * 8**axes
+    assert most == x.nbytes + (4 + 8) * results
+    compiled = analyze(graph).memory(2, Mode(launch="compiled"))
+    assert compiled.activations_bytes == x.nbytes + 4 * (results + 16)

@@ -489,6 +489,18 @@ def test_a_kernel_of_frozen_parameters_is_not_trained() -> None:
     assert cost.trained_parameters == 64 * 8 * 3 + 8
 
 
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        (nn.Sequential(nn.LazyLinear(4)), r"0\.weight has no size before the first call"),
+        (torch.jit.script(nn.Sequential(nn.Linear(8, 4))), "TorchScript is not read"),
+    ],
+)
+def test_modules_without_sizes_or_without_code_are_refused(network: Any, said: str) -> None:
+    with pytest.raises(NetworkError, match=said):
+        lolat.read((network, torch.zeros(1, 8)))
+
+
 def test_sparse_gradients_are_not_counted() -> None:
     network = nn.Sequential(nn.Embedding(9, 8, sparse=True), LAYER)
     with pytest.raises(NetworkError, match="sparse gradients"):

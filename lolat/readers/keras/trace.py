@@ -197,7 +197,14 @@ class KerasReader:
             with mock.patch.object(self, "owner", layer):
                 return self.follow(outputs, call.inner)
         return self.writer.unknown(
-            Call(type(layer).__name__, call.inputs, call.shapes, layer.name, call.path)
+            Call(
+                type(layer).__name__,
+                call.inputs,
+                call.shapes,
+                layer.name,
+                call.path,
+                {"hides": True},
+            )  # fmt: skip
         )
 
     def reachable(self, outputs: Sequence[Any]) -> bool:

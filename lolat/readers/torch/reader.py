@@ -82,7 +82,17 @@ def _run_as(model: Any, example: Any) -> Iterator[str]:
     """
     import torch
 
+    if type(model).__name__ == "RecursiveScriptModule":
+        raise NetworkError(
+            "TorchScript is not read: expected the module that it was made from (before torch.jit.script)",
+            code="network",
+        )
     for path, weights in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if torch.nn.parameter.is_lazy(weights):
+            raise NetworkError(
+                f"{path} has no size before the first call; call the network once before it is read",
+                code="network",
+            )
         if "sparse" in f"{weights.layout} {type(weights).__name__}".lower():
             raise NetworkError(
                 f"{path} is sparse ({str(weights.layout).removeprefix('torch.')}), and sparse products are "
