@@ -18,7 +18,18 @@ from msgspec.structs import replace
 
 from lolat.arrays import np
 from lolat.graph import Graph, Operation, once
-from lolat.graph.kinds import GATES, KERNELS, MULTIPLYING, NORMALIZATIONS, SLICES, VIEWS, kind_of
+from lolat.graph.kinds import (
+    GATES,
+    IN_PLACE,
+    INVERTIBLE,
+    KERNELS,
+    MULTIPLYING,
+    NORMALIZATIONS,
+    OUTPUT,
+    SLICES,
+    VIEWS,
+    kind_of,
+)
 
 TRAINED, STOPPED, ASKED, CHECKPOINT = "trained", "stopped", "asked", "checkpoint"
 REENTRANT, SELECTIVE = "reentrant", "selective"
@@ -66,8 +77,13 @@ class Backward:
             kept = {left: self.needs[right], right: o.kind == "divide" or self.needs[left]}
             return {t for t, keeps in kept.items() if keeps}
         by_number = o.kind in ("multiply", "divide") and len(o.inputs) < 2
-        saves = "" if by_number or is_view(graph, o) else kind_of(o.kind).saves
+        saves = "" if by_number or is_view(graph, o) else _saves(o)
         return {*o.inputs * ("input" in saves), *o.outputs * ("output" in saves)}
+
+
+def _saves(operation: Operation) -> str:
+    is_result = IN_PLACE in operation.attributes and operation.kind in INVERTIBLE
+    return OUTPUT if is_result else kind_of(operation.kind).saves
 
 
 def drops(graph: Graph, operation: Operation) -> bool:
@@ -167,7 +183,7 @@ def _run_again(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
     for i in part:
         o = operations[i]
         if found.saved(graph, i) or (found.runs[i] and found.first[i] and o.kind in KERNELS):
-            end = i + ("output" in kind_of(o.kind).saves or o.kind in _AFTER)
+            end = i + ("output" in _saves(o) or o.kind in _AFTER)
     for i in part:
         o = operations[i]
         runs = end > 0 and (i < end or REENTRANT in o.attributes)

@@ -63,9 +63,9 @@ _TABLE = {
     _product("product", requires="queries keys head_size value_size", saves=BOTH): "attention",
     _product("recurrent", requires="in_features units timesteps bias"): "lstm gru simple_rnn",
     Kind("embedding", saves=INPUT): "embedding",
-    _clip(saves=INPUT): "leaky_relu prelu glu squareplus hard_tanh threshold clip hard_shrink soft_shrink "
-        "sparse_plus sparse_sigmoid",
-    _clip(saves=OUTPUT): "relu relu6 tanh_shrink sparsemax",  # relu6 in place, as in torchvision's networks
+    _clip(saves=INPUT): "leaky_relu prelu glu squareplus relu6 hard_tanh threshold clip hard_shrink "
+        "soft_shrink sparse_plus sparse_sigmoid",
+    _clip(saves=OUTPUT): "relu tanh_shrink sparsemax",
     _clip(saves=BOTH): "softsign",
     _clip(): "round sign cast bitwise one_hot",
     _clip(autocast=FLOAT32, saves=OUTPUT): "reciprocal",
@@ -146,6 +146,8 @@ VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
 IN_PLACE = "in_place"
 """The attribute of an operation that eager PyTorch writes into its first input."""
+INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])
+"""Kinds of which PyTorch saves the result if they are in place; of others that save their input, a copy."""
 READ_IN_PART = _of("selection", "embedding")
 """Kinds that read as much of their input as they write."""
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}

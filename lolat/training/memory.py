@@ -23,7 +23,7 @@ from lolat.graph.backward import (
     free_parameters,
     is_view,
 )
-from lolat.graph.kinds import KERNELS, MULTIPLYING, VIEWS
+from lolat.graph.kinds import KERNELS, MULTIPLYING, SLICES, VIEWS
 from lolat.graph.modes import (
     AMP,
     BFLOAT16,
@@ -238,6 +238,17 @@ def _views(graph: Graph) -> Iterator[int]:
                 yield i
 
 
+def _copies(graph: Graph) -> Iterator[int]:
+    """Yield the positions of slices of transpositions that PyTorch copies for the product of a batch."""
+    readers, turned = graph.consumers(), set[int]()
+    for i, o in enumerate(graph.operations) if graph.framework == "torch" else ():
+        if o.kind == "transpose":
+            turned.update(o.outputs)
+        elif o.kind in SLICES and not turned.isdisjoint(o.inputs):
+            kinds = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
+            yield from [i] * (kinds == {"matmul"})
+
+
 @once
 def saved_tensors(graph: Graph) -> tuple[dict[int, int], dict[int, set[int]]]:
     """Return the tensors that the forward pass keeps, and those that each part adds as it runs again.
@@ -248,12 +259,12 @@ def saved_tensors(graph: Graph) -> tuple[dict[int, int], dict[int, set[int]]]:
     number that its operations have.
     """
     part, viewed, kept = backward_of(graph), dict[int, int](), dict[int, int]()
-    turned = {*_views(graph)}
+    turned, copied = {*_views(graph)}, {*_copies(graph)}
     inside, around, writer = dict[int, set[int]](), dict[int, set[int]](), dict[int, int | None]()
     first = dict[int, int]()
     for i, o in enumerate(graph.operations):
         reads = {viewed.get(t, t) for t in o.inputs}
-        if is_view(graph, o) or i in turned:
+        if (is_view(graph, o) or i in turned) and i not in copied:
             viewed.update(dict.fromkeys(o.outputs, viewed.get(o.inputs[0], o.inputs[0])))
             continue
         tensors = {viewed.get(t, t) for t in part.saved(graph, i)}

@@ -10,9 +10,12 @@ import pytest
 
 import lolat
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, PRODUCTS, work_of
+from lolat.parameters import OPTIMIZERS
 from lolat.training.memory import saved_bytes
+from tests.training.known import memory_bytes
 
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -58,6 +61,79 @@ def test_a_kind_saves_what_pytorch_saves(kind: str) -> None:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         kept.append((ONE.get(kind) or TWO[kind])(*inputs))
     assert saved_bytes(of_kind(kind), 1)[0] == sum(saved.values())
+
+
+IN_PLACE = [
+    "ReLU", "ReLU6", "LeakyReLU", "ELU", "SELU", "CELU", "SiLU", "Hardswish", "Hardsigmoid", "Hardtanh",
+    "Mish",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_an_activation_between_layers_keeps_what_pytorch_keeps(kind: str, in_place: bool) -> None:
+    """In place some save their result, which the next layer saves too, and others a copy of their input."""
+    network = torch.nn.Sequential(
+        torch.nn.Linear(64, 32), getattr(torch.nn, kind)(inplace=in_place), torch.nn.Linear(32, 8)
+    )
+    x, saved, kept = torch.rand(4, 64), dict[int, int](), list[Any]()
+
+    def keep(tensor: Any) -> Any:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        kept.append(network(x))
+    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    own = sum(size for at, size in saved.items() if at not in weights)
+    assert saved_bytes(lolat.read(network, (64,)), 4)[0] == own
+
+
+class Windows(torch.nn.Module):  # type: ignore[misc]
+    """Attention of a window as timm's Swin has it: slices of a turned tensor are multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).reshape(len(x), 49, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        weights = ((q * 8**-0.5) @ k.transpose(-2, -1)).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).reshape(len(x), 49, 32))
+
+
+def test_a_slice_that_is_multiplied_is_kept_without_the_others() -> None:
+    """PyTorch copies it for the product of a batch."""
+    network, x, saved, kept = Windows(), torch.rand(4, 49, 32), dict[int, int](), list[Any]()
+
+    def keep(tensor: Any) -> Any:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        kept.append(network(x))
+    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    own = sum(size for at, size in saved.items() if at not in weights)
+    assert saved_bytes(lolat.read(network, (49, 32)), 4)[0] == pytest.approx(own, rel=0.01)
+
+
+MEASURED = {
+    "resnet50": (5_855_043_072, 3_214_914_560), "densenet121": (8_535_934_464, 4_484_389_888),
+    "swin_tiny_patch4_window7_224": (7_227_088_896, 4_935_239_680),
+}  # fmt: skip
+"""Network of timm -> the most bytes of a step on an H100, batch 64, SGD with momentum, in float32 and under
+autocast in float16 (torch.cuda.max_memory_allocated)."""
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_step_of_a_network_has_the_memory_that_was_measured(name: str) -> None:
+    pytest.importorskip("lolat.readers.torch.named").load_torchvision()  # which timm imports
+    pytest.importorskip("timm")
+    graph, momentum = as_trained(lolat.read(f"timm:{name}")), OPTIMIZERS["momentum"]
+    for mode, measured in zip((Mode(), Mode("amp")), MEASURED[name], strict=True):
+        assert memory_bytes(graph, 64, momentum, mode) == pytest.approx(measured, rel=0.08)
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[misc]
