@@ -17,6 +17,7 @@ from lolat.graph import Graph, Operation
 from lolat.graph.kinds import (
     BOTH,
     INPUT,
+    KERNELS,
     MULTIPLYING,
     NORMALIZATIONS,
     OUTPUT,
@@ -292,6 +293,8 @@ class Lowering:
         in_half, amp = self.mode.half, self.mode.dtype == AMP
         of_float = 2.0 if in_half and not amp else 4.0
         sizes = [SIZES.get(t.dtype, 4.0) for t in self.graph.tensors]
+        if of_float == 2.0 and has_wide_adapters(self.graph):
+            return sizes
         for t, is_float in enumerate(self.floats):
             if is_float and (of_float == 2.0 or sizes[t] < 4.0):
                 sizes[t] = of_float
@@ -344,6 +347,15 @@ def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
     if own in (None, FLOAT32, measured) or {own, measured} == {FLOAT16, BFLOAT16}:
         return []
     return [f"measured in {measured}, asked for {own}"]
+
+
+def has_wide_adapters(graph: Graph) -> bool:
+    """True if adapters multiply in float32 beside a frozen base in half precision, as PEFT has them."""
+    found = {False: set[str](), True: set[str]()}
+    for o in graph.operations:
+        if o.kind in KERNELS:
+            found[o.attributes.get("trained") != 0].add(graph.tensors[o.outputs[0]].dtype)
+    return found[True] == {FLOAT32} and bool(found[False]) and found[False] <= {FLOAT16, BFLOAT16}
 
 
 def product_dtypes(graph: Graph) -> set[str]:

@@ -33,6 +33,7 @@ from lolat.graph.modes import (
     SIZES,
     Mode,
     element_bytes,
+    has_wide_adapters,
     own_dtype,
 )
 from lolat.io.results import Remark
@@ -196,8 +197,9 @@ def recipe_for(
     graph: Graph, optimizer: Optimizer, mode: Mode | None, half_frozen: bool = False
 ) -> Recipe:
     """Return the recipe of a network in a mode: its own data type, if the mode is not in half precision."""
-    dtype = mode.dtype if mode is not None and mode.half else own_dtype(graph)
-    own = dtype if dtype in SIZES or (mode is not None and mode.half) else FLOAT32
+    asked = mode is not None and mode.half and (mode.dtype == AMP or not has_wide_adapters(graph))
+    dtype = mode.dtype if mode is not None and asked else own_dtype(graph)
+    own = dtype if dtype in SIZES or asked else FLOAT32
     recipe = recipe_of(own or FLOAT32, optimizer, half_frozen=half_frozen)
     still = {
         graph.tensors[o.outputs[0]].dtype

@@ -18,9 +18,10 @@ from lolat.graph.analysis import as_trained
 from lolat.graph.backward import backward_of
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
+from lolat.parameters import optimizer_named
 from lolat.readers.torch.named import load_torchvision
 from lolat.training.iteration import variables
-from lolat.training.memory import numbers_of, saved_bytes
+from lolat.training.memory import numbers_of, recipe_for, saved_bytes
 from lolat.training.tuning import tuned
 
 torch = pytest.importorskip("torch")
@@ -281,6 +282,10 @@ def test_a_base_in_half_precision_has_adapters_in_float32() -> None:
     every = [p.numel() * p.element_size() for p in network.parameters()]
     trained = [p.numel() * p.element_size() for p in network.parameters() if p.requires_grad]
     assert (memory["weights"], memory["gradients"]) == (sum(every), sum(trained))
+    # Asked for in bfloat16 it is the same network: what it keeps, and its adapters, are in float32.
+    graph, half = as_trained(lolat.read((network, torch.rand(1, 64).bfloat16()))), Mode("bfloat16")
+    assert recipe_for(graph, optimizer_named("sgd"), half).weight == 4
+    assert saved_bytes(graph, 4, half)[0] == by_pytorch(network, torch.rand(4, 64).bfloat16()).saved
 
 
 class Prompted(Blocks):
