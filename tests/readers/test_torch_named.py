@@ -288,6 +288,13 @@ class TestTransformers:
         assert graph.training == ()
         assert not any("not run" in text for text in read(config(tmp_path, LLAMA)).warnings)
 
+    def test_a_tower_of_images_has_the_size_that_is_given(self, tmp_path: Path) -> None:
+        """By hand: patches of 16 x 16 of an image of 64 x 64, of 3 channels, in 64 each."""
+        for size in (64, {"input_size": 64, "sequence_length": 16}):
+            graph = read(config(tmp_path, CLIP), size)
+            patches = [o.outputs[0] for o in graph.operations if o.kind == "conv"]
+            assert graph.shapes(patches) == [(1, 64, 4, 4)]
+
     def test_a_class_that_transformers_lacks_is_refused(self, tmp_path: Path) -> None:
         file = config(tmp_path, BERT | {"architectures": ["JinaBertForMaskedLM"]})
         with pytest.raises(NetworkError, match=r"name JinaBertForMaskedLM.*\?AutoModelForMaskedLM"):

@@ -152,8 +152,10 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
         settings = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
         if eager:
             settings._attn_implementation, settings.use_cache = TAKEN_APART, False
-        if size and hasattr(settings, "image_size"):
-            settings.image_size = size[-1] if len({*size[-2:]}) == 1 else list(size[-2:])
+        parts: list[Any] = [settings, getattr(settings, "vision_config", None)] if size else []
+        for one in parts:
+            if hasattr(one, "image_size"):
+                one.image_size = size[-1] if len({*size[-2:]}) == 1 else list(size[-2:])
         named = "" if head else next(iter(settings.architectures or ()), "")
         if named and not hasattr(transformers, named):
             raise NetworkError(
