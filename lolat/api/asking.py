@@ -59,9 +59,9 @@ def predict(
     """Predict the latency of a network on devices, as `lolat predict NETWORK --on` does.
 
     `on`: a device as `load` takes it or returns it, or names of several; "all": every one that can answer.
-    The rest is as for `Model.predict`. One network, device and batch size give a `Prediction`; a list of any of them, and
-    "all", give `Predictions`, however many it has. Several devices have the prices of `lolat prices` if
-    `prices` is not given; a device that cannot answer is in `left_out`, with the reason.
+    The rest is as for `Model.predict`. One network, device and batch size give a `Prediction`; a list of
+    any of them, and "all", give `Predictions`, however many it has. Several devices have the prices of
+    `lolat prices` if `prices` is not given; a device that cannot answer is in `left_out`, with the reason.
     """
     from lolat.api.choosing import ALL, devices
     from lolat.api.predicting import ask

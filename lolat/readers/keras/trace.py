@@ -196,15 +196,9 @@ class KerasReader:
         if len(outputs) == len(call.shapes) and self.reachable(outputs):
             with mock.patch.object(self, "owner", layer):
                 return self.follow(outputs, call.inner)
+        name, hides = type(layer).__name__, {"hides": True}
         return self.writer.unknown(
-            Call(
-                type(layer).__name__,
-                call.inputs,
-                call.shapes,
-                layer.name,
-                call.path,
-                {"hides": True},
-            )  # fmt: skip
+            Call(name, call.inputs, call.shapes, layer.name, call.path, hides)
         )
 
     def reachable(self, outputs: Sequence[Any]) -> bool:
