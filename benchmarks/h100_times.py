@@ -1,12 +1,14 @@
 """An H100 that was timed by `benchmarks/gpu_times.py`, against its bundled profiles.
 
-`carried`: by the profile of float32 and the data sheet alone, as other cards are answered in half
-precision. `held out`: by the fit to the other families of networks. The times of forward passes are the
-device's, without the host (`benchmarks.published.of_h100`).
+`learned`: by `lolat learn gpu --mode training` on another machine with such a card, fitted again with
+today's formula. `carried`: by the profile of float32 and the data sheet alone, as other cards are answered
+in half precision. `held out`: by the fit to the other families of networks. These two are of the device's
+times, without the host (`benchmarks.published.of_h100`).
 """
 
 from __future__ import annotations
 
+import lzma
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -47,11 +49,19 @@ def carried(name: str, folder: Path) -> np.ndarray:
     return np.array(ms) / [row.latency_ms for row, _ in pairs] - 1.0
 
 
-def trained(precision: str) -> np.ndarray:
-    """Relative errors of the training steps in a precision, as `lolat evaluate --training` has them."""
-    model, table = lolat.load("h100").run_as(precision), read_networks(NETWORKS)
-    table = replace(table, rows=[r for r in table.rows if r.mode.training])
-    found = compare_rows(model, table, Comparison(str(NETWORKS), training=True))
+def learned() -> lolat.Model:
+    """The H100 that LoLat measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "learned.json"
+        file.write_bytes(lzma.decompress((NETWORKS.parent / "learned.json.xz").read_bytes()))
+        return lolat.fit(file)
+
+
+def asked(model: lolat.Model, training: bool) -> np.ndarray:
+    """Relative errors of whole times, the host's too, as `lolat evaluate` has them."""
+    table = read_networks(NETWORKS)
+    table = replace(table, rows=[r for r in table.rows if r.mode.training == training])
+    found = compare_rows(model, table, Comparison(str(NETWORKS), training=training))
     return np.array([r.predicted_ms / r.latency_ms - 1.0 for r in found])
 
 
@@ -70,5 +80,10 @@ def h100() -> Tables:
                 rows.append(row_of(f"{words}, carried", carried(name, Path(folder))))
                 residuals = np.array(document["predictors"][Roofline.name]["residuals"])
                 rows.append(row_of(f"{words}, held out", np.expm1(-residuals)))
-    rows += [row_of(f"{precision}, training", trained(precision)) for precision in ("fp32", "amp")]
+    h100 = lolat.load("h100")
+    for precision in ("fp32", "amp"):
+        rows.append(row_of(f"{precision}, training", asked(h100.run_as(precision), training=True)))
+    known = learned()
+    rows.append(row_of("fp32, learned", asked(known, training=False)))
+    rows.append(row_of("fp32, learned, training", asked(known, training=True)))
     return {"h100": (HEADER, rows)}

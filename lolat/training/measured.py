@@ -389,7 +389,8 @@ class MeasuredTraining(Training):
 class MeasuredGpuTraining(MeasuredTraining):
     """Training on a GPU that was measured: passes by its roofline and host, the rest as on a CPU.
 
-    A sum over operations, as a CPU has it, would count the launches that the device hides.
+    A sum over operations, as a CPU has it, would count the launches that the device hides. Batches come
+    while the device computes, as from a loader with workers and pinned memory.
     """
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
@@ -401,7 +402,8 @@ class MeasuredGpuTraining(MeasuredTraining):
         """See `Training`."""
         passes = self.passes.iteration(graph, batch_size, optimizer)
         rest = super().iteration(graph, batch_size, optimizer)
-        return replace(rest, forward=passes.forward, backward=passes.backward)
+        step = self.section.loop_ms.step
+        return replace(rest, forward=passes.forward, backward=passes.backward, step=step)
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
