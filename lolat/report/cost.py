@@ -393,10 +393,11 @@ def _launches(costs: Costs) -> list[str]:
 
 
 def _way(cost: Cost, launches: Sequence[str]) -> str:
-    """The precision, and the launch unless it follows from the device's name or is `eager` for all."""
+    """The precision, the layout, and the launch unless it is in the device's name or `eager` for all."""
     launch = cost.launch or EAGER
     named = len(launches) == 1 and (launch == EAGER or launch in cost.device.split("-"))
-    return ", ".join(filter(None, (cost.precision, None if named else cost.launch)))
+    layout = "channels last" if cost.channels_last else None
+    return ", ".join(filter(None, (cost.precision, None if named else cost.launch, layout)))
 
 
 def _width(cost: Cost) -> float:

@@ -12,7 +12,8 @@ from lolat.device.question import ask_each, no_device
 from lolat.device.running import mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.hardware.gpus import gpu_of, name_of
+from lolat.graph.modes import AMP, BFLOAT16, FLOAT16
+from lolat.hardware.gpus import PRECISION_OF, gpu_of, name_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.llm.decoder import Decoder
@@ -106,7 +107,11 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
 Mode = tuple[str | None, str | None, float | None]
 """The arguments of `Device.run_as`: precision, launch, host_us."""
 TRIED = ("tf32", "amp")
-"""Precisions that each device is tried in, beside its own."""
+"""Precisions that each device is tried in, beside its own; AMP alone if it was measured in half precision,
+as weights, gradients and states in two bytes have to be asked for."""
+
+
+PURE_HALF = frozenset([FLOAT16, BFLOAT16])
 
 
 def compare(
@@ -269,6 +274,12 @@ def _fastest(
     """Answer in the precision asked for, or the fastest; the first error if none answers."""
     costs, errors = list[Cost](), list[LolatError]()
     only = mode[:1] if mode[0] or isinstance(graph, TrainedDecoder) else (None, *TRIED)
+    if (
+        len(only) > 1
+        and "predictors" in model.document
+        and mode_of(model.document).dtype in PURE_HALF
+    ):
+        only = (PRECISION_OF[AMP],)
     for precision in only:
         try:
             costs.append(answer_on(model.run_as(precision, *mode[1:]), graph, batch_size, **asked))

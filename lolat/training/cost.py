@@ -61,11 +61,11 @@ if TYPE_CHECKING:
 class Cost(Result):
     """Time, memory and money of training on each number of devices.
 
-    `batch_size`: that of a micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as
-    asked for, None as the network says. `device`: the device profile as it was given. `precision`,
-    `launch`: its execution mode; None if unknown. `estimated`: True if the answer follows from inference,
-    because too little training was measured. `in_domain`: True if most of the time is inside the measured
-    range; None if unknown.
+    `batch_size`: that of a micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`:
+    as asked for, None as the network says. `device`: the device profile as it was given. `precision`,
+    `launch`: its execution mode; None if unknown. `channels_last`: True if images lie so. `estimated`:
+    True if the answer follows from inference, because too little training was measured. `in_domain`: True
+    if most of the time is inside the measured range; None if unknown.
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`, `fastest`: numbers
     of devices, the cheapest within `max_hours` and `max_dollars`, the fastest within `max_dollars`.
@@ -88,7 +88,7 @@ class Cost(Result):
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
         "max_hours", "max_dollars", "prices", "price_list", "options", "cheapest", "fastest", "frontier",
         "other_cards", "warnings", "sequence_length", "accumulate", "sharding", "checkpointing", "tune",
-        "peak", "memory", "would_fit", "recipe", "parameters", "trained_parameters",
+        "peak", "memory", "would_fit", "recipe", "parameters", "trained_parameters", "channels_last",
     )  # fmt: skip
 
     model: str
@@ -127,6 +127,7 @@ class Cost(Result):
     recipe: str = ""
     parameters: int | None = None
     trained_parameters: int | None = None
+    channels_last: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -337,6 +338,7 @@ def _about(training: Training, graph: Graph, run: TrainingRun, recipe: Recipe) -
         "recipe": recipe.words(learned.frozen > 0),
         "precision": None if mode is None else PRECISION_OF[mode.dtype],
         "launch": None if mode is None else mode.launch,
+        "channels_last": mode is not None and mode.channels_last,
         "estimated": training.estimated,
         "in_domain": training.in_domain(graph, run.batch_size),
     }

@@ -304,3 +304,13 @@ def test_limits_without_data_say_how_many_samples_they_buy() -> None:
         found = model.cost(network(), 8, price_per_hour=3, **limits).options[0]
         assert found.within_limits == int(3600 * hours * found.samples_per_s)
     assert model.cost(network(), 8).options[0].within_limits is None
+
+
+def test_a_comparison_never_takes_pure_half_precision_unasked() -> None:
+    """Files measured in float16 train in AMP; asked for, float16 is answered."""
+    asked = {"batch_size": 32, "samples": 10**6, "on": ["h100", "a100"]}
+    found = package.compare("timm:resnet50", **asked)
+    assert {c.precision for c in found.answers} <= {"fp32", "tf32", "amp"}
+    assert {c.channels_last for c in found.answers if c.device.startswith("h100")} == {True, False}
+    pure = package.compare("timm:resnet50", precision="fp16", **asked)
+    assert {c.precision for c in pure.answers} == {"fp16"}
