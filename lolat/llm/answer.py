@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,15 +125,17 @@ class ServingConfig(Result):
         """True if the row serves its load within the limits."""
         return self.fits and not self.saturated and self.within is not False
 
-    def words(self) -> str:
-        """Return the load, the GPUs and both times in words."""
+    def words(self, percentile: int | None = None) -> str:
+        """Return the load, the GPUs and both times, at a percentile or the means, in words."""
         where = f"{self.gpus_words} ({plain(self.device)})"
         at_once = f"{self.concurrency:g} at once"
         load = at_once if self.request_rate is None else self.requests_words
         what = f"{plain(self.model)} on {where}, {load}"
-        if self.tpot_ms is None or self.ttft_ms is None:
+        if self.tpot_ms is None:
             return f"{what}: it does not fit"
-        return f"{what}: {milliseconds(self.ttft_ms)} to the first token, {milliseconds(self.tpot_ms)} each"
+        token, first = map(milliseconds, self.judged(percentile))
+        at = "" if percentile is None else f" at P{percentile}"
+        return f"{what}: {first} to the first token, {token} each{at}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,7 +181,7 @@ class ServingAnswer(Result):
 
     def words(self) -> str:
         """Return the chosen row in words."""
-        return self.chosen.words()
+        return self.chosen.words(self.percentile)
 
     @property
     def compared(self) -> ServingConfig | None:
@@ -210,13 +212,18 @@ def requests_words(load: float, is_rate: bool) -> str:
     return f"{load:g} requests/s" if is_rate else plural(int(load), "concurrent request")
 
 
-def best_of(rows: Sequence[ServingConfig]) -> ServingConfig | None:
-    """Return the row with the cheapest tokens; without prices, the one with the most tokens/s a GPU."""
+def best_of(
+    rows: Sequence[ServingConfig], is_sure: Callable[[ServingConfig], bool]
+) -> ServingConfig | None:
+    """Return the row with the cheapest tokens; without prices, the one with the most tokens/s a GPU.
+
+    Of equal ones that with fewer GPUs, then one that surely keeps the limits.
+    """
 
     def worth(row: ServingConfig) -> tuple[float, ...]:
         dollars = row.dollars_per_million
         cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
         cost = float(f"{cost:.9g}")  # so that equal ones are
-        return dollars is None, cost, row.gpus, row.tpot_ms or 0.0
+        return dollars is None, cost, row.gpus, not is_sure(row), row.tpot_ms or 0.0
 
     return min(rows, key=worth, default=None)

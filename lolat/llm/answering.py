@@ -40,13 +40,13 @@ def answer(
     loads = dict[float | None, list[ServingConfig]]()
     for row in rows:
         loads.setdefault(row.request_rate, []).append(row)
-    good = (best_of([row for row in some if row.is_good]) for some in loads.values())
+    good = (best_of([r for r in some if r.is_good], asked.is_sure) for some in loads.values())
     bests = [rows.index(row) for row in good if row]
     if asked.has_limits and asked.request_rate:
         for n in bests:
             headroom = sizings[rows[n].tensor_parallel].headroom(rows[n])
             rows[n] = replace(rows[n], headroom_rate=headroom)
-    best = best_of([rows[n] for n in bests])
+    best = best_of([rows[n] for n in bests], asked.is_sure)
     row = best or rows[0]
     sizing = sizings[row.tensor_parallel]
     remarks = (*Chosen(sizing, row).remarks(rows), *([remark] if remark and not rental else ()))
@@ -100,6 +100,6 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     most = asked.gpus or max(MOST_GPUS * bool(asked.request_rate), *(r.gpus for r in made.served))
     return AnswerIsNo(
         f"no configuration of up to {most:,} GPUs keeps "
-        f"{kept or 'all requests in memory'}; nearest is {near.words()}{room}",
+        f"{kept or 'all requests in memory'}; nearest is {near.words(asked.percentile)}{room}",
         made.to_dict(),
     )

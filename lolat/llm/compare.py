@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.device.question import ask_each, no_device
-from lolat.errors import AnswerIsNo, arg
+from lolat.errors import AnswerIsNo
 from lolat.hardware.prices import given_list
 from lolat.io.results import Result
 from lolat.llm.answer import ServingAnswer, ServingConfig, best_of, requests_words
@@ -72,7 +72,8 @@ def compare(
     of requests that most devices can serve, the largest of such numbers. AnswerIsNo if no device holds the
     language model within the limits; InputError if no device can answer.
     """
-    question = {**vars(ServingQuestion(**question))}  # files are read once
+    asked = ServingQuestion(**question)
+    question = {**vars(asked)}  # files are read once
     question["prices"] = given_list(question["price_per_hour"], question["prices"])
     is_rate = bool(question["request_rate"])
     name_of_load = "request_rate" if is_rate else "concurrency"
@@ -100,7 +101,7 @@ def compare(
         if len(every) > 1 and question[name_of_load]:
             remarks = [
                 f"the devices are compared under {requests_words(most, is_rate)}, the most of those asked "
-                f"for that most devices hold; for fewer give one {arg(name_of_load)}"
+                "for that most devices hold; for fewer ask for these alone"
             ]
         question |= {name_of_load: most}
     for name, some in loads.items():
@@ -110,7 +111,7 @@ def compare(
             del found[name]
     for name, answer in found.items():  # the warnings are those of the best row alone
         rows = [r for r in answer.served if getattr(r, name_of_load) == most and r.is_good]
-        if row := best_of(rows):
+        if row := best_of(rows, asked.is_sure):
             question["tensor_parallel"] = row.tensor_parallel
             found[name] = devices[name](decoder, **question)
     made = ComparedModels(found, skipped, tuple(remarks))

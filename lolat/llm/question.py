@@ -194,6 +194,13 @@ class ServingQuestion:
         """Return True if a row fits and keeps the limits."""
         return self.off(row) <= 0.0
 
+    def is_sure(self, row: ServingConfig) -> bool:
+        """Return True if the intervals of a row's times end within the limits."""
+        pairs = zip(
+            row.judged_ends(self.percentile), (self.max_tpot_ms, self.max_ttft_ms), strict=True
+        )
+        return all(ends[1] <= limit for ends, limit in pairs if limit and ends)
+
     def off(self, row: ServingConfig) -> float:
         """Return the logarithm of the largest factor of a time to its limit; infinite if the row cannot
         serve the load.

@@ -71,7 +71,8 @@ class Sizing:
                 continue
             numbers = range(1, min(most, int(load.concurrency)) + 1)
             rows = [self.row(load, n) for n in (numbers if self.asked.has_limits else (1,))]
-            found.append(best_of([row for row in rows if row.within]) or rows[-1])
+            good = [row for row in rows if row.within]
+            found.append(best_of(good, self.asked.is_sure) or rows[-1])
         return found
 
     def _least_replicas(self, load: Load, most: int) -> ServingConfig:
@@ -176,7 +177,9 @@ class Sizing:
             done *= row.concurrency / (load.concurrency * groups)  # the last group has fewer
         is_saturated = rate is not None and rate > self.largest_rate * row.replicas
         done = self.largest_rate * row.replicas if is_saturated else done
-        speed = done * float(times.output_tokens.mean())
+        # Replicas of a trace have each nth request: the answers of one are not those of all.
+        is_trace = isinstance(load.arrivals, Trace)
+        speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
         dollars, machines = _rented(self.rental, row.replicas, self.deployment.gpus)
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         held = self.deployment.cache_bytes(load.tokens) * min(concurrency / groups, self.fit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, ModelFileError
-from lolat.llm.answer import BREAKDOWN
+from lolat.llm.answer import BREAKDOWN, best_of
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
+from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.llm.serving import GIB
 from lolat.parameters import MOST_TOKENS
@@ -182,6 +184,43 @@ def test_the_best_has_the_most_requests_of_those_within_the_limits() -> None:
     assert waits.chosen.concurrency == 1
     text = "\n".join(lines_of(llm_lines(free)))
     assert "An output token with 128 concurrent requests on 1 GPU" in text
+
+
+def test_replicas_of_a_log_have_the_mean_answers_of_all_of_it() -> None:
+    """Each second answer is long, so that one of two replicas has these alone."""
+    arrivals = tuple(float(n) for n in range(200))
+    trace = Trace(arrivals, (1000,) * 200, (300, 10) * 100)
+    (alone,) = MODEL.llm(LARGE, arrivals=trace, tensor_parallel=1).served
+    rate = 1.6 * (alone.largest_rate or 0.0)
+    asked = {"request_rate": rate, "tensor_parallel": (1, 2, 4), "price_per_hour": 2.0}
+    found = MODEL.llm(LARGE, arrivals=trace, max_tpot_ms=1000.0, **asked)
+    assert found.served[0].replicas == 2
+    for row in found.served:
+        assert row.tokens_per_s == pytest.approx(155 * rate)
+        assert row.dollars_per_million == pytest.approx(2e6 * row.gpus / 3600 / (155 * rate))
+    assert found.chosen.gpus == min(row.gpus for row in found.served)
+
+
+def test_of_equally_cheap_rows_the_sure_one_is_the_best() -> None:
+    asked = ServingQuestion(max_tpot_ms=10.0, percentile=90)
+    row = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1, price_per_hour=2.0).served[0]
+    likely = replace(row, tpot_ms=8.0, intervals_ms={"tpot_p90": (7.0, 11.0)})
+    sure = replace(row, tpot_ms=9.0, intervals_ms={"tpot_p90": (8.0, 10.0)})
+    cheaper = replace(likely, dollars_per_million=0.9 * (row.dollars_per_million or 0.0))
+    assert best_of([likely, sure], asked.is_sure) is sure
+    assert best_of([likely, sure, cheaper], asked.is_sure) is cheaper
+
+
+def test_a_refusal_has_the_percentile_asked_for() -> None:
+    """Each tenth prompt is long: most first tokens come sooner than on average."""
+    trace = Trace(tuple(range(0, 400, 2)), ((100,) * 9 + (20_000,)) * 20, (50,) * 200)
+    with pytest.raises(AnswerIsNo) as no:
+        MODEL.llm(LARGE, arrivals=trace, tensor_parallel=1, gpus=1, max_ttft_ms=1.0, percentile=50)
+    assert no.value.answer is not None
+    (row,) = no.value.answer["rows"]
+    assert row["ttft_p50_ms"] < 0.9 * row["ttft_ms"]
+    first, token = (milliseconds(row[name]) for name in ("ttft_p50_ms", "tpot_p50_ms"))
+    assert str(no.value).endswith(f"{first} to the first token, {token} each at P50")
 
 
 def test_replicas_share_the_requests() -> None:

@@ -204,3 +204,10 @@ def test_devices_are_compared_under_a_log_of_requests(lolat: Command) -> None:
     )
     found = lolat.json("llm", "large.json,slow.json", "eight.json", "--arrivals", "log.csv")
     assert [row["request_rate"] for row in found["answers"].values()] == [0.5, 0.5]  # two in 4 s
+
+
+def test_of_several_rates_the_one_compared_is_said(lolat: Command) -> None:
+    """In the terminal and in JSON, where `Command` refuses a name that `arg` marked."""
+    ask = ("llm", "large.json,slow.json", "eight.json", "--request-rate", "0.5,1")
+    assert "the devices are compared under 1 requests/s, the most" in lolat.done(*ask).err
+    assert lolat.done(*ask, "--json").code == 0
