@@ -240,7 +240,9 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
     name = of.name
     several = changed.pop("several", bool(of.example))
     with_length = changed.pop("with_length", True)
-    about = {"help": of.help, "default": of.default, "show_default": bool(of.default)}
+    about: dict[str, Any] = {"help": of.help, "show_default": bool(of.default)}
+    if of.default is not None:  # to click None is a value, also of a required option
+        about["default"] = of.default
     if of.choices:
         about["type"] = click.Choice(of.choices, case_sensitive=name != "optimizer")
     elif of.kind is str:

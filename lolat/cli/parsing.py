@@ -102,3 +102,7 @@ class List(click.ParamType):
         except click.BadParameter as error:
             self.fail(f"{value!r}: {error.message} Expected for example {self.example}", param, ctx)
         return tuple(items)
+
+    def get_missing_message(self, *_: Any, **__: Any) -> str:
+        """Words on the values of a required option that a call lacks."""
+        return f"Expected {self.name}, such as {self.example}"
