@@ -16,7 +16,7 @@ from lolat.device.file import SECTIONS, UNKNOWN, made, merged, read, write
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import several
 from lolat.device.running import fitted_on_words
-from lolat.errors import InputError, LolatError, arg
+from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.fitting.blocks import model_document
 from lolat.fitting.int8 import with_int8
 from lolat.fitting.measured_gpu import with_operations, with_training
@@ -164,6 +164,11 @@ class Asked:
                 return InputError(
                     f"{path}: no such file, nor a model; {TOGETHER}", code=NOT_TOGETHER
                 )
+            try:
+                read(path)
+            except ModelFileError:
+                why = "neither a model file nor the JSON of a server's benchmark"
+                return InputError(f"{path}: {why}; {TOGETHER}", code=NOT_TOGETHER)
         files = (
             ", ".join(f"{path} ({content.name})" for path, content in self.contents) or "no file"
         )
@@ -274,13 +279,15 @@ def _language_models(asked: Asked) -> dict[str, Any]:
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
     gpus = asked.tensor_parallel
+    if len(models) > 1:
+        raise asked.refused()
     if gpus and (not served or len(gpus) not in (1, len(served)) or min(gpus) < 1):
         raise InputError(
             f"{arg('tensor_parallel')} {', '.join(map(str, gpus))}: expected the GPUs, 1 or more, of "
             f"served models: one number, or one for each of their files, of which there are {len(served)}",
             code="tensor-parallel",
         )
-    if len(models) > 1 or len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
+    if len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
         raise asked.refused()
     if models:
         document = dict(read(find_model(models[0])))

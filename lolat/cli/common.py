@@ -252,6 +252,8 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
         about["type"] = click.FloatRange(
             of.least, most, of.is_open, of.is_open and most is not None
         )
+        of_ms = " of milliseconds, for example 1000" if "MS" in of.metavar else ""
+        about["type"].name = f"number{of_ms}"  # click's words for another text
     else:
         about["type"] = WHOLE if of.least == 1 else click.IntRange(int(of.least))
     if several:

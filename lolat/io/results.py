@@ -36,7 +36,7 @@ class Result:
         return [self.to_dict()]
 
     def frame(self) -> Any:
-        """The answer as a pandas DataFrame of at most 15 columns, in the words of the report.
+        """The answer as a pandas DataFrame of at most 16 columns, in the words of the report.
 
         A row for each block, device, batch size or load. MissingPackageError without pandas.
         """

@@ -82,6 +82,7 @@ class ServingConfig(Result):
     e2e_p90_ms: float | None = None
     e2e_p99_ms: float | None = None
     attention_data_parallel: int = 1
+    expert_parallel: int = 1
     headroom_rate: float | None = None
 
     def time(self, name: str, percentile: int | None) -> float | None:

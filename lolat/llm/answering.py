@@ -17,7 +17,7 @@ from lolat.llm.remarks import Chosen
 from lolat.llm.serving import Deployment, deployment_of, requests_that_fit
 from lolat.llm.sizing import Sizing
 from lolat.parameters import COVERAGE, MOST_GPUS
-from lolat.units import milliseconds
+from lolat.units import milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
@@ -98,8 +98,11 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     kept = " and ".join(f"{milliseconds(ms)} {what}{at}" for what, ms in limits.items() if ms)
     kept = kept or (f"{asked.loads()[0].request_rate:g} requests/s" if asked.request_rate else "")
     most = asked.gpus or max(MOST_GPUS * bool(asked.request_rate), *(r.gpus for r in made.served))
+    gpus = f"of up to {most:,} GPUs"
+    if near.tpot_ms is None:  # however many replicas
+        gpus = f"on up to {plural(max(r.gpus // r.replicas for r in made.served), 'GPU')} a replica"
     return AnswerIsNo(
-        f"no configuration of up to {most:,} GPUs keeps "
+        f"no configuration {gpus} keeps "
         f"{kept or 'all requests in memory'}; nearest is {near.words(asked.percentile)}{room}",
         made.to_dict(),
     )

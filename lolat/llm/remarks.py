@@ -199,7 +199,10 @@ class Chosen:
         others |= {one.dtype: least(one) for one in self._others()}
         first = {n: dtype for dtype, n in [*others.items()][::-1] if 0 < n < least(here)}
         fewer = [f"{n} in {first[n]}" for n in sorted(first, reverse=True)]
-        wanted = f": at least {plural(least(here), 'GPU')}{'; ' * bool(fewer)}{', '.join(fewer)}"
+        wanted = f": at least {plural(least(here), 'GPU')}"
+        if here.attention_data_parallel == 1:
+            wanted += f" (tensor_parallel {least(here)})"
+        wanted += f"{'; ' * bool(fewer)}{', '.join(fewer)}"
         if least(here) <= gpus:
             tokens = int(self.of.asked.loads()[0].longest)
             wanted = f", which leaves too little for the cache of {tokens:,} tokens"

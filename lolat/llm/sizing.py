@@ -153,6 +153,7 @@ class Sizing:
             int(load.concurrency), parallel, replicas, gpus, fits,
             (deployment.weight_bytes + held) / GIB, largest, request_rate=rate,
             attention_data_parallel=deployment.attention_data_parallel,
+            expert_parallel=deployment.expert_parallel,
         )  # fmt: skip
         if self.fit:
             row = replace(row, **self._timed(row, *self.times(load, groups)))

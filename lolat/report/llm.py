@@ -38,7 +38,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
     framework = f" · {answer.framework}" if answer.framework else ""
     before = [
         f"{_model_words(answer)} · {_types(answer.chosen)} · {_tokens(answer)}",
-        f"{plain(answer.device)}{framework} · {_load_words(answer.chosen)}",
+        f"{plain(answer.device)}{framework}{_split(answer.chosen)} · {_load_words(answer.chosen)}",
     ]
     bests = {id(answer.served[n]) for n in answer.bests if answer.has_limits or answer.served[1:]}
     called = "best" if answer.has_limits else "cheapest" if answer.chosen.rented else "most a GPU"
@@ -67,6 +67,14 @@ def _load_words(row: ServingConfig) -> str:
 def _model_words(answer: ServingAnswer) -> str:
     active = f", {quantity(answer.active)} active" if answer.active < answer.parameters else ""
     return f"{plain(answer.model)} · {quantity(answer.parameters)} parameters{active}"
+
+
+def _split(row: ServingConfig) -> str:
+    groups = {
+        "attention data parallel": row.attention_data_parallel,
+        "expert parallel": row.expert_parallel,
+    }
+    return "".join(f" · {name} {number}" for name, number in groups.items() if number > 1)
 
 
 def _types(row: ServingConfig) -> str:

@@ -30,7 +30,8 @@ PARTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
     "Explanations": lambda several: one_by_one(several, explanation.explanation_lines),
     "BudgetAnswers": lambda several: one_by_one(several, explanation.budget_lines),
     "Cost": cost.cost_lines, "Costs": cost.costs_lines,
-    "ServingAnswer": llm.llm_lines, "ComparedModels": llm.compared_lines,
+    "ServingAnswer": lambda answer: (*llm.llm_lines(answer), *prediction.note_lines(answer.warnings)),
+    "ComparedModels": lambda found: (*llm.compared_lines(found), *prediction.note_lines(found.warnings)),
     "Evaluation": evaluation.evaluation_lines, "TableEvaluation": evaluation.table_lines,
     "SearchResult": search.front_lines, "Ranking": search.best_lines,
     "Models": lambda answer: device.models_lines(answer.models), "Device": device.describe,
@@ -80,11 +81,11 @@ SHOWN: Mapping[str, str] = {
     "total_s total_low_s total_high_s dollars dollars_low dollars_high",
     "Costs": "device precision batch_size devices link iteration_ms samples_per_s fits epoch_s total_s "
     "total_low_s total_high_s dollars dollars_low dollars_high",
-    "ServingAnswer": "model device dtype concurrency request_rate tensor_parallel gpus ttft_ms tpot_ms "
-    "tpot_low_ms tpot_high_ms tokens_per_s memory_gib fits dollars_per_million",
+    "ServingAnswer": "model device dtype concurrency request_rate tensor_parallel expert_parallel gpus "
+    "ttft_ms tpot_ms tpot_low_ms tpot_high_ms tokens_per_s memory_gib fits dollars_per_million",
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
-MOST_COLUMNS = 15
+MOST_COLUMNS = 16
 
 
 def frame(answer: Result) -> Any:
@@ -285,6 +286,8 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
         if row.tpot_ms is not None:
             load = row.request_rate if rated else row.concurrency
             points[plural(row.gpus, "GPU")].append((load, row.tpot_ms, row.tpot_interval_ms))
+    if not points:
+        raise InputError(f"no picture without a time: {answer.no_room()}", code="no-picture")
     x = "requests a second" if rated else "concurrent requests"
     ax = _curves(points, axes(3.6), x, "ms per output token")
     waits = [

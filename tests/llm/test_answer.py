@@ -276,6 +276,11 @@ def test_a_model_that_does_not_fit_is_an_answer(lolat: Command) -> None:
     assert [row["tensor_parallel"] for row in usual] == [2, 4, 8]
     none = json.loads(lolat("llm", "gpu.json", "llama-3.1-405b", "--json").out)["rows"]
     assert {row["tensor_parallel"] for row in none} == {8}
+    # 812 GB of weights, 756 GiB: more than 8 times 72, less than 16 times.
+    no = lolat.refused("llm", "gpu.json", "llama-3.1-405b", "--request-rate", "3", "--max-tpot-ms", "100",
+                       code=3)  # fmt: skip
+    assert "no configuration on up to 8 GPUs a replica keeps 100 ms" in no
+    assert "at least 16 GPUs (tensor_parallel 16)" in no
     # 16 GB of weights fit in 70 GiB, and no cache of 128 KiB a token beside them for the longest request.
     long = {**LARGE, "max_position_embeddings": 10**7}
     answer = MODEL.llm(long, 10**6, 100, 1, 1)
@@ -298,6 +303,11 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
 
 
 # ---- What is asked
+
+
+def test_a_limit_in_seconds_is_told_what_is_expected(lolat: Command) -> None:
+    ask = ("llm", "gpu.json", "eight.json", "--max-ttft-ms", "1s")
+    assert "'1s' is not a valid number of milliseconds, for example 1000;" in lolat.refused(*ask)
 
 
 @pytest.mark.parametrize(
@@ -360,6 +370,9 @@ def test_a_limit_is_kept_by_the_interval_or_only_likely() -> None:
 def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
     found = MODEL.llm(MIXTURE, concurrency=4, expert_parallel=4)
     assert [row.tensor_parallel for row in found.served] == [4, 8]
+    of_rows = (found.rows(), found.to_dict()["rows"])
+    assert [row["expert_parallel"] for rows in of_rows for row in rows] == [4] * 4
+    assert "made-up · vllm · expert parallel 4 · steady" in "\n".join(lines_of(llm_lines(found)))
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}

@@ -80,10 +80,11 @@ def test_how_many_gpus_hold_weights_that_do_not_fit() -> None:
     small = of(sheet=msgspec.structs.replace(SHEET, memory_gib=10))
     gib = {t: decoder.weight_bytes(t) / GIB for t in ("bfloat16", "fp8")}
     needs = {t: next(n for n in (1, 2, 4, 8) if n * room >= taken) for t, taken in gib.items()}
-    words = f"at least {needs['bfloat16']} GPUs; {needs['fp8']} in fp8"
+    n = needs["bfloat16"]
+    words = f"at least {n} GPUs (tensor_parallel {n}); {needs['fp8']} in fp8"
     answer = small.llm(LARGE, concurrency=1, tensor_parallel=1)
     assert words in answer.warnings[0]
-    with pytest.raises(AnswerIsNo, match=f"it does not fit; .*{words}"):
+    with pytest.raises(AnswerIsNo, match=f"it does not fit; .*{re.escape(words)}"):
         small.llm(LARGE, concurrency=1, tensor_parallel=1, gpus=1)
 
 

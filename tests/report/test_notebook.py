@@ -8,6 +8,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 import lolat
 from lolat.errors import InputError, MissingPackageError
 from lolat.io.results import Result
+from lolat.llm.compare import compare
 from lolat.report import notebook
 from lolat.report.notebook import PARTS, PICTURES
 from lolat.report.tables import lines_of
@@ -50,6 +52,14 @@ def test_html_has_the_lines_and_cells_of_the_terminal(name: str) -> None:
     assert "".join(shown.split()) == "".join(printed.split())
 
 
+@pytest.mark.parametrize("ask", [SERVER.llm, partial(compare, {"h100-vllm": SERVER.llm})])
+def test_warnings_of_a_language_model_are_lines(ask: Any) -> None:
+    answer = ask("qwen3-8b", concurrency=8, input_tokens=30_000)
+    shown = html.unescape(answer._repr_html_())
+    assert answer.warnings
+    assert [*re.findall("<p>note: (.*?)</p>", shown)] == [*answer.warnings]
+
+
 def test_a_name_does_not_become_markup() -> None:
     graph = replace(lolat.read("timm:resnet18"), name="<script>alert(1)</script>")
     shown = GPU.predict(graph)._repr_html_()
@@ -61,9 +71,16 @@ def test_a_name_does_not_become_markup() -> None:
 def test_a_frame_is_narrow_and_holds_scalars(name: str) -> None:
     pytest.importorskip("pandas")
     frame = ANSWERS[name].frame()
-    assert 1 <= frame.shape[1] <= 15
+    assert 1 <= frame.shape[1] <= 16
     assert len(frame) >= 1
     assert not frame.map(lambda v: isinstance(v, (list, dict, tuple))).any().any()
+
+
+def test_an_answer_without_a_time_has_no_picture() -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(InputError, match="does not fit; its weights take") as caught:
+        SERVER.llm("llama-3.1-70b", concurrency=8, tensor_parallel=1).plot()
+    assert caught.value.code == "no-picture"
 
 
 @pytest.mark.parametrize("name", ["blocks", "a CPU"])
