@@ -106,7 +106,7 @@ def compare(
 
     names, models, left_out = several(on) or (ALL,), list[Model](), dict[str, str]()
     if is_decoder(network):
-        models = [*serving_models(",".join(names), of_any=True).values()]
+        models = [*serving_models(",".join(names), of_any=True, left_out=left_out).values()]
     else:
         models, left_out = devices(names, every=True)
     listed = given_list(asked.get("price_per_hour"), prices)

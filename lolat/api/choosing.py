@@ -149,8 +149,8 @@ def serving_model(name: str, of_any: bool = False) -> Model:
             raise ModelFileError(
                 f"{plain(name)}: language models are answered in bfloat16 or less, and {gpu.name} computes "
                 "no bfloat16; expected a newer GPU",
-                code="unknown-model",
-                model=name,
+                code="dtype",
+                why=f"{gpu.name} computes no bfloat16, which language models are answered in",
             )
         model = _of_sheet(name)
     if model is not None:
@@ -169,8 +169,13 @@ def _serves(document: Mapping[str, Any], gpu: Gpu) -> bool:
     return is_card_of and all(abs(its / (own or its) - 1.0) < ALMOST for its, own in pairs)
 
 
-def serving_models(text: str, of_any: bool = False) -> dict[str, Model]:
+def serving_models(
+    text: str, of_any: bool = False, left_out: dict[str, str] | None = None
+) -> dict[str, Model]:
     """The models of language models that a text names: a file, names with commas, or ALL.
+
+    `left_out`: takes the reasons of GPUs among several that compute no bfloat16; None: such a GPU is an
+    error.
 
     `of_any`: see `serving_model`; of ALL there is one for each GPU then. ALL has the GPUs of other models
     too, by their data sheets.
@@ -189,7 +194,15 @@ def serving_models(text: str, of_any: bool = False) -> dict[str, Model]:
         names += sorted(others - {*known})
     elif Path(text).exists() or not names:
         names = [text]
-    return {name: serving_model(name, of_any) for name in names}
+    found = dict[str, Model]()
+    for name in names:
+        try:
+            found[name] = serving_model(name, of_any)
+        except ModelFileError as error:
+            if left_out is None or len(names) == 1 or error.code != "dtype":
+                raise
+            left_out[name] = error.data["why"]
+    return found
 
 
 def _begins(model: str, name: str) -> bool:

@@ -25,7 +25,7 @@ from lolat.device.intervals import noise_level
 from lolat.device.predictors import AdditiveCosts, Roofline, TrainingSteps, TwoRegime
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.counts import EXTRAS
-from lolat.hardware.gpus import card_of, find_gpu, name_of
+from lolat.hardware.gpus import card_of, find_gpu, gpu_of, name_of
 from lolat.io.documents import (
     AtLeastOne,
     Count,
@@ -185,6 +185,9 @@ def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileEr
     known = " and ".join(knows(document)) or "nothing yet"
     lacking = section if section in PARTS else f"networks of {section}"
     lead = _others_with_language_models(document) if section == OF_LANGUAGE_MODELS else ""
+    if section in (OF_INFERENCE, OF_TRAINING) and "llm" in document:
+        card = card_of(name_of(document))
+        lead = f"for networks ask `{card.casefold().replace(' ', '-')}`; or " if card else ""
     command = how_to_add(document, source, section)
     return ModelFileError(
         f"{source} knows {known}, but no {lacking}; {lead}add them with {command}"
@@ -216,7 +219,7 @@ def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:
         )
     if section not in (OF_INFERENCE, OF_TRAINING):
         return f"`lolat nas fit {section} SAMPLES.csv --output {file}`"
-    device = "gpu" if where.get("device") == "gpu" else "cpu"
+    device = "gpu" if where.get("device") == "gpu" or gpu_of(document) else "cpu"
     backend = f" --backend {where['framework']}" if "framework" in where else ""
     mode = " --mode training" if section == OF_TRAINING else ""
     table = "EPOCHS.csv" if section == OF_TRAINING else "TABLE.csv"

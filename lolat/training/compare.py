@@ -18,7 +18,7 @@ from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.llm.decoder import Decoder
 from lolat.llm.names import find_decoder, is_decoder
-from lolat.parameters import CHECKPOINTING
+from lolat.parameters import CHECKPOINTING, LENGTH
 from lolat.readers.children import OnProgress
 from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_trained
@@ -161,7 +161,7 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
     numbers = (*of_images(sizes), *length_of(sizes))
     if len(numbers) != 1:
         raise InputError(
-            f"{arg('input_size')}, also --sequence-length: {decoder.name} is trained on sequences; "
+            f"{arg(LENGTH)}: {decoder.name} is trained on sequences; "
             "expected the tokens of one, such as 4096",
             code="sequence-length",
         )

@@ -36,6 +36,14 @@ def test_each_device_is_in_its_fastest_precision(prices: str) -> None:
     assert {c.device: c.precision for c in found.answers}["p4-fp32"] == "fp32"
 
 
+def test_a_gpu_without_bfloat16_is_left_out_of_a_decoders_comparison() -> None:
+    found = package.compare("llama-3.1-8b", 1, ["t4", "h100"], input_size=512, tune="lora:16")
+    assert [c.device for c in found.answers] == ["h100-vllm"]
+    assert "no bfloat16" in found.left_out["t4"]
+    with pytest.raises(InputError, match="no bfloat16"):
+        package.compare("llama-3.1-8b", 1, ["t4", "p100"], input_size=512)
+
+
 def test_as_many_as_an_instance_has_and_its_price(prices: str) -> None:
     found = asked(prices, "fp32")
     numbers = {c.device: [o.devices for o in c.options] for c in found.answers}
