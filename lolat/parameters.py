@@ -177,9 +177,9 @@ _EVERY = (
               "are packed.", float, 1, MOST_TOKENS),
     _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, as such "
             "devices are linked in one machine, and between machines as the instance type says, else 10."),
-    _amount("memory_gib", "GIB", "Memory of each device, all but 6 % and half a GiB for an iteration; "
-            "devices with less are left out. If not given, by the data sheet, or what was free when a CPU "
-            "was learned."),
+    _amount("memory_gib", "GIB", "Memory of each device, all but half a GiB, of networks 6 % too, for an "
+            "iteration; devices with less are left out. If not given, by the data sheet, or what was free "
+            "when a CPU was learned."),
     _amount("max_hours", "HOURS",
             "Name the cheapest option that takes no longer; exit code 3 if there is none. Without "
             "data: how many samples or tokens are trained in it."),

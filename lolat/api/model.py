@@ -254,8 +254,8 @@ class Model(Device):
         layer) or "frozen:N" (all behind the first N blocks); None of both: as the network says.
         `sharding`: what devices divide: none, zero1 (states), zero2 (gradients too), fsdp (parameters too);
         of a decoder also hybrid (inside a machine). `validation_samples`: evaluated after each epoch.
-        `memory_gib`: of each device, of which 6 % and half a GiB stay free. `max_hours`, `max_dollars`: the
-        cheapest is within both, the fastest within the dollars; without data the answer has what they buy.
+        `memory_gib`: of each device; half a GiB is free, of networks 6 % too. `max_hours`, `max_dollars`:
+        the cheapest is within both, the fastest within the dollars; without data, what they buy.
         `price_per_hour`: US$ for one device, else as in `prices` (a CSV as SkyPilot's; None: built in).
 
         A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. "selective"

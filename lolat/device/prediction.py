@@ -258,12 +258,15 @@ def domain_words(prediction: Prediction) -> str:
     return f"{where} the measured range ({part})"
 
 
-def no_room_words(needed_bytes: int, available_bytes: int, largest_batch: int) -> str:
+def no_room_words(
+    needed_bytes: int, available_bytes: int, largest_batch: int, devices: int = 1
+) -> str:
     """The remark on a network that does not fit in memory, with the largest batch that does."""
+    where = "the device" if devices == 1 else f"each of {devices} devices"
     fits = f"the largest batch that fits is {largest_batch:,}" if largest_batch else "no batch does"
     return (
         f"DOES NOT FIT: it takes {byte_size(needed_bytes)} of memory, of which a network may have "
-        f"{byte_size(available_bytes)} on the device; {fits}"
+        f"{byte_size(available_bytes)} on {where}; {fits}"
     )
 
 

@@ -42,7 +42,10 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
     )
     batch = f"{cost.batch_size:,}" + (f" x {cost.accumulate:,}" if cost.accumulate > 1 else "")
     several = len(cost.options) > 1
-    batch += " on each device" if several else ""
+    number = cost.options[0].devices
+    batch += " on each device" if several or number > 1 else ""
+    if number > 1 and not several:
+        batch += f", {number * cost.batch_size * cost.accumulate:,} in all"
     title = f"{plain(cost.network)} · batch {batch} · {cost.optimizer}{run}"
     first = cost.options[0]
     numbers = {o.memory_bytes: o.devices for o in cost.options if o.memory_bytes}
@@ -140,7 +143,7 @@ def _link_lines(cost: Cost) -> Iterator[str]:
             f"{name}, {gbps:g} Gbit/s (assumed; yours: --link-gbps)" if name else f"{gbps:g} Gbit/s"
         )
         if not name and cost.sequence_length and int(devices[0]) > MACHINE:
-            words += f" between machines of {MACHINE}, at most what links their GPUs"
+            words += f" between machines of {MACHINE}"
         yield f"gradients of {', '.join(devices)} devices over {words}"
 
 

@@ -13,8 +13,8 @@ from lolat.device.intervals import conformal_quantile
 from lolat.device.question import AUTO, as_whole, several
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
-from lolat.graph.modes import EAGER
-from lolat.hardware.gpus import GIB, UNUSABLE_BYTES, find_gpu
+from lolat.graph.modes import BFLOAT16, EAGER
+from lolat.hardware.gpus import GIB, UNUSABLE_BYTES, find_gpu, name_of
 from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK, Link, assumed_link
 from lolat.hardware.prices import (
     Prices,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 PRECISION, OPTIMIZER = "amp", "adamw"
 """Those of a decoder if not given."""
+SMALL = "adamw8bit"
+"""An optimizer with states of a byte."""
 KNOWN = ("A100 SXM", "H100 SXM")
 """GPUs with published runs, by their data sheets' names; on others times are estimated."""
 LONGEST, MOST_GPUS = 65536, 512
@@ -75,6 +77,13 @@ def half_width(section: ServingSection, device: str, step: DecoderPasses, covera
     return half * max(UNMEASURED, of_sheet / usual)
 
 
+def card_gib(document: Mapping[str, Any], section: ServingSection) -> float:
+    """Return the GiB of a card that the driver tells, or without a data sheet those of the section."""
+    gib = section.sheet.memory_gib
+    gpu = find_gpu(f"{name_of(document)} {gib:.0f}gb")
+    return gpu.memory_gib if gpu and gpu.memory_gib else gib
+
+
 @dataclass(frozen=True)
 class DecoderRun:
     """Training a decoder on a GPU: `trained`, how, and `run`, how long.
@@ -103,6 +112,14 @@ class DecoderRun:
         )
         return DecoderStep(passes, self.recipe)
 
+    def tuned(self, tuning: Tuning, dtype: str = "", optimizer: str = "") -> DecoderRun:
+        """Return the run with another tuning, data type or optimizer."""
+        recipe = self.recipe
+        updates = optimizer_named(optimizer or recipe.optimizer)
+        return replace(
+            self, tuning=tuning, recipe=tuned_recipe(dtype or recipe.dtype, updates, tuning)
+        )
+
     def parallel(self, devices: int, link: Link | None = None) -> Parallel:
         """Return so many GPUs that train together."""
         within = assumed_link(self.device, min(devices, MACHINE))
@@ -115,6 +132,15 @@ class DecoderRun:
         """
         within = assumed_link(self.device, min(devices, MACHINE))
         return Link(gbps if devices <= MACHINE else min(MACHINE * gbps, max(within.gbps, gbps)))
+
+    def at_most(self, devices: int, gbps: float | None) -> Iterator[str]:
+        """Yield a remark if `link` is slower than those of all GPUs of a machine together."""
+        every = MACHINE * (gbps or 0.0)
+        if devices > MACHINE and gbps and (used := self.link(devices, gbps).gbps) < every:
+            yield (
+                f"--link-gbps {gbps:g}: {MACHINE} x {gbps:g} = {every:g} Gbit/s between machines, at most "
+                f"the {used:g} of {assumed_link(self.device, MACHINE).name}"
+            )
 
     def memory(self, devices: int, batch: int | None = None) -> tuple[str, dict[str, int]]:
         """Return the moment at which a GPU needs most, and its bytes by part."""
@@ -136,13 +162,17 @@ class DecoderRun:
         own = self.section.trained
         level, gpu, step = own.level if own else 1.0, GPU(self.section), self.step()
 
-        def parts(over: Link | None) -> dict[str, float]:
-            found = step.iteration_ms(gpu, self.parallel(devices, over), self.accumulate)
+        def parts(over: Link | None, its: DecoderStep = step) -> dict[str, float]:
+            found = its.iteration_ms(gpu, self.parallel(devices, over), self.accumulate)
             return {name: level * ms for name, ms in found.items()}
 
         found, ends = parts(link), () if link is None else link.ends
         hidden, exchange = found.pop("hidden"), found["exchange"]
         total = sum(found.values())
+        is_slow = False
+        if step.passes.casts:  # adapters in float32
+            full = parts(link, self.tuned(Tuning()).step())
+            is_slow = total > sum(full.values()) - full["hidden"]
         sequences = devices * self.batch * self.accumulate
         per_s = 1e3 * sequences / total
         each_s = per_s * self.useful / devices
@@ -152,7 +182,7 @@ class DecoderRun:
             devices, None if link is None else link.name, None if link is None else link.gbps, total,
             dict(found), hidden, per_s, tokens_per_s=each_s * devices, tokens_per_s_per_gpu=each_s,
             mfu=each_s * step.passes.flops() / peak, memory_bytes=needed, fits=needed <= available,
-            warnings=tuple(self._remarks(devices, needed)),
+            warnings=tuple(self._remarks(devices, needed, is_slow)),
         )  # fmt: skip
         if self.run.samples is None:
             return made
@@ -166,13 +196,18 @@ class DecoderRun:
             interval_s=(times * (alone / factor + short), times * (alone * factor + long)),
         )  # fmt: skip
 
-    def _remarks(self, devices: int, needed: int) -> Iterator[str]:
+    def _remarks(self, devices: int, needed: int, is_slow: bool) -> Iterator[str]:
+        """Yield remarks; `is_slow`: adapters in float32 take longer than full training."""
         step, optimizer = self.step(), optimizer_named(self.recipe.optimizer)
         states = float(step.numbers()[0].sum()) / self.parallel(devices).shards.states
         yield from mixed_remarks(states, needed, self.recipe, optimizer)
-        if step.passes.casts and not self.recipe.copy:
+        if step.passes.casts and (is_slow or not self.recipe.copy):
             half = f"--tune {replace(self.tuning, half=True).words()}"
-            yield f"adapters are in float32, as PEFT makes them; {half} has them in bfloat16"
+            slow = ", and slower than full training" * is_slow
+            yield (
+                f"adapters are in float32, as PEFT makes them{slow}; {half} has them "
+                "in bfloat16 (PEFT: autocast_adapter_dtype=False)"
+            )
         rest = ", with a wider interval; own runs set the level: `lolat fit`"
         if not (self.section.trained or self.section.is_timed):
             sheet = "its time is from its data sheet and the operations of other GPUs"
@@ -191,12 +226,12 @@ class DecoderRun:
     def would_fit(self, available: float, devices: int) -> Iterator[str]:
         """Yield options of `lolat cost` with which an iteration fits, the smallest changes first."""
         checkpointed = replace(self, checkpointing="full")
-        more = [1 << n for n in range(1, 10) if 1 << n > devices]
-        adapters = Tuning(rank=16)
-        by = tuned_recipe(self.recipe.dtype, optimizer_named(self.recipe.optimizer), adapters)
-        lora = replace(self, tuning=adapters, recipe=by)
+        more = [k for k in (2, 4, *range(MACHINE, MOST_GPUS + 1, MACHINE)) if k > devices]
+        lora = self.tuned(Tuning(rank=16))
         ways: list[tuple[str, DecoderRun, Sequence[int]]] = [
             ("--checkpointing full", checkpointed, [devices]),
+            (f"--optimizer {SMALL}", self.tuned(self.tuning, optimizer=SMALL), [devices]),
+            ("--precision bf16", self.tuned(self.tuning, BFLOAT16), [devices]),
             ("--sharding fsdp", replace(self, sharding=FSDP), [devices, *more]),
             ("--sharding fsdp --checkpointing full", replace(checkpointed, sharding=FSDP),
              [devices, *more]),
@@ -248,7 +283,7 @@ def decoder_cost_on(
         checkpointing, tuning, device.asked_launch or EAGER,
     )  # fmt: skip
     listed = price_list(prices) if price_per_hour is None else None
-    gib = memory_gib or section.sheet.memory_gib
+    gib = memory_gib or card_gib(device.document, section)
     priced = device.document, price_per_hour, listed, gib
     given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(replicas)))
     numbers = given or run.most_devices(instances_of(rental_of(*priced)))
@@ -354,7 +389,8 @@ def _answer(
         prices=rental.prices if rental else None, price_list=priced[2].prices if priced[2] else None,
         options=options,
         **best_numbers([o for o in options if o.fits], limits), other_cards=(),
-        warnings=warnings_of(options), sequence_length=asked.trained.length, accumulate=asked.accumulate,
+        warnings=(*asked.at_most(max(numbers), link_gbps), *warnings_of(options)),
+        sequence_length=asked.trained.length, accumulate=asked.accumulate,
         sharding=asked.sharding, checkpointing=asked.checkpointing, tune=asked.tuning.words(),
         memory=memory, peak=peak,
         recipe=recipe.words(asked.tuning.is_partial), trained_parameters=trained,
