@@ -32,7 +32,7 @@ from lolat.errors import AnswerIsNo, InputError, arg
 @common.option("--training", is_flag=True,
                help="Of --table: its training steps, by a model of tables.")  # fmt: skip
 @common.option("--tensor-parallel", type=common.WHOLE, metavar="N",
-               help="Of --table: GPUs that share a served model, of rows that do not say it.")  # fmt: skip
+               help="GPUs that share the model. With --table: of rows that do not say it.")  # fmt: skip
 @common.parameter("predictor", "With --table.")
 @common.parameter("precision", "With --table.")
 def evaluate(

@@ -35,7 +35,7 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
                "link_gb_s.")  # fmt: skip
 @common.parameter("framework")
 @common.option("--tensor-parallel", type=List(common.WHOLE, "N[,N]", "1,2,4"), default=(),
-               help="GPUs that share the model, of served rows and files that do not say it: one number, "
+               help="GPUs that share the model. Of served rows and files that do not say it: one number, "
                "or one for each file.")  # fmt: skip
 def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     """Fit POINTS: a model file (again, with what it knows of training), or CSV tables (.csv, .csv.gz).
