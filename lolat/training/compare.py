@@ -18,7 +18,7 @@ from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.llm.decoder import Decoder
 from lolat.llm.names import find_decoder, is_decoder
-from lolat.parameters import CHECKPOINTING, LENGTH
+from lolat.parameters import CHECKPOINTING, LENGTH, SIZE
 from lolat.readers.children import OnProgress
 from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_trained
@@ -161,8 +161,8 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
     numbers = (*of_images(sizes), *length_of(sizes))
     if len(numbers) != 1:
         raise InputError(
-            f"{arg(LENGTH)}: {decoder.name} is trained on sequences; "
-            "expected the tokens of one, such as 4096",
+            f"{arg(SIZE if of_images(sizes) else LENGTH)}: {decoder.name} is trained on sequences; "
+            f"expected the tokens of one alone, such as {arg(LENGTH)} 4096",
             code="sequence-length",
         )
     return TrainedDecoder(decoder, numbers[0])

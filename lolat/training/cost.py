@@ -175,7 +175,7 @@ class Cost(Result):
 
 def no_room(cost: Cost) -> str:
     """Return the sentence that an iteration does not fit, with the largest batch that does."""
-    least = min(cost.options, key=lambda o: o.memory_bytes or cost.memory_bytes).devices
+    least = min((o.memory_bytes or cost.memory_bytes, o.devices) for o in cost.options)[1]
     room = cost.available_bytes or 0, cost.largest_batch or 0
     words = no_room_words(cost.memory_bytes, *room, least)
     others = f"; it would with {', or '.join(cost.would_fit)}" if cost.would_fit else ""

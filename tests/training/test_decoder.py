@@ -23,6 +23,7 @@ from lolat.training.decoder import FRAGMENTED, DecoderStep, tuned_recipe
 from lolat.training.parallel import Parallel
 from lolat.training.passes import DecoderPasses, Tuning
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, document, section
+from tests.training.several import network
 
 BILLIONS = 8_030_261_248  # parameters of Llama 3.1 8B, as published
 TABLES = 2 * 128256 * 4096
@@ -282,6 +283,8 @@ def test_cheaper_ways_out_of_70b_on_16_are_named_and_fit() -> None:
 
 def test_what_does_not_fit_says_on_how_many(gpu: Model) -> None:
     assert "on each of 2 devices;" in cost(gpu, replicas=2).words()
+    network_cost = package.load("v100-fp32").cost(network(), 10**6, replicas=(4, 2))
+    assert "on each of 2 devices;" in network_cost.words()
 
 
 def test_the_batch_of_all_is_in_the_header() -> None:
