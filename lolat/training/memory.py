@@ -20,6 +20,7 @@ from lolat.graph.backward import (
     SELECTIVE,
     TRAINED,
     backward_of,
+    drops,
     free_parameters,
     is_view,
 )
@@ -269,7 +270,8 @@ def saved_tensors(graph: Graph) -> tuple[dict[int, int], dict[int, set[int]]]:
         if (is_view(graph, o) or i in turned) and i not in copied:
             viewed.update(dict.fromkeys(o.outputs, viewed.get(o.inputs[0], o.inputs[0])))
             continue
-        tensors = {viewed.get(t, t) for t in part.saved(graph, i)}
+        # A dropout keeps its mask alone, which is no tensor of the graph (`saved_parts`).
+        tensors = {viewed.get(t, t) for t in part.saved(graph, i) if not drops(graph, o)}
         number = o.attributes.get(CHECKPOINT)
         writer.update(dict.fromkeys(o.outputs, number))
         if number is None:
@@ -292,8 +294,8 @@ def saved_parts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(operations,) bytes that are kept until the backward pass of each, and that its part adds again.
 
-    They are those of `saved_tensors`, the vectors of each step of a recurrent layer, and the indices of
-    maxima.
+    They are those of `saved_tensors`, the vectors of each step of a recurrent layer, the indices of
+    maxima, and the masks of dropouts, a byte an element.
     """
     part, sizes = backward_of(graph), element_bytes(graph, mode)
     kept, again = np.zeros((2, len(graph.operations)))
@@ -309,7 +311,9 @@ def saved_parts(
         again[i] = parts.get(o.attributes.get(CHECKPOINT, -1), 0.0)
         if not part.runs[i]:
             continue
-        if o.kind in INDEXED and graph.framework == "torch":
+        if drops(graph, o):
+            kept[i] += graph.tensors[o.outputs[0]].elements(batch_size)
+        elif o.kind in INDEXED and graph.framework == "torch":
             kept[i] += INDEX_BYTES * graph.tensors[o.outputs[0]].elements(batch_size)
         elif o.kind in RECURRENT:
             a, read = o.attributes, graph.tensors[o.inputs[0]]

@@ -170,25 +170,25 @@ def test_memory_by_hand() -> None:
     graph = b.build([b.add("softmax", [x], (1, 5))])
     learned = 3 * 3 * 2 * 3 + 3 + 48 * 5 + 5
     assert parameters(graph) == learned
-    # input of the convolution, relu's result, dropout's mask, softmax's result; the dense layer's
-    # input is the dropout's result
-    kept = 32 + 48 + 48 + 5
-    assert saved_bytes(graph, 1)[0] == 4 * kept
-    assert saved_bytes(graph, 7)[0] == 7 * 4 * kept
+    # input of the convolution, relu's result, dropout's, which the dense layer reads, softmax's; and a
+    # byte of the dropout's mask each
+    kept, mask = 32 + 48 + 48 + 5, 48
+    assert saved_bytes(graph, 1)[0] == 4 * kept + mask
+    assert saved_bytes(graph, 7)[0] == 7 * (4 * kept + mask)
     # At the dense layer: 48 + 5 of the pass, its gradients, and what all before it keeps.
     kept, last = kept - 5 + 48 + 5, 48 * 5 + 5
     for name, slots in (("sgd", 0), ("momentum", 1), ("adam", 2)):
-        expected = 7 * 4 * kept + 4 * (learned * (1 + slots) + last)
+        expected = 7 * (4 * kept + mask) + 4 * (learned * (1 + slots) + last)
         assert memory_bytes(graph, 7, OPTIMIZERS[name]) == expected
-    # In half precision all of it is half; with autocast the weights are there in float32 and in half.
-    half = 7 * 2 * kept + 2 * (learned + last)
+    # In half precision all but the mask is half; with autocast the weights are there in both.
+    half = 7 * (2 * kept + mask) + 2 * (learned + last)
     assert memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(FLOAT16)) == half
     # Several devices keep a copy of the gradients in buckets.
     for mode, size in ((None, 4), (Mode(AMP), 4), (Mode(FLOAT16), 2)):
         ours = [memory_bytes(graph, 7, OPTIMIZERS["adam"], mode, several) for several in (0, 1)]
         assert ours[1] - ours[0] == size * learned
     amp = memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(AMP))
-    activations = 4 * 32 + 2 * 48 + 2 * 48 + 2 * (48 + 5)  # the input in float32
+    activations = 4 * 32 + 2 * 48 + 2 * 48 + 2 * (48 + 5) + mask  # the input in float32
     assert amp == 7 * activations + (4 + 2) * learned + 4 * last
     # Gradients are there from the start where several micro-batches add theirs.
     recipe = recipe_of("fp32", OPTIMIZERS["sgd"])

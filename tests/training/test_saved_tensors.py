@@ -281,3 +281,29 @@ def test_a_dropout_of_rate_zero_saves_nothing() -> None:
     expected = sum(size for at, size in saved.items() if at not in weights)
     assert saved_bytes(lolat.read(network, (64,)), 4)[0] == expected
     assert kept.shape == (4, 8)
+
+
+@pytest.mark.parametrize("after", [torch.nn.Linear(256, 16), torch.nn.Flatten()])
+def test_a_dropout_saves_a_mask_of_bytes(after: Any) -> None:
+    """As on a GPU (native_dropout), not of floats as on a CPU. The layer behind it keeps the result."""
+
+    class Dropped(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.native_dropout(x, 0.1, True)[0]
+
+    first, x, saved, kept = torch.nn.Linear(64, 256), torch.rand(4, 64), dict[int, int](), []
+
+    def keep(tensor: Any) -> Any:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.numel() * tensor.element_size()
+        kept.append(tensor)
+        return tensor
+
+    network = torch.nn.Sequential(first, torch.nn.GELU(), Dropped(), after)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        network(x)
+    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    expected = sum(size for at, size in saved.items() if at not in weights)
+    read = lolat.read(
+        torch.nn.Sequential(first, torch.nn.GELU(), torch.nn.Dropout(0.1), after), (64,)
+    )
+    assert saved_bytes(read, 4)[0] == expected
