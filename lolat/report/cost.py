@@ -255,7 +255,8 @@ OF_MACHINES = "several machines, whose gradients go over the network between the
 
 def _across(option: TrainingPrediction) -> str:
     """A clause on the machines of an option and their network; "" for one machine."""
-    number = option.rented.instances if option.rented else 1
+    # A price that is given is of a device, whatever machine has it.
+    number = option.rented.instances if option.rented and option.rented.instance_type else 1
     if number == 1 and option.link != UNKNOWN_NETWORK:
         return ""
     machines = plural(number, "machine") if number > 1 else "several machines"

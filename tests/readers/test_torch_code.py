@@ -607,3 +607,20 @@ def test_complex_numbers_in_a_part_of_a_network() -> None:
 
     remarks = lolat.read((Spectral(), torch.zeros(1, 64))).warnings
     assert any("count as real ones" in remark for remark in remarks)
+
+
+def test_a_number_that_becomes_the_side_of_an_image_is_told() -> None:
+    """No layer tells it: 64 features in a list are 64 x 32 products, 64 alone is an image."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.w = nn.LayerNorm(64), nn.Parameter(torch.rand(64, 32))
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(x) @ self.w
+
+    image, features = lolat.read(Scaled(), 64), lolat.read(Scaled(), [(64,)])
+    assert any("image of 3x64x64" in w and "[(64,)]" in w for w in image.warnings)
+    assert not any("image of" in w for w in features.warnings)
+    assert count(features).total(1).flops == 64 * 32

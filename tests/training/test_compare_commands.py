@@ -47,6 +47,9 @@ def test_rows_of_several_machines_are_marked(lolat: Command, tmp_path: Path, net
     assert across == {(device, n): (device, n) != ("v100-fp32", "2")
                       for device in ("v100-fp32", "a100-fp32") for n in "28"}  # fmt: skip
     assert any(line.startswith("^ several machines") for line in lines)
+    hourly = ["--samples", "4000", "--batch-size", "2", "--replicas", "8", "--price-per-hour", "2"]
+    given = lolat.done("cost", "h100-fp32", net, *hourly).out
+    assert "several machines" not in given, "the price is of a device, in whatever machine"
     alone = lolat.done(*ask[:2], *ask[2:], "--on", "a100", "--replicas", "8").out
     assert re.search(r"^Cheapest: 8 x a100.*, 8 machines over 10 Gbit/s, assumed", alone, re.M)
     by_number = lolat.done("cost", "a100-fp32", *ask[1:], "--replicas", "1,2").out.splitlines()

@@ -208,6 +208,17 @@ def _first_axis(example: Any) -> Iterator[str]:
         )
 
 
+def _as_image(model: Any, size: Any, graph: Graph) -> list[str]:
+    """A remark if one number was taken for the side of an image, which no layer tells."""
+    numbers = numbers_of(size)
+    if len(numbers) != 1 or "" not in _first_layers(model) or len(graph.input_sizes[0]) != 3:
+        return []
+    return [
+        f"read as an image of {shapes_text(graph.input_sizes[:1])}, as no layer of it tells the shape of "
+        f"its input; {numbers[0]:,} features are input_size=[({numbers[0]},)] in Python"
+    ]
+
+
 _PUBLISHED = {"torchvision", "timm", "transformers"}
 """Packages whose networks take any batch."""
 
@@ -220,6 +231,7 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
     for call in _calls(model, name, size, example, axis, sized):
         try:
             graph, misread = traced(model, name, call, axis)
+            sized += _as_image(model, size, graph) if example is None else []
             graph = replace(graph, warnings=(*graph.warnings, *sized))
             if (
                 not misread
