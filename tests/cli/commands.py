@@ -46,7 +46,7 @@ class Command:
         self.capsys.readouterr()
         code = run(lolat, [str(a) for a in arguments], "lolat")
         done = Result(code, *self.capsys.readouterr())
-        assert not re.search(r"\x01|\\u0001|\\x01", done.out + done.err)  # of `arg`, which nobody named
+        assert not re.search(r"\x01|\\u0001|\\x01", done.out + done.err)  # of `arg`
         if "--json" in arguments and done.out:
             valid_answer([str(a) for a in arguments], done.out)
         return done
