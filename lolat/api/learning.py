@@ -107,7 +107,7 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run
         training = document.get("training")
         if training and environment.differences(label, training["environment"], where):
             del document["training"]  # times of two frameworks are not mixed
-        if run.device == "gpu":
+        if run.device == "gpu" and "training" in document:
             document = with_training(document, learn_training.known_graphs(run.backend))
         write(target, document)
     journal.remove()

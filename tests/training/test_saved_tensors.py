@@ -63,6 +63,21 @@ def test_a_kind_saves_what_pytorch_saves(kind: str) -> None:
     assert saved_bytes(of_kind(kind), 1)[0] == sum(saved.values())
 
 
+def saved_by_pytorch(network: Any, *inputs: Any) -> int:
+    """Bytes that autograd keeps in a forward pass, without the weights."""
+    saved, kept = dict[int, int](), list[Any]()  # kept, or another tensor may get its memory
+
+    def keep(tensor: Any) -> Any:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        kept.append(network(*inputs))
+    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    return sum(size for at, size in saved.items() if at not in weights)
+
+
 IN_PLACE = [
     "ReLU", "ReLU6", "LeakyReLU", "ELU", "SELU", "CELU", "SiLU", "Hardswish", "Hardsigmoid", "Hardtanh",
     "Mish",
@@ -76,17 +91,7 @@ def test_an_activation_between_layers_keeps_what_pytorch_keeps(kind: str, in_pla
     network = torch.nn.Sequential(
         torch.nn.Linear(64, 32), getattr(torch.nn, kind)(inplace=in_place), torch.nn.Linear(32, 8)
     )
-    x, saved, kept = torch.rand(4, 64), dict[int, int](), list[Any]()
-
-    def keep(tensor: Any) -> Any:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        kept.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        kept.append(network(x))
-    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
-    own = sum(size for at, size in saved.items() if at not in weights)
+    own = saved_by_pytorch(network, torch.rand(4, 64))
     assert saved_bytes(lolat.read(network, (64,)), 4)[0] == own
 
 
@@ -105,17 +110,8 @@ class Windows(torch.nn.Module):  # type: ignore[misc]
 
 def test_a_slice_that_is_multiplied_is_kept_without_the_others() -> None:
     """PyTorch copies it for the product of a batch."""
-    network, x, saved, kept = Windows(), torch.rand(4, 49, 32), dict[int, int](), list[Any]()
-
-    def keep(tensor: Any) -> Any:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        kept.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        kept.append(network(x))
-    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
-    own = sum(size for at, size in saved.items() if at not in weights)
+    network = Windows()
+    own = saved_by_pytorch(network, torch.rand(4, 49, 32))
     assert saved_bytes(lolat.read(network, (49, 32)), 4)[0] == pytest.approx(own, rel=0.01)
 
 
@@ -241,18 +237,8 @@ def test_a_decoder_with_grouped_queries_saves_what_pytorch_saves() -> None:
         num_key_value_heads=2, vocab_size=100, max_position_embeddings=64, use_cache=False,
     )  # fmt: skip
     model, tokens = transformers.LlamaForCausalLM(settings), torch.zeros(8, 64, dtype=torch.int64)
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    saved, kept = dict[int, int](), []
-
-    def keep(tensor: Any) -> Any:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        kept.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(tokens)
+    own = saved_by_pytorch(model, tokens)
     graph = lolat.read((model, {"input_ids": tokens[:1]}))
-    own = sum(size for at, size in saved.items() if at not in weights)
     assert saved_bytes(graph, 8)[0] == pytest.approx(own, rel=0.02)
     assert not {"repeat", "where"} & {o.kind for o in graph.operations}
 
@@ -291,18 +277,9 @@ def test_a_dropout_saves_a_mask_of_bytes(after: Any) -> None:
         def forward(self, x: Any) -> Any:
             return torch.native_dropout(x, 0.1, True)[0]
 
-    first, x, saved, kept = torch.nn.Linear(64, 256), torch.rand(4, 64), dict[int, int](), []
-
-    def keep(tensor: Any) -> Any:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.numel() * tensor.element_size()
-        kept.append(tensor)
-        return tensor
-
+    first = torch.nn.Linear(64, 256)
     network = torch.nn.Sequential(first, torch.nn.GELU(), Dropped(), after)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        network(x)
-    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
-    expected = sum(size for at, size in saved.items() if at not in weights)
+    expected = saved_by_pytorch(network, torch.rand(4, 64))
     read = lolat.read(
         torch.nn.Sequential(first, torch.nn.GELU(), torch.nn.Dropout(0.1), after), (64,)
     )
