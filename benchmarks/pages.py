@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command_line, schema, tables
-from lolat.graph.counts import COLUMNS, MEANINGS
+from lolat.graph.counts import MEANINGS
 from lolat.io.results import Result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,15 +94,12 @@ def python_page() -> str:
 
 
 def counts() -> str:
-    """The counts: name, unit, meaning; `lolat show --formula` says why each costs time."""
-    rows = []
-    for name in COLUMNS:
-        m = MEANINGS[name]
-        shown = SIX.get(name, f"`{name}`")
-        unit = f" ({m.unit})" if m.unit not in name else ""
-        why = f". {m.why}" if name in SIX else ""
-        rows.append(f"- {shown}{unit}: {m.words}{why}\n")
-    return "".join(rows)
+    """The six counts of every formula: name, unit, meaning."""
+    return "".join(
+        f"- {shown}{f' ({m.unit})' if m.unit not in name else ''}: {m.words}. {m.why}\n"
+        for name, shown in SIX.items()
+        if (m := MEANINGS[name])
+    )
 
 
 def published_devices() -> str:
