@@ -13,7 +13,7 @@ from lolat.llm.answer import ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.question import ServingQuestion
-from lolat.llm.remarks import Chosen
+from lolat.llm.remarks import remarks_on
 from lolat.llm.serving import Deployment, deployment_of, requests_that_fit
 from lolat.llm.sizing import Sizing
 from lolat.parameters import COVERAGE, MOST_GPUS
@@ -48,12 +48,12 @@ def answer(
             rows[n] = replace(rows[n], headroom_rate=headroom)
     best = best_of([rows[n] for n in bests], asked.is_sure)
     row = best or rows[0]
-    sizing = sizings[row.tensor_parallel]
-    remarks = (*Chosen(sizing, row).remarks(rows), *([remark] if remark and not rental else ()))
+    remarks = [*remarks_on(sizings[row.tensor_parallel], rows)]
+    remarks += [remark] * bool(remark and not rental)
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
         asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), rows.index(best) if best else None,
-        rental.prices if rental else None, remarks, row, asked.percentile, tuple(bests),
+        rental.prices if rental else None, tuple(remarks), row, asked.percentile, tuple(bests),
     )  # fmt: skip
     if asked.has_limits and best is None:
         raise _no(made, asked)

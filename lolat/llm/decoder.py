@@ -96,7 +96,7 @@ class Decoder:
 
     `dtype`, `expert_dtype`: as published; half and single precision are served in two bytes. `group`:
     elements of an expert in int4_wo that share a scale. `kv_dtype`: the data type of the cache; "": not
-    stated. `cache_remark`: a remark on it, if only an id is known.
+    stated.
 
     `towers`: keys of a multimodal model's other parts, which have no weights and no time here.
     """
@@ -134,7 +134,6 @@ class Decoder:
     group: int = GROUP
     kv_dtype: str = ""
     towers: tuple[str, ...] = ()
-    cache_remark: str = ""
 
     @property
     def kind(self) -> str:
@@ -142,6 +141,11 @@ class Decoder:
         if self.latent or self.linear:
             return "latent" if self.latent else "linear"
         return "experts" if self.experts else "dense"
+
+    @property
+    def has_mxfp4(self) -> bool:
+        """True if its experts were published in MXFP4."""
+        return self.expert_dtype.endswith("mxfp4")
 
     @property
     def tower_remark(self) -> str:

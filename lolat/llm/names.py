@@ -20,32 +20,25 @@ import msgspec
 from lolat.errors import InputError, arg
 from lolat.io.forms import looks_like_network
 from lolat.llm.config import read_decoder
-from lolat.llm.decoder import DTYPES, Decoder
+from lolat.llm.decoder import Decoder
 from lolat.llm.quantization import NEAREST
 from lolat.units import did_you_mean, plain, shortened
 
-SIZE = r"-\d[\d.]*[bm](-.*)?$"
-"""The size of a language model and the rest behind it, at the end of its id."""
 PUBLISHED = Path(__file__).parent / "published.json"
 """Configurations of well-known language models by name, reduced to the keys that give sizes."""
 _LONG, _SHORT = {"max_position_embeddings": 262144}, {"max_position_embeddings": 32768}
 _OLD = {"vocab_size": 32000}
-_WINDOW = {**_OLD, "sliding_window": 4096}
 VERSIONS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    (r"llama-3\.\d-\d+b", "instruct", {}), (r"llama-2-\d+b", "hf", {}), (r"llama-2-\d+b", "chat-hf", {}),
+    (r"llama-3\.\d-\d+b", "instruct", {}), (r"llama-2-\d+b", "hf chat-hf", {}),
     (r"qwen3-(0\.6|1\.7|4|8|14)b|qwen3-30b-a3b", "base", _SHORT),
-    (r"qwen3-(4b|30b-a3b|235b-a22b)", "instruct-2507", _LONG),
-    (r"qwen3-(4b|30b-a3b|235b-a22b)", "thinking-2507", _LONG),
-    ("mistral-7b", "v0.1", _WINDOW), ("mistral-7b", "instruct-v0.1", _WINDOW),
-    ("mistral-7b", "v0.2", _OLD), ("mistral-7b", "instruct-v0.2", _OLD),
-    ("mistral-7b", "v0.3", {}), ("mistral-7b", "instruct-v0.3", {}),
-    ("deepseek-v3", "0324", {}), ("deepseek-v3", "base", {}), ("deepseek-v3", ".1", {}),
-    ("deepseek-r1", "0528", {}),
+    (r"qwen3-(4b|30b-a3b|235b-a22b)", "instruct-2507 thinking-2507", _LONG),
+    ("mistral-7b", "v0.1 instruct-v0.1", {**_OLD, "sliding_window": 4096}),
+    ("mistral-7b", "v0.2 instruct-v0.2", _OLD), ("mistral-7b", "v0.3 instruct-v0.3", {}),
+    ("deepseek-v3", "0324 base .1", {}), ("deepseek-r1", "0528", {}),
     ("kimi-k2", "instruct", {}), ("kimi-k2", "instruct-0905", _LONG),
-    ("qwen3-next-80b-a3b", "instruct", {}), ("qwen3-next-80b-a3b", "thinking", {}),
-    ("mixtral-8x7b", "v0.1", {}), ("mixtral-8x7b", "instruct-v0.1", {}),
+    ("qwen3-next-80b-a3b", "instruct thinking", {}), ("mixtral-8x7b", "v0.1 instruct-v0.1", {}),
 )  # fmt: skip
-"""A pattern of names in published.json; the end of a version's id; the keys that differ in it."""
+"""A pattern of names in published.json; ends of ids of its versions; the keys that differ in them."""
 SPARSE = {r"deepseek-v3\.[2-9].*": "deepseek_v32", "glm-5.*": "glm_moe_dsa"}
 """Patterns of names that are refused, and their architectures."""
 _META_FP8 = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": [
@@ -57,9 +50,9 @@ OWN: Mapping[str, Mapping[str, Any]] = {
 """Keys that differ in the files of these publishers."""
 PER_TENSOR = ("nvidia", "redhatai", "neuralmagic")
 """Publishers whose Qwen3 in FP8 has a scale for each tensor or channel; Qwen's own has one a block."""
-_4, _8 = r"(int4|4-?bits?)", r"(int8|8-?bits?)"
-FP8_CACHE = ("nvidia",)
-"""Publishers whose FP8 and FP4 files ask for an FP8 cache (kv_cache_quant_algo)."""
+_4 = r"(int4|4-?bits?)"
+FP8_CACHE = "nvidia"
+"""The publisher whose FP8 and FP4 files ask for an FP8 cache (kv_cache_quant_algo)."""
 SUFFIXES = {
     "bf16|fp16|bfloat16|float16": "bfloat16",
     rf"(awq|gptq)(-{_4}|-w4a16)?(-g128|-128g)?|{_4}-(awq|gptq)|int4(-w4a16)?|(quantized\.)?w4a16(-g128)?":
@@ -70,23 +63,12 @@ SUFFIXES = {
     "mxfp4": "w4a16_mxfp4",
 }  # fmt: skip
 """The end of an id -> its data type."""
-NOT_TIMED = "|".join([
-    r"(quantized\.)?w8a8(-int8)?|int8-w8a8|int8",
-    rf"(awq|gptq)-{_8}|{_8}-(awq|gptq)|int8-w8a16|(quantized\.)?w8a16(-int8)?",
-    rf"(unsloth-)?(bnb|bitsandbytes)(-({_4}|{_8}|nf4|fp4))?|nf4",
-    r"(.+[.-])?gguf|(ud-)?i?q\d(_\w+)?([.-].*)?|(bf16|f16|f32)\.gguf|mlx(-.*)?|[2-8]bit(-dwq.*)?",
-    r"nvfp4a16|nvfp4-w4a16|fp8a16|w4a8.*|w4afp8|quantized\.w4a8.*|mxfp8|mxfp6",
-    r"(awq|gptq)-(int)?[2-8](-?bits?)?|int[2-8]|(quantized\.)?w[1-7]a\d+",
-    r"(exl[23]|hqq|aqlm|eetq|quip|autoround|torchao|ao|quark)([-_].*)?",
-])  # fmt: skip
-"""Matches ends of ids whose quantization no timed kernel has."""
 
 
 def find_decoder(config: Any) -> Decoder:
     """Find the decoder of a configuration (a mapping, a file, its folder) or of a published id.
 
-    InputError, code "decoder": no such file and no such id; code "decoder-dtype": an id whose data type
-    is not known.
+    InputError, code "decoder": no such file and no such id; code "decoder-dtype": an unknown end of an id.
     """
     if isinstance(config, Decoder):
         return config
@@ -135,31 +117,22 @@ def named(given: str) -> Decoder:
     if own := OWN.get(f"{owner}/{name}"):
         return replace(read_decoder({**known()[name.removesuffix("-fp8")], **own}), name=name)
     base = next((n for n in known() if name == n or name.startswith((f"{n}-", f"{n}."))), "")
-    rest = name[len(base) + 1 :]
-    dtype = next((dtype for form, dtype in SUFFIXES.items() if re.fullmatch(form, rest)), "")
-    if not base or (name != base and not dtype and not re.fullmatch(NOT_TIMED, rest)):
-        near = f"{base} is known, and {shortened(rest)!r} behind it is not"
-        if not base:
-            ids = {name: name for name in known()}
-            families = {name.partition("-")[0]: name for name in published()}
-            near = did_you_mean(
-                name, ids, f"known by name are {', '.join(families.values())} and the like"
-            )
-            sizes = [n for n in published() if n.startswith(f"{re.sub(SIZE, '', name)}-")]
-            near = f"known are {', '.join(sizes)}" if sizes else near
+    if not base:
+        families = {name.partition("-")[0]: name for name in published()}
+        usual = f"known by name are {', '.join(families.values())} and the like"
         raise InputError(
             f"{plain(given)}: no such file, nor a known model; expected a config.json as published with "
-            f"the model; {near}",
+            f"the model; {did_you_mean(name, {name: name for name in known()}, usual)}",
             code="decoder",
         )
-    decoder = replace(read_decoder(known()[base]), name=name)
-    if not rest or dtype == decoder.expert_dtype:
+    decoder, rest = replace(read_decoder(known()[base]), name=name), name[len(base) + 1 :]
+    dtype = next((dtype for form, dtype in SUFFIXES.items() if re.fullmatch(form, rest)), "")
+    if not name[len(base) :] or dtype == decoder.expert_dtype:
         return decoder
-    has_mxfp4 = decoder.expert_dtype.endswith("mxfp4")
-    if not dtype or (dtype != "bfloat16" and (has_mxfp4 or dtype.endswith("mxfp4"))):
+    if not dtype or (dtype != "bfloat16" and (decoder.has_mxfp4 or dtype.endswith("mxfp4"))):
         raise InputError(
-            f"{plain(given)}: its quantization ({shortened(rest)}) was not timed; expected one of "
-            f"{', '.join(DTYPES)}; for an estimate give {base} and {NEAREST}",
+            f"{plain(given)}: {base} is known, and {shortened(rest)!r} behind it is no data type that was "
+            f"timed for it; expected its config.json; for an estimate give {base} and {NEAREST}",
             code="decoder-dtype",
         )
     in_blocks = base.startswith("qwen3") and rest == "fp8" and owner not in PER_TENSOR
@@ -167,25 +140,9 @@ def named(given: str) -> Decoder:
         dtype = "fp8_block"
     if decoder.latent and dtype == "nvfp4":
         decoder = decoder.with_bfloat16("attention")
-    return _with_cache(replace(decoder, dtype=dtype, expert_dtype=dtype), owner, rest)
-
-
-def _with_cache(decoder: Decoder, owner: str, rest: str) -> Decoder:
-    """Set the data type of the cache, or add a remark that the id does not tell it."""
-    if rest.endswith("-kv"):
-        return replace(decoder, kv_dtype="fp8")
-    if owner in FP8_CACHE and decoder.dtype in ("fp8", "fp8_block", "nvfp4"):
-        remark = (
-            f"the cache is FP8, as {owner} publishes this model; --kv-dtype bfloat16 changes it"
-        )
-        return replace(decoder, kv_dtype="fp8", cache_remark=remark)
-    if not owner and rest in ("fp8", "fp4", "nvfp4") and decoder.dtype != "fp8_block":
-        remark = (
-            f"the name {decoder.name} does not tell the type of the cache: NVIDIA's model has FP8 "
-            "(--kv-dtype fp8), those of most others bfloat16 (--kv-dtype bfloat16)"
-        )
-        return replace(decoder, cache_remark=remark)
-    return decoder
+    has_fp8_cache = owner == FP8_CACHE and dtype in ("fp8", "fp8_block", "nvfp4")
+    cache = "fp8" if has_fp8_cache or rest.endswith("-kv") else decoder.kv_dtype
+    return replace(decoder, dtype=dtype, expert_dtype=dtype, kv_dtype=cache)
 
 
 @lru_cache(maxsize=1)
@@ -199,9 +156,10 @@ def published() -> dict[str, dict[str, Any]]:
 def known() -> dict[str, dict[str, Any]]:
     """Return configurations by id, in small letters, without the publisher; the longest id first."""
     found = published() | {
-        f"{name}{'-' * (words[0] != '.')}{words}": {**config, **differs}
+        f"{name}{'-' * (end[0] != '.')}{end}": {**config, **differs}
         for name, config in published().items()
-        for models, words, differs in VERSIONS
+        for models, ends, differs in VERSIONS
         if re.fullmatch(models, name)
+        for end in ends.split()
     }
     return dict(sorted(found.items(), key=lambda item: -len(item[0])))

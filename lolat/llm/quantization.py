@@ -7,7 +7,7 @@ refuses by name a method whose kernels were not timed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lolat.errors import InputError, arg
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMES = {
     "fp8": "fp8", "fbgemm_fp8": "fp8", "fp8 block 128x128": "fp8_block", "mxfp4": "w4a16_mxfp4",
-    "awq 4": "int4_wo", "gptq 4": "int4_wo", "auto-round 4": "int4_wo",
+    "awq 4": "int4_wo", "gptq 4": "int4_wo",
     "modelopt W4A16_AWQ": "int4_wo", "modelopt FP8": "fp8", "modelopt FP8_PER_CHANNEL_PER_TOKEN": "fp8",
     "modelopt FP8_PB_WO": "fp8_block", "modelopt NVFP4": "nvfp4",
     "compressed-tensors float 8 tensor, inputs float 8": "fp8",
@@ -78,31 +78,24 @@ def _unknown(config: Config, scheme: str) -> InputError:
 
 def _scheme(config: Config) -> str:
     """Return the name of a quantization, as in `SCHEMES`."""
-    method = config.get("quant_method", str).removeprefix("intel/")
-    several = config.get("dynamic|extra_config|quantized_layers", dict[str, Any], {})
-    if any(not rule.startswith("-:") for rule in several):
-        return f"{method} of several kinds"
+    method = config.get("quant_method", str)
+    rules = [rule for rule in config.get("dynamic", dict[str, Any], {}) if rule[:2] != "-:"]
+    if rules or config.given.get("modules_in_block_to_quantize"):
+        return f"{method} of some modules"
     if method == "fp8":
         block = config.get("weight_block_size", list[int], [])
         return f"fp8 block {'x'.join(map(str, block))}" if block else "fp8"
-    if method in ("awq", "gptq", "auto-round"):
+    if method in ("awq", "gptq"):
         head = " with its head" if config.get("lm_head", bool, False) else ""
-        inputs = config.get("act_bits", int, 16)
-        head += f", inputs {inputs} bits" if inputs < 16 else ""
         return f"{method} {config.get('bits')}{_grouped(config)}{head}"
     if method.startswith("modelopt"):
         return f"modelopt {config.get('quant_algo', str).upper()}"
     sparse = config.part("sparsity_config").get("sparsity_structure", str, "")
     if sparse == "2:4" or "24" in config.get("format", str, ""):
         return f"{method} 2:4"
-    each = {_group(group) for group in _groups(config)}
-    return f"{method} {' and '.join(sorted(each))}".strip()
-
-
-def _groups(config: Config) -> list[Config]:
-    """Return the groups of modules with quantized weights, in a file of compressed-tensors."""
     groups = config.get("config_groups", dict[str, dict[str, Any]], {}).values()
-    return [config.changed(group) for group in groups if group.get("weights")]
+    each = {_group(config.changed(group)) for group in groups if group.get("weights")}
+    return f"{method} {' and '.join(sorted(each))}".strip()
 
 
 def _group(group: Config) -> str:
@@ -111,6 +104,8 @@ def _group(group: Config) -> str:
     words = [str(weights.given.get(key)) for key in ("type", "num_bits", "strategy")]
     if block := weights.get("block_structure", list[int], []):
         words.append("x".join(map(str, block)))
+    if not all(name.isalpha() for name in group.get("targets", list[str], [])):
+        words.append("of some modules")  # not of a class, such as Linear
     found = " ".join(words) + (_grouped(weights) if words[:2] == ["int", "4"] else "")
     return f"{found}, inputs {inputs.get('type')} {inputs.get('num_bits')}" if inputs else found
 
@@ -136,49 +131,26 @@ def _cache(config: Config) -> str:
 
 
 def _is_unquantized(config: Config) -> IsUnquantized:
-    """Return a test whether a module is left out, or not among the quantized ones."""
+    """Return a test whether a module's name matches one of those that are left out.
+
+    Such a name is some pieces of a module's name between dots; * stands for anything; `re:` begins a
+    pattern.
+    """
     keys = ("modules_to_not_convert", "ignored_layers", "exclude_modules", "ignore")
     names = [name for key in keys for name in config.get(key, list[str], [])]
     names += [f"re:{rule[2:]}" for rule in config.get("dynamic", dict[str, Any], {})]
-    left_out = _pattern(names, config)
-    targets = [n for group in _groups(config) for n in group.get("targets", list[str], [])]
-    targets += _flat(config, "modules_in_block_to_quantize")
-    blocks = ",".join(_flat(config, "block_name_to_quantize|to_quant_block_names")).split(",")
-    targets += [re.sub(r".*\blayers\b", "model.layers", name.strip()) for name in blocks if name]
-    if not targets or any(name.isalpha() for name in targets):  # a class, Linear: all
-        return lambda name: bool(left_out.search(name))
-    quantized = _pattern(targets, config)
-    return lambda name: bool(left_out.search(name)) or not quantized.search(name)
-
-
-def _flat(config: Config, keys: str) -> list[str]:
-    """Return the names that stand alone, in a list, or in lists of a list."""
-    found = config.get(keys, list[list[str] | str] | str, [])
-    found = [found] if isinstance(found, str) else found
-    return [name for one in found for name in ([one] if isinstance(one, str) else one)]
-
-
-_MATRICES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
-"""Mixtral's names for an expert's matrices -> the usual ones."""
-
-
-def _pattern(names: Iterable[str], config: Config) -> re.Pattern[str]:
-    """Compile names of modules, as tools for quantization write them, to a pattern.
-
-    A name is some pieces of a module's name between dots; * stands for anything; `re:` begins a pattern.
-    """
     rules = ["(?!)"]
     for name in names:
         name = re.sub("block_sparse_moe|feed_forward", "mlp", name.replace("language_model.", ""))
         name = name.replace("shared_experts", "shared_expert")
-        name = re.sub(r"\bw[123]\b", lambda found: _MATRICES[found[0]], name)
         pieces = ".*".join(map(re.escape, name.split("*")))
         rules.append(f"^(?:{name[3:]})" if name.startswith("re:") else rf"(?:^|\.){pieces}(?:\.|$)")
     try:
-        return re.compile("|".join(rules))
+        pattern = re.compile("|".join(rules))
     except re.error as error:
         why = f"a name in quantization_config is no pattern ({one_line(error)})"
         raise config.refused(why, "decoder-dtype", _WITHOUT) from None
+    return lambda name: bool(pattern.search(name))
 
 
 ATTENTION = {

@@ -343,7 +343,7 @@ def deployment_of(
             f"{arg('expert_parallel')} {expert_parallel}: expected a divisor of {gpus} GPUs and of "
             f"{experts} experts"
         )
-    sheet, mxfp4 = section.sheet, decoder.expert_dtype.endswith("mxfp4")
+    sheet, mxfp4 = section.sheet, decoder.has_mxfp4
     if dtype and dtype not in WEIGHT_BYTES:
         raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(DTYPES)}")
     if dtype == "fp8" and (

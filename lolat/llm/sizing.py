@@ -106,17 +106,6 @@ class Sizing:
         self.seen[end] = nearer(self.seen[end], each)
         return row
 
-    def token_ms(self, requests: int) -> float:
-        """Time of an output token with so many requests on each group, if none waits for a place.
-
-        A token waits for its step, and for its share of the prompts of the others.
-        """
-        server, load, overheads = self.server, self.asked.loads()[0], self.gpu.section.overheads
-        table, rule = server.parts.table(overheads, requests), server.rule
-        prompt = float(self._prompt(load) @ each_ms(overheads)) / load.output_tokens
-        step = table.step_ms(requests, rule.drafts, load.input_tokens + load.output_tokens / 2.0)
-        return step / rule.tokens_per_step + (requests - 1) * prompt
-
     def _prompt(self, load: Load) -> np.ndarray:
         """(PARTS + STARTS,) of a prompt alone."""
         cached = min(load.cached_tokens, load.input_tokens - 1.0)

@@ -33,11 +33,10 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 DENSE = [
     "llama", "mistral", "ministral", "ministral3", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3",
-    "qwen3_vl_text", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2", "granite", "smollm3", "exaone4",
-    "starcoder2", "qwen3_5_text",
+    "qwen3_vl_text", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2", "granite", "qwen3_5_text",
 ]  # fmt: skip
 EXPERTS = {
-    "mixtral": "num_local_experts", "qwen2_moe": "num_experts", "qwen3_moe": "num_experts",
+    "mixtral": "num_local_experts", "qwen3_moe": "num_experts",
     "qwen3_vl_moe_text": "num_experts", "gpt_oss": "num_local_experts", "minimax_m2": "num_local_experts",
     "glm4_moe": "n_routed_experts", "llama4_text": "num_local_experts",
     "deepseek_v2": "n_routed_experts", "deepseek_v3": "n_routed_experts", "qwen3_next": "num_experts",
@@ -84,7 +83,6 @@ def windows(own: Any) -> Counter[int]:
             "ministral3",
             "mixtral",
             "phi3",
-            "starcoder2",
             "qwen3_moe",
         )
         types = ["sliding" if slides and window else "full_attention"] * own.num_hidden_layers
@@ -146,13 +144,10 @@ def test_any_sizes_are_as_transformers_builds_them(data: st.DataObject) -> None:
         "gpt_oss",
     ):  # transformers has a fixed pattern, older files state the same
         changes["sliding_window_pattern"] = 2
-    if kind in ("qwen2_moe", "smollm3"):
-        # No published file uses their windows without layer_types; transformers has a rule for each.
-        changes["use_sliding_window"] = False
     if "_vl" in kind:  # none of their files has another one, and transformers looks at it in some
         changes["head_dim"] = changes["hidden_size"] // heads
     types = st.sampled_from(["full_attention", "sliding_attention"])
-    typed = ("qwen2", "qwen3", "gemma2", "gemma3_text", "gpt_oss", "exaone4")
+    typed = ("qwen2", "qwen3", "gemma2", "gemma3_text", "gpt_oss")
     if kind in typed and draw(st.booleans()):
         changes["layer_types"] = draw(st.lists(types, min_size=layers, max_size=layers))
     config = small(kind, **changes)
@@ -162,29 +157,10 @@ def test_any_sizes_are_as_transformers_builds_them(data: st.DataObject) -> None:
     assert windows_of(decoder) == windows(own)
 
 
-def test_layers_without_positions_attend_to_all() -> None:
-    config = small("llama4_text", no_rope_layers=[0, 1, 1, 1, 1, 0, 0])
-    decoder = read_decoder(config)
-    assert windows_of(decoder) == windows(built(config)[0]) == Counter({32: 4, 0: 3})
-    assert decoder.kinds[0].window == 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "why"),
-    [
-        ("llama4_text", {"no_rope_layers": [1, 0]}, "2 entries for 7 layers"),
-        ("llama4_text", {"moe_layers": [0, 1]}, "moe_layers contradicts"),
-        ("deepseek_v2", {"moe_layer_freq": 2}, "moe_layer_freq is 2"),
-        ("deepseek_v3", {"moe_layer_freq": [0, 1]}, r"moe_layer_freq is \[0, 1\]"),
-        ("smollm3", {"use_sliding_window": True}, "no layer_types"),
-        ("qwen2_moe", {"use_sliding_window": True}, "no layer_types"),
-    ],
-)
-def test_layers_that_contradict_or_are_not_told(
-    kind: str, changes: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(InputError, match=why):
-        read_decoder(small(kind, **changes))
+@pytest.mark.parametrize("given", [2, [0, 1]])
+def test_experts_in_some_layers_by_frequency_are_refused(given: Any) -> None:
+    with pytest.raises(InputError, match=re.escape(f"moe_layer_freq is {given}")):
+        read_decoder(small("deepseek_v3", moe_layer_freq=given))
 
 
 # Billions of parameters, and of them active, as published.
@@ -236,14 +212,6 @@ def test_a_model_that_writes_no_text_is_refused(own: str | None, other: str) -> 
     classes = own and [own]
     assert read_decoder(published("llama-3.1-8b", architectures=classes)).layers == 32
     found = refusal(published("llama-3.1-8b", architectures=[other]), f"{other}, write no text")
-    assert found.code == "unknown-decoder"
-
-
-@pytest.mark.parametrize(
-    "other", ["DeepseekV3ForCausalLM", "Qwen2ForCausalLM", "MixtralForCausalLM"]
-)
-def test_a_class_of_another_architecture_is_refused(other: str) -> None:
-    found = refusal(published("llama-3.1-8b", architectures=[other]), f"architectures name {other}")
     assert found.code == "unknown-decoder"
 
 
@@ -365,9 +333,8 @@ def test_blocks_of_fp8_stay_whole() -> None:
     ("name", "needs"),
     [
         ("deepseek_v32", "sparse attention"), ("glm_moe_dsa", "sparse attention"), ("mamba", "state"),
-        ("jamba", "state"), ("nemotron_h", "state"), ("kimi_linear", "linear attention"),
-        ("minicpm3", "latent attention"),
-        ("bert", "encoder"), ("t5", "encoder"), ("gpt5\x1b[0m", "not known"), ("lama", "mean llama?"),
+        ("nemotron_h", "state"), ("kimi_linear", "another form"), ("bert", "not known"),
+        ("gpt5\x1b[0m", "not known; expected one of llama, "),
     ],
 )  # fmt: skip
 def test_another_architecture_is_refused_by_name(name: str, needs: str) -> None:

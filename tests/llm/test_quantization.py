@@ -44,7 +44,6 @@ def compressed(
         ({"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, "fp8_block"),
         ({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}, "fp8"),
         ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*lm_head": {}}}, "int4_wo"),
-        ({"quant_method": "auto-round", "bits": 4, "data_type": "int"}, "int4_wo"),
         ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}, "fp8"),
         (compressed("float", 8, "tensor", 8), "fp8"),
         (compressed("float", 8, "channel", 8), "fp8"),
@@ -119,12 +118,6 @@ def test_modules_that_are_not_converted_stay(
     assert found == kept
 
 
-def test_modules_that_no_group_names_stay() -> None:
-    groups = compressed("int", 4, "group", target=r"re:.*mlp\.experts\..*_proj$")
-    kept = {layer.unquantized for layer in quantized("glm-4.6", groups).kinds}
-    assert kept == {frozenset({"attention", "feed_forward"})}
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -142,7 +135,9 @@ def test_modules_that_no_group_names_stay() -> None:
             compressed("int", 4, "group", group_size=32), {"quant_method": "gptq", "bits": 3},
             {"quant_method": "quark"}, {"quant_method": "torchao"},
             {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 8}}},
-            {"quant_method": "auto-round", "bits": 4, "act_bits": 8},
+            {"quant_method": "auto-round", "bits": 4},
+            {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["self_attn.o_proj"]]},
+            compressed("int", 4, "group", target=r"re:.*mlp\.experts\..*_proj$"),
             {"quant_method": "gguf"}, {"quant_method": "fp8", "weight_block_size": [64, 64]},
             {"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"},
             {"quant_method": "modelopt", "quant_algo": "MXFP8"}, {"bits": 4},
@@ -160,32 +155,3 @@ def test_modules_that_no_group_names_stay() -> None:
 )  # fmt: skip
 def test_a_quantization_that_has_no_data_type(changes: dict[str, Any]) -> None:
     assert refusal(published("llama-3.1-8b", **changes)).code in ("decoder-dtype", "decoder-config")
-
-
-MOE_NAMES = [["self_attn.k_proj", "self_attn.v_proj", "self_attn.q_proj"], ["self_attn.o_proj"]]
-MOE_EXPERTS = [[f"block_sparse_moe.experts.0.w{n}" for n in (1, 2, 3)]]
-
-
-@pytest.mark.parametrize(
-    ("name", "only", "kept"),
-    [
-        ("mixtral-8x7b", {"modules_in_block_to_quantize": MOE_NAMES + MOE_EXPERTS}, {(): 32}),
-        ("mixtral-8x7b", {"modules_in_block_to_quantize": MOE_NAMES}, {("experts",): 32}),
-        ("mixtral-8x7b", {"modules_in_block_to_quantize": MOE_EXPERTS}, {("attention",): 32}),
-        ("llama-3.1-8b", {"block_name_to_quantize": "model.language_model.layers"}, {(): 32}),
-        ("llama-3.1-8b", {"block_name_to_quantize": "model.layers.0,model.layers.1"},
-         {(): 2, ("attention", "feed_forward"): 30}),
-        ("llama-3.1-8b", {"to_quant_block_names": [["model.layers.3"]]},
-         {(): 1, ("attention", "feed_forward"): 31}),
-    ],
-)  # fmt: skip
-def test_modules_that_are_not_named_to_be_quantized_stay(
-    name: str, only: dict[str, Any], kept: dict[tuple[str, ...], int]
-) -> None:
-    method = "gptq" if "modules_in_block_to_quantize" in only else "auto-round"
-    decoder = quantized(name, {"quant_method": method, "bits": 4, **only})
-    found: Counter[tuple[str, ...]] = Counter()
-    for layer in decoder.kinds:
-        absent = {"feed_forward"} if layer.experts else set()  # nothing is beside the experts
-        found[tuple(sorted(layer.unquantized - absent))] += layer.number
-    assert found == kept

@@ -217,7 +217,7 @@ def test_a_configuration_is_sent(
         (
             "bert.json",
             b'{"model_type": "bert"}',
-            "bert.json: the architecture 'bert' is an encoder",
+            "bert.json: the architecture 'bert' is not known",
         ),
         ("big.json", bytes(OF_LANGUAGE_MODEL.most_bytes + 1), "big.json is larger than 1 MiB"),
         ("", b"", "no file is chosen; choose one of .json"),
