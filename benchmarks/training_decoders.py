@@ -23,7 +23,7 @@ from lolat.llm.gpu import GPU
 from lolat.llm.names import find_decoder
 from lolat.parameters import optimizer_named
 from lolat.training.decoder import DecoderStep, tuned_recipe
-from lolat.training.decoder_cost import card_gib
+from lolat.training.decoder_plan import card_gib
 from lolat.training.decoder_rows import TrainedRow, read_runs
 from lolat.training.memory import recipe_of
 from lolat.training.parallel import FSDP, Parallel

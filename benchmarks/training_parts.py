@@ -19,7 +19,7 @@ from lolat.graph.analysis import as_trained
 from lolat.parameters import optimizer_named
 from lolat.readers import read
 from lolat.readers.torch.named import load_torchvision
-from lolat.training.cost import training_of
+from lolat.training.plan import training_of
 from lolat.training.tuning import tuned
 
 ROUNDS = 8

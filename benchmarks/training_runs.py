@@ -32,9 +32,9 @@ from benchmarks.runner import Errors, Table, Tables, benchmark, percent
 from lolat.api.model import load
 from lolat.parameters import optimizer_named
 from lolat.readers import open_network, read
-from lolat.training.cost import training_of
 from lolat.training.memory import memory_at_peak, recipe_for
 from lolat.training.model import Training, TrainingRun, predict
+from lolat.training.plan import training_of
 
 KEPT = Path("training-runs.json")
 EPOCHS = 5  # the first and four more

@@ -36,8 +36,8 @@ from lolat.tables.kinds import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERV
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import Network, NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import TimedOperation, read_operations
-from lolat.training.cost import training_of
 from lolat.training.model import Training, TrainingRun
+from lolat.training.plan import training_of
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -336,7 +336,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
 def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
     """Runs of training decoders: the time of an iteration."""
     from lolat.llm.gpu import GPU
-    from lolat.training.decoder_cost import half_width
+    from lolat.training.decoder_plan import half_width
     from lolat.training.decoder_rows import read_runs
 
     section, name = model.language_models, name_of(model.document)

@@ -266,9 +266,10 @@ class Model(Device):
         measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
         model knows neither, and InputError for what cannot be.
         """
-        from lolat.training.compare import answer_on, costs_on
+        from lolat.training.compare import costs_on
+        from lolat.training.cost import cost_on
 
-        ask: Callable[..., Cost | Costs] = answer_on if is_one(batch_size) else costs_on
+        ask: Callable[..., Cost | Costs] = cost_on if is_one(batch_size) else costs_on
         return ask(
             self, network, batch_size, samples, epochs, optimizer, coverage, replicas=replicas,
             link_gbps=link_gbps, validation_samples=validation_samples, memory_gib=memory_gib,

@@ -7,7 +7,7 @@ its accelerators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from lolat.hardware.gpus import (
 )
 from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount, form_in
 from lolat.io.tables import Row, device_key, read_table
-from lolat.units import dollars, plain
+from lolat.units import plain
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
 """Some prices; each row has its source and date."""
@@ -203,31 +203,6 @@ class Rental:
     def busiest(self) -> Offer:
         """The offer with the lowest price of a device if all devices of an instance are used."""
         return min(self.offers, key=lambda o: (o.price / o.devices, o.devices, o.instance_type))
-
-    def cheaper_than(
-        self, other: Rental, replicas: Sequence[int], batch_for: Callable[[float], int]
-    ) -> str | None:
-        """The remark on cards with less memory that cost less per device than all of `other`, and the batch
-        that fits them; None if there are none.
-
-        `replicas`: numbers of devices; `batch_for`: bytes -> batch.
-        """
-
-        def each(rental: Rental, devices: int) -> float:
-            return rental.rented(devices).price_per_hour / devices
-
-        best = min(replicas, key=lambda k: each(self, k))
-        offer = self.offers_for(best)[0]
-        gpu = find_gpu(offer.accelerator)
-        if gpu is None or each(self, best) >= min(each(other, k) for k in replicas):
-            return None
-        batch = batch_for(gpu.usable_bytes or 0)
-        said = (
-            f"{plain(offer.instance_type)} ({offer.devices} x {plain(offer.accelerator)} with "
-            f"{gpu.memory_gib:g} GiB, {dollars(offer.price)} an hour) is cheaper, and holds a batch of "
-            f"{batch:,}: --batch-size {batch}"
-        )
-        return said if batch else None
 
     def link(self, devices: int, offer: Offer) -> Link:
         """The link of `devices` devices of an offer, assumed by its names and the device's."""

@@ -59,7 +59,6 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
         *_iteration_lines(first, sample, several, cost.tune or ""),
         *_link_lines(cost),
     ]
-    before += cost.other_cards
     if cost.samples is None and cost.limits == Limits():
         before.append(NO_SAMPLES if cost.sequence_length is None else NO_TOKENS)
     before += _card_lines(cost.options)
@@ -319,7 +318,6 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     for cost in costs.answers:
         if cost.fits is False:
             yield f"{plain(cost.device)}: {no_room(cost)}"
-    yield from dict.fromkeys(words for c in costs.answers for words in c.other_cards)
     if unpriced := [
         plain(c.device) for c in costs.answers if c.prices is None and c.fits is not False
     ]:

@@ -12,22 +12,15 @@ from lolat.device.question import ask_each, no_device
 from lolat.device.running import mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import AMP, BFLOAT16, FLOAT16
+from lolat.graph.modes import AMP
 from lolat.hardware.gpus import PRECISION_OF, gpu_of, name_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
-from lolat.llm.decoder import Decoder
-from lolat.llm.names import find_decoder, is_decoder
-from lolat.parameters import CHECKPOINTING, LENGTH, SIZE
 from lolat.readers.children import OnProgress
-from lolat.readers.size import as_sizes, length_of, of_images
-from lolat.training.cost import Cost, best_of, check_limits, cost_on, read_trained
-from lolat.training.decoder import TrainedDecoder
-from lolat.training.decoder_cost import decoder_cost_on, samples_of, useful_tokens
+from lolat.training.cost import Cost, Trained, best_of, check_limits, cost_on, read_question
 from lolat.training.model import Limits
-from lolat.training.parallel import HYBRID
 from lolat.training.tuning import tuned
-from lolat.units import dollars, duration, plain, plural, shortened
+from lolat.units import dollars, duration, plain, plural
 
 
 @dataclass(frozen=True)
@@ -78,8 +71,9 @@ class Costs(Result):
     def words(self) -> str:
         """Return the cheapest and the fastest choice in words."""
         best = {"cheapest": self.cheapest, "fastest": self.fastest}
-        several = self.batches > 1
-        parts = [f"{name} {choice_words(c, several)}" for name, c in best.items() if c is not None]
+        parts = [
+            f"{n} {choice_words(c, self.batches > 1)}" for n, c in best.items() if c is not None
+        ]
         devices = plural(len({c.device for c in self.answers}), "device")
         return f"{plain(self.network)} on {devices}: {'; '.join(parts)}"
 
@@ -97,44 +91,53 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
     """Return a choice in words: "4 x a100-fp32 in amp, 2 h 10 min, $20"."""
     words = [f"{choice.devices} x {plain(choice.device)}"]
     words[0] += f" in {choice.precision}" if choice.precision else ""
-    words += [f"batch {choice.batch_size:,}"] * with_batch
-    words += [duration(choice.total_s)] + (
-        [] if choice.dollars is None else [dollars(choice.dollars)]
-    )
-    return ", ".join(words)
+    words += [f"batch {choice.batch_size:,}"] * with_batch + [duration(choice.total_s)]
+    return ", ".join(words + ([] if choice.dollars is None else [dollars(choice.dollars)]))
 
 
-Mode = tuple[str | None, str | None, float | None]
+RunAs = tuple[str | None, str | None, float | None]
 """The arguments of `Device.run_as`: precision, launch, host_us."""
 TRIED = ("tf32", "amp")
 """Precisions that each device is tried in, beside its own; AMP alone if it was measured in half precision,
 as weights, gradients and states in two bytes have to be asked for."""
 
 
-PURE_HALF = frozenset([FLOAT16, BFLOAT16])
-
-
 def compare(
-    models: Sequence[Device], network: Any, mode: Mode, batch_sizes: Sequence[int | str],
+    models: Sequence[Device], network: Any, run_as: RunAs, batch_sizes: Sequence[int | str],
     left_out: Mapping[str, str], on_progress: OnProgress | None = None, **asked: Any,
 ) -> Costs:  # fmt: skip
     """Compare devices for one training, with each batch size.
 
-    `mode`: see `Mode`; None stands for the fastest precision, and for the launch and host as measured.
-    `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
-    name) for each device. `asked`: arguments of `lolat.api.model.Model.cost`. InputError if no device can
-    answer.
+    `run_as`: None stands for the fastest precision, and for the launch and host as measured. `left_out`:
+    reasons why other devices cannot answer, by device. `on_progress`: called with (done, all, name) for
+    each device. `asked`: arguments of `lolat.api.model.Model.cost`. InputError if no device can answer.
     """
     check_limits(**asked)
-    graph = read_question(network, asked.pop("input_size", None))
-    if isinstance(graph, Graph):
-        tuned(graph, asked.get("tune"), asked.get("checkpointing"))  # what is wrong is said once
-    left_out = dict(left_out)
-    answers = [
-        answer
-        for size in batch_sizes
-        for answer in _answers(models, graph, mode, size, left_out, asked, on_progress)
-    ]
+    trained = read_question(network, asked.pop("input_size", None))
+    if isinstance(trained, Graph):
+        tuned(trained, asked.get("tune"), asked.get("checkpointing"))  # what is wrong is said once
+    by_label, left_out = {model.label: model for model in models}, dict(left_out)
+    if launch := run_as[1]:  # if a GPU was measured so, its other files are left out
+        of_launch = {n: m for n, m in by_label.items() if _mode(m, "launch") == launch}
+        measured = {name_of(m.document) for m in of_launch.values()}
+        by_label = {
+            n: m for n, m in by_label.items()
+            if n in of_launch or name_of(m.document) not in measured
+        }  # fmt: skip
+    answers = list[Cost]()
+    for size in batch_sizes:
+        number = count(1)
+
+        def ask(model: Device, size: int | str = size, number: count[int] = number) -> Cost:
+            if on_progress is not None:
+                on_progress(next(number), len(by_label), model.label)
+            if why := _too_small(model, asked.get("memory_gib"), asked.get("prices")):
+                raise AnswerIsNo(why)
+            return _fastest(model, trained, run_as, size, asked)
+
+        found = ask_each(by_label, ask, left_out)
+        # Two files of one GPU may answer alike in a third mode.
+        answers += {(c.device, c.precision, c.launch): c for c in found.values()}.values()
     if not answers:
         raise no_device(left_out)
     return joined(answers, left_out)
@@ -146,83 +149,8 @@ def costs_on(
     """Predict the cost of training on `device` with each batch size; the network is read once."""
     if not len(batch_sizes):  # an array has no truth value
         raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
-    graph = read_question(network, asked.pop("input_size", None))
-    return joined([answer_on(device, graph, size, *args, **asked) for size in batch_sizes], {})
-
-
-Trained = Graph | TrainedDecoder
-
-
-def read_question(network: Any, input_size: Any = None) -> Trained:
-    """Read what is trained: a network, or a decoder with the length of its sequences."""
-    if not is_decoder(network):
-        return read_trained(network, input_size)
-    sizes, decoder = as_sizes(input_size), _decoder(network)
-    numbers = (*of_images(sizes), *length_of(sizes))
-    if len(numbers) != 1:
-        raise InputError(
-            f"{arg(SIZE if of_images(sizes) else LENGTH)}: {decoder.name} is trained on sequences; "
-            f"expected the tokens of one alone, such as {arg(LENGTH)} 4096",
-            code="sequence-length",
-        )
-    return TrainedDecoder(decoder, numbers[0])
-
-
-def _decoder(network: Any) -> Decoder:
-    """Find a decoder whose weights are not quantized; InputError for others."""
-    try:
-        decoder = find_decoder(network)
-        name, dtype = decoder.name, decoder.dtype
-    except InputError as error:
-        if error.code != "decoder-dtype":
-            raise
-        name, dtype = plain(shortened(str(network))), "no timed data type"
-    if dtype == "bfloat16":
-        return decoder
-    raise InputError(
-        f"{name}: its weights are quantized ({dtype}), and training beside quantized weights (QLoRA) is "
-        "not predicted; expected its configuration without quantization_config, or its name without the "
-        f"quantization: a frozen weight then takes 2 bytes ({arg('tune')} lora:16)",
-        code="quantized-decoder",
-    )
-
-
-OF_DECODERS = ("tokens", "mean_tokens")
-"""Arguments of decoders alone."""
-
-
-def _sequence_length(graph: Graph) -> int | None:
-    """Return the tokens of a sample: the size of the first input of whole numbers with one axis, if any."""
-    shapes = zip(graph.input_sizes, graph.inputs, strict=True)
-    whole = (s for s, i in shapes if len(s) == 1 and graph.tensors[i].dtype.startswith("int"))
-    return next(whole, (None,))[0]
-
-
-def answer_on(
-    device: Device, trained: Any, batch_size: int | str, samples: int | None = None, *args: Any,
-    **asked: Any,
-) -> Cost:  # fmt: skip
-    """Predict the cost of training on a device; arguments as of `lolat.api.model.Model.cost`."""
-    if is_decoder(trained):
-        trained = read_question(trained, asked.pop("input_size", None))
-    if isinstance(trained, TrainedDecoder):
-        asked["checkpointing"] = asked.get("checkpointing") or CHECKPOINTING[0]
-        asked["tune"] = asked.get("tune") or "full"
-        return decoder_cost_on(device, trained, batch_size, samples, *args, **asked)
-    if asked.get("tokens") is not None:
-        trained = read_trained(trained, asked.pop("input_size", None))
-        if length := _sequence_length(trained):
-            useful = useful_tokens(asked.pop("mean_tokens", None), length)
-            samples = samples_of(samples, asked.pop("tokens"), useful)
-    wrong = {name for name in OF_DECODERS if asked.pop(name, None) is not None}
-    wrong |= {"sharding"} if asked.get("sharding") == HYBRID else set()
-    if wrong:
-        raise InputError(
-            f"{arg(min(wrong))}: of a decoder's configuration only, or of a network whose samples are "
-            "tokens; leave it out",
-            code="decoder-only",
-        )
-    return cost_on(device, trained, batch_size, samples, *args, **asked)
+    trained = read_question(network, asked.pop("input_size", None))
+    return joined([cost_on(device, trained, size, *args, **asked) for size in batch_sizes], {})
 
 
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
@@ -241,70 +169,36 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
     )  # fmt: skip
 
 
-def _answers(
-    models: Sequence[Device], graph: Trained, mode: Mode, batch_size: int | str, left_out: dict[str, str],
-    asked: dict[str, Any], on_progress: OnProgress | None,
-) -> list[Cost]:  # fmt: skip
-    """Answer for each device in its fastest precision; add reasons why others cannot to `left_out`."""
-    by_label = {model.label: model for model in models}
-    if launch := mode[1]:  # if a GPU was measured so, its other files are left out
-        measured = {name_of(m.document) for m in models if _launch(m) == launch}
-        by_label = {
-            n: m for n, m in by_label.items()
-            if _launch(m) == launch or name_of(m.document) not in measured
-        }  # fmt: skip
-    number = count(1)
-
-    def ask(model: Device) -> Cost:
-        if on_progress is not None:
-            on_progress(next(number), len(by_label), model.label)
-        if why := _too_small(model, asked.get("memory_gib"), asked.get("prices")):
-            raise AnswerIsNo(why)
-        return _fastest(model, graph, mode, batch_size, asked)
-
-    found = ask_each(by_label, ask, left_out)
-    # Two files of one GPU may answer alike in a third mode.
-    return list({(c.device, c.precision, c.launch): c for c in found.values()}.values())
-
-
 def _fastest(
-    model: Device, graph: Trained, mode: Mode, batch_size: int | str,
-    asked: dict[str, Any],
-) -> Cost:  # fmt: skip
+    model: Device, trained: Trained, run_as: RunAs, batch_size: int | str, asked: dict[str, Any]
+) -> Cost:
     """Answer in the precision asked for, or the fastest; the first error if none answers."""
     costs, errors = list[Cost](), list[LolatError]()
-    only = mode[:1] if mode[0] or isinstance(graph, TrainedDecoder) else (None, *TRIED)
-    if (
-        len(only) > 1
-        and "predictors" in model.document
-        and mode_of(model.document).dtype in PURE_HALF
-    ):
-        only = (PRECISION_OF[AMP],)
-    for precision in only:
+    precisions: tuple[str | None, ...] = run_as[:1]
+    if run_as[0] is None and isinstance(trained, Graph):
+        is_half = _mode(model, "dtype") in ("float16", "bfloat16")
+        precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
+    for precision in precisions:
         try:
-            costs.append(answer_on(model.run_as(precision, *mode[1:]), graph, batch_size, **asked))
+            costs.append(
+                cost_on(model.run_as(precision, *run_as[1:]), trained, batch_size, **asked)
+            )
         except LolatError as error:
             errors.append(error)
     if not costs:
         raise errors[0]
-    return min(costs, key=lambda c: (c.fits is False, _per_sample_ms(c)))
+    return min(costs, key=lambda c: (c.fits is False, c.options[0].iteration_ms / c.batch_size))
 
 
-def _launch(model: Device) -> str | None:
-    """Return the launch mode of a device's measurements; None if it has no latencies."""
-    return mode_of(model.document).launch if "predictors" in model.document else None
+def _mode(model: Device, name: str) -> Any:
+    """Return a field of the execution mode of a device's measurements; None if it has no latencies."""
+    return getattr(mode_of(model.document), name) if "predictors" in model.document else None
 
 
 def _too_small(model: Device, least_gib: float | None, prices: Any) -> str | None:
     """Return why a device is left out: it has too little memory, and so have rented ones; else None."""
     gpu = gpu_of(model.document)
-    own_gib = None if gpu is None else gpu.memory_gib
-    if own_gib is None or least_gib is None or own_gib >= least_gib:
+    if least_gib is None or gpu is None or (gpu.memory_gib or least_gib) >= least_gib:
         return None
-    if rental_of(model.document, None, prices, least_gib) is not None:
-        return None
-    return f"less than {least_gib:g} GiB of memory"
-
-
-def _per_sample_ms(cost: Cost) -> float:
-    return cost.options[0].iteration_ms / cost.batch_size
+    has_larger = rental_of(model.document, None, prices, least_gib) is not None
+    return None if has_larger else f"less than {least_gib:g} GiB of memory"

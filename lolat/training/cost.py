@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lolat import readers
-from lolat.device.file import OF_TRAINING, lacks
 from lolat.device.predicting import no_memory
 from lolat.device.prediction import no_room_words
-from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import AUTO, as_whole, several
-from lolat.device.running import as_written
+from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import as_trained, largest_fitting
-from lolat.graph.backward import learns
-from lolat.graph.modes import FLOAT32
-from lolat.graph.network import ON_CPU
-from lolat.hardware.gpus import (
-    CPU,
-    PRECISION_OF,
-    Gpu,
-    available_bytes,
-    find_gpu,
-    form_of,
-    gpu_of,
-    has_several_chips,
-)
-from lolat.hardware.links import Link, assumed_link, check_amount
+from lolat.graph.analysis import as_trained
+from lolat.hardware.gpus import form_of, has_several_chips
+from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount
 from lolat.hardware.prices import (
     Offer,
     Prices,
     Rental,
     Rented,
     check_price,
-    find_rental,
     hardware_of,
     instances_of,
     price_list,
     rental_of,
 )
 from lolat.io.results import Remark, Result, plain_data
-from lolat.parameters import COVERAGE, optimizer_named
-from lolat.training.epochs import EpochTraining
-from lolat.training.estimate import EstimatedTraining, ForwardTraining
-from lolat.training.measured import MeasuredGpuTraining, MeasuredTraining
-from lolat.training.memory import Recipe, memory_at_peak, mixed_remarks, numbers_of, recipe_for
-from lolat.training.model import Limits, Training, TrainingPrediction, TrainingRun, predict
-from lolat.training.parallel import NONE, Parallel
-from lolat.training.tuning import TIED, is_lora, is_tied, tuned
-from lolat.units import dollars, duration, milliseconds, plain, plural
+from lolat.llm.decoder import Decoder
+from lolat.llm.names import find_decoder, is_decoder
+from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE
+from lolat.readers.size import as_sizes, length_of, of_images
+from lolat.training.decoder import TrainedDecoder
+from lolat.training.decoder_plan import DecoderPlan
+from lolat.training.model import Limits, TrainingPrediction, TrainingRun
+from lolat.training.parallel import NONE
+from lolat.training.plan import OF_DECODERS, NetworkPlan
+from lolat.units import dollars, duration, milliseconds, plain, plural, shortened
 
 if TYPE_CHECKING:
     from lolat.device import Device
+
+NEARLY = 1.1
+"""Offers whose prices differ by less than this factor cost the same: links are assumed, times estimated."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,8 +64,7 @@ class Cost(Result):
     `prices`: the source of the price; `price_list`: the list that was searched. `memory_bytes`: bytes of an
     iteration on each device at its `peak`, `memory`: by part; `recipe`: what a parameter takes of it, in
     words; `available_bytes`: those that a device has, None if unknown; `largest_batch`: the largest batch
-    that fits. `other_cards`: remarks on cards of the same name with another memory, if an iteration does
-    not fit or the largest batch is asked for.
+    that fits.
 
     Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `would_fit`: options
     with which it would, if it does not; `memory_bytes` is then that of the number of devices that needs the
@@ -87,7 +75,7 @@ class Cost(Result):
         "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
         "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
         "max_hours", "max_dollars", "prices", "price_list", "options", "cheapest", "fastest", "frontier",
-        "other_cards", "warnings", "sequence_length", "accumulate", "sharding", "checkpointing", "tune",
+        "warnings", "sequence_length", "accumulate", "sharding", "checkpointing", "tune",
         "peak", "memory", "would_fit", "recipe", "parameters", "trained_parameters", "channels_last",
     )  # fmt: skip
 
@@ -114,7 +102,6 @@ class Cost(Result):
     cheapest: int | None
     fastest: int | None
     frontier: tuple[int, ...]
-    other_cards: tuple[str, ...]
     warnings: tuple[str, ...]
     sequence_length: int | None = None
     accumulate: int = 1
@@ -182,36 +169,97 @@ def no_room(cost: Cost) -> str:
     return words + others
 
 
-def training_of(document: Mapping[str, Any], source: str) -> Training:
-    """Return how a device trains, by its file.
+# ---- The question.
 
-    The best source is taken: timed epochs, else measured training, else a formula of operations, else
-    latencies of inference. ModelFileError, which begins with `source`, for a damaged section, or without
-    any source.
+Trained = Graph | TrainedDecoder
+Plan = NetworkPlan | DecoderPlan
+
+
+def read_question(network: Any, input_size: Any = None) -> Trained:
+    """Read what is trained: a network, or a decoder with the length of its sequences."""
+    if isinstance(network, TrainedDecoder):
+        return network
+    if not is_decoder(network):
+        return as_trained(readers.read(network, input_size))
+    sizes, decoder = as_sizes(input_size), _decoder(network)
+    numbers = (*of_images(sizes), *length_of(sizes))
+    if len(numbers) != 1:
+        raise InputError(
+            f"{arg(SIZE if of_images(sizes) else LENGTH)}: {decoder.name} is trained on sequences; "
+            f"expected the tokens of one alone, such as {arg(LENGTH)} 4096",
+            code="sequence-length",
+        )
+    return TrainedDecoder(decoder, numbers[0])
+
+
+def _decoder(network: Any) -> Decoder:
+    """Find a decoder whose weights are not quantized; InputError for others."""
+    try:
+        decoder = find_decoder(network)
+        name, dtype = decoder.name, decoder.dtype
+    except InputError as error:
+        if error.code != "decoder-dtype":
+            raise
+        name, dtype = plain(shortened(str(network))), "no timed data type"
+    if dtype == "bfloat16":
+        return decoder
+    raise InputError(
+        f"{name}: its weights are quantized ({dtype}), and training beside quantized weights (QLoRA) is "
+        "not predicted; expected its configuration without quantization_config, or its name without the "
+        f"quantization: a frozen weight then takes 2 bytes ({arg('tune')} lora:16)",
+        code="quantized-decoder",
+    )
+
+
+def check_limits(
+    price_per_hour: float | None = None, prices: str | Prices | None = None,
+    memory_gib: float | None = None, **limits: Any,
+) -> None:  # fmt: skip
+    """Raise InputError for two prices, and impossible numbers."""
+    check_price(price_per_hour, prices)
+    amounts = {n: limits.get(n) for n in ("max_hours", "max_dollars", "link_gbps")}
+    for name, value in ({"memory_gib": memory_gib} | amounts).items():
+        if value is not None:
+            check_amount(name, value)
+
+
+def _tokens(
+    trained: Trained, samples: int | None, tokens: float | None, mean_tokens: float | None
+) -> tuple[int | None, float]:
+    """Return the samples of the data, and the tokens of one that are no padding.
+
+    The data may be given in tokens if a sample is a sequence: of a decoder, or of a network whose first
+    input of whole numbers has one axis.
     """
-    if "epochs" in document:
-        return EpochTraining(document, source)
-    if "training" in document:
-        kernels = document.get("predictors", {}).get(Roofline.name, {})
-        if (kernels.get("host") or {}).get("training"):
-            return MeasuredGpuTraining(document, source)
-        return MeasuredTraining(document, source)
-    if "predictors" not in document:
-        raise lacks(document, source, OF_TRAINING)
-    if Roofline.name in document["predictors"]:
-        return EstimatedTraining(document)
-    return ForwardTraining(document, source)
+    if isinstance(trained, TrainedDecoder):
+        length = trained.length
+    else:
+        shapes = zip(trained.input_sizes, trained.inputs, strict=True)
+        whole = (s for s, i in shapes if len(s) == 1 and trained.tensors[i].dtype.startswith("int"))
+        length = next(whole, (0,))[0] if tokens is not None else 0
+    for name, value in {"tokens": tokens, "mean_tokens": mean_tokens}.items():
+        if value is None:
+            continue
+        if not length:
+            words = f"{arg(name)}: {OF_DECODERS}, or of a network whose samples are tokens; leave it out"
+            raise InputError(words, code="decoder-only")
+        PARAMETERS[name].check([value])
+    useful = float(length if mean_tokens is None else mean_tokens)
+    if useful > length:
+        raise InputError(
+            f"{arg('mean_tokens')} {useful:g}: more than the {length:,} tokens of a sequence; "
+            "expected the mean of the samples, each of which is padded to a sequence"
+        )
+    if tokens is None:
+        return samples, useful
+    if samples is not None:
+        raise InputError(
+            f"{arg('tokens')} and {arg('samples')}: both say how much data; expected one"
+        )
+    return max(math.ceil(tokens / useful), 1), useful
 
 
-NEARLY = 1.1
-"""Offers whose prices differ by less than this factor cost the same: links are assumed, times estimated."""
-MUCH_MORE = 1.2
-"""Another card is remarked on if it has this times the memory of the device."""
-
-
-def read_trained(network: Any, input_size: Any = None) -> Graph:
-    """Read a network and check that all of it can be trained; errors as of `lolat.read`."""
-    return as_trained(readers.read(network, input_size))
+# ---- The answer.
 
 
 def cost_on(
@@ -221,155 +269,87 @@ def cost_on(
     memory_gib: float | None = None, max_hours: float | None = None, max_dollars: float | None = None,
     price_per_hour: float | None = None, prices: str | Prices | None = None, input_size: Any = None,
     accumulate: int = 1, checkpointing: str | None = None, tune: str | None = None, sharding: str = NONE,
+    tokens: float | None = None, mean_tokens: float | None = None,
 ) -> Cost:  # fmt: skip
     """Predict the cost of training on `device`; arguments and errors as of `lolat.api.model.Model.cost`."""
-    largest, limits = batch_size == AUTO, Limits(max_hours, max_dollars)
+    limits, largest = Limits(max_hours, max_dollars), batch_size == AUTO
+    check_limits(price_per_hour, prices, memory_gib, **asdict(limits), link_gbps=link_gbps)
+    given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(replicas)))
+    trained = read_question(network, input_size)
+    is_decoder = isinstance(trained, TrainedDecoder)
+    samples, useful = _tokens(trained, samples, tokens, mean_tokens)
     run = TrainingRun(
-        1 if largest else as_whole(batch_size), samples, epochs, optimizer or "sgd",
-        COVERAGE if coverage is None else coverage, validation_samples, accumulate, sharding,
+        1 if largest else as_whole(batch_size), samples, epochs,
+        optimizer or ("adamw" if is_decoder else "sgd"), COVERAGE if coverage is None else coverage,
+        validation_samples, accumulate, sharding, link_gbps,
     )  # fmt: skip
-    training = training_of(device.document, device.source)
-    check_limits(price_per_hour, prices, memory_gib, **asdict(limits))
-    available = available_bytes(training.document)
-    if memory_gib is not None:
-        available = max(Gpu("", memory_gib).usable_bytes or 0, 0)
-    if largest and available is None:
-        raise no_memory(device.label)
-    link = None if link_gbps is None else Link(link_gbps)
+    run.check_batch(max(given, default=1))
+    plan: Plan
+    if isinstance(trained, TrainedDecoder):
+        plan = DecoderPlan.of(device, trained, run, memory_gib, useful, tune, checkpointing)
+    else:
+        plan = NetworkPlan.of(device, trained, run, memory_gib, optimizer, tune, checkpointing)
     listed = price_list(prices) if price_per_hour is None else None
-    asked = (training.document, price_per_hour, listed, memory_gib)
-    numbers = given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(replicas)))
-    if largest and not numbers:
-        numbers = run.most_devices(instances_of(rental_of(*asked)))
-    run.check_batch(max(numbers, default=1))
-    graph = tuned(read_trained(network, input_size), tune, checkpointing)  # last, as it takes long
-    training = training_of(as_written(device, graph).document, device.source)
-    recipe = recipe_for(graph, optimizer_named(run.optimizer), training.mode, is_lora(tune))
-
-    def at_peak(batch_size: int) -> tuple[str, dict[str, int]]:
-        shards = Parallel(min(numbers, default=1), None, sharding).shards
-        several = max(numbers, default=2) > 1
-        return memory_at_peak(graph, batch_size, recipe, training.mode, several, shards, accumulate)
-
-    batch_for = partial(largest_fitting, lambda n: sum(at_peak(n)[1].values()))
-    most = None if available is None else batch_for(available)
+    priced = plan.document, price_per_hour, listed, plan.gib
+    numbers = given
+    if not given and (largest or is_decoder):
+        numbers = run.most_devices(instances_of(rental_of(*priced)))
+    if largest and plan.available is None:
+        raise no_memory(device.label)
+    asked = given or (numbers[-1:] if is_decoder else numbers)
+    most = None if plan.available is None else plan.largest(asked, plan.available)
     if most and largest:
         run = replace(run, batch_size=run.filled(most, max(numbers) * run.accumulate))
+        plan = replace(plan, run=run)
     # A card with less memory may hold this iteration.
-    rental = rental_of(*asked, sum(at_peak(run.batch_size)[1].values()))
-    numbers = numbers or run.most_devices(instances_of(rental))
-    peak, memory = at_peak(run.batch_size)
-    fits = available is None or sum(memory.values()) <= available
-    rental = rental if fits else None  # what does not run has no price
-    more = training.document, link, rental, limits
-    options = tuple(option_of(partial(predict, training, graph, run), k, *more) for k in numbers)
+    needed = sum(plan.memory(numbers, run.batch_size)[1].values())
+    numbers = numbers or run.most_devices(instances_of(rental_of(*priced, needed)))
+    return _answer(device, plan, numbers, limits, most, priced)
+
+
+def _answer(
+    device: Device, plan: Plan, numbers: Sequence[int], limits: Limits, most: int | None,
+    priced: tuple[Mapping[str, Any], float | None, Prices | None, float | None],
+) -> Cost:  # fmt: skip
+    """Answer for these numbers of devices; what does not fit has no price."""
+    run, (moment, memory) = plan.run, plan.memory(numbers, plan.run.batch_size)
+    needed, listed = sum(memory.values()), priced[2]
+    fits = plan.available is None or needed <= plan.available
+    rental = rental_of(*priced, needed) if fits else None
+
+    def option(k: int) -> TrainingPrediction:
+        link = plan.link(k, max(numbers))
+        return option_of(plan.predicted, k, plan.document, link, plan.rental(rental, k), limits)
+
+    try:
+        options = tuple(map(option, numbers))
+    except InputError as error:
+        within = tuple(k for k in numbers if k <= MACHINE)
+        if error.code != "no-network" or not within:
+            raise
+        others = ", ".join(str(k) for k in numbers if k > MACHINE)
+        left = (
+            f"{others} GPUs are left out: no offer in the price list says how its machines are joined "
+            "(--link-gbps N: the Gbit/s of each GPU's network)"
+        )
+        found = _answer(device, plan, within, limits, most, priced)
+        return replace(found, warnings=(left, *found.warnings))
+    best = best_of([o for o in options if fits and o.fits is not False], limits)
+    named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
+    about = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
+    warnings = (*plan.remarks(memory, numbers), *(w for o in options for w in o.warnings))
     return Cost(
-        device=device.label,
-        **_about(training, graph, run, recipe), tune=tune or None, checkpointing=checkpointing or None,
-        peak=peak, memory=memory, memory_bytes=sum(memory.values()), available_bytes=available,
-        largest_batch=most, **asdict(limits), prices=rental.prices if rental else None, options=options,
-        price_list=listed.prices if listed else None, **best_numbers(options if fits else (), limits),
-        other_cards=tuple(_other_cards(asked, rental, given, batch_for if largest else None)),
-        warnings=(*_assumed(training, graph, optimizer, device.asked_precision),
-                  *_remarks(graph, run, recipe, memory, tune), *warnings_of(options)),
+        model=str(plan.document["device"]), device=device.label, **plan.about(numbers),
+        **{name: getattr(run, name) for name in about}, **asdict(limits), **named,
+        frontier=tuple(o.devices for o in best["frontier"]), options=options,
+        peak=moment, memory=memory, memory_bytes=needed, available_bytes=plan.available,
+        largest_batch=most, would_fit=() if fits else tuple(plan.would_fit(numbers)),
+        prices=rental.prices if rental else None, price_list=listed.prices if listed else None,
+        warnings=tuple(dict.fromkeys(warnings)),
     )  # fmt: skip
 
 
-def _remarks(
-    graph: Graph, run: TrainingRun, recipe: Recipe, memory: Mapping[str, int], tune: str | None
-) -> Iterator[str]:
-    """Yield remarks on half precision, a tied head, and what is in training only, which is not counted."""
-    if is_tied(graph, tune):
-        yield TIED
-    needed, optimizer = sum(memory.values()), optimizer_named(run.optimizer)
-    yield from mixed_remarks(numbers_of(graph).trained, needed, recipe, optimizer)
-    still = any(o.kind == "batch_norm" and not learns(o) for o in graph.operations)
-    if still and graph.framework == "torch":
-        yield (
-            "batch normalizations that are frozen still compute the statistics of the batch, as they do in "
-            "training mode"
-        )
-    kinds = {o.kind for o in graph.operations}
-    if graph.framework == "onnx" and kinds.isdisjoint(("batch_norm", "dropout")):
-        yield Remark(
-            "an ONNX file without batch normalization and dropout",
-            "exports for inference lack them, and training takes more time and memory with them; "
-            "expected the network itself, or an export with training=TrainingMode.TRAINING",
-        )
-
-
-def _assumed(
-    training: Training, graph: Graph, optimizer: str | None, precision: str | None
-) -> Iterator[str]:
-    """Yield remarks on the optimizer assumed of networks with attention, and on what is not counted."""
-    mode, on_cpu = training.mode, training.document["environment"].get("device") == CPU
-    if optimizer is None and any(o.kind in ("attention", "softmax") for o in graph.operations):
-        full = precision is None and not on_cpu and mode is not None and mode.dtype == FLOAT32
-        yield (
-            f"sgd{' in fp32' * full} is assumed, and networks with attention are mostly trained by "
-            f"adamw{' in half precision' * full}: --optimizer adamw{', --precision amp or bf16' * full}"
-        )
-    if found := [what for what in graph.training_only if on_cpu or ON_CPU not in what]:
-        yield f"in training only, and not counted: {', '.join(found)}"
-
-
-def check_limits(
-    price_per_hour: float | None = None, prices: str | Prices | None = None,
-    memory_gib: float | None = None, **limits: Any,
-) -> None:  # fmt: skip
-    """Raise InputError for two prices, and impossible numbers."""
-    check_price(price_per_hour, prices)
-    if memory_gib is not None:
-        check_amount("memory_gib", memory_gib)
-    for name in ("max_hours", "max_dollars"):
-        if limits.get(name) is not None:
-            check_amount(name, limits[name])
-
-
-def _about(training: Training, graph: Graph, run: TrainingRun, recipe: Recipe) -> dict[str, Any]:
-    """Return the fields of a Cost about the question, the network and the execution mode."""
-    learned = numbers_of(graph)
-    names = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
-    mode = training.mode
-    return {
-        **{name: getattr(run, name) for name in names},
-        "model": training.name,
-        "network": graph.name,
-        "parameters": learned.trained + learned.frozen,
-        "trained_parameters": learned.trained,
-        "recipe": recipe.words(learned.frozen > 0),
-        "precision": None if mode is None else PRECISION_OF[mode.dtype],
-        "launch": None if mode is None else mode.launch,
-        "channels_last": mode is not None and mode.channels_last,
-        "estimated": training.estimated,
-        "in_domain": training.in_domain(graph, run.batch_size),
-    }
-
-
-def _other_cards(
-    asked: tuple[Any, ...], rental: Rental | None, replicas: Sequence[int],
-    batch_for: Callable[[float], int] | None,
-) -> Iterator[str]:  # fmt: skip
-    """Yield remarks on cards with another memory, see `Cost.other_cards`.
-
-    `asked`: arguments of `rental_of`. `rental`: None if the iteration does not fit. `batch_for`: bytes ->
-    the largest batch; None if nobody asks for it.
-    """
-    document, price_per_hour, listed, memory_gib = asked
-    own = gpu_of(document)
-    if price_per_hour is not None or memory_gib or (rental is not None and batch_for is None):
-        return
-    if own is not None and own.memory_gib is not None:
-        larger = find_rental(document, listed, MUCH_MORE * own.memory_gib)
-        names = {o.accelerator: find_gpu(o.accelerator) for o in larger.offers} if larger else {}
-        if known := {gpu.memory_gib: n for n, gpu in names.items() if gpu and gpu.memory_gib}:
-            gib = min(known)
-            yield f"{plain(known[gib])} with {gib:g} GiB is rented too: --memory-gib {gib:g} counts on it"
-    if rental is not None and batch_for is not None:
-        # All offers, those with cards too small for this batch too.
-        every = rental_of(document, None, listed, step_bytes=0) or rental
-        said = every.cheaper_than(rental, replicas or instances_of(every), batch_for)
-        yield from [said] if said else []
+# ---- Prices.
 
 
 def option_of(
@@ -413,11 +393,6 @@ def option_of(
     return min((o for o in kept if price(o) <= most), key=lambda o: (o.iteration_ms, price(o)))
 
 
-def warnings_of(options: Sequence[TrainingPrediction]) -> tuple[str, ...]:
-    """Return the remarks on these options, each once."""
-    return tuple(dict.fromkeys(remark for option in options for remark in option.warnings))
-
-
 def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
     """Return the cheapest option within the limits, the fastest within that of money, and the frontier.
 
@@ -438,13 +413,6 @@ def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
                        key=lambda o: (o.total_s, o.dollars or 0.0, o.devices), default=None),
         "frontier": tuple(sorted(good, key=lambda o: o.dollars)),
     }  # fmt: skip
-
-
-def best_numbers(options: Sequence[TrainingPrediction], limits: Limits) -> dict[str, Any]:
-    """Return `best_of` these options, by their numbers of devices."""
-    best = best_of(options, limits)
-    named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
-    return named | {"frontier": tuple(o.devices for o in best["frontier"])}
 
 
 def _priced(option: TrainingPrediction, rented: Rented) -> TrainingPrediction:

@@ -33,7 +33,7 @@ class TrainingRun:
     `batch_size`: samples of a micro-batch on each device; `accumulate`: micro-batches of an iteration,
     which ends with one update; `samples`: those of the data set, None: iterations alone; `validation`:
     samples evaluated after each epoch; `coverage`: the probability of the interval; `sharding`: what the
-    devices divide among them, see `Parallel`.
+    devices divide among them, see `Parallel`; `link_gbps`: Gbit/s of a device's link, None: as assumed.
     """
 
     batch_size: int
@@ -44,6 +44,7 @@ class TrainingRun:
     validation: int | None = None
     accumulate: int = 1
     sharding: str = NONE
+    link_gbps: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "accumulate", "samples"):
@@ -229,7 +230,7 @@ class TrainingPrediction:
     link: str | None
     link_gbps: float | None
     iteration_ms: float
-    parts_ms: dict[str, float | None]
+    parts_ms: Mapping[str, float | None]
     hidden_ms: float
     samples_per_s: float
     iterations: int | None = None

@@ -16,7 +16,7 @@ from lolat.errors import InputError
 from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
 from lolat.parameters import optimizer_named
-from lolat.training.cost import training_of
+from lolat.training.plan import training_of
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.readers.onnx_networks import model as onnx_model

@@ -17,7 +17,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.width import widened
 from lolat.parameters import optimizer_named
 from lolat.report.prediction import summary
-from lolat.training.cost import training_of
+from lolat.training.plan import training_of
 from lolat.units import milliseconds
 from tests import synthetic
 from tests.device.test_roofline import MOVING_BANDWIDTH, classes

@@ -211,17 +211,6 @@ def test_pure_bfloat16_says_what_float32_weights_and_states_take_besides(gpu: Mo
     assert (ours, plain) == (2 * BILLIONS + 4 * 41_943_040, 2 * (BILLIONS + 41_943_040))
 
 
-def test_adapters_in_float32_that_are_slower_than_full_training_say_so() -> None:
-    """Measured on an H100 in bfloat16: 270 ms against 221, with adapters in bfloat16 192."""
-    h100 = package.load("h100-vllm")
-    for precision, tune, is_slow in (
-        ("bf16", "lora:16", True), ("bf16", "lora:16:bf16", False), ("amp", "lora:16", False)
-    ):  # fmt: skip
-        said = [w for w in cost(h100.run_as(precision), tune=tune).warnings if "slower" in w]
-        assert len(said) == is_slow
-        assert all("lora:16:bf16" in w and "autocast_adapter_dtype=False" in w for w in said)
-
-
 def test_padding_counts_in_time_and_not_in_tokens(gpu: Model) -> None:
     packed, padded = (cost(gpu, tokens=1e8, mean_tokens=n, tune="lora:16") for n in (None, 1024))
     assert padded.options[0].iteration_ms == packed.options[0].iteration_ms

@@ -20,7 +20,6 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.counts import behaviors
 from lolat.parameters import OPTIMIZERS
-from lolat.training.cost import training_of
 from lolat.training.iteration import PASS_TERMS
 from lolat.training.measured import (
     WIDENING,
@@ -33,6 +32,7 @@ from lolat.training.measured import (
     refitted,
 )
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
+from lolat.training.plan import training_of
 from tests import synthetic
 from tests.training import training_points
 from tests.training.known import memory_bytes

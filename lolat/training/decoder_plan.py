@@ -1,0 +1,316 @@
+"""The plan of training or fine-tuning a decoder, on one GPU or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lolat.device.file import OF_LANGUAGE_MODELS, lacks
+from lolat.device.intervals import conformal_quantile
+from lolat.errors import InputError, arg
+from lolat.graph.analysis import largest_fitting
+from lolat.graph.modes import BFLOAT16, EAGER, Launch
+from lolat.hardware.gpus import GIB, UNUSABLE_BYTES, find_gpu, name_of
+from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK, Link, assumed_link
+from lolat.hardware.prices import Rental, hardware_of
+from lolat.io.results import Remark
+from lolat.llm.domain import UNTIMED
+from lolat.llm.gpu import GPU, ServingSection, section_of
+from lolat.parameters import COVERAGE, optimizer_named
+from lolat.training.decoder import DecoderStep, TrainedDecoder, tuned_recipe
+from lolat.training.memory import Recipe, mixed_remarks
+from lolat.training.model import TrainingPrediction, TrainingRun
+from lolat.training.parallel import FSDP, HYBRID, Parallel
+from lolat.training.passes import DecoderPasses, Tuning
+from lolat.training.tuning import TIED
+
+if TYPE_CHECKING:
+    from lolat.device import Device
+
+PRECISION = "amp"  # of a decoder if not given
+SMALL = "adamw8bit"
+"""An optimizer with states of a byte."""
+KNOWN = ("A100 SXM", "H100 SXM")
+"""GPUs with published runs, by their data sheets' names; on others times are estimated."""
+LONGEST, MOST_GPUS = 65536, 512
+"""Tokens of the longest sequences, and the most GPUs, of published runs."""
+LEFT_OUT = (
+    0.001, 0.004, 0.005, 0.006, 0.007, 0.008, 0.01, 0.011, 0.012, 0.016, 0.019, 0.02, 0.02, 0.022, 0.024,
+    0.026, 0.027, 0.031, 0.033, 0.034, 0.038, 0.039, 0.042, 0.05, 0.053, 0.054, 0.057, 0.058, 0.06, 0.065,
+    0.07, 0.077, 0.087, 0.093, 0.102, 0.113, 0.181, 0.26, 0.287,
+)  # fmt: skip
+"""Quantiles of |log(published / predicted)| of runs of decoders that the constants are not chosen on;
+benchmarks/training_decoders.py prints them."""
+UNMEASURED = 1.5
+"""Factor of the interval on a GPU without published runs, and of what none of them did: LoRA, frozen
+layers, another way to checkpoint."""
+
+
+def is_known(section: ServingSection, device: str, step: DecoderPasses) -> bool:
+    """Return True if own rows set the level of a GPU, or runs like this one were published for it."""
+    if step.tuning.is_partial or step.checkpointing == "selective" or step.length > LONGEST:
+        return False
+    gpu = find_gpu(device)
+    is_published = gpu is not None and gpu.name.startswith(KNOWN)
+    return section.trained is not None or (section.is_timed and is_published)
+
+
+def half_width(section: ServingSection, device: str, step: DecoderPasses, coverage: float) -> float:
+    """Return half of the width of a time's interval, as a logarithm."""
+    half, usual = (conformal_quantile(LEFT_OUT, c) for c in (coverage, COVERAGE))
+    if is_known(section, device, step):
+        return half
+    of_sheet = 0.0 if section.trained or section.is_timed else UNTIMED
+    return half * max(UNMEASURED, of_sheet / usual)
+
+
+def card_gib(document: Mapping[str, Any], section: ServingSection) -> float:
+    """Return the GiB of a card that the driver tells, or without a data sheet those of the section."""
+    gib = section.sheet.memory_gib
+    gpu = find_gpu(f"{name_of(document)} {gib:.0f}gb")
+    return gpu.memory_gib if gpu and gpu.memory_gib else gib
+
+
+@dataclass(frozen=True)
+class DecoderPlan:
+    """Training a decoder on a GPU named `gpu`, on any number of it; methods as of a NetworkPlan.
+
+    `available`: bytes of its memory; `gib`: GiB that a rented one must have; `useful`: tokens of a sequence
+    that are no padding.
+    """
+
+    device: Device
+    section: ServingSection
+    gpu: str
+    trained: TrainedDecoder
+    run: TrainingRun
+    recipe: Recipe
+    available: int
+    gib: float
+    useful: float
+    checkpointing: str
+    tuning: Tuning
+    launch: Launch
+
+    @classmethod
+    def of(
+        cls, device: Device, trained: TrainedDecoder, run: TrainingRun, gib: float | None, useful: float,
+        tune: str | None, checkpointing: str | None,
+    ) -> DecoderPlan:  # fmt: skip
+        """Make the plan of a decoder; ModelFileError if the device knows no language models."""
+        if "llm" not in device.document:
+            raise lacks(device.document, device.source, OF_LANGUAGE_MODELS)
+        if run.validation is not None:
+            raise InputError(
+                f"{arg('validation_samples')}: only of networks; leave it out", code="no-evaluation"
+            )
+        section = section_of(device.document, device.source)
+        tuning = Tuning.named(tune or "full", trained.decoder.layers)
+        updates = optimizer_named(run.optimizer)
+        recipe = tuned_recipe(device.asked_precision or PRECISION, updates, tuning)
+        gib = gib or card_gib(device.document, section)
+        available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
+        return cls(
+            device, section, hardware_of(device.document), trained, run, recipe, available, gib, useful,
+            checkpointing or "none", tuning, device.asked_launch or EAGER,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The device's file."""
+        return self.device.document
+
+    def step(self, batch_size: int | None = None) -> DecoderStep:
+        """Return a micro-batch of the run, or one of another size."""
+        size = batch_size or self.run.batch_size
+        passes = DecoderPasses(*self.trained, size, self.checkpointing, self.tuning, self.launch)
+        return DecoderStep(passes, self.recipe)
+
+    def tuned(self, tuning: Tuning, dtype: str = "", optimizer: str = "") -> DecoderPlan:
+        """Return the plan with another tuning, data type or optimizer."""
+        updates = optimizer_named(optimizer or self.recipe.optimizer)
+        recipe = tuned_recipe(dtype or self.recipe.dtype, updates, tuning)
+        return replace(self, tuning=tuning, recipe=recipe)
+
+    def parallel(self, devices: int, link: Link | None = None) -> Parallel:
+        """Return so many GPUs that train together."""
+        within = assumed_link(self.gpu, min(devices, MACHINE))
+        return Parallel(devices, link, self.run.sharding, within)
+
+    def link(self, devices: int, most: int) -> Link | None:
+        """Return the link of GPUs whose own is given: those of a machine use all of theirs.
+
+        Nothing is faster between machines than inside one, which keeps its own link beside several.
+        """
+        gbps = self.run.link_gbps
+        if gbps is None or devices <= MACHINE < most:
+            return None
+        within = assumed_link(self.gpu, min(devices, MACHINE))
+        return Link(gbps if devices <= MACHINE else min(MACHINE * gbps, max(within.gbps, gbps)))
+
+    def rental(self, rental: Rental | None, devices: int) -> Rental | None:
+        """Return the offers for so many GPUs, None if these do not hold the training.
+
+        Several machines are whole ones, if some are offered, as `Parallel` takes them. InputError if the
+        network between them is neither given nor known.
+        """
+        if self.needed(devices, self.run.batch_size) > self.available:
+            return None
+        if devices <= MACHINE:
+            return rental
+        offers, is_linked = rental.offers if rental else (), self.run.link_gbps is not None
+        if rental is not None and not is_linked:
+            offers = tuple(o for o in offers if rental.link(devices, o).name != UNKNOWN_NETWORK)
+        if not offers and not is_linked:
+            raise InputError(
+                f"{arg('replicas')} {devices}: no offer in the price list says how its machines are "
+                f"joined; expected {arg('link_gbps')}, the Gbit/s of each GPU's network, such as 400",
+                code="no-network",
+            )
+        whole = tuple(o for o in offers if o.devices >= MACHINE or not o.instance_type)
+        return rental and replace(rental, offers=whole or offers)
+
+    def needed(self, devices: int, batch_size: int) -> int:
+        """Return the bytes that a GPU needs."""
+        return sum(self.memory([devices], batch_size)[1].values())
+
+    def memory(self, numbers: Sequence[int], batch_size: int) -> tuple[str, dict[str, int]]:
+        """Return the moment at which a GPU needs most, and its bytes by part: of the least of `numbers`."""
+        step, accumulate = self.step(batch_size), self.run.accumulate
+        each = [step.memory(self.parallel(k), accumulate) for k in numbers]
+        found = [(moment, {n: int(size) for n, size in parts.items()}) for moment, parts in each]
+        return min(found, key=lambda one: sum(one[1].values()))
+
+    def largest(self, numbers: Sequence[int], available: int) -> int:
+        """Return the largest batch that fits on each number of GPUs on which one sequence does."""
+        found = (largest_fitting(partial(self.needed, k), available) for k in numbers)
+        return min(filter(None, found), default=0)
+
+    @property
+    def is_known(self) -> bool:
+        """True if own rows set the level, or runs like this one were published for the GPU."""
+        return is_known(self.section, self.gpu, self.step().passes)
+
+    def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
+        """Predict training on `devices` GPUs, joined by `link`, without a price."""
+        run, own = self.run, self.section.trained
+        run.check_batch(devices)
+        level, gpu, step = own.level if own else 1.0, GPU(self.section), self.step()
+
+        def parts(over: Link | None) -> dict[str, float]:
+            found = step.iteration_ms(gpu, self.parallel(devices, over), run.accumulate)
+            return {name: level * ms for name, ms in found.items()}
+
+        found = parts(link)
+        hidden, exchange = found.pop("hidden"), found["exchange"]
+        total = sum(found.values())
+        sequences = devices * run.batch_size * run.accumulate
+        per_s = 1e3 * sequences / total
+        each_s = per_s * self.useful / devices
+        peak = 1e12 * self.section.sheet.bf16_tflops
+        needed = self.needed(devices, run.batch_size)
+        made = TrainingPrediction(
+            devices, link.name if link else None, link.gbps if link else None, total, found, hidden, per_s,
+            tokens_per_s=each_s * devices, tokens_per_s_per_gpu=each_s,
+            mfu=each_s * step.passes.flops() / peak, memory_bytes=needed,
+            fits=needed <= self.available, warnings=tuple(self._remarks(devices, needed)),
+        )  # fmt: skip
+        if run.samples is None:
+            return made
+        iterations = -(-run.samples // sequences)
+        times = run.epochs * iterations / 1e3
+        factor = math.exp(half_width(self.section, self.gpu, step.passes, run.coverage))
+        short, long = [exchange] * 2 if link is None else [parts(e)["exchange"] for e in link.ends]
+        alone = total - exchange
+        return replace(
+            made, iterations=iterations, epoch_s=iterations * total / 1e3, total_s=times * total,
+            interval_s=(times * (alone / factor + short), times * (alone * factor + long)),
+        )  # fmt: skip
+
+    def _remarks(self, devices: int, needed: int) -> Iterator[str]:
+        """Yield remarks on so many GPUs, each of which needs so many bytes."""
+        step, optimizer = self.step(), optimizer_named(self.recipe.optimizer)
+        states = float(step.numbers()[0].sum()) / self.parallel(devices).shards.states
+        yield from mixed_remarks(states, needed, self.recipe, optimizer)
+        if step.passes.casts and not self.recipe.copy:
+            half = f"--tune {replace(self.tuning, half=True).words()}"
+            yield (
+                f"adapters are in float32, as PEFT makes them; {half} has them in bfloat16 (PEFT: "
+                "autocast_adapter_dtype=False)"
+            )
+        rest = ", with a wider interval; own runs set the level: `lolat fit`"
+        if not (self.section.trained or self.section.is_timed):
+            sheet = "its time is from its data sheet and the operations of other GPUs"
+            yield Remark("no operation was timed on this GPU", sheet + rest)
+        elif not self.is_known and not self.section.trained:
+            alone = "its time is from the kernels alone"
+            yield Remark("no published run is like this one", alone + rest)
+        if self.tuning.frozen > step.passes.untouched:
+            yield TIED
+        decoder, length = self.trained
+        if decoder.tower_remark:
+            yield decoder.tower_remark
+        if 0 < decoder.context < length:
+            yield f"{decoder.name} was published for {decoder.context:,} tokens"
+
+    def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
+        """Yield a remark if `link_gbps` is slower than the links of all GPUs of a machine together."""
+        gbps, most = self.run.link_gbps or 0.0, max(numbers)
+        link = self.link(most, most)
+        if link is not None and most > MACHINE and link.gbps < MACHINE * gbps:
+            yield (
+                f"--link-gbps {gbps:g}: {MACHINE} x {gbps:g} = {MACHINE * gbps:g} Gbit/s between machines, "
+                f"at most the {link.gbps:g} of {assumed_link(self.gpu, MACHINE).name}"
+            )
+
+    def about(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Return the fields of a Cost about the decoder, and the execution mode."""
+        trained, every = (round(n.sum()) for n in self.step().numbers())
+        whole = self.run.sharding not in (FSDP, HYBRID)
+        recipe = self.recipe if whole else replace(self.recipe, copy=0.0)
+        decoder, length = self.trained
+        return {
+            "network": f"{decoder.name} {length:,} tokens",
+            "sequence_length": length,
+            "parameters": every + trained * bool(self.tuning.rank),
+            "trained_parameters": trained,
+            "recipe": recipe.words(self.tuning.is_partial),
+            "tune": self.tuning.words(),
+            "checkpointing": self.checkpointing,
+            "precision": self.device.asked_precision or PRECISION,
+            "launch": self.launch,
+            "estimated": not self.is_known,
+            "in_domain": self.is_known and max(numbers) <= MOST_GPUS,
+        }
+
+    def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
+        """Yield options of `lolat cost` with which an iteration fits, the smallest changes first."""
+        batch_size = self.run.batch_size
+        devices = min(numbers, key=lambda k: self.needed(k, batch_size))
+        more = [k for k in (2, 4, *range(MACHINE, MOST_GPUS + 1, MACHINE)) if k > devices]
+        checkpointed, lora = replace(self, checkpointing="full"), self.tuned(Tuning(rank=16))
+        sharded, both = (
+            replace(one, run=replace(self.run, sharding=FSDP)) for one in (self, checkpointed)
+        )
+        ways: list[tuple[str, DecoderPlan, list[int]]] = [
+            ("--checkpointing full", checkpointed, []),
+            (f"--optimizer {SMALL}", self.tuned(self.tuning, optimizer=SMALL), []),
+            ("--precision bf16", self.tuned(self.tuning, BFLOAT16), []),
+            ("--sharding fsdp", sharded, more),
+            ("--sharding fsdp --checkpointing full", both, more),
+            ("--tune lora:16", lora, []),
+            ("--tune lora:16 --checkpointing full", replace(lora, checkpointing="full"), []),
+        ]  # fmt: skip
+        tried = [(self, list[int]())]
+        for words, plan, others in ways:
+            if (plan, others) in tried:
+                continue
+            tried.append((plan, others))
+            fitting = (
+                k for k in (devices, *others) if plan.needed(k, batch_size) <= self.available
+            )
+            if number := next(fitting, None):
+                yield words + f" --replicas {number}" * (number != devices)

@@ -1,0 +1,174 @@
+"""The plan of training a network: what is trained, on which device, by which run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lolat.device.file import OF_TRAINING, lacks
+from lolat.device.predictors.roofline import Roofline
+from lolat.device.running import as_written
+from lolat.errors import InputError, arg
+from lolat.graph import Graph
+from lolat.graph.analysis import largest_fitting
+from lolat.graph.network import ON_CPU
+from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes
+from lolat.hardware.links import Link
+from lolat.hardware.prices import Rental
+from lolat.io.results import Remark
+from lolat.parameters import optimizer_named
+from lolat.training.epochs import EpochTraining
+from lolat.training.estimate import EstimatedTraining, ForwardTraining
+from lolat.training.measured import MeasuredGpuTraining, MeasuredTraining
+from lolat.training.memory import (
+    Recipe,
+    memory_at_peak,
+    mixed_remarks,
+    numbers_of,
+    recipe_for,
+)
+from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
+from lolat.training.parallel import HYBRID, Parallel
+from lolat.training.tuning import TIED, is_lora, is_tied, tuned
+
+if TYPE_CHECKING:
+    from lolat.device import Device
+
+
+def training_of(document: Mapping[str, Any], source: str) -> Training:
+    """Return how a device trains, by its file.
+
+    The best source is taken: timed epochs, else measured training, else a formula of operations, else
+    latencies of inference. ModelFileError, which begins with `source`, for a damaged section, or without
+    any source.
+    """
+    if "epochs" in document:
+        return EpochTraining(document, source)
+    kernels = document.get("predictors", {}).get(Roofline.name)
+    if "training" in document:
+        on_gpu = ((kernels or {}).get("host") or {}).get("training")
+        return (MeasuredGpuTraining if on_gpu else MeasuredTraining)(document, source)
+    if "predictors" not in document:
+        raise lacks(document, source, OF_TRAINING)
+    return ForwardTraining(document, source) if kernels is None else EstimatedTraining(document)
+
+
+OF_DECODERS = "of a decoder's configuration only"
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """Training a network on a device, on any number of it.
+
+    `available`: bytes of its memory, None if unknown; `gib`: those that a rented device must have, None:
+    enough for an iteration. `optimizer`, `tune`, `checkpointing`: as asked for, None: not asked.
+    """
+
+    training: Training
+    graph: Graph
+    run: TrainingRun
+    available: int | None
+    gib: float | None
+    optimizer: str | None
+    tune: str | None
+    checkpointing: str | None
+
+    @classmethod
+    def of(
+        cls, device: Device, graph: Graph, run: TrainingRun, gib: float | None, optimizer: str | None,
+        tune: str | None, checkpointing: str | None,
+    ) -> NetworkPlan:  # fmt: skip
+        """Make the plan of a network; ModelFileError if the device knows neither training nor latencies."""
+        if run.sharding == HYBRID:
+            raise InputError(f"{arg('sharding')} {HYBRID}: {OF_DECODERS}", code="decoder-only")
+        graph = tuned(graph, tune, checkpointing)
+        training = training_of(as_written(device, graph).document, device.source)
+        own = available_bytes(training.document)
+        available = own if gib is None else max(Gpu("", gib).usable_bytes or 0, 0)
+        return cls(
+            training, graph, run, available, gib, optimizer, tune or None, checkpointing or None
+        )
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The file of the device as it trains."""
+        return self.training.document
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The bytes of a parameter."""
+        optimizer = optimizer_named(self.run.optimizer)
+        return recipe_for(self.graph, optimizer, self.training.mode, is_lora(self.tune))
+
+    def memory(self, numbers: Sequence[int], batch_size: int) -> tuple[str, dict[str, int]]:
+        """Return the moment of an iteration at which a device needs most, and its bytes by part.
+
+        Buckets count if any of these numbers of devices is above one, shards as of the least number.
+        """
+        shards = Parallel(min(numbers, default=1), None, self.run.sharding).shards
+        several, mode = max(numbers, default=2) > 1, self.training.mode
+        each = several, shards, self.run.accumulate
+        return memory_at_peak(self.graph, batch_size, self.recipe, mode, *each)
+
+    def largest(self, numbers: Sequence[int], available: int) -> int:
+        """Return the largest batch whose iteration fits into so many bytes; 0 if none does."""
+        return largest_fitting(lambda n: sum(self.memory(numbers, n)[1].values()), available)
+
+    def link(self, devices: int, most: int) -> Link | None:
+        """Return the link that was asked for."""
+        return None if self.run.link_gbps is None else Link(self.run.link_gbps)
+
+    def rental(self, rental: Rental | None, devices: int) -> Rental | None:
+        """Return the offers that do for so many devices: all."""
+        return rental
+
+    def would_fit(self, numbers: Sequence[int]) -> Sequence[str]:
+        """Return options with which an iteration fits: none is known of networks."""
+        return ()
+
+    def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
+        """Predict training on `devices` devices, joined by `link`, without a price."""
+        return predict(self.training, self.graph, self.run, devices, link)
+
+    def about(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Return the fields of a Cost about what is trained, and the execution mode."""
+        learned, mode = numbers_of(self.graph), self.training.mode
+        return {
+            "network": self.graph.name,
+            "parameters": learned.trained + learned.frozen,
+            "trained_parameters": learned.trained,
+            "recipe": self.recipe.words(learned.frozen > 0),
+            "tune": self.tune,
+            "checkpointing": self.checkpointing,
+            "precision": mode and PRECISION_OF[mode.dtype],
+            "launch": mode and mode.launch,
+            "channels_last": mode is not None and mode.channels_last,
+            "estimated": self.training.estimated,
+            "in_domain": self.training.in_domain(self.graph, self.run.batch_size),
+        }
+
+    def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
+        """Yield remarks on the optimizer, a tied head, half precision, and what is not counted."""
+        graph, kinds = self.graph, {o.kind for o in self.graph.operations}
+        # A softmax whose result is read on is that of an attention of single operations.
+        inner = {o.kind for o in graph.operations if set(o.outputs).isdisjoint(graph.outputs)}
+        if self.optimizer is None and ("attention" in kinds or "softmax" in inner):
+            yield (
+                "sgd is assumed, and networks with attention are mostly trained by adamw: "
+                "--optimizer adamw"
+            )
+        on_cpu = self.document["environment"].get("device") == CPU
+        if found := [what for what in graph.training_only if on_cpu or ON_CPU not in what]:
+            yield f"in training only, and not counted: {', '.join(found)}"
+        if is_tied(graph, self.tune):
+            yield TIED
+        needed, optimizer = sum(memory.values()), optimizer_named(self.run.optimizer)
+        yield from mixed_remarks(numbers_of(graph).trained, needed, self.recipe, optimizer)
+        if graph.framework == "onnx" and kinds.isdisjoint(("batch_norm", "dropout")):
+            yield Remark(
+                "an ONNX file without batch normalization and dropout",
+                "exports for inference lack them, and training takes more time and memory with them; "
+                "expected the network itself, or an export with training=TrainingMode.TRAINING",
+            )
