@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.io.paths import near
@@ -22,7 +24,7 @@ from lolat.units import changed, off, plural
 from . import environment
 from .blocks import NETWORKS, Predefined, as_known, for_device, known_blocks
 from .journal import Journal
-from .probe import MOST_THREADS, middle, probe
+from .probe import MOST_THREADS, probe
 from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from .timing import JobLatency, Latencies, Visit, latencies
 
@@ -88,7 +90,8 @@ def measure_blocks(run: Run, blocks: Sequence[Predefined] | None = None) -> Meas
     ]
     noise = noise_of(found)
     if outcome.probes:
-        noise["probe"] = middle(outcome.probes)
+        middle_ms = np.median(outcome.probes, axis=0)
+        noise["probe"] = {"forks": middle_ms.round(4).tolist()}
     return measurements, where, noise, warnings(where, noise, outcome.failures), journal
 
 

@@ -338,7 +338,7 @@ def as_now(model: Model, progress: Progress) -> Model:
 
 
 def as_probed(model: Model) -> Model:
-    """The model with a warning and wider intervals where a probe of a fifth of a second finds a change.
+    """The model with a warning and wider intervals where a probe of a tenth of a second finds a change.
 
     It stays as it is where it was learned minutes ago, where by the probe (`lolat.microbench.probe`) its
     networks have not moved by more than LIMIT and other programs run as they did, and where the file has no
@@ -351,7 +351,7 @@ def as_probed(model: Model) -> Model:
         return model
     threads = learn.threads_of(document["environment"])
     others = environment.others(sleep=lambda _: found.append(probe.probe(threads))) or 0.0
-    waking_ms = probe.waking_ms(noise["probe"], found[0])
+    waking_ms = probe.waking_ms(noise["probe"]["forks"], found[0])
     spread = math.hypot(probe.SPREAD, math.log1p(noise_level(document, "repeatability") or 0.0))
     networks = [p for p in document["points"] if p.get("whole")] or document["points"]
     ratio = float(np.median([1.0 + waking_ms * p["ops"] / p["latency_ms"] for p in networks]))

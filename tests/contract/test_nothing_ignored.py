@@ -273,13 +273,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("LOLAT_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("COLUMNS", "100")
         world.make(here)
-        moved = {"forks": (9.0, 9.0)}
-        patch.setattr(probe, "probe", lambda threads: moved)
+        patch.setattr(probe, "probe", lambda threads: (9.0, 9.0))
         document = synthetic.document()
         document["environment"] |= environment.describe("cpu") | {
             "date": "2026-01-01T00:00:00+00:00"
         }
-        document["noise"]["probe"] = dict.fromkeys(moved, (1.0, 1.0))
+        document["noise"]["probe"] = {"forks": (1.0, 1.0)}
         (here / "probed.json").write_text(json.dumps(document))
         patch.setattr("lolat.web.server.serve", lambda *asked: print(asked[:2]))
         patch.setattr("lolat.api.learning._backend_and_output", asked_for)

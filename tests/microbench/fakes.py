@@ -46,10 +46,10 @@ class FakeDevice:
         self.error: BaseException | None = None
         self.probes = 0  # one takes a ms longer than the one before
 
-    def probe(self, threads: int) -> dict[str, tuple[float, float]]:
+    def probe(self, threads: int) -> tuple[float, float]:
         """A probe of this machine by so many threads."""
         self.probes += 1
-        return {"forks": (float(self.probes), 10.0 * threads)}
+        return float(self.probes), 10.0 * threads
 
     def start(self, backend: str, device: str) -> Any:
         """A worker in place of `WorkerProcess`."""
