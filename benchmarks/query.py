@@ -111,9 +111,9 @@ def search(model: lolat.Model) -> list[str]:
     tables = [((i,), random.uniform(0.1, 1.0, CHOICES)) for i in range(POSITIONS)]
     estimator = compiled(Grid((CHOICES,) * POSITIONS), tables, model.predictor(), 1)
     start = time.process_time()
-    best = Candidates.none()
+    best = Candidates.joined([])
     for indices, _, times in estimator.chunks(10**12, 10**12 + CANDIDATES):
-        best = best_of(best, Candidates(indices, times, -times), 10)
+        best = best_of(best, Candidates(indices, times), 10)
     seconds = (time.process_time() - start) / CANDIDATES * 1e9
     asked = f"the ten fastest of 10^9 candidates of {POSITIONS} positions, a core"
     return [f"{asked}; linear, so from {CANDIDATES:,} of them", f"{seconds:.0f} s"]

@@ -121,7 +121,7 @@ def search(
     check_file(output, "output")
     with common.progress() as bar:
         loaded = _opened(model, precision, launch)
-        of_space = find_space(space, bar)
+        of_space = find_space(space)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
             accuracy = accuracy or beside or f"{of_space.name}.scores.csv"
@@ -161,12 +161,7 @@ def _opened(model: str, precision: str | None, launch: str | None) -> Model:
 @common.parameter("max_ms", "Only candidates within it.")
 @common.option(
     "--best", type=click.IntRange(1, 100_000), metavar="N",
-    help="Only the N best, the best first: the fastest, or those of the largest --value.",
-)  # fmt: skip
-@common.option(
-    "--value", metavar="FUNCTION",
-    help="package.module:callable, as --objective of search, or from (n, positions) integers to (n,) "
-    "numbers: large is good.",
+    help="Only the N fastest, the fastest first.",
 )  # fmt: skip
 @common.parameter("batch_size", several=False, default=1, show_default=True)
 @common.parameter("precision")
@@ -174,7 +169,7 @@ def _opened(model: str, precision: str | None, launch: str | None) -> Model:
 def score(
     space: str, model: str, output: Path, precision: str | None, launch: str | None, **question: Any
 ) -> None:
-    """Write the latencies of all candidates of SPACE, or of ARCHS, on MODEL's device; list the best."""
+    """Write the latencies of all candidates of SPACE, or of ARCHS, on MODEL's device; list the fastest."""
     from lolat.nas.enumeration import rank
 
     with common.progress() as bar:

@@ -31,7 +31,6 @@ from lolat.readers import read
 from lolat.readers.code import brief
 
 MOST_NETWORKS = 3000  # that a function is called for
-MOST_TOLERABLE = 0.2  # relative error of a sum; a tolerance above it says nothing
 MOST_TOGETHER = 4  # positions of one table: two widths, kernel, resolution
 CHECKED_AT = (1, 8, 64)  # batch sizes, because of the thresholds of some counts
 COVERING_CHECKS, FRESH_CHECKS = 100, 20
@@ -294,13 +293,9 @@ class Decomposer:
         if len(changed) <= MOST_TOGETHER:
             return tuple(changed)
         error, column = self._worst()
-        off, accept = "far off", ""
-        if error < MOST_TOLERABLE:
-            off = f"off by up to {100 * error:.2g} %"
-            tolerance = f"Space.from_factory(..., tolerance={1.2 * error:.2g})"
-            accept = f", or accept it where the space is made: {tolerance}"
         raise InputError(
             f"{self.networks.place} does not decompose: {', '.join(self.names[p] for p in changed)} change "
-            f"its {MEANINGS[column].words} together (sums are {off}), and tables are of {MOST_TOGETHER} "
-            f"positions at most; make one position of some of them{accept}"
+            f"its {MEANINGS[column].words} together (sums are off by up to {100 * error:.2g} %), and tables are of "
+            f"{MOST_TOGETHER} positions at most; make one position of some of them, or accept it where the "
+            f"space is made: Space.from_factory(..., tolerance={1.2 * error:.2g})"
         )

@@ -327,7 +327,7 @@ def fit(
         raise InputError(f"{arg('name')} {name}: a name for the file; expected {arg('output')} too")
     if output is not None and os.path.exists(output):
         read(output)  # a file that is no model is refused before the work
-    of_space = find_space(space, progress)
+    of_space = find_space(space)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space, name)
     of_space.prepare(progress)
     found = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)

@@ -113,7 +113,7 @@ def search(
     shown = progress or Progress()
     loaded = model if isinstance(model, Device) else load(model)
     check_file(accuracy, "accuracy")
-    scores = Objective(of_space := find_space(space, shown), objective, accuracy, shown)
+    scores = Objective(of_space := find_space(space), objective, accuracy, shown)
     if scores.rows is not None:
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     latencies = estimator(of_space, loaded, batch_size, predictor, shown)
@@ -141,7 +141,11 @@ def search(
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
-        raise _none_scored(result)
+        raise AnswerIsNo(
+            f"{arg('objective')} gave no finite number for any of {unscored:,} candidates of "
+            f"{result.space}; expected one for some of them",
+            result.to_dict(),
+        )
     return replace(result, front=_whole_front(archive, of_space, loaded, limit))
 
 
@@ -154,15 +158,6 @@ def _refuse_beside_table(table: Any, **given: Any) -> None:
                 f"leave it out, or give a function as {arg('objective')}",
                 code=name,
             )
-
-
-def _none_scored(result: SearchResult) -> AnswerIsNo:
-    """Return the error if no candidate has a score."""
-    return AnswerIsNo(
-        f"{arg('objective')} gave no finite number for any of {result.unscored:,} candidates of "
-        f"{result.space}; expected one for some of them",
-        result.to_dict(),
-    )
 
 
 def none_within(result: Any, fastest_ms: float, table: object = None) -> AnswerIsNo:
@@ -229,16 +224,10 @@ def fastest(estimator: LatencyEstimator) -> np.ndarray:
 
 
 class Archive:
-    """All scored candidates: `rows`, `latencies` in ms, `scores` times `sign` (large is good, NaN: none).
-
-    `free`: candidates whose score was known before, which cost nothing; `new`: how many others may still
-    be scored; `is_full`: True once one more was wanted.
-    """
+    """All scored candidates: `rows`, `latencies` in ms, `scores` times `sign` (large is good)."""
 
     def __init__(self, estimator: LatencyEstimator, objective: Objective, sign: float) -> None:
         self.estimator, self.objective, self.sign = estimator, objective, sign
-        self.new, self.is_full = math.inf, False
-        self.free: set[bytes] = set()
         self.rows: list[np.ndarray] = []
         self.latencies: list[float] = []
         self.scores: list[float] = []
@@ -251,15 +240,10 @@ class Archive:
         return row.tobytes() in self._known
 
     def add(self, rows: np.ndarray) -> None:
-        """Score new candidates, until the archive is full."""
+        """Score the candidates that are new."""
         for row, latency in zip(rows, self.estimator.latency(rows), strict=True):
             if row in self:
                 continue
-            if row.tobytes() not in self.free:
-                self.is_full = self.new <= 0
-                if self.is_full:
-                    return
-                self.new -= 1
             self.scores.append(self.sign * self.objective.score(row))
             self.latencies.append(round(float(latency), 9))  # whatever the order of its sum
             self.rows.append(row)
@@ -271,7 +255,7 @@ class Archive:
 
 
 SPREAD = (
-    0.3  # of each generation, drawn evenly over the latencies; the rest are neighbors of the front
+    0.3  # of a generation, drawn evenly over the latencies; the others are neighbors of the front
 )
 CLIMBED = 8  # neighbors between two looks at the front
 DRAWN = 16  # candidates drawn for each one of the first generation
@@ -279,22 +263,19 @@ TRIES = 200  # draws, before fewer candidates than wanted have to do
 
 
 def evolve(archive: Archive, fast: np.ndarray, count: int, max_ms: float, seed: int) -> None:
-    """Score `count` candidates: some of all latencies, then neighbors of the front.
+    """Score `count` candidates, those with a known score first: of all latencies, then near the front.
 
-    `fast`: a candidate within the time. All candidates whose score was known before are taken too.
+    `fast`: a candidate within the time.
     """
-    random, space = np.random.default_rng(seed), archive.objective.space
-    rows = space.parse(sorted(archive.objective.known))
-    rows = rows[archive.estimator.latency(rows) <= max_ms] if len(rows) else rows
-    archive.free = {row.tobytes() for row in rows}
-    archive.new = count - len(archive.free)
-    new = _spread(archive, fast, math.ceil(SPREAD * count), max_ms, random)
-    while len(new) and not archive.is_full:
+    random = np.random.default_rng(seed)
+    known = archive.objective.space.parse(sorted(archive.objective.known))
+    archive.add(known[archive.estimator.latency(known) <= max_ms])
+    while (left := count - len(archive)) > 0:
+        new = _spread(archive, fast, math.ceil(SPREAD * left), max_ms, random)
+        if not len(new):
+            break
         archive.add(new)
         climb(archive, count, max_ms)
-        left = count - len(archive)
-        new = _spread(archive, fast, math.ceil(SPREAD * left), max_ms, random)
-    archive.add(rows)
 
 
 def climb(archive: Archive, count: int, max_ms: float) -> None:
@@ -303,7 +284,7 @@ def climb(archive: Archive, count: int, max_ms: float) -> None:
     A linear fit to the scores predicts which are highest, or highest above the front; these go first.
     """
     grid, estimator = archive.estimator.grid, archive.estimator
-    while len(archive) < count and not archive.is_full and (best := archive.front()):
+    while len(archive) < count and (best := archive.front()):
         near = _neighbors(archive, np.array([archive.rows[n] for n in best]), max_ms)
         if not len(near):
             break

@@ -7,7 +7,6 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from lolat.errors import InputError, LolatError, arg
 from lolat.io.forms import is_function
 from lolat.io.paths import AnyPath, shown_path
-from lolat.io.progress import Progress, late
+from lolat.io.progress import Progress
 from lolat.io.tables import is_table, read_table, to_csv
 from lolat.io.writing import not_written
 from lolat.nas.space import Space
@@ -25,32 +24,20 @@ from lolat.readers.ops import quietly
 from lolat.units import user_line
 
 
-def find_space(spec: str | Space, progress: Progress | None = None) -> Space:
+def find_space(spec: str | Space) -> Space:
     """Return the space of a name in `SPACES`, or of `package.module:callable`; InputError without one."""
     if isinstance(spec, Space):
         return spec
     if spec in SPACES:
         return SPACES[spec]()
     expected = f"{', '.join(SPACES)} or package.module:callable that returns a lolat.nas.Space"
-    told = (progress or Progress()).note
-    with late(told, f"importing {spec}, which may import a framework ..."):
-        space = _attribute(spec, "space", expected)
-        if not isinstance(space, Space):
-            with user_code(f"calling {spec!r}", f"expected {expected}"):
-                space = space()
+    space = _attribute(spec, "space", expected)
+    if not isinstance(space, Space):
+        with user_code(f"calling {spec!r}", f"expected {expected}"):
+            space = space()
     if not isinstance(space, Space):
         raise InputError(f"{spec!r} returned a {type(space).__name__}; expected {expected}")
     return space
-
-
-def find_function(spec: str | Callable[..., Any], argument: str) -> Callable[..., Any]:
-    """Return the function that `package.module:callable` names; InputError if there is none."""
-    if not isinstance(spec, str):
-        return spec
-    function: Callable[..., Any] = _attribute(spec, argument, "package.module:callable")
-    if not callable(function):
-        raise InputError(f"{argument} {spec!r} is no function")
-    return function
 
 
 def _attribute(spec: str, argument: str, expected: str) -> Any:
@@ -76,31 +63,6 @@ def user_code(action: str, expected: str) -> Iterator[None]:
 
 OF_A_CANDIDATE = ("arch", "candidate", "choices")
 """Names of a function's parameter: the text, the integers, or the values by position."""
-
-
-def parameters(function: Callable[..., Any], whole_space: bool = False) -> list[str]:
-    """Return a function's parameters in OF_A_CANDIDATE; InputError if it needs one and has none."""
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # a function in C, which Python does not know
-        return []
-    named = [p for p in signature.parameters if p in OF_A_CANDIDATE]
-    if not named and not whole_space:
-        raise InputError(
-            f"{arg('objective')} has the parameters {signature}; expected one: name it arch (the text), "
-            "candidate (the integers) or choices (a dict)"
-        )
-    return named
-
-
-def call_with(
-    function: Callable[..., Any], named: Sequence[str], space: Space, row: np.ndarray
-) -> Any:
-    """Call a function for one candidate; `named`: the result of `parameters`."""
-    values: dict[str, Any] = {"arch": space.arch(row), "candidate": tuple(row.tolist())}
-    values["choices"] = space.values(row)
-    return function(**{p: values[p] for p in named}) if named else function(values["candidate"])
-
 
 # ---- The scores of an objective: from a table, or by a function, each added to a file at once.
 
@@ -131,27 +93,36 @@ class Objective:
         if isinstance(given, str) and (is_table(given) or os.path.isfile(given)):
             self.rows = self._read(given, SCORES, rows="network")
             return
-        self.function = find_function(given, "objective")
-        self._named, self._name = parameters(self.function), _name_of(given)
+        expected = "package.module:callable"
+        self.function = (
+            _attribute(given, "objective", expected) if isinstance(given, str) else given
+        )
+        with user_code("reading the parameters of the objective", f"expected {expected}"):
+            signature = inspect.signature(self.function)
+        self._named = [p for p in signature.parameters if p in OF_A_CANDIDATE]
+        if not self._named:
+            raise InputError(
+                f"{arg('objective')} has the parameters {signature}; expected one: name it arch (the "
+                "text), candidate (the integers) or choices (a dict)"
+            )
+        of = self.function if hasattr(self.function, "__qualname__") else type(self.function)
+        self._name = given if isinstance(given, str) else f"{of.__module__}:{of.__qualname__}"
         if path is not None and os.path.exists(path) and os.path.getsize(path):
-            _cut_last_line(path)
             self._read(path, SCORE_COLUMNS)
 
     def _read(self, path: AnyPath, columns: Sequence[str], rows: str | None = None) -> np.ndarray:
         """Read a table of scores; return (n, positions) integers of its networks."""
         table = read_table(os.fspath(path), columns, rows=rows)
+        own = {"objective": self._name, "choices": self.space.fingerprint} if rows is None else {}
         networks = self.space.parse_table(table)
         remedy = f"give another file as {arg('accuracy')}, or remove this one"
         for network, row in zip(networks, table, strict=True):
             score = math.nan if row["score"].lower() == "nan" else row.number("score")
-            if columns is SCORE_COLUMNS and row["objective"] != self._name:
+            if {name: row[name] for name in own} != own:
                 raise row.refused(
-                    f"a score by {row['objective']}; expected scores by {self._name}: {remedy}"
-                )
-            if columns is SCORE_COLUMNS and row["choices"] != self.space.fingerprint:
-                raise row.refused(
-                    f"a score from before the choices or networks of {self.space.name} changed: "
-                    f"{row['arch']} is another network now; {remedy}"
+                    f"a score by {row['objective']}, of choices {row['choices']}; expected scores by "
+                    f"{self._name}, of {self.space.name}'s present choices and networks "
+                    f"({own['choices']}): {remedy}"
                 )
             known = self.known.setdefault(self.space.arch(network), score)
             if known != score and not (math.isnan(known) and math.isnan(score)):
@@ -180,26 +151,13 @@ class Objective:
     def _compute(self, row: np.ndarray, arch: str) -> float:
         """Call the function, and write its score to the file at once."""
         with user_code(f"objective {arch}", "expected a number, or nan to skip the candidate"):
-            score = float(call_with(self.function, self._named, self.space, row))
+            values: dict[str, Any] = {"arch": arch, "candidate": tuple(row.tolist())}
+            values["choices"] = self.space.values(row)
+            score = float(self.function(**{p: values[p] for p in self._named}))
         score = score if math.isfinite(score) else math.nan
         if self.path is not None:
             _append(self.path, [arch, repr(score), self._name, self.space.fingerprint])
         return score
-
-
-def _name_of(objective: str | Callable[..., Any]) -> str:
-    """Return the name of a function: package.module:callable."""
-    if isinstance(objective, str):
-        return objective
-    named = objective if hasattr(objective, "__qualname__") else type(objective)
-    return f"{named.__module__}:{named.__qualname__}"
-
-
-def _cut_last_line(path: AnyPath) -> None:
-    """Remove the half line that a killed run may have left in a file of scores."""
-    data = Path(path).read_bytes()
-    if data.startswith(",".join(SCORE_COLUMNS).encode()):
-        os.truncate(path, data.rfind(b"\n") + 1)
 
 
 def _append(path: AnyPath, cells: list[str]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
-
 from lolat.report.prediction import note_lines
 from lolat.report.ranked import MOST_NOTES
 from lolat.report.tables import Column, Part, Table
@@ -58,7 +56,6 @@ def best_lines(result: Ranking) -> Iterator[Part]:
     yield from _heading(result)
     columns = [
         Column("latency", lambda c: c.latency_ms, milliseconds),
-        Column("value", lambda c: None if c.value is UNSET else c.value, "{:.6g}".format),
         Column("candidate", _named, is_text=True),
     ]
     yield Table(columns, result.best[:LISTED])

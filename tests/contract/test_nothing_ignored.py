@@ -115,7 +115,6 @@ VALUES = {
     "--training": "",
     "--tune": "frozen",
     "--validation-samples": "100",
-    "--value": "user_made:score",
     "--vary": "width",
     "--wait": "",
 }
@@ -222,7 +221,7 @@ def calls() -> Iterator[Call]:
     for words in FITTED:
         yield Call(f"fit {words} --output old.json", {"--facts": "other_facts.csv"})
     for model in ("cells.json", "rtx-4090-amp"):
-        among = {"--value": "user_made:cells", "--among": "few.csv", "--precision": "fp32"}
+        among = {"--among": "few.csv", "--precision": "fp32"}
         objective = {"--objective": "other_scores.csv", "--precision": "fp32"}
         yield Call(f"nas search nasbench201 {model} --objective scores.csv", objective)
         yield Call(f"nas score nasbench201 {model} --output all.csv --among archs.csv", among)
