@@ -295,7 +295,7 @@ class Decomposer:
         error, column = self._worst()
         raise InputError(
             f"{self.networks.place} does not decompose: {', '.join(self.names[p] for p in changed)} change "
-            f"its {MEANINGS[column].words} together (sums are off by up to {100 * error:.2g} %), and tables are of "
-            f"{MOST_TOGETHER} positions at most; make one position of some of them, or accept it where the "
-            f"space is made: Space.from_factory(..., tolerance={1.2 * error:.2g})"
+            f"its {MEANINGS[column].words} together (sums are up to {100 * error:.2g} % off), and "
+            f"tables are of {MOST_TOGETHER} positions at most; make one position of some of them, or "
+            f"accept it where the space is made: Space.from_factory(..., tolerance={1.2 * error:.2g})"
         )

@@ -112,8 +112,7 @@ def rank(
     and high_ms if samples answer. `among`: a CSV table with the column arch; None: all candidates.
     `max_ms`: the longest latency to keep. `best`: how many to keep, the fastest; None: all.
 
-    Raises AnswerIsNo if no candidate is within the time; InputError for a wrong argument, and for more
-    than ten million rows.
+    AnswerIsNo if no candidate is within the time; InputError for more than ten million rows.
     """
     shown = progress or Progress()
     loaded = model if isinstance(model, Device) else load(model)
@@ -141,10 +140,8 @@ def rank(
             continue
         kept.append(part)
         if within > MOST_ROWS:
-            raise InputError(
-                f"more than {MOST_ROWS:,} candidates are to be written; give {arg('best')} or a smaller "
-                f"{arg('max_ms')}"
-            )
+            expected = f"give {arg('best')} or a smaller {arg('max_ms')}"
+            raise InputError(f"more than {MOST_ROWS:,} candidates are to be written; {expected}")
     result = Ranking(
         of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, max_ms, count,
         within, str(output), (),

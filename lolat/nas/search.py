@@ -108,7 +108,7 @@ def search(
     a loss. `accuracy`: a CSV file to which each score of a function is added at once; a later search reads
     it, and with more `candidates` it scores only the missing ones.
 
-    Raises AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
+    AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
     shown = progress or Progress()
     loaded = model if isinstance(model, Device) else load(model)
@@ -117,19 +117,18 @@ def search(
     if scores.rows is not None:
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     latencies = estimator(of_space, loaded, batch_size, predictor, shown)
-    most, rows = candidates or CANDIDATES, scores.rows
+    most, rows, method = candidates or CANDIDATES, scores.rows, EXHAUSTIVE
     if rows is None and of_space.size <= most:
         rows = of_space.decode(np.arange(of_space.size))
-    method = EVOLUTIONARY if rows is None else EXHAUSTIVE
-    rows = fastest(latencies)[None] if rows is None else rows
+    elif rows is None:
+        rows, method = fastest(latencies)[None], EVOLUTIONARY
     result = SearchResult(
         of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, method, max_ms,
         0, 0, (),
     )  # fmt: skip
-    limit = math.inf if max_ms is None else max_ms
-    times = latencies.latency(rows)
-    if times.min() > limit:
-        least, table = float(times.min()), None if scores.rows is None else objective
+    times, limit = latencies.latency(rows), math.inf if max_ms is None else max_ms
+    if (least := float(times.min())) > limit:
+        table = None if scores.rows is None else objective
         raise none_within(replace(result, fastest_ms=least), least, table)
     able = rows[times <= limit]
     scores.announce(most if method == EVOLUTIONARY else len(able))
@@ -141,11 +140,8 @@ def search(
     unscored = int(np.isnan(archive.scores).sum())
     result = replace(result, scored=len(archive) - unscored, unscored=unscored)
     if not result.scored:
-        raise AnswerIsNo(
-            f"{arg('objective')} gave no finite number for any of {unscored:,} candidates of "
-            f"{result.space}; expected one for some of them",
-            result.to_dict(),
-        )
+        words = f"gave no finite number for any of {unscored:,} candidates of {result.space}"
+        raise AnswerIsNo(f"{arg('objective')} {words}; expected some", result.to_dict())
     return replace(result, front=_whole_front(archive, of_space, loaded, limit))
 
 
