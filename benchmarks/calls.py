@@ -1,0 +1,48 @@
+"""Counts the functions of LoLat that a command calls, their files, and the depth of the stack.
+
+python benchmarks/calls.py predict epyc-2t keras:ResNet50
+"""
+
+from __future__ import annotations
+
+import sys
+from inspect import CO_OPTIMIZED
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from lolat.cli.common import run  # noqa: E402
+from lolat.cli.main import lolat  # noqa: E402
+
+PARTS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+"""Names of code inside functions; bodies of modules and classes are told by their flags."""
+PACKAGES = tuple(f"{ROOT / name}/" for name in ("lolat", "microbench"))
+
+
+def count(arguments: list[str]) -> tuple[int, int, int]:
+    """(functions called at least once, files that they are in, deepest stack of them) of a command."""
+    functions: set[tuple[str, str]] = set()
+    stack = deepest = 0
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal stack, deepest
+        code = frame.f_code
+        is_function = code.co_flags & CO_OPTIMIZED and code.co_name not in PARTS
+        if is_function and code.co_filename.startswith(PACKAGES):
+            stack += (event == "call") - (event == "return")
+            deepest = max(deepest, stack)
+            functions.add((code.co_filename, code.co_qualname))
+
+    sys.setprofile(profile)
+    try:
+        run(lolat, arguments, "lolat")
+    finally:
+        sys.setprofile(None)
+    return len(functions), len({file for file, _ in functions}), deepest
+
+
+if __name__ == "__main__":
+    print("{} functions in {} files, {} deep".format(*count(sys.argv[1:])), file=sys.stderr)
