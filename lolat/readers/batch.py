@@ -15,10 +15,6 @@ LEAST_SHARE = 0.01
 """Least share of the elements, or of the multiply-accumulates, that is worth a remark."""
 ONLY = "so the answer holds for batch size 1 only"
 FLOPS = COLUMNS.index("flops")
-WHOLE = -1
-"""The axis of the batch in inputs without one."""
-MIXED = "samples mixed"
-"""Instead of a layer that has the batch elsewhere: an operation takes and joins samples by their number."""
 
 
 def batch_remarks(one: Graph, read_two: Callable[[], Graph]) -> Iterator[str]:
@@ -45,26 +41,17 @@ def batch_remarks(one: Graph, read_two: Callable[[], Graph]) -> Iterator[str]:
         return  # as many products of other shapes
     own = np.array([sum(one.tensors[t].elements(2) for t in o.outputs) for o in one.operations])
     right = np.array([sum(two.tensors[t].elements() for t in o.outputs) for o in two.operations])
-    larger = (right > own) | (of_two > macs)
-    if larger.any():
-        yield (
-            f"{plural(int(larger.sum()), 'operation')} across the samples of a batch, such as "
-            f"{_name(one, larger)}, whose work grows faster than the batch: counted as if it grew with "
-            f"it, {ONLY}"
-        )
-    kept = own > right
-    if (own - right)[kept].sum() > LEAST_SHARE * own.sum():
-        yield (
-            f"{plural(int(kept.sum()), 'operation')} whose result is as large for any batch, such as "
-            f"{_name(one, kept)}: counted as if it grew with the batch, {ONLY}"
-        )
+    larger, smaller = (right > own) | (of_two > macs), right < own
+    smaller &= (own - right)[smaller].sum() > LEAST_SHARE * own.sum()
+    for how, which in {"grows faster than the": larger, "is as large for any": smaller}.items():
+        if which.any():
+            name = plain(one.operations[int(np.argmax(which))].full_name)
+            yield (
+                f"{plural(int(which.sum()), 'operation')} whose result {how} batch, such as {name}: "
+                f"counted as if it grew with the batch, {ONLY}"
+            )
 
 
 def _kind(operation: Operation) -> str:
     """The kind of an operation; a transpose of one sample may be a reshape."""
     return "view" if operation.kind in (*VIEWS, "transpose") else operation.kind
-
-
-def _name(graph: Graph, which: np.ndarray) -> str:
-    """The name of the first of some operations; `which`: (operations,) mask."""
-    return plain(graph.operations[int(np.argmax(which))].full_name)

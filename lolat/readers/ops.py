@@ -420,8 +420,8 @@ def einsum_features(labels: str, result: str, shape: Sequence[int]) -> tuple[int
 
 
 ALWAYS_DROPS = (
-    "its dropouts drop elements at inference too: counted as memory traffic; a CPU may take longer for the "
-    "random numbers than for the network"
+    "its dropouts drop elements at inference too: a CPU may take longer for their random numbers than for "
+    "the network, and runs attention as single operations"
 )
 AS_COMPILED = "the launch is the device's, or the one asked for (--launch)"
 _DROPS = re.compile(r"\.\w*drop|(StochasticDepth|PatchDropout)\w*\.p")
@@ -450,16 +450,16 @@ _ON_TRAINING = re.compile(
 def switched(modules: Iterable[Any], method: str) -> Iterator[str]:
     """Yield what the user's classes whose `method` branches on training do then: it is not read."""
     for kind in dict.fromkeys(type(one) for one in modules if not drop_rates(one)):
-        if kind.__module__.partition(".")[0] in _LIBRARIES:
-            continue
-        with contextlib.suppress(OSError, TypeError):  # of a class without a file
-            if asks_for_training(inspect.getsource(getattr(kind, method))):
-                yield f"what {kind.__name__}.{method} does if it is training"
+        own = kind.__module__.partition(".")[0] not in _LIBRARIES
+        if own and asks_for_training(getattr(kind, method)):
+            yield f"what {kind.__name__}.{method} does if it is training"
 
 
-def asks_for_training(source: str, word: str = "training") -> bool:
-    """True if code branches on a word for training, not only for a dropout or a checkpoint, which are
-    known.
-    """
+def asks_for_training(code: Any, word: str = "training") -> bool:
+    """True if a class or function branches on a word for training, not for a dropout or a checkpoint."""
+    try:
+        source = inspect.getsource(code)
+    except (OSError, TypeError):  # it has no file
+        return False
     lines = (line for line in source.splitlines() if not re.search("checkpoint|drop", line))
     return any(found and word in found.group() for found in map(_ON_TRAINING.search, lines))

@@ -61,32 +61,22 @@ def read(network: Any, input_size: Any = None) -> Graph:
     return _remarked(_of_object(network, "", size).graph())
 
 
-def _remarked(graph: Graph, spec: str = "") -> Graph:
-    """The graph, with remarks on products of several data types, and on TF32 in the user's code."""
-    remarks = [*graph.warnings]
-    if graph.framework == "torch" and (not spec or is_function(spec)):
-        from lolat.readers import torch
-
-        remarks += torch.tf32_remarks()
-    dtypes = sorted(dtype for dtype in product_dtypes(graph) if "float" in dtype)
-    if len(dtypes) > 1:
-        remarks.append(
-            f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the "
-            "answer; give the network in one of them"
-        )
-    whole = {t.dtype for t in graph.tensors if "float" in t.dtype or "complex" in t.dtype}
-    if len(whole) > 1 and any("complex" in dtype for dtype in whole):
-        remarks.append(
-            "a part of it computes with complex numbers, which count as real ones: a complex product has "
-            "four times the multiply-accumulates, a complex weight twice the memory"
-        )
-    return replace(graph, warnings=tuple(dict.fromkeys(remarks)))
+def _remarked(graph: Graph) -> Graph:
+    """The graph, with a remark on products of several data types."""
+    dtypes = sorted(dtype for dtype in product_dtypes(graph) if "int" not in dtype)
+    if len(dtypes) < 2:
+        return graph
+    remark = (
+        f"its products are in {' and '.join(dtypes)}: all are taken to be in the precision of the "
+        "answer; give the network in one of them"
+    )
+    return replace(graph, warnings=(*graph.warnings, remark))
 
 
 def read_now(spec: str, size: Any) -> Graph:
     """The network that a string names; NetworkError for whatever a framework or a function raises."""
     try:
-        return _remarked(open_network(spec, size).graph(), spec)
+        return _remarked(open_network(spec, size).graph())
     except MissingPackageError as error:
         raise nearest(spec, error) from error
     except LolatError:

@@ -163,14 +163,6 @@ def test_steps_in_front_are_steps(case: str) -> None:
     assert "second axis" in graph.warnings[0]
 
 
-def test_attention_with_its_steps_in_front_has_as_many_products() -> None:
-    graph = graph_of(nn.TransformerEncoderLayer(8, 2, 16), (5, 8))
-    for batch in (1, 3):
-        counts = count(graph).total(batch)
-        assert counts.flops == batch * (4 * 5 * 64 + 2 * 25 * 8 + 2 * 5 * 128)
-        assert counts.exps == batch * 2 * 25
-
-
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_a_batch_that_is_taken_as_steps_is_said(batch_first: bool) -> None:
     """No other axis is the batch: an image's rows, a sequence without a batch."""
@@ -279,7 +271,7 @@ def test_attention_without_fused_kernels_is_single_operations() -> None:
     ]
     assert total(single).flops == total(fused).flops == 2 * 2 * 5 * 5 * 3
     dropping = does(lambda m, x: forward(m, x, dropout_p=0.1), (10, 3))
-    assert any("dropout_p" in said for said in dropping.warnings)
+    assert any("drop elements" in said for said in dropping.warnings)
 
 
 def _pruned(layer: nn.Module) -> nn.Module:

@@ -35,9 +35,6 @@ REPARAMETERIZED = "reparameterized"
 SIDES = {"inception_v3": 299}
 """Sizes of torchvision's images other than 224, as its documentation has them."""
 
-OF_FLOW = (520, 960)
-"""Height and width of two frames, as in torchvision's example of optical flow."""
-
 
 def named(spec: str, size: Any, weights: bool) -> tuple[Any, str]:
     """Return (network, or a pair of it and its inputs; name) of `timm:`, `torchvision:`, `transformers:`.
@@ -114,9 +111,6 @@ def _torchvision(name: str, weights: bool) -> Any:
     builder = models.get_model_builder(known)
     options = {w: None for w in signature(builder).parameters if w.startswith("weights")}
     model = _built(f"torchvision:{name}", lambda: builder(**options), weights)
-    if known in models.list_models(models.optical_flow):
-        image = import_torch().zeros(()).expand(1, 3, *OF_FLOW)
-        return model, (image, image.clone())
     if known not in models.list_models(models.detection):
         shape = (3, *[SIDES.get(known, 224)] * 2)
         if known in models.list_models(models.video):
@@ -134,13 +128,7 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
     for attention as single operations and no cache, as in published tables.
     """
     expected = "expected the config.json of a network of the package transformers"
-    if os.path.isdir(path):
-        folder, path = path, os.path.join(path, "config.json")
-        if os.path.exists(os.path.join(folder, "adapter_config.json")):
-            raise NetworkError(
-                f"{shortened(folder)} has an adapter (adapter_config.json), which is not read; expected "
-                f"transformers:{shortened(path)} for the network without it, as once the adapter is merged"
-            )
+    path = os.path.join(path, "config.json") if os.path.isdir(path) else path
     config = read_json(path, expected)
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise NetworkError(f"{shortened(path)} has no model_type; {expected}, which names its kind")
@@ -157,11 +145,6 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
             if hasattr(one, "image_size"):
                 one.image_size = size[-1] if len({*size[-2:]}) == 1 else list(size[-2:])
         named = "" if head else next(iter(settings.architectures or ()), "")
-        if named and not hasattr(transformers, named):
-            raise NetworkError(
-                f"its architectures name {shortened(named)}, which transformers lacks (code of auto_map is "
-                "not run); for transformers' own of that model_type name a head: ?AutoModelForMaskedLM"
-            )
         if named:
             return getattr(transformers, named)._from_config(settings)
         names = transformers.models.auto.modeling_auto
@@ -225,9 +208,6 @@ def noted(graph: Graph, model: Any) -> Graph:
     if {"attention", "softmax"} & {o.kind for o in graph.operations}:
         words += f", attention {settings._attn_implementation}"
     remarks.append(words + ", keys and values kept (use_cache)" * keeps)
-    towers = [key for key in ("vision_config", "audio_config") if getattr(settings, key, None)]
-    if towers and all(len(s) == 2 for s in shapes):
-        remarks.append(f"read on text alone: what its {' and '.join(towers)} describes is not run")
     most = getattr(settings, "max_position_embeddings", None)
     if most and any(len(s) == 2 and s[1] > most for s in shapes):
         remarks.append(f"longer than the {most} positions that its configuration gives it")

@@ -166,10 +166,7 @@ def _attention(o: Operation) -> list[int]:
 
     fused = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled()
     if o.get("dropout_p"):
-        o.writer.builder.warnings.append(
-            "its attention drops weights at inference too (dropout_p): not counted; on a CPU PyTorch runs "
-            "single operations then, which take several times as long"
-        )
+        o.writer.builder.warnings.append(ALWAYS_DROPS)
     query, key, value = (i for n in ("query", "key", "value") if (i := o.operand(n)) is not None)
     mask = o.operand("attn_mask")
     added = [mask] if mask is not None and "float" in o.writer.builder.tensors[mask].dtype else []
@@ -286,22 +283,6 @@ def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool
     size = arguments.get("size")
     starts_with_one = isinstance(size, (tuple, list)) and len(size) > 1 and size[0] == 1
     return starts_with_one and (op == "expand" or op.startswith("new_") or not reads)
-
-
-def picks(op: str, arguments: Mapping[str, Any], batched: Callable[[Any], bool]) -> bool:
-    """True if an operation reads samples of a batch by several numbers that do not grow with it.
-
-    Such are the nodes at the ends of a graph's edges. `batched`: whether a tensor grows with the batch.
-    """
-    given = {"index": "indices", "_unsafe_index": "indices", "index_select": "index"}.get(op)
-    if given is None:
-        return False
-    read, chosen = arguments["self"], arguments[given]
-    index = chosen[0] if given == "indices" else chosen
-    first = given == "indices" or arguments["dim"] % read.dim() == 0
-    return (
-        first and index is not None and index.numel() > 1 and batched(read) and not batched(index)
-    )
 
 
 def _pad(o: Operation) -> list[int]:

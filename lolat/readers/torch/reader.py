@@ -14,17 +14,16 @@ import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
-from inspect import signature
 from typing import Any
 
 from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
-from lolat.readers.batch import MIXED, WHOLE, batch_remarks
+from lolat.readers.batch import batch_remarks
 from lolat.readers.ops import AS_COMPILED
-from lolat.readers.size import Form, Shape, filled, is_named, length_of, numbers_of, of_images
-from lolat.units import one_line, plural, shapes_text, shortened, user_line
+from lolat.readers.size import Form, Shape, filled, numbers_of
+from lolat.units import one_line, shapes_text, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
@@ -32,8 +31,8 @@ _RECURRENT = ("RNNBase", "RNNCellBase")
 _OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """Errors of PyTorch where the code needs the values of a tensor."""
 
-MOST_BYTES = 2**63 - 1
-"""Bytes of the largest tensor that PyTorch has; an element has at most eight."""
+MOST_ELEMENTS = 2**60 - 1
+"""Elements of the largest tensor that PyTorch has: of eight bytes each."""
 
 
 def import_torch() -> Any:
@@ -63,7 +62,8 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     NetworkError.
     """
     import_torch()
-    how = tuple(_run_as(model, example))
+    _refuse(model)
+    how = tuple(_run_as(model))
     model = getattr(model, "_orig_mod", model)  # inside torch.compile
     from lolat.readers.torch.detectors import Detector, is_detector
 
@@ -76,81 +76,44 @@ def read_model(model: Any, name: str = "", size: Any = (), example: Any = None) 
     return replace(graph, warnings=(*graph.warnings, *how))
 
 
-def _run_as(model: Any, example: Any) -> Iterator[str]:
-    """Remarks on how a module runs that a graph does not say: compiled, in part as in training, in another
-    layout. Raises NetworkError if weights are sparse.
-    """
+def _refuse(model: Any) -> None:
+    """Raise NetworkError for a module whose operations or sizes are not there to be read."""
     import torch
 
     if type(model).__name__ == "RecursiveScriptModule":
-        raise NetworkError(
-            "TorchScript is not read: expected the module that it was made from (before torch.jit.script)",
-            code="network",
-        )
+        raise NetworkError("TorchScript is not read; expected the module that it was made from")
     for path, weights in itertools.chain(model.named_parameters(), model.named_buffers()):
         if torch.nn.parameter.is_lazy(weights):
             raise NetworkError(
-                f"{path} has no size before the first call; call the network once before it is read",
-                code="network",
+                f"{path} has no size before the first call; call the network once before"
             )
         if "sparse" in f"{weights.layout} {type(weights).__name__}".lower():
-            raise NetworkError(
-                f"{path} is sparse ({str(weights.layout).removeprefix('torch.')}), and sparse products are "
-                "not predicted; expected dense weights (to_dense())",
-                code="sparse",
-            )
-    if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
-        yield f"it is compiled (torch.compile): {AS_COMPILED}"
-    acting = [type(module).__name__ for module in model.modules() if module.training]
-    if acting and not model.training:
-        yield (
-            f"{plural(len(acting), 'module')} in training mode inside one in evaluation mode, such as "
-            f"{acting[0]}: read as in evaluation mode, without what it drops or measures"
-        )
-    layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
-    for what, tensors in {"weights": model.parameters(), "inputs": _tensors(example)}.items():
-        for one in tensors:
-            layout = layouts.get(one.dim())
-            if layout and not one.is_contiguous() and one.is_contiguous(memory_format=layout):
-                yield f"its {what} are in channels_last: the layout is that of the device's measurements"
-                return
+            raise NetworkError(f"{path} is sparse, which is not predicted; expected dense weights")
 
 
-def tf32_remarks() -> Iterator[str]:
-    """A remark if the user's code has changed PyTorch's default: TF32 in convolutions alone."""
+def _run_as(model: Any) -> Iterator[str]:
+    """Remarks on how a module runs that a graph does not say: compiled, in another layout."""
     import torch
 
-    try:
-        is_usual = torch.get_float32_matmul_precision() == "highest"
-        is_usual &= torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # changed by the newer of two interfaces
-        is_usual = False
-    if not is_usual:
-        yield (
-            "the code changes where PyTorch computes in TF32: the precision is the device's, or the one "
-            "asked for (--precision)"
-        )
+    if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
+        yield f"it is compiled (torch.compile): {AS_COMPILED}"
+    layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if any(
+        t.dim() in layouts
+        and not t.is_contiguous()
+        and t.is_contiguous(memory_format=layouts[t.dim()])
+        for t in model.parameters()
+    ):
+        yield "its weights are in channels_last: the layout is that of the device's measurements"
 
 
 def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
     """`read_model`, of the module itself."""
-    misread, several = _with_steps_first(model, example), [*_first_axis(example)]
+    misread = _with_steps_first(model, example)
     if not misread:
-        failed = None
-        try:
-            graph, misread = _traced(model, name, size, example, 0)
-        except NetworkError as error:
-            if not several or error.code != NetworkError.code:
-                raise
-            failed, misread = error, MIXED
-        if misread == MIXED and several:
-            try:
-                return _whole(model, name, size, example)
-            except NetworkError as error:
-                if failed or error.code != NetworkError.code:
-                    raise failed or error from None
-        if misread in ("", MIXED):
-            return replace(graph, warnings=(*graph.warnings, *several))
+        graph, misread = _traced(model, name, size, example, 0)
+        if not misread:
+            return replace(graph, warnings=(*graph.warnings, *_first_axis(example)))
     with contextlib.suppress(LolatError):
         turned, again = _traced(model, name, size, example, 1)
         if not again:
@@ -160,16 +123,6 @@ def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
     why = (
         f"the batch is the first axis, which {misread} takes as its steps; expected (batch, steps, "
         "features) and batch_first=True"
-    )
-    return replace(graph, warnings=(*graph.warnings, why))
-
-
-def _whole(model: Any, name: str, size: Any, example: Any) -> Graph:
-    """The network without a batch, on all of an example."""
-    graph, _ = _traced(model, name, size, example, WHOLE)
-    why = (
-        f"read as its inputs are given, {shapes_text(graph.input_sizes)}, without a batch: its code "
-        "works across the first axis, as on the nodes of a graph; another batch size changes nothing"
     )
     return replace(graph, warnings=(*graph.warnings, why))
 
@@ -198,13 +151,11 @@ def _first_axis(example: Any) -> Iterator[str]:
     The batch is that of its first tensor.
     """
     shapes = [tuple(t.shape) for t in _tensors(example) if t.dim()]
-    others = shapes_text([s for s in shapes if s[0] != shapes[0][0]])
     if any(s[0] > 1 for s in shapes):
         yield (
             f"the first axis of the example, of {shapes[0][0]:,}, is the batch: the network is that of a "
-            "batch of 1, and as many times as large for another batch size"
-            + f"; inputs without that batch stay as they are ({others})"
-            * bool(others)
+            "batch of 1, and as many times as large for another batch size; inputs without that batch stay "
+            "as they are"
         )
 
 
@@ -233,11 +184,7 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
             graph, misread = traced(model, name, call, axis)
             sized += _as_image(model, size, graph) if example is None else []
             graph = replace(graph, warnings=(*graph.warnings, *sized))
-            if (
-                not misread
-                and axis != WHOLE
-                and type(model).__module__.partition(".")[0] not in _PUBLISHED
-            ):
+            if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
                 two = partial(read_with_two, model, name, call, axis)
                 remarks = batch_remarks(graph, two)
                 graph = replace(graph, warnings=(*graph.warnings, *remarks))
@@ -255,16 +202,6 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
             f"its parts ({', '.join(n for n, _ in model.named_children()) or 'none'}) as networks of their "
             "own, from a function (package.module:callable) that returns a part and its inputs",
             code="data-dependent",
-        ) from cause
-    most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    if (
-        isinstance(most, int)
-        and (asked := max(length_of(size) or of_images(size), default=0)) > most
-    ):
-        raise NetworkError(
-            f"network {name!r} has no more than {most:,} positions (max_position_embeddings), and "
-            f"{asked:,} tokens are asked for; expected at most {most:,}, or a configuration with more",
-            code="positions",
         ) from cause
     remedy = (
         f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
@@ -301,45 +238,41 @@ def _calls(
     if example is not None:
         yield _of_one(model, example, name, size, axis, remarks)
         return
-    several = bool(size) and not numbers_of(size)
-    forms = [_whole_shapes(size)] if several else _forms(model, size)
+    forms = _forms(model, size)
+    if size and not numbers_of(size):
+        forms, size = iter([_whole_shapes(size)]), ()
     tensors = [*model.parameters(), *model.buffers()]
     number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
     device = tensors[0].device if tensors else None
     refused = None
     for inputs in forms:
-        told: list[str] = []
+        remarks.clear()
         try:
-            shapes = [*filled(inputs, () if several else size, name, remarks=told).values()]
+            shapes = [*filled(inputs, size, name, remarks=remarks).values()]
         except NetworkError as error:
             if not size:
                 raise
             refused = refused or error
             continue
-        if any(math.prod(s) > MOST_BYTES // 8 for s in shapes):
+        refused = None
+        if any(math.prod(s) > MOST_ELEMENTS for s in shapes):
             raise NetworkError(
                 f"an input of network {name!r} has more elements than counts hold; give a smaller "
                 f"{arg('input_size')}",
                 code="input-size",
             )
         if not size and len(shapes[0]) == 4:
-            told.append(f"read on {shapes[0][1]} frames, as is usual for its weights")
+            remarks.append(f"read on {shapes[0][1]} frames, as is usual for its weights")
         types = (
             [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
             for f in inputs.values()
         )
         for chosen in itertools.product(*types):
-            refused, remarks[:] = None, told
-            yield (
-                tuple(  # without memory: nothing looks at the values
-                    torch.empty((), dtype=dtype, device=device).expand(
-                        *shape[:axis], 1, *shape[axis:]
-                    )
-                    for shape, dtype in zip(shapes, chosen, strict=True)
-                ),
-                {},
-                frozenset(),
+            args = (  # without memory: nothing looks at the values
+                torch.empty((), dtype=dtype, device=device).expand(*shape[:axis], 1, *shape[axis:])
+                for shape, dtype in zip(shapes, chosen, strict=True)
             )
+            yield tuple(args), {}, frozenset()
     if refused:
         raise refused
 
@@ -355,14 +288,6 @@ def _of_one(
 
     several = example if isinstance(example, (tuple, list)) else (example,)
     call = ((), dict(example)) if isinstance(example, Mapping) else (tuple(several), {})
-    if axis == WHOLE:
-        if size:
-            raise NetworkError(
-                f"the inputs of {name!r} have no batch and are read as they are given; leave "
-                f"{arg('input_size')} out, and give inputs of that size",
-                code="input-size",
-            )
-        return *call, frozenset()
     leaves = [t for t in _tensors(call) if t.dim() > axis]
     batched = {
         id(t): (*t.shape[:axis], *t.shape[axis + 1 :])
@@ -399,8 +324,7 @@ def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, Form]:
 def _forms(model: Any, size: Any) -> Iterator[dict[str, Form]]:
     """The inputs that a module may have, the likeliest first; a call shows which ones fit.
 
-    A module does not tell the order in which it uses its layers. It has an image and tokens if both have a
-    size and its forward takes two inputs.
+    A module does not tell the order in which it uses its layers.
     """
     config = getattr(model, "default_cfg", None)  # of timm's networks
     default = tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()
@@ -408,13 +332,7 @@ def _forms(model: Any, size: Any) -> Iterator[dict[str, Form]]:
     forms = [_form(layers, kind, default, numbers_of(size)) for kind in layers]
     if len(default) > 2:
         forms = forms[:1]
-    asked = signature(model.forward).parameters.values()
-    if is_named(size) and of_images(size) and sum(p.default is p.empty for p in asked) > 1:
-        image, tokens = forms[0], Form((None,), is_index=True)
-        yield {"the image": image, "the tokens": tokens}
-        yield {"the tokens": tokens, "the image": image}
-    else:
-        yield from ({"the input": form} for form in forms)
+    yield from ({"the input": form} for form in forms)
 
 
 def _form(

@@ -23,7 +23,6 @@ from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import unread_parameters
 from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed, learns
 from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
-from lolat.readers.batch import MIXED, WHOLE
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
@@ -34,7 +33,7 @@ from lolat.readers.torch.trained import (
     in_training_only,
     otherwise,
 )
-from lolat.readers.torch.watched import eagerly, functions, watched
+from lolat.readers.torch.watched import eagerly, watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -151,17 +150,10 @@ class Tracer(TorchDispatchMode):
             self.views.update((id(t), bases[0]) for t in results if t is not bases[0])
         return result
 
-    def is_batched(self, tensor: Any) -> bool:
-        """True if a tensor of PyTorch grows with the batch."""
-        index = self.index(tensor)
-        return index is not None and self.builder.tensors[index].batched
-
     def write(self, op: str, named: dict[str, Any], results: Sequence[Any], is_view: bool) -> None:
         """Write an operation; one that reads constants alone is folded into one, unless it is a product."""
         sources = [i for v in operations.flat(named) if (i := self.index(v)) is not None]
-        if operations.picks(op, named, self.is_batched):
-            self.misread.append(MIXED)
-        for_batch = self.axis != WHOLE and operations.for_batch(op, named, bool(sources))
+        for_batch = operations.for_batch(op, named, bool(sources))
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
         constant = self.writer.constants.issuperset(sources) and not (sources and grows)
         before, begin = len(self.builder.tensors), len(self.builder.operations)
@@ -450,9 +442,7 @@ def _called(
         tracer.input(made, grows and samples == 1)
         return made
 
-    with (
-        _evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), functions(tracer), mode
-    ):  # fmt: skip
+    with _evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), mode:
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
         with tracer.follow_modules(), tracer:
             result = model(*args, **kwargs)

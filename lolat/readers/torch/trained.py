@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,11 +46,6 @@ def free_parameters(tracer: Tracer) -> list[tuple[int, tuple[int, ...]]]:
     return [(elements, tuple(constants)) for elements, constants in found.values()]
 
 
-def _asks_for_training(kind: type) -> bool:
-    """True if the code of a class branches on `self.training`, not only for a dropout or a checkpoint."""
-    return asks_for_training(inspect.getsource(kind), ".training")  # else it may be prose
-
-
 def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
     """Layers with parameters that no operation read, below a module whose code asks for `self.training`."""
     read, found = {owner for owner, *_ in tracer.learned}, []
@@ -65,10 +58,9 @@ def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
             and (own := [*child.parameters()])
             and read.isdisjoint(map(id, own))
         ]
-        with contextlib.suppress(OSError, TypeError):  # of a class without a file
-            kinds = [k for k in type(module).__mro__[:-1] if not k.__module__.startswith("torch.")]
-            if rest and any(map(_asks_for_training, kinds)):
-                found += rest
+        kinds = (k for k in type(module).__mro__[:-1] if not k.__module__.startswith("torch."))
+        if rest and any(asks_for_training(k, ".training") for k in kinds):  # else it may be prose
+            found += rest
     return found
 
 
@@ -110,8 +102,3 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
     yield from switched(model.modules(), "forward")
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
-    for module in model.modules():
-        config = getattr(module, "config", None)  # of transformers; of others it may be anything
-        for name, rate in getattr(config, "__dict__", vars(module)).items():
-            if name.endswith("layerdrop") and isinstance(rate, float) and rate:
-                yield f"{name}={rate:g}"

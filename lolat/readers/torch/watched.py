@@ -32,22 +32,6 @@ def _is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> 
     return hint is True  # PyTorch compares the values of the mask
 
 
-@contextlib.contextmanager
-def functions(tracer: Tracer) -> Iterator[None]:
-    """Tell the tracer of a user's torch.autograd.Function, whose backward pass is its own."""
-    apply = vars(torch.autograd.Function)["apply"]
-
-    def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if not function.__module__.startswith("torch."):
-            tracer.builder.training_only.append(
-                f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
-            )
-        return apply.__func__(function, *args, **kwargs)
-
-    with mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)):
-        yield
-
-
 def _masks_as_run() -> Any:
     """Let transformers' decoders do without a mask, and copies of keys for each head, as they do when run.
 
@@ -59,6 +43,20 @@ def _masks_as_run() -> Any:
     return mock.patch.multiple(masks, **usual) if usual else contextlib.nullcontext()
 
 
+def _own_functions(tracer: Tracer) -> Any:
+    """Tell the tracer of a user's torch.autograd.Function, whose backward pass is its own."""
+    apply = vars(torch.autograd.Function)["apply"]
+
+    def applied(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not function.__module__.startswith("torch."):
+            tracer.builder.training_only.append(
+                f"what the code of {function.__name__} (torch.autograd.Function) keeps and computes"
+            )
+        return apply.__func__(function, *args, **kwargs)
+
+    return mock.patch.object(torch.autograd.Function, "apply", classmethod(applied))
+
+
 @contextlib.contextmanager
 def watched(tracer: Tracer) -> Iterator[None]:
     """Tell the tracer when the code uses torch.utils.checkpoint, torch.no_grad and the like."""
@@ -66,13 +64,11 @@ def watched(tracer: Tracer) -> Iterator[None]:
     enable, autocast = torch._C._set_grad_enabled, torch.autocast.__enter__
     before: list[bool] = []  # gradients around each torch.inference_mode
 
-    def again(
-        function: Any, preserve: Any, context: Any, check: Any, debug: Any, early: bool, *args: Any,
-        **kwargs: Any,
-    ) -> Iterator[None]:  # fmt: skip
+    def again(_: Any, preserve: Any, context: Any, *more: Any, **named: Any) -> Iterator[None]:
+        stops_early = more[2]  # behind the check of determinism and the debugging
         if context is not checkpoint.noop_context_fn:
             tracer.builder.training.append(BY_POLICY)
-        with tracer.again(not early):
+        with tracer.again(not stops_early):
             yield
 
     def reentrant(function: Any, preserve: Any, *args: Any) -> Any:
@@ -116,6 +112,7 @@ def watched(tracer: Tracer) -> Iterator[None]:
         mock.patch.object(torch.autocast, "__enter__", cast),
         mock.patch.object(torch.inference_mode, "__enter__", entered),
         mock.patch.object(torch.inference_mode, "__exit__", left),
+        _own_functions(tracer),
         mock.patch.object(grad_mode, "torch", SimpleNamespace(**told)),
         mock.patch.object(torch._C, "_set_grad_enabled", enabled),
     ):
