@@ -108,9 +108,7 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     found = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
     assert found[True] == "pull_request"  # `on` is a truth value to YAML 1.1
     (job,) = found["jobs"].values()
-    install, before, predict, report = [s for s in job["steps"] if "run" in s]
-    checkouts = [s["with"]["path"] for s in job["steps"] if "path" in s.get("with", {})]
-    assert checkouts == [before["working-directory"]]
+    install, predict, report = [s for s in job["steps"] if "run" in s]
     assert report["if"] == "failure()"
     assert "if" not in predict
     (extra,) = re.findall(r"\$LOLAT\[(\w+)\]", install["run"])
@@ -126,7 +124,6 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     env |= {k: str(v) for k, v in job["env"].items()} | {
         "PATH": f"{command.parent}:{os.environ['PATH']}",
         "GITHUB_STEP_SUMMARY": str(summary),
-        "RUNNER_TEMP": str(tmp_path),
     }
 
     def step(script: str, **changes: str) -> subprocess.CompletedProcess[str]:
@@ -139,7 +136,6 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
     # commands below.
     assert env["NETWORK"] == "examples.train_keras:network"
     file = saved(tmp_path, model([node("Conv", "x w", "y")], x=("N", 3, 64, 64), w=(8, 3, 3, 3)))
-    assert step(before["run"], NETWORK=file).returncode == 0
     held = step(predict["run"], NETWORK=file)
     assert held.returncode == 0, held.stderr
     assert held.stderr == ""
@@ -147,14 +143,6 @@ def test_the_workflow_holds_a_budget(tmp_path: Path) -> None:
         r"^network · batch 1 · \S+ · [^:]+: ([\d.]+) ms", held.stdout, re.MULTILINE
     )
     assert float(latency) < float(env["BUDGET_MS"])
-    base = tmp_path / "base.json"
-    earlier = base.read_text(encoding="utf-8")
-    faster = json.loads(earlier) | {"latency_ms": 1e-6}
-    base.write_text(json.dumps(faster), encoding="utf-8")
-    slower = step(predict["run"], NETWORK=file)
-    assert slower.returncode == 3
-    assert "--max-ratio" in slower.stderr.splitlines()[-1]
-    base.write_text(earlier, encoding="utf-8")
     broken = step(predict["run"], BUDGET_MS="0.001", NETWORK=file)
     assert broken.returncode == 3
     (line,) = broken.stderr.splitlines()

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 import numpy as np
 from msgspec import UNSET
 
@@ -28,7 +27,6 @@ from lolat.errors import (
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
-from lolat.io.documents import Positive, converted, read_json
 from lolat.io.results import Several
 from lolat.io.writing import write_text
 from lolat.units import milliseconds, percent, plain, plural
@@ -221,91 +219,23 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Dev
     return min(found, key=lambda p: p.latency_ms / p.batch_size)
 
 
-# ---- Limits of a prediction: a time, or a ratio to an earlier one
+def exceeded(predictions: Collection[DevicePrediction], question: Question) -> list[str]:
+    """A line for each prediction over the question's time, and for each that does not fit if none does.
 
-MAX_RATIO = 1.05
-"""The largest time over that of the base, by default."""
-SAME = ("model", "learned", "predictor", "batch_size", "precision", "launch", "host_us")
-"""Fields that two compared predictions must share."""
-
-
-class Before(msgspec.Struct, frozen=True):
-    """The part of an earlier prediction that is compared."""
-
-    model: str
-    learned: str | None
-    predictor: str
-    batch_size: int
-    precision: str
-    launch: str | None
-    input_shapes: tuple[tuple[int, ...], ...]
-    latency_ms: Positive
-    host_us: float | None = None
-
-
-class Written(Before, frozen=True, kw_only=True, tag_field="schema", tag="lolat-prediction"):
-    """A file of one prediction."""
-
-
-class SeveralWritten(msgspec.Struct, frozen=True, tag_field="schema", tag="lolat-predictions"):
-    """A file of several."""
-
-    answers: Annotated[tuple[Before, ...], msgspec.Meta(min_length=1)]
-
-
-def read_before(path: str) -> tuple[Before, ...]:
-    """The predictions in a file that `predict --json` wrote; ModelFileError for any other file."""
-    document = read_json(path, "expected what `lolat predict --json` wrote")
-    made = converted(document, Written | SeveralWritten, f"{arg('against')} {plain(path)}")
-    return made.answers if isinstance(made, SeveralWritten) else (made,)
-
-
-def exceeded(
-    predictions: Collection[DevicePrediction],
-    question: Question,
-    before: Sequence[Before] = (),
-    max_ratio: float | None = None,
-) -> list[str]:
-    """A line for each limit that a prediction exceeds, and for each that does not fit if none does.
-
-    The limits are the question's, and `max_ratio` of the latency over that of the one `before` with the
-    same batch size, MAX_RATIO if None. InputError without an interval, or if `before` has none of the same
-    model, predictor and batch size.
+    InputError if a sure one has no interval.
     """
-    max_ms, sure = question.max_ms, question.sure
-    lines, most_ratio = [], MAX_RATIO if max_ratio is None else max_ratio
+    max_ms, sure, lines = question.max_ms, question.sure, []
     is_limit = max_ms is not None or {*map(attrgetter("fits"), predictions)} == {False}
     for prediction in predictions:
         on = "" if prediction.device is UNSET else f" on {plain(prediction.device)}"
-        takes = f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}"
         if is_limit and prediction.fits is False:
             lines.append(f"{prediction.title}{on} does not fit into its memory")
-            continue
-        if max_ms is not None and (most_ms := end_ms(prediction, sure)) > max_ms:
+        elif max_ms is not None and (most_ms := end_ms(prediction, sure)) > max_ms:
             surely = percent(prediction.coverage or 0.0)
-            most = f" ({surely} sure of at most {milliseconds(most_ms)})"
+            most = f" ({surely} sure of at most {milliseconds(most_ms)})" if sure else ""
             lines.append(
-                f"{takes}{most * sure}, {percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of "
-                f"{arg('max_ms')}; `lolat report` says where the time goes"
+                f"{prediction.title}{on} takes {milliseconds(prediction.latency_ms)}{most}, "
+                f"{percent(most_ms / max_ms - 1.0)} more than the {max_ms:g} ms of {arg('max_ms')}; "
+                "`lolat report` says where the time goes"
             )
-        if before:
-            before_ms = _before_ms(prediction, before)
-            if (ratio := prediction.latency_ms / before_ms) > most_ratio:
-                lines.append(
-                    f"{takes}, {ratio:.3g} times the {milliseconds(before_ms)} of the base, more than "
-                    f"the {most_ratio:g} times of {arg('max_ratio')}"
-                )
     return lines
-
-
-def _before_ms(now: DevicePrediction, every: Sequence[Before]) -> float:
-    """The latency before, at the same batch size; InputError if that answered another question."""
-    before = next((b for b in every if b.batch_size == now.batch_size), every[0])
-    same = (*SAME, "input_shapes") if now.query.input_size else SAME
-    if different := [name for name in same if getattr(before, name) != getattr(now, name)]:
-        other = {"learned": "measurement of the model", "input_shapes": arg("input_size")}
-        raise InputError(
-            f"{arg('against')} was predicted with another {other.get(different[0]) or arg(different[0])}; "
-            "predict the base with the same model and options"
-        )
-    return before.latency_ms

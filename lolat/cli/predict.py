@@ -130,18 +130,13 @@ now_option = common.option(
 @as_learned_option
 @common.parameter("max_ms", "Exit code 3 where it takes longer.")
 @common.parameter("sure", is_flag=False, flag_value=90.0)
-@common.option("--against", metavar="FILE", help="What `predict --json` wrote of the base branch: exit "
-               "code 3 where it takes longer than --max-ratio allows.")  # fmt: skip
-@common.option("--max-ratio", type=click.FloatRange(0, min_open=True), metavar="RATIO",
-               help="With --against: the largest ratio of the new time to the old; 1.05 if not given."
-               )  # fmt: skip
 @common.csv_option(more="An answer a row.")
 @common.prices_option
 def predict(
     arguments: tuple[str, ...], on: tuple[str, ...], batch_size: tuple[int | str, ...],
     input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
     host_us: float | None, now: bool, as_learned: bool, coverage: float | None, max_ms: float | None,
-    sure: float | None, against: str | None, max_ratio: float | None, csv: Path | None, prices: str | None,
+    sure: float | None, csv: Path | None, prices: str | None,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
@@ -150,13 +145,11 @@ def predict(
     a pull request for example: exit code 3 where the limit is exceeded, and where no network fits.
     """
     from lolat.api.choosing import devices
-    from lolat.api.predicting import exceeded, predict_all, read_before
+    from lolat.api.predicting import exceeded, predict_all
     from lolat.device.question import Question
 
     if sure is not None and (max_ms is None or coverage is not None):
         raise InputError(f"{arg('sure')} goes with {arg('max_ms')}, and without {arg('coverage')}")
-    if max_ratio is not None and against is None:
-        raise InputError(f"{arg('max_ratio')} without a base; expected {arg('against')} too")
     model, networks = common.model_and_networks(arguments, on)
     asked = functools.partial(
         opened, precision=precision, launch=launch, host_us=host_us, now=now, as_learned=as_learned
@@ -164,23 +157,15 @@ def predict(
     models, left_out = devices((*filter(None, [model]), *on), asked)
     coverage = coverage if sure is None else sure / 100
     question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices)
-    if against is not None and len(models) > 1:
-        raise InputError(
-            f"{arg('against')} is for one device; give it as MODEL or with {arg('on')}"
-        )
-    before = () if against is None else read_before(against)
     best = precision == common.BEST
     predictions = predict_all(models, networks, batch_size, question, left_out, best)
-    sizes = {tuple(shape[1:] for shape in b.input_shapes) for b in before}
-    if sizes and any(tuple(s[1:] for s in p.input_shapes) not in sizes for p in predictions):
-        common.say(f"--against {against}: its input has another size")
     _answer(predictions, question)
     if csv is not None:
         from lolat.report.tables import write_csv
 
         write_csv(csv, predictions.rows())
         common.say(f"written: {csv}")
-    if lines := exceeded(predictions.answers, question, before, max_ratio):
+    if lines := exceeded(predictions.answers, question):
         several = f"{len(lines)} of {len(predictions)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 from lolat.api import choosing
 from lolat.api.model import Model, load
-from lolat.errors import InputError, ModelFileError
+from lolat.api.predicting import exceeded
+from lolat.device.question import Question
+from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import COLUMNS, FEATURES
 from tests import synthetic
@@ -417,6 +420,20 @@ def test_the_last_answer_about_a_graph_is_given_again_only_to_the_same_question(
         assert answer is model.predict(networks[i], size)
         assert (answer.latency_ms, answer.query.graph is networks[i]) == (right.latency_ms, True)
         assert model.predict(networks[i], size, coverage=0.5).interval_ms != answer.interval_ms
+
+
+@pytest.mark.parametrize(
+    ("max_ms", "sure", "exceeds"),
+    [(10.0, False, 0), (9.99, False, 1), (12.5, True, 0), (12.4, True, 1), (None, False, 0)],
+)
+def test_limits(max_ms: float | None, sure: bool, exceeds: int) -> None:
+    """Not more than the limit, with `sure` the upper end of the interval; the slower device is named."""
+    found = Model(synthetic.document()).predict(synthetic.network(), 4)
+    slow = replace(found, latency_ms=10.0, interval_ms=(8.0, 12.5), device="b")
+    fast = replace(found, latency_ms=5.0, interval_ms=(4.0, 6.0), device="a")
+    lines = exceeded([fast, slow], Question(max_ms=max_ms, sure=sure))
+    assert len(lines) == exceeds
+    assert all(" on b takes " in line and arg("max_ms") in line for line in lines)
 
 
 def test_models_that_serve_are_chosen_by_names_and_all() -> None:

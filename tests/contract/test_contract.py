@@ -158,28 +158,6 @@ def test_a_limit_that_is_exceeded_prints_its_answer_too(lolat: Command, model: M
     assert (budget.code, json.loads(budget.out)["answer"]) == (3, None)
 
 
-def test_an_earlier_prediction_is_a_limit(lolat: Command, model: Model) -> None:
-    for network in ("net", "other"):
-        base = lolat.text("predict", "desk.json", f"{network}.json", "--json")
-        Path(f"base-{network}.json").write_text(base)
-    call = ("predict", "desk.json", "net.json", "--against")
-    slower = lolat(*call, "base-other.json")
-    assert slower.code == 3
-    ratio = model.predict("net.json").latency_ms / model.predict("other.json").latency_ms
-    assert f"{ratio:.3g} times" in slower.err
-    assert lolat(*call, "base-other.json", "--max-ratio", ratio / 1.001).code == 3
-    assert lolat(*call, "base-other.json", "--max-ratio", ratio * 1.001).code == 0
-    assert lolat.done(*call, "base-net.json").err == ""
-    Path("both.json").write_text(
-        lolat.text("predict", "desk.json", "other.json", "--json", "--batch-size", "1,4")
-    )
-    slower = lolat(*call, "both.json", "--batch-size", 4)
-    ratio = model.predict("net.json", 4).latency_ms / model.predict("other.json", 4).latency_ms
-    assert (slower.code, f"{ratio:.3g} times" in slower.err) == (3, True)
-    assert "2 of 2 answers" in lolat(*call, "both.json", "--batch-size", "1,4").err
-    assert lolat(*call, "both.json", "--batch-size", "1,8").code == 2
-
-
 def test_a_network_that_cannot_be_read_costs_itself_alone(lolat: Command, model: Model) -> None:
     result = lolat("predict", "desk.json", "net.json", "missing.json", "--json")
     assert (result.code, len(result.err.splitlines())) == (2, 1)

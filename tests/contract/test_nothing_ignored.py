@@ -35,7 +35,6 @@ VALUES = {
     "--accepted": "0.5",
     "--accumulate": "2",
     "--accuracy": "new.csv",
-    "--against": "base-small.json --max-ratio 1.0001",
     "--among": "archs.csv",
     "--arrivals": "even",
     "--as-learned": "",
@@ -78,7 +77,6 @@ VALUES = {
     "--max-ms": "1e-9",
     "--max-num-batched-tokens": "64",
     "--max-num-seqs": "1",
-    "--max-ratio": "1.0001",
     "--max-tpot-ms": "1e-9",
     "--max-ttft-ms": "1e-9",
     "--mean-tokens": "300",
@@ -198,8 +196,6 @@ def calls() -> Iterator[Call]:
     yield Call("predict net.json --on desk.json,rtx-4090-amp --batch-size 2")
     yield Call("predict desk.json net.json slow.json --batch-size 2")
     yield Call("predict desk.json net.json --max-ms 20")
-    against = {"--precision": "fp32", "--max-ratio": "0.9"}
-    yield Call("predict rtx-4090-amp net.json --against base-net.json", against)
     yield Call("cost net.json --on v100-fp32,rtx-4090-amp --batch-size 4 --samples 1000")
     for model in world.MODELS.values():
         yield Call(f"show {model}")

@@ -105,9 +105,6 @@ def make(folder: Path) -> None:
     _json(folder / "llama.json", known_gpu.LLAMA)
     for name, stages in (("net", 3), ("slow", 4), ("small", 1)):
         _json(folder / f"{name}.json", synthetic.network(stages=stages, name=name).to_dict())
-    for name in ("net", "small"):
-        earlier = lolat.load("rtx-4090-amp").predict(folder / f"{name}.json").to_dict()
-        _json(folder / f"base-{name}.json", {"schema": "lolat-prediction"} | earlier)
     _json(folder / "dense.json", _dense())
     _onnx(folder)
     for name, rows in tables().items():
