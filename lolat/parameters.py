@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import wraps
 from inspect import Signature, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -157,9 +157,10 @@ _EVERY = (
     _word("vary", VARY, "The quantity that changes: channel counts, pixels of the input, or samples at "
           "once."),
     # Its training.
-    Parameter("samples", "Samples in the data set.", most=10**12),
+    Parameter("samples", "Samples in the data set. Without it, iterations alone.", most=10**12),
     Parameter("epochs", "Times through the data set.", most=10**12),
-    _word("optimizer", tuple(OPTIMIZERS), "Optimizer that updates the weights."),
+    _word("optimizer", tuple(OPTIMIZERS), "Optimizer that updates the weights. sgd if not given, of a "
+          "decoder adamw."),
     Parameter("accumulate", "Batches of each device, one after the other, before an update.", most=10**6),
     _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again, to save "
           "memory: none; all of a block but its input; all of a network's but results of products, of a "
@@ -169,7 +170,9 @@ _EVERY = (
               "network's last layer. If not given, as a network says itself (requires_grad, trainable).",
               str, metavar="WHAT"),
     Parameter("validation_samples", "Samples evaluated after each epoch."),
-    Parameter("replicas", "Devices that train together.", most=4096, metavar="K[,K]", example="1,2,4,8"),
+    Parameter("replicas", "Devices that train together. If not given, 1; of several devices as many as an "
+              "instance of the price list has, and the data set a batch for.", most=4096, metavar="K[,K]",
+              example="1,2,4,8"),
     _word("sharding", SHARDINGS, "What the devices divide among them: nothing; optimizer states; gradients "
           "too; parameters too; these inside a machine alone."),
     Parameter("tokens", "Tokens in the data set, in place of --samples.", float, 1, 1e18),
@@ -209,14 +212,15 @@ def declared(default: Any, help: str, least: float = 1, most: float = math.inf, 
 
 
 def parameters_of(question: type) -> dict[str, Parameter]:
-    """The parameters of a question's fields, by name; a field that is not `declared` is in PARAMETERS."""
+    """The parameters of a question's fields, by name: `declared` there, or in PARAMETERS."""
     found = {}
     for one in fields(question):
         if one.metadata:
             kind = next((kind for kind in (float, int) if kind.__name__ in str(one.type)), str)
             found[one.name] = Parameter(one.name, kind=kind, default=one.default, **one.metadata)
         elif one.name in PARAMETERS:
-            found[one.name] = PARAMETERS[one.name]
+            default = None if one.default is MISSING else one.default
+            found[one.name] = replace(PARAMETERS[one.name], default=default)
     return found
 
 

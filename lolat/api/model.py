@@ -15,6 +15,7 @@ from lolat.errors import AnswerIsNo, arg
 from lolat.graph import Graph
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import asks
+from lolat.training.question import TrainingQuestion
 
 if TYPE_CHECKING:
     from lolat.api.evaluation import TableEvaluation
@@ -216,67 +217,26 @@ class Model(Device):
         self, network: Any, batch_size: Sequence[int | str], *args: Any, **more: Any
     ) -> Costs: ...
 
-    def cost(
-        self,
-        network: Any,
-        batch_size: int | str | Sequence[int | str],
-        samples: int | None = None,
-        epochs: int = 1,
-        optimizer: str | None = None,
-        coverage: float | None = None,
-        *,
-        replicas: int | Sequence[int] = 1,
-        link_gbps: float | None = None,
-        validation_samples: int | None = None,
-        memory_gib: float | None = None,
-        max_hours: float | None = None,
-        max_dollars: float | None = None,
-        price_per_hour: float | None = None,
-        prices: str | None = None,
-        input_size: InputSize = None,
-        accumulate: int = 1,
-        checkpointing: str | None = None,
-        tune: str | None = None,
-        sharding: str = "none",
-        tokens: float | None = None,
-        mean_tokens: float | None = None,
-    ) -> Cost | Costs:
+    @asks(TrainingQuestion)  # type: ignore[misc] # mypy does not know its argument `network` by name
+    def cost(self, network: Any, asked: TrainingQuestion) -> Cost | Costs:
         """Predict time, memory and dollars of training on each number of devices in `replicas`.
 
-        `batch_size`: samples of an iteration on each device, "auto": the most that fit; a list gives
-        `Costs`, an answer for each. `samples`: in the data set; None: iterations alone. `replicas`: how
-        many devices; none: as many as one instance of the price list has, within the data set. `optimizer`:
-        sgd (if None), momentum, rmsprop, adagrad, adam, adamw (as adam; if None of a decoder), adadelta,
-        lion, adamw8bit. Several devices exchange gradients over links of `link_gbps` Gbit/s, if None as
-        such devices usually are linked. `accumulate`: batches of an iteration, which ends with one update.
-        `checkpointing`: "full" computes the activations of each block again, "selective" all of them but
-        results of products. `tune`: "full", "lora:RANK" (adapters at linear layers), "frozen" (the last
-        layer) or "frozen:N" (all behind the first N blocks); None of both: as the network says.
-        `sharding`: what devices divide: none, zero1 (states), zero2 (gradients too), fsdp (parameters too);
-        of a decoder also hybrid (inside a machine). `validation_samples`: evaluated after each epoch.
-        `memory_gib`: of each device; half a GiB is free, of networks 6 % too. `max_hours`, `max_dollars`:
-        the cheapest is within both, the fastest within the dollars; without data, what they buy.
-        `price_per_hour`: US$ for one device, else as in `prices` (a CSV as SkyPilot's; None: built in).
+        A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size`:
+        samples of an iteration on each device, "auto": the most that fit. `memory_gib`: half a GiB is free,
+        of networks 6 % too. `max_hours`, `max_dollars`: the cheapest is within both, the fastest within the
+        dollars.
 
-        A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. "selective"
-        keeps attention and every second product, "frozen" trains the head alone. `tokens`: of the data, in
-        place of `samples`; `mean_tokens`: of a sample, if each is padded.
-
-        Returns a `Cost`, whose `options` have times, and dollars where there is a price. If no training was
-        measured it is an estimate from latencies, which its warnings say. Raises ModelFileError if the
-        model knows neither, and InputError for what cannot be.
+        Returns a `Cost`, whose `options` have times, and dollars where there is a price; for a list of
+        batch sizes `Costs`. If no training was measured it is an estimate from latencies, which its
+        warnings say. Raises ModelFileError if the model knows neither, and InputError for what cannot be.
+        The rest are the fields of a TrainingQuestion:
         """
         from lolat.training.compare import costs_on
         from lolat.training.cost import cost_on
 
-        ask: Callable[..., Cost | Costs] = cost_on if is_one(batch_size) else costs_on
-        return ask(
-            self, network, batch_size, samples, epochs, optimizer, coverage, replicas=replicas,
-            link_gbps=link_gbps, validation_samples=validation_samples, memory_gib=memory_gib,
-            max_hours=max_hours, max_dollars=max_dollars, price_per_hour=price_per_hour, prices=prices,
-            input_size=input_size, accumulate=accumulate, checkpointing=checkpointing, tune=tune,
-            sharding=sharding, tokens=tokens, mean_tokens=mean_tokens,
-        )  # fmt: skip
+        ask: Callable[..., Cost | Costs] = cost_on if is_one(asked.batch_size) else costs_on
+        given = dict(vars(asked))
+        return ask(self, network, given.pop("batch_size"), **given)
 
     # ---- Language models
 

@@ -219,12 +219,12 @@ def option(*names: str, **about: Any) -> Any:
     return decorate
 
 
-def question(asked: type) -> Any:
-    """The options of all parameters of a question."""
+def question(asked: type, **changes: Mapping[str, Any]) -> Any:
+    """The options of all parameters of a question; `changes`: what `parameter` changes in some."""
 
     def decorate(function: Any) -> Any:
         for one in reversed(parameters_of(asked).values()):
-            function = parameter(one)(function)
+            function = parameter(one, **changes.get(one.name, {}))(function)
         return function
 
     return decorate
@@ -258,6 +258,8 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
         about["type"] = WHOLE if of.least == 1 else click.IntRange(int(of.least))
     if several:
         about["type"] = List(about["type"], of.metavar, of.example)
+        if not changed.get("required"):
+            about.setdefault("default", ())
     elif not of.choices:
         about["metavar"] = "N" if of.example else of.metavar
     if name != SIZE or not with_length:

@@ -12,6 +12,7 @@ import click
 
 from lolat.cli import common
 from lolat.errors import AnswerIsNo, LolatError, arg
+from lolat.training.question import TrainingQuestion
 from lolat.units import dollars, duration
 
 if TYPE_CHECKING:
@@ -37,36 +38,20 @@ if TYPE_CHECKING:
 )
 @common.parameter("launch")
 @common.parameter("host_us")
-@common.parameter(
-    "batch_size", "On each device; auto: the most that fit.", type=common.BATCHES, required=True
+@common.question(
+    TrainingQuestion,
+    batch_size={
+        "more": "On each device; auto: the most that fit.",
+        "type": common.BATCHES,
+        "required": True,
+    },
+    replicas={"default": (), "show_default": False},
 )
-@common.parameter("samples", "Without it, iterations alone.")
-@common.parameter("epochs", default=1, show_default=True)
-@common.parameter("optimizer", "sgd if not given, of a decoder adamw.")
-@common.parameter("accumulate", default=1, show_default=True)
-@common.parameter("checkpointing")
-@common.parameter("tune")
-@common.parameter("sharding", default="none", show_default=True)
-@common.parameter("tokens")
-@common.parameter("mean_tokens")
-@common.parameter("validation_samples")
-@common.parameter("coverage")
-@common.parameter("memory_gib")
-@common.parameter(
-    "replicas",
-    "If not given, 1; of several devices as many as an instance of the price list has, and the data set a "
-    "batch for.",
-)  # fmt: skip
-@common.parameter("link_gbps")
-@common.parameter("max_hours")
-@common.parameter("max_dollars")
-@common.parameter("price_per_hour")
 @common.prices_option
-@common.parameter("input_size", default=())
 def cost(
     arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, launch: str | None,
     host_us: float | None, batch_size: tuple[int | str, ...],
-    replicas: tuple[int, ...] | None, **question: Any,
+    replicas: tuple[int, ...], **question: Any,
 ) -> None:  # fmt: skip
     """Predict how long training NETWORK takes on one device or several, its memory and dollars.
 

@@ -20,8 +20,8 @@ from lolat.errors import AnswerIsNo, InputError, arg
 )
 @common.model_argument
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
-@common.parameter("batch_size", "1 and 4 if not given.", default=())
-@common.parameter("input_size", default=())
+@common.parameter("batch_size", "1 and 4 if not given.")
+@common.parameter("input_size")
 @common.wait_option
 @common.option("--table", type=click.Path(), metavar="FILE",
                help="Measure nothing: compare with the times in this table.")  # fmt: skip

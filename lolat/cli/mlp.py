@@ -116,7 +116,7 @@ class LayerPredict:
     "optimizer", "none: forward only.", type=click.Choice(OPTIMIZERS, case_sensitive=False),
     default="none", show_default=True,
 )  # fmt: skip
-@common.parameter("input_size", with_length=False, default=())
+@common.parameter("input_size", with_length=False)
 def predict(
     models: tuple[str, ...], layers: str, output: Path | None, gpu: str | None, batch_size: int,
     optimizer: str, input_size: Any,

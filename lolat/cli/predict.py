@@ -120,7 +120,7 @@ now_option = common.option(
     "batch_size", "auto: the most that fit in memory, and keep --max-ms if given.",
     type=common.BATCHES, default="1", show_default=True,
 )  # fmt: skip
-@common.parameter("input_size", default=())
+@common.parameter("input_size")
 @common.parameter("predictor")
 @common.parameter("precision", "best: each device's fastest.", type=common.PRECISIONS)
 @common.parameter("launch")
@@ -214,7 +214,7 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
         common.parameter("host_us"),
         common.parameter("launch"),
         common.parameter("precision"),
-        common.parameter("input_size", default=()),
+        common.parameter("input_size"),
         common.parameter("batch_size", default="1", show_default=True),
         common.network_argument,
         common.model_argument,

@@ -59,7 +59,7 @@ class NetworkFile:
     answers={"network-file": "lolat.cli.show:NetworkFile"},
 )
 @common.network_argument
-@common.parameter("input_size", default=())
+@common.parameter("input_size")
 @common.output_option(required=True, more="A JSON file.")
 def read(network: str, input_size: tuple[int, ...], output: Path) -> None:
     """Write NETWORK to a JSON file, which every command takes as NETWORK, without its framework.

@@ -16,7 +16,7 @@ from typing import Any
 
 from lolat.errors import InputError, arg
 from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32
-from lolat.io.tables import MAKERS, read_table
+from lolat.io.tables import MAKERS, device_key, read_table
 
 PRECISIONS = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
 """Name of a precision -> the data type of a mode (`lolat.graph.modes`)."""
@@ -28,19 +28,9 @@ OTHER_CARD = re.compile(
     r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+|[2-8]x|x[2-8])\b"
 )
 """Words of a driver for another card of the same number, a slice, or a share of one; several cards."""
-OTHER_CARDS = frozenset(["ti", "super", "laptop", "mobile", "ada", "pro", "nvl"])
-"""Words that make a device another card than an accelerator of the same number without them."""
-CARD_WORDS = MAKERS | {
-    "amd",
-    "instinct",
-    "rtx",
-    "gtx",
-    "ada",
-    "blackwell",
-    "generation",
-    "edition",
-    "workstation",
-}
+CARD_WORDS = MAKERS.union(
+    ["amd", "instinct", "rtx", "gtx", "ada", "blackwell", "generation", "edition", "workstation"]
+)
 MEMORY_WORD = re.compile(r"[-_ ]?\d+ ?GB\b", re.IGNORECASE)
 FORM_WORD = re.compile(r"[-_ ](SXM\d?|HBM\d?e?|PCIe)\b", re.IGNORECASE)
 _FORM = re.compile(r"(?<![a-z])(?:(pcie)|sxm|hbm3)", re.IGNORECASE)
@@ -168,31 +158,34 @@ def fastest_gpu() -> Gpu:
 
 
 @cache
+def _found(name: str) -> tuple[Gpu | None, str]:
+    """The sheet of exactly the card in a name, and the words of the name beside the card and its memory."""
+    words = " ".join(re.findall(r"[a-z0-9]+", name.casefold()))
+    sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb?\b", words)]
+    for pattern, gpu in _sheets():
+        rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1))
+        fits = [abs(size - (gpu.memory_gib or 0.0)) <= SIZE_OFF * size for size in sizes]
+        if pattern.search(words) and not OTHER_CARD.search(rest) and (any(fits) or not fits):
+            return gpu, rest
+    return None, words
+
+
 def find_gpu(device: str) -> Gpu | None:
     """The data sheet of a device by its name, such as "NVIDIA A100-SXM4-80GB" or "rtx-4090"; or None."""
-    name = " ".join(_words(device.partition(" (")[0]))
-    return next((gpu for pattern, gpu in _sheets() if _is_of(name, pattern, gpu)), None)
+    return _found(device.partition(" (")[0])[0]
 
 
 def is_card(name: str) -> bool:
     """True if a name is that of a GPU with a data sheet and nothing more: "RTX 4090", "A100-SXM4-80GB"."""
-    gpu, words = find_gpu(name), " ".join(_words(name))
-    if gpu is None:
-        return False
-    pattern = next(pattern for pattern, other in _sheets() if other is gpu)
-    rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1)).split()
-    return all(w in CARD_WORDS or re.fullmatch(r"sxm\d?|hbm\d?e?|pcie", w) for w in rest)
+    gpu, rest = _found(name)
+    known = (w in CARD_WORDS or re.fullmatch(r"sxm\d?|hbm\d?e?|pcie", w) for w in rest.split())
+    return gpu is not None and all(known)
 
 
 def card_of(name: str) -> str | None:
     """The card in the name of a device or a table, without form and memory: "A100"; None if unknown."""
     gpu = find_gpu(name)
     return None if gpu is None else FORM_WORD.sub("", MEMORY_WORD.sub("", gpu.name))
-
-
-def _words(name: str) -> list[str]:
-    """The words of a name: "A100-80GB" has a100 and 80gb."""
-    return re.findall(r"[a-z0-9]+", name.casefold())
 
 
 def form_of(*names: str) -> str:
@@ -217,46 +210,15 @@ def is_other_chip(gpu: Gpu | None, form: str) -> bool:
 
 
 def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
-    """True if the accelerator of a price list is the device, or the device is a variant of it (SXM, PCIe).
+    """True if the accelerator of a price list is the device's card, in any form and of any memory.
 
-    "Tesla V100-SXM2-16GB" is a V100. Names with a form match only if both data sheets have the same number
-    of multiprocessors: an H100 PCIe has fewer than an SXM. `gpu`: the device's sheet.
+    `gpu`: the device's sheet; without one, or without the accelerator's, the names must be equal. Price
+    lists do not tell a Max-Q, of less power.
     """
-    shorter, names = MEMORY_WORD.sub("", accelerator), [device, *([gpu.name] if gpu else [])]
-    if any(_is_in(a, name) for a in (accelerator, shorter) for name in names):
-        return True
     other = find_gpu(accelerator)
     if gpu is None or other is None:
-        return False
-    is_alike = not form_of(accelerator) or other.multiprocessors == gpu.multiprocessors
-    return is_alike and _is_in(FORM_WORD.sub("", shorter), device)
-
-
-def _is_in(accelerator: str, device: str) -> bool:
-    """True if a device's name contains an accelerator's: its words in a row, however they are separated
-    ("RTX 4090" and "rtx4090"), or each somewhere ("v100-pcie-32gb" is a V100-32GB).
-
-    "cpu" is only itself. A device with one of OTHER_CARDS is another one: an "RTX 2080 Ti" is no RTX2080.
-    """
-    wanted, words = ([w for w in _words(name) if w not in MAKERS] for name in (accelerator, device))
-    if [CPU] in (wanted, words):
-        return wanted == words
-    if any(word in OTHER_CARDS and word not in "".join(wanted) for word in words):
-        return False
-    starts = range(len(words))
-    rows = {"".join(words[i : j + 1]) for i in starts for j in starts[i:]}
-    return "".join(wanted) in rows or {*words}.issuperset(wanted)
-
-
-def _is_of(name: str, pattern: re.Pattern[str], gpu: Gpu) -> bool:
-    """True if a sheet is of exactly this name, in small letters and single spaces."""
-    found, gib = pattern.search(name), gpu.memory_gib or 0.0
-    if found is None:
-        return False
-    sizes = re.findall(r"\b(\d+) ?gb?\b", name)
-    rest = re.sub(r"\b\d+ ?gb\b", "", name[: found.start()] + name[found.end() :])
-    fits = [abs(int(size) - gib) <= SIZE_OFF * int(size) for size in sizes]
-    return not OTHER_CARD.search(rest) and (any(fits) or not fits)
+        return device_key(accelerator) == device_key(device)
+    return card_of(other.name) == str(card_of(gpu.name)).removesuffix(" Max-Q")
 
 
 def name_of(document: Mapping[str, Any]) -> str:

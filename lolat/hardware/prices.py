@@ -219,12 +219,8 @@ def instances_of(rental: Rental | None) -> tuple[int, ...]:
 
 
 def hardware_of(document: Mapping[str, Any]) -> str:
-    """The hardware of a model file: "cpu", or the name of a GPU."""
-    device = document.get("environment", {}).get("device")
-    if device == "unknown":  # fitted to tables, which the brackets describe
-        return name_of(document)
-    # A measured GPU is "gpu" there; the model's device has its name.
-    return str(document["device"]) if device in (None, "", "gpu") else str(device)
+    """The hardware of a model file: "cpu", or the name of its device."""
+    return CPU if document.get("environment", {}).get("device") == CPU else name_of(document)
 
 
 def given_list(price_per_hour: float | None, prices: str | Prices | None) -> Prices | None:
@@ -294,9 +290,8 @@ def find_rental(
 
     listed = dict.fromkeys(o.accelerator or CPU for o in prices.offers)
     names = [n for n in listed if is_same_gpu(n, device, gpu) and suffices(n)]
-    offers = tuple(
-        o for name in names for o in offers_of(prices, name) if not is_other_chip(gpu, o.form)
-    )
+    held = (o for o in prices.offers if (o.accelerator or CPU) in names)
+    offers = tuple(o for o in held if not is_other_chip(gpu, o.form))
     if names == [CPU]:
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
         threads = document["environment"].get("threads")

@@ -35,7 +35,7 @@ SHORTEST_MS, LONGEST_MS = 1e-6, 1e12
 """A nanosecond to thirty years."""
 EXPECTED_MS = f"a time above 0, in milliseconds ({SHORTEST_MS:g} to {LONGEST_MS:g})"
 COPIES = "{} of {} rows are copies of others, and count once"
-MAKERS = frozenset(["nvidia", "tesla", "geforce"])
+MAKERS = frozenset(["nvidia", "tesla", "geforce", "quadro"])
 _GZIP = b"\x1f\x8b"
 _FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
 """The names, after empty lines and comments."""

@@ -18,7 +18,6 @@ from lolat.hardware.prices import (
     Prices,
     Rental,
     find_rental,
-    hardware_of,
     price_list,
 )
 
@@ -151,17 +150,6 @@ def test_names_of_the_driver_in_a_list(listed: str, models: set[str]) -> None:
     prices = Prices("list", (Offer("one", listed, 1, 1.0),))
     every = [lolat.load(f"{n}-fp32") for n in ("h100", "a100", "p100", "v100", "t4", "p4")]
     assert {m.label for m in every if find_rental(m.document, prices)} == models
-
-
-@pytest.mark.parametrize(
-    ("where", "device"),
-    [("unknown", "rtx 4090"), ("gpu", "rtx 4090 (from 60 networks, amp)"), ("cpu", "cpu"),
-     ("", "rtx 4090 (from 60 networks, amp)"), ("K80", "K80")],
-)  # fmt: skip
-def test_the_hardware_of_a_model(where: str, device: str) -> None:
-    """Of one made from tables their description is left out, which might look like another: M60."""
-    document = {"environment": {"device": where}, "device": "rtx 4090 (from 60 networks, amp)"}
-    assert hardware_of(document) == device
 
 
 def test_every_built_in_price_says_where_and_when() -> None:

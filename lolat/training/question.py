@@ -1,0 +1,42 @@
+"""A question about training: the data, the recipe, the devices, their prices, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lolat.device.question import InputSize
+    from lolat.hardware.prices import Prices
+
+
+@dataclass(frozen=True)
+class TrainingQuestion:
+    """A question about training, for one batch size or several; its parameters: `lolat.parameters`.
+
+    `input_size`: at which a network is read, of a decoder the tokens of a sequence. `prices`: a price list,
+    or the file of one, a CSV as SkyPilot's; None: the built-in one.
+    """
+
+    batch_size: int | str | Sequence[int | str]
+    samples: int | None = None
+    epochs: int = 1
+    optimizer: str | None = None
+    coverage: float | None = None
+    _: KW_ONLY
+    replicas: int | Sequence[int] = 1
+    accumulate: int = 1
+    checkpointing: str | None = None
+    tune: str | None = None
+    sharding: str = "none"
+    tokens: float | None = None
+    mean_tokens: float | None = None
+    validation_samples: int | None = None
+    link_gbps: float | None = None
+    memory_gib: float | None = None
+    max_hours: float | None = None
+    max_dollars: float | None = None
+    price_per_hour: float | None = None
+    prices: str | Prices | None = None
+    input_size: InputSize = None
