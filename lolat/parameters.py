@@ -104,15 +104,17 @@ class Parameter:
             if (
                 not is_number
                 or not least <= value <= self.most
-                or (self.is_open and value == least)
+                or (self.is_open and value in (least, self.most))
             ):
                 break
         else:
             if values:
                 return
-        what = "numbers above" if self.is_open else "whole numbers from"
+        what = "numbers above" if self.is_open else "numbers from"
+        what = what if self.kind is float else "whole numbers from"
+        most = f" to {self.most:,}" if math.isfinite(self.most) else ""
         raise InputError(
-            f"{arg(self.name)} {', '.join(map(str, values))}: expected {what} {least:,} to {self.most:,}",
+            f"{arg(self.name)} {', '.join(map(str, values))}: expected {what} {least:,}{most}",
             given=[*values],
             most=self.most,
         )

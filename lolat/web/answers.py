@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from shlex import join
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from lolat.api.model import Model
@@ -15,7 +14,7 @@ from lolat.device.prediction import Prediction
 from lolat.device.question import Question
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
-from lolat.llm.answer import BREAKDOWN, ServingAnswer
+from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
 from lolat.llm.compare import ComparedModels
 from lolat.llm.decoder import Decoder
 from lolat.report.cost import cost_parts
@@ -110,93 +109,53 @@ def _training(form: Form, question: Card, device: Device, trained: Any, _: AtSiz
 
 # ---- Language models.
 
-CURVE = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
-"""Concurrent requests of the curve."""
+LOADS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
+"""Concurrent requests of the chart."""
 NO_LIMITS = dict.fromkeys(("max_tpot_ms", "max_ttft_ms", "gpus", "percentile"))
 
 
 def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
     given = {field.name: question[field.name] for field in form.own_fields}
     asked = {name: value for name, value in given.items() if value is not None}
-    title, more = "", []
+    no = []
     try:
         answer = device.model.llm(decoder, **asked)
-    except AnswerIsNo as no:
-        title, more = "not within the limits", [form.words(no)]
+    except AnswerIsNo as error:
+        no = [form.words(error)]
         answer = device.model.llm(decoder, **asked | NO_LIMITS)
-    row = answer.chosen
-    if not row.fits and row.tpot_ms is not None:  # of no row: then none is the best
-        row = max(answer.served, key=lambda r: r.largest_concurrency / r.concurrency)
-        answer = replace(answer, chosen=row)
-        title = title or "none without waiting"
-        more.append(
-            "No row of the table has room for all its requests at once: some wait for their first token. "
-            f"The nearest is {row.load_words}, with room for {row.largest_concurrency:,}."
-        )
+    row, at = answer.chosen, answer.percentile
     before, configurations, after = llm_parts(answer)
-    if row.tpot_ms is None:
-        title = title or "does not fit"
-    else:
-        at = "" if answer.percentile is None else f" at P{answer.percentile}"
-        tpot, _ = row.judged(answer.percentile)
-        title = title or f"{milliseconds(tpot)} a token{at} on {row.gpus_words}"
+    title = "does not fit"
+    if no:
+        title = "not within the limits"
+    elif row.tpot_ms is not None:
+        title = f"{milliseconds(row.judged(at)[0])} a token{'' if at is None else f' at P{at}'} on "
+        title += row.gpus_words if row.fits else f"{row.gpus_words}, waits for memory"
     return {
         "title": title,
-        "lines": [*more, *before],
+        "lines": [*no, *before],
         "table": configurations.html(f"On {plain(device.key)}, by requests and GPUs"),
         "load": row.load_words,
         "parts": [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)],
         "row": row,
-        "answer": None if more else answer,
+        "answer": None if no else answer,
         "after": after,
         "remarks": answer.warnings,
-        "curve": _curve(device, decoder, asked, answer),
+        "loads": _loads(device, decoder, asked, answer),
         "command": _command("llm", form, device),
     }
 
 
-def _curve(device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer) -> Card | None:
-    """Tokens/s of a GPU over ms of a token, a line for each number of GPUs that share the model.
-
-    It marks the rows of the answer. None if the weights fit on none.
-    """
+def _loads(
+    device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer
+) -> list[ServingConfig]:
+    """Many loads on each number of GPUs that share the model, where there is room for them."""
     free = asked | NO_LIMITS | {"request_rate": ()}
     usual = device.model.llm(decoder, **free | {"concurrency": 1, "tensor_parallel": ()})
-    parallel = {row.tensor_parallel for row in (*usual.served, *answer.served)}
-    every = sorted({*CURVE, *asked["concurrency"]})
-    found = device.model.llm(
-        decoder, **free | {"concurrency": every, "tensor_parallel": sorted(parallel)}
-    )
-    lines: dict[int, list[tuple[float, float, float]]] = {}
-    for row in found.served:
-        if row.fits and row.tpot_ms and row.tokens_per_s_gpu:
-            points = lines.setdefault(row.tensor_parallel, [])
-            points.append((row.tpot_ms, row.tokens_per_s_gpu, row.concurrency))
-    if not lines:
-        return None
-    names = {n: plural(n, "GPU") for n in lines}
-    found_at = {(n, point[2]): point for n, points in lines.items() for point in points}
-    columns = [
-        Column(names[n], lambda at, n=n: found_at.get((n, at)), _point_words)  # type: ignore[misc]
-        for n in lines
-    ]
-    return {
-        "data": {
-            "lines": [{"name": names[n], "points": sorted(lines[n])} for n in lines],
-            "asked": [
-                (r.tpot_ms, r.tokens_per_s_gpu, r is answer.chosen) for r in answer.served if r.fits
-            ],
-            "limit": asked.get("max_tpot_ms"),
-        },
-        "table": Table([Column("requests", int, "{:,}".format), *columns], every).html(
-            f"Time per output token and tokens/s of a GPU, {plain(device.key)}"
-        ),
-    }  # fmt: skip
-
-
-def _point_words(point: tuple[float, float, int]) -> str:
-    """A point of the curve: ms of a token, tokens/s of a GPU."""
-    return f"{digits(point[0])} ms, {digits(point[1])}"
+    parallel = sorted({row.tensor_parallel for row in (*usual.served, *answer.served)})
+    every = sorted({*LOADS, *asked["concurrency"]})
+    found = device.model.llm(decoder, **free | {"concurrency": every, "tensor_parallel": parallel})
+    return [row for row in found.served if row.fits and row.tpot_ms and row.tokens_per_s_gpu]
 
 
 def served_beside(cards: list[Card]) -> str:
@@ -209,50 +168,48 @@ def served_beside(cards: list[Card]) -> str:
     return compared_table(several).html("The cheapest configuration of each") + lines
 
 
-class Point(NamedTuple):
-    """A load on some GPUs: tokens/s of a request and of a GPU; `card`: the place of its device."""
-
-    user: float
-    gpu: float
-    card: int
-    gpus: str
-    requests: int
-
-
 def chart(cards: list[Card]) -> Card | None:
-    """All loads and numbers of GPUs of several devices by both speeds, in a square of 1 x 1.
+    """All loads and numbers of GPUs by tokens/s of a request and of a GPU, in a square of 1 x 1.
 
-    `dots`: with the places of their devices; `front`: those that no other one beats in both; `rings`: the
-    chosen rows; `ticks`: (label, place), of both axes. None for fewer than two devices.
+    `dots`: place, color, words; `colors`: words of each color, which is a device's or, of one device, that
+    of a number of GPUs; `front`: places of those that no other one beats in both; `rings`: of the chosen
+    rows; `ticks`: (label, place), of both axes. None if nothing is served.
     """
-    points = [
-        Point(1e3 / ms, rate, n, line["name"], requests)
-        for n, card in enumerate(cards) if card.get("curve")
-        for line in card["curve"]["data"]["lines"] for ms, rate, requests in line["points"]
-    ]  # fmt: skip
-    if len({point.card for point in points}) < 2:
+    loads = [(card["device"].key, row) for card in cards for row in card.get("loads", ())]
+    if not loads:
         return None
+    is_one = len({key for key, _ in loads}) == 1
+    names = [plural(row.gpus, "GPU") if is_one else plain(key) for key, row in loads]
+    colors = [*dict.fromkeys(names)]
+    speeds = [(row.tokens_per_s_user or 0.0, row.tokens_per_s_gpu or 0.0) for _, row in loads]
     rows = [row for card in cards if card.get("answer") and (row := card["answer"].compared)]
     rings = [(row.tokens_per_s_user, row.tokens_per_s_gpu) for row in rows]
-    front: list[Point] = []
-    for point in sorted(points, reverse=True):
-        if not front or point.gpu > front[-1].gpu:
-            front.append(point)
-    speeds = np.log([point[:2] for point in points] + rings)
-    low, high = speeds.min(0) - 0.1, speeds.max(0) + 0.1
+    front: list[int] = []
+    for n in sorted(range(len(loads)), key=lambda n: speeds[n], reverse=True):
+        if not front or speeds[n][1] > speeds[front[-1]][1]:
+            front.append(n)
+    logs = np.log(speeds + rings)
+    low, high = logs.min(0) - 0.1, logs.max(0) + 0.1
 
     def place(speeds: Any) -> list[float]:
         return ((np.log(speeds) - low) / (high - low)).tolist()
 
     ticks = [n * 10.0**power for power in range(-3, 6) for n in (1, 2, 5)]
     columns = [
-        Column("device", lambda p: plain(cards[p.card]["device"].key), is_text=True),
-        Column("GPUs", lambda p: p.gpus), Column("requests", lambda p: p.requests, "{:,}".format),
-        Column("tokens/s a request", lambda p: p.user, digits), Column("a GPU", lambda p: p.gpu, digits),
-    ]  # fmt: skip
+        Column("device", lambda n: plain(loads[n][0]), is_text=True),
+        Column("GPUs", lambda n: loads[n][1].gpus),
+        Column("requests", lambda n: loads[n][1].concurrency, "{:,}".format),
+        Column("per token", lambda n: loads[n][1].tpot_ms, milliseconds),
+        Column("tokens/s a request", lambda n: speeds[n][0], digits),
+        Column("a GPU", lambda n: speeds[n][1], digits),
+    ]
     return {
-        "dots": [(*place(point[:2]), point.card) for point in points],
-        "front": [place(point[:2]) for point in front],
+        "dots": [
+            (place(speeds[n]), colors.index(names[n]), f"{plain(key)}: {row.load_words}")
+            for n, (key, row) in enumerate(loads)
+        ],
+        "colors": colors,
+        "front": [place(speeds[n]) for n in front],
         "rings": [place(ring) for ring in rings],
         "ticks": [
             [(f"{tick:g}", at) for tick in ticks if 0.0 < (at := place((tick, tick))[axis]) < 1.0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from math import inf
+from typing import Any
 from urllib.parse import urlencode
 
 from lolat.device.question import AUTO
@@ -15,7 +15,7 @@ from lolat.io.forms import BY_NAME, FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
 from lolat.llm.question import PERCENTILES, ServingQuestion
-from lolat.parameters import COVERAGE, LENGTH, MOST_CONCURRENCY, PARAMETERS, SIZE, parameters_of
+from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
 from lolat.readers.cache import bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.training.passes import Tuning
@@ -26,37 +26,27 @@ from lolat.web.networks import UPLOAD, sent_name
 # ---- The value of a text in a field; InputError if it has none.
 
 NETWORK = re.compile(rf"(({'|'.join(BY_NAME)}):)?[A-Za-z][\w.-]{{0,99}}|upload:.+", re.ASCII)
+EVERY = PARAMETERS | parameters_of(ServingQuestion)
+"""The parameters that a field may be of, by name."""
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """Reads the numbers in a field, from `least` to `most`.
+def numbers(text: str, of: Parameter, most: int = 1) -> Any:
+    """The numbers of a parameter in a text, with commas or spaces between them.
 
-    If `longest` is 1, the value is a number, None for an empty field; else a tuple of at most `longest`,
-    separated by commas or spaces in the field.
+    A tuple if `most` of them are more than one, else a number, None in an empty text.
     """
-
-    least: float = 1
-    most: float = 10**12
-    whole: bool = True
-    longest: int = 1
-    may_be_empty: bool = False
-
-    def __call__(self, text: str) -> Any:
-        """The value of a text."""
-        values = [as_number(word) for word in re.findall(r"[^,\s]+", text)]
-        is_right = all(
-            self.least <= v <= self.most and (v.is_integer() or not self.whole) for v in values
-        )
-        if not is_right or len(values) > self.longest or not (values or self.may_be_empty):
-            found = repr(shortened(text)) if text else "nothing is given"
-            one = "a whole number" if self.whole else "a number"
-            several = f"{one}, or up to {self.longest} of them," if self.longest > 1 else one
-            raise InputError(
-                f"{found}; expected {several} from {self.least:,g} to {self.most:,.12g}"
-            )
-        numbers = tuple(map(int, values)) if self.whole else tuple(values)
-        return numbers if self.longest > 1 else numbers[0] if numbers else None
+    words = re.findall(r"[^,\s]+", text)
+    values = [as_number(word) for word in words]
+    if len(values) > most:
+        raise InputError(f"{shortened(text)!r}: expected at most {most} of them")
+    if words:
+        of.check([
+            int(value) if of.kind is int and value.is_integer() else value
+            if abs(value) < inf else shortened(word)
+            for value, word in zip(values, words, strict=True)
+        ])  # fmt: skip
+    found = tuple(map(of.kind, values))
+    return found if most > 1 else found[0] if found else None
 
 
 def spec_of(name: str) -> str:
@@ -80,48 +70,54 @@ def language_model(name: str) -> str:
     return name
 
 
+def batch_on_each(text: str) -> int | str:
+    """A batch size, or "auto"."""
+    return AUTO if text == AUTO else numbers(text or "-", EVERY["batch_size"])
+
+
+def what_is_tuned(text: str) -> str:
+    """The words of what is tuned; InputError for others."""
+    if text:
+        Tuning.named(text)
+    return text
+
+
 # ---- The fields of each tab, named as the arguments of the Python calls.
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field; `default`: its first text; `choices`: value -> words of a list; `steps`: of its slider."""
+    """A field; `default`: its first text; `may_be_empty`: though it has a default.
+
+    `most`: the numbers that it takes; `choices`: value -> words of a list; `parse`: reads its text if that
+    is no number.
+    """
 
     name: str
     label: str
     default: str = ""
     hint: str = ""
-    parse: Callable[[str], Any] = str
+    most: int = 1
     choices: Mapping[str, str] | None = None
-    steps: Sequence[str] = ()
+    parse: Callable[[str], Any] | None = None
+    may_be_empty: bool = False
 
     def value(self, text: str) -> Any:
         """The value of a text. InputError if it has none or is none of `choices`."""
         if self.choices is not None and text not in self.choices:
             known = ", ".join(value or words for value, words in self.choices.items())
             raise InputError(f"{shortened(text)!r} is not known; choose one of {known}")
-        return self.parse(text)
+        if not text and self.default and not self.may_be_empty:
+            raise InputError("nothing is given")
+        if self.parse is not None:
+            return self.parse(text)
+        return text if self.choices else numbers(text, EVERY[self.name], self.most)
 
     def word(self, text: str) -> str:
         """The value of a text as in an option of a command; "" if it is empty."""
         value = self.value(text)
         values = value if isinstance(value, tuple) else () if value in (None, "") else (value,)
         return ",".join(str(v).removesuffix(".0") for v in values)
-
-    def near(self, text: str) -> str:
-        """The first of these that the field takes: the text, its first word, the default."""
-        for near in (text, *re.findall(r"[^,\s]+", text)[:1]):
-            with contextlib.suppress(InputError):
-                self.value(near)
-                return near
-        return self.default
-
-
-VARY_WORDS = {
-    "width": "width: channels of every layer",
-    "resolution": "input size",
-    "batch": "batch size",
-}
 
 
 @dataclass(frozen=True)
@@ -153,27 +149,28 @@ class Subject:
 
 OF_NETWORK = Subject("Network", (
     Field("network", "Network", "ResNet50",
-          "a name of keras.applications, timm:NAME or torchvision:NAME; type to search", spec_of),
-    Field(SIZE, "Input size", "", "such as 160 or 160,160,3; empty: the network's own",
-          Numbers(most=10**7, longest=6, may_be_empty=True)),
-    Field(LENGTH, "Sequence length", "", "tokens of a text or steps; empty: the network's own",
-          Numbers(most=10**7, may_be_empty=True)),
+          "a name of keras.applications, timm:NAME or torchvision:NAME; type to search", parse=spec_of),
+    Field(SIZE, "Input size", "", "such as 160 or 160,160,3; empty: the network's own", 6),
+    Field(LENGTH, "Sequence length", "", "tokens of a text or steps; empty: the network's own"),
 ), lambda: [n.removeprefix("keras:") for n in bundled_networks()], FILES, 200 * 2**20,
    "Its layers alone are read, not its weights, and no code is run. The server keeps the file in memory "
    "until it ends.",
    "lolat predict MODEL FILE",
 )  # fmt: skip
 """ONNX files hold the weights, which are of no use here."""
-_CONFIG = Field(
-    "config", "Language model", "qwen3-32b", "type to search the known ones", language_model
-)
+_CONFIG = Field("config", "Language model", "qwen3-32b", "type to search the known ones",
+                parse=language_model)  # fmt: skip
 OF_LANGUAGE_MODEL = Subject("Language model", (_CONFIG,), lambda: sorted(published()), (".json",), 2**20,
    "The config.json that was published with the model. The server keeps it in memory until it ends.",
    "lolat llm MODEL CONFIG.json",
 )  # fmt: skip
+OF_TRAINED = replace(OF_LANGUAGE_MODEL, command="lolat cost MODEL CONFIG.json", fields=(
+    replace(_CONFIG, default="llama-3.1-8b"), Field(LENGTH, "Tokens of a sequence", "4096"),
+))  # fmt: skip
 
 
-class Tab(NamedTuple):
+@dataclass(frozen=True)
+class Tab:
     """A tab: its title, its own fields, and the subject of its question."""
 
     title: str
@@ -186,163 +183,119 @@ class Tab(NamedTuple):
         return {f.name: f for f in (*self.subject.fields, *self.fields)}
 
 
-def _steps(least: int, most: int) -> tuple[str, ...]:
-    """Powers of two and the numbers halfway between them."""
-    powers = [1 << n for n in range(least.bit_length() - 1, most.bit_length())]
-    return tuple(str(n) for p in powers for n in sorted({p, p * 3 // 2}) if least <= n <= most)
+def _of(choices: Iterable[str], first: str = "") -> dict[str, str]:
+    """Choice -> words: itself, and `first` for the empty one."""
+    return ({"": first} if first else {}) | {choice: choice for choice in choices}
 
 
-def batch_on_each(text: str) -> int | str:
-    """A batch size, or "auto"."""
-    return AUTO if text == AUTO else int(Numbers()(text))
-
-
-def what_is_tuned(text: str) -> str:
-    """The words of what is tuned; InputError for others."""
-    if text:
-        Tuning.named(text)
-    return text
-
-
-SURE = f"{100 * COVERAGE:g}"
-EVERY = PARAMETERS | parameters_of(ServingQuestion)
-EMPTY = 1e-6
-"""The distance of a field's numbers from the ends of an open range."""
-
-
-def field(
-    name: str, label: str, default: str = "", hint: str = "", longest: int = 1,
-    words: Mapping[str, str] | None = None, **more: Any,
-) -> Field:  # fmt: skip
-    """The field of a parameter; without a default it may be left empty.
-
-    `longest`: the most numbers that it takes; `words`: choice -> words, the choices themselves if None.
-    """
-    of = EVERY[name]
-    if of.choices or words is not None:
-        return Field(name, label, default, hint, choices=words or {c: c for c in of.choices})
-    least, most = (of.least + EMPTY, of.most - EMPTY) if of.is_open else (of.least, of.most)
-    numbers = Numbers(least, min(most, 10**15), of.kind is int, longest, default == "")
-    return Field(name, label, default, hint, **{"parse": numbers, **more})
-
-
-def _or(first: str, choices: Iterable[str]) -> dict[str, str]:
-    """Choice -> words, with `first` for the empty choice in front."""
-    return {"": first, **{choice: choice for choice in choices}}
+def _words(name: str, first: str = "") -> dict[str, str]:
+    """The choices of a parameter, with `first` for the empty one."""
+    return _of(EVERY[name].choices, first)
 
 
 MODE = (
-    field("precision", "Precision", "", "by the data sheet if the GPU was measured in another one",
-          words=_or("as measured", PARAMETERS["precision"].choices)),
-    field("launch", "Launch", "", "one by one, by torch.compile, or by it with CUDA graphs",
-          words=_or("as measured", PARAMETERS["launch"].choices)),
-    field("host_us", "Host, µs an addition", "", "to launch it on a GPU; empty: as usual"),
+    Field("precision", "Precision", "", "by the data sheet if the GPU was measured in another one",
+          choices=_words("precision", "as measured")),
+    Field("launch", "Launch", "", "one by one, by torch.compile, or by it with CUDA graphs",
+          choices=_words("launch", "as measured")),
+    Field("host_us", "Host, µs an addition", "", "to launch it on a GPU; empty: as usual"),
 )  # fmt: skip
 """The fields of the execution mode."""
 RENTED = (
-    field("link_gbps", "Link of a device, Gbit/s", "",
-          "empty: the usual link inside a machine; between machines that of the instance type, or 10"),
-    field("price_per_hour", "Price of a device, US$ an hour", "", "empty: from the price list"),
-    field("memory_gib", "Memory of a device, GiB", "", "empty: as the device's file says"),
-)  # fmt: skip
+    Field("link_gbps", "Link of a device, Gbit/s", "", "empty: the usual one"),
+    Field("price_per_hour", "Price of a device, US$ an hour", "", "empty: from the price list"),
+    Field("memory_gib", "Memory of a device, GiB", "", "empty: as the device's file says"),
+)
 """The fields of devices that are rented."""
-_ACCUMULATE = field("accumulate", "Batches for one update", "1", "gradient accumulation")
+ACCUMULATE = Field("accumulate", "Batches for one update", "1", "gradient accumulation")
 SHARDED = {
     "none": "nothing", "zero1": "optimizer states (ZeRO 1)", "zero2": "gradients too (ZeRO 2)",
     "fsdp": "parameters too (FSDP)", "hybrid": "these inside a machine alone (hybrid)",
 }  # fmt: skip
 
 
-def _divided(*choices: str) -> dict[str, str]:
-    return {choice: SHARDED[choice] for choice in choices}
-
-
 def _batch(default: str) -> Field:
     hint = "auto: the largest that fits"
-    return field("batch_size", "Batch size on each device", default, hint, parse=batch_on_each)
+    return Field("batch_size", "Batch size on each device", default, hint, parse=batch_on_each)
+
+
+def _tune(hint: str) -> Field:
+    return Field("tune", "What is trained", "", hint, parse=what_is_tuned)
 
 
 def _replicas(default: str) -> Field:
-    return field("replicas", "Number of devices", default, "several with commas", 16)
+    return Field("replicas", "Number of devices", default, "several with commas", 16)
 
 
-OF_TRAINED = replace(OF_LANGUAGE_MODEL, command="lolat cost MODEL CONFIG.json", fields=(
-    replace(_CONFIG, default="llama-3.1-8b"),
-    field("sequence_length", "Tokens of a sequence", "4096"),
-))  # fmt: skip
 TABS = {
     "latency": Tab("Latency", (
-        field("batch_size", "Batch sizes", "1", "samples in one pass; several with commas: 1,8,32", 8),
+        Field("batch_size", "Batch sizes", "1", "samples in one pass; several with commas: 1,8,32", 8),
         *MODE,
     )),
     "budget": Tab("What fits", (
-        field("vary", "What may change", "width", words=VARY_WORDS),
-        field("max_ms", "Time limit, ms", "15"),
-        field("sure", "Certainty, %", "",
-              f"empty: the predicted time keeps the limit; {SURE}: so does the end of its interval"),
-        field("batch_size", "Batch size", "1", "samples in one pass"),
+        Field("vary", "What may change", "width", choices={
+            "width": "width: channels of every layer", "resolution": "input size", "batch": "batch size",
+        }),
+        Field("max_ms", "Time limit, ms", "15"),
+        Field("sure", "Certainty, %", "", f"empty: the predicted time keeps the limit; {100 * COVERAGE:g}: "
+              "so does the end of its interval"),
+        Field("batch_size", "Batch size", "1", "samples in one pass"),
         *MODE,
     )),
     "training": Tab("Training and cost", (
-        field("samples", "Samples in the data set", "50000"),
-        field("epochs", "Epochs", "20"),
+        Field("samples", "Samples in the data set", "50000"),
+        Field("epochs", "Epochs", "20"),
         _batch("64"),
         *MODE,
-        field("optimizer", "Optimizer", "sgd"),
-        _ACCUMULATE,
-        field("checkpointing", "Activations computed again", "",
-              words=_or("as the network says", PARAMETERS["checkpointing"].choices)),
-        field("tune", "What is trained", "",
-              "empty: as the network says; full, lora:16 (adapters), frozen (the last layer)",
-              parse=what_is_tuned),
-        field("sharding", "Divided among the devices", "none",
-              words=_divided("none", "zero1", "zero2", "fsdp")),
+        Field("optimizer", "Optimizer", "sgd", choices=_words("optimizer")),
+        ACCUMULATE,
+        Field("checkpointing", "Activations computed again", "",
+              choices=_words("checkpointing", "as the network says")),
+        _tune("empty: as the network says; full, lora:16 (adapters), frozen (the last layer)"),
+        Field("sharding", "Divided among the devices", "none",
+              choices={s: SHARDED[s] for s in ("none", "zero1", "zero2", "fsdp")}),
         _replicas("1,2,4,8"),
         *RENTED,
     )),
     "decoder": Tab("Training language models", (
-        field("tokens", "Tokens in the data set", "1e8"),
-        field("mean_tokens", "Mean tokens of a sample", "",
+        Field("tokens", "Tokens in the data set", "1e8"),
+        Field("mean_tokens", "Mean tokens of a sample", "",
               "if each is padded to a sequence; empty: packed"),
-        field("epochs", "Epochs", "1"),
+        Field("epochs", "Epochs", "1"),
         _batch("1"),
-        field("precision", "Precision", "", words=_or("mixed (amp)", ("amp", "bf16"))),
+        Field("precision", "Precision", "", choices=_of(("amp", "bf16"), "mixed (amp)")),
         MODE[1],
-        field("optimizer", "Optimizer", "adamw"),
-        _ACCUMULATE,
-        field("checkpointing", "Activations computed again", "none"),
-        field("tune", "What is trained", "",
-              "empty: all; lora:16 (adapters), frozen:16 (all behind 16 layers), frozen (the head)",
-              parse=what_is_tuned),
-        field("sharding", "Divided among the GPUs", "fsdp", words=_divided(*SHARDED)),
+        Field("optimizer", "Optimizer", "adamw", choices=_words("optimizer")),
+        ACCUMULATE,
+        Field("checkpointing", "Activations computed again", "none", choices=_words("checkpointing")),
+        _tune("empty: all; lora:16 (adapters), frozen:16 (all behind 16 layers), frozen (the head)"),
+        Field("sharding", "Divided among the GPUs", "fsdp", choices=SHARDED),
         _replicas("8"),
         *RENTED,
     ), OF_TRAINED),
     "llm": Tab("Serving language models", (
-        field("concurrency", "Concurrent requests", "32",
-              "at all times; several with commas; a rate takes their place", 8, steps=_steps(1, 1024),
-              parse=Numbers(1, MOST_CONCURRENCY, True, 8, True)),
-        field("request_rate", "Requests a second", "",
+        Field("concurrency", "Concurrent requests", "32",
+              "at all times; several with commas; a rate takes their place", 8, may_be_empty=True),
+        Field("request_rate", "Requests a second", "",
               "that arrive at random; with a limit, on as few GPUs as keep it", 8),
-        field("input_tokens", "Tokens of a prompt", "1024", steps=_steps(16, 131_072)),
-        field("output_tokens", "Tokens of an answer", "512", steps=_steps(16, 32_768)),
-        field("tensor_parallel", "GPUs that share the model", "",
-              "empty: 1, 2, 4 and 8, where the model fits", 8, steps=("", "1", "2", "4", "8")),
-        field("cached_tokens", "Tokens of a prompt in the cache", "", "by prefix caching; empty: none"),
-        field("expert_parallel", "Groups with whole experts", "",
+        Field("input_tokens", "Tokens of a prompt", "1024"),
+        Field("output_tokens", "Tokens of an answer", "512"),
+        Field("tensor_parallel", "GPUs that share the model", "",
+              "empty: 1, 2, 4 and 8, where the model fits", 8),
+        Field("cached_tokens", "Tokens of a prompt in the cache", "", "by prefix caching; empty: none"),
+        Field("expert_parallel", "Groups with whole experts", "",
               "expert parallel, of the GPUs that share the model; empty: all share each expert"),
-        field("dtype", "Data type of the weights", words=_or("as published", DTYPES)),
-        field("kv_dtype", "Data type of the cache",
-              words=_or("as published, or the framework's default", CACHE_BYTES)),
-        field("max_tpot_ms", "Limit per token, ms", "",
-              "with a limit, the configuration with the cheapest tokens within it is chosen",
-              steps=("", *_steps(4, 128))),
-        field("max_ttft_ms", "Limit to the first token, ms", steps=("", *_steps(64, 8192))),
+        Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
+        Field("kv_dtype", "Data type of the cache",
+              choices=_of(CACHE_BYTES, "as published, or the framework's default")),
+        Field("max_tpot_ms", "Limit per token, ms", "",
+              "with a limit, the configuration with the cheapest tokens within it is chosen"),
+        Field("max_ttft_ms", "Limit to the first token, ms"),
         Field("percentile", "The limits hold for", parse=lambda text: int(text) if text else None,
               choices={"": "the means", **{str(p): f"{p} % of requests" for p in PERCENTILES}}),
-        field("gpus", "GPUs in all, at most", "",
+        Field("gpus", "GPUs in all, at most", "",
               "empty: as many as one machine has; for a rate as many as it needs"),
-        field("price_per_hour", "Price of a GPU, US$ an hour", "", "empty: from the price list"),
+        Field("price_per_hour", "Price of a GPU, US$ an hour", "", "empty: from the price list"),
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
 """Each tab by its view."""
@@ -350,18 +303,24 @@ RARE = frozenset(["launch", "host_us", "accumulate", "checkpointing", "tune", "l
                   "price_per_hour", "kv_dtype", "percentile", "gpus", "cached_tokens",
                   "expert_parallel"])  # fmt: skip
 """Fields that are folded until one of them is used."""
-WHOLE = "whole_"
-"""The prefix of a text that another tab's field took a part of only: "4,8" where it has 4."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one
 that serves language models.
 """
 
 
-def _is_part(name: str, text: str | None, whole: str) -> bool:
-    """Return whether a text is what the field of some tab takes of the `whole` one."""
-    fields = (tab.every[name] for tab in TABS.values() if name in tab.every)
-    return any(field.near(whole) == text for field in fields)
+def _key(field: Field) -> str:
+    """The name of a field in the address of another tab; tabs that have an equal field share its text."""
+    view = next(view for view, tab in TABS.items() if tab.every.get(field.name) == field)
+    return f"{view}.{field.name}"
+
+
+KEYS = {
+    view: {name: _key(field) for name, field in tab.every.items()} for view, tab in TABS.items()
+}
+FIELDS = {
+    KEYS[view][name]: field for view, tab in TABS.items() for name, field in tab.every.items()
+}
 
 
 class Form:
@@ -372,53 +331,40 @@ class Form:
         `devices`: those to tick.
         """
         query = list(query)
-        self.typed = dict(reversed(query))
+        texts = {name: text.strip() for name, text in reversed(query)}
         self.errors: dict[str, str] = {}
-        view = self.typed.get("view", "")
+        view = texts.get("view", "")
         first = next((d for d in devices.values() if d.is_own), None)
         usual = "latency" if first is None or first.answers(False) else "llm"
         self.view = view if view in TABS else usual
-        _, self.own_fields, self.subject = TABS[self.view]
-        self.fields = TABS[self.view].every
-        self.devices = {key: d for key, d in devices.items() if d.answers(self.subject.is_decoder)}
+        self.own_fields, self.subject = TABS[self.view].fields, TABS[self.view].subject
+        self.fields, self.keys = TABS[self.view].every, KEYS[self.view]
         self.rare = [field for field in self.own_fields if field.name in RARE]
-        for name, field in self.fields.items():
-            whole = self.typed.pop(WHOLE + name, "")
-            if whole and _is_part(name, self.typed.get(name), whole):
-                self.typed[name if field.near(whole) == whole else WHOLE + name] = whole
+        given = texts | {key: texts[name] for name, key in self.keys.items() if name in texts}
+        self.typed = {
+            k: given[k] for k, f in FIELDS.items() if given.get(k, f.default) != f.default
+        }
+        self.every = devices
+        self.devices = {key: d for key, d in devices.items() if d.answers(self.subject.is_decoder)}
         # The form has an empty one of its own: at first there is none.
-        given = dict.fromkeys(text for name, text in query if name == "model")
+        asked = dict.fromkeys(text for name, text in query if name == "model")
         own = [d.key for d in self.devices.values() if d.is_own]
         usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]
-        self.ticked = [key for key in given if key in self.devices] if given else usually
-        self.refused = [key for key in given if key and key not in self.devices]
-        # What other tabs are asked goes on with the form, for their links.
-        self.elsewhere = {
-            key: devices[key] for name, key in query if name == "elsewhere" and key in devices
-        }
-        names = dict.fromkeys(name for tab in TABS.values() for name in tab.every)
+        self.ticked = [key for key in asked if key in self.devices] if asked else usually
+        self.refused = [key for key in asked if key and key not in self.devices]
+        # Devices of other tabs, and what was typed there, go on with the form.
+        self.elsewhere = [key for name, key in query if name == "elsewhere" and key in devices]
         self.kept = [("elsewhere", key) for key in self.elsewhere]
-        kept = [n for name in names for n in (name, WHOLE + name) if n not in self.fields]
-        self.kept += [(n, self.typed[n]) for n in kept if n in self.typed]
-        known = {
-            "view",
-            "model",
-            "file",
-            "elsewhere",
-            "only",
-            *names,
-            *(WHOLE + name for name in names),
-        }
-        self.unknown = [
-            shortened(name) for name in dict.fromkeys(n for n, _ in query if n not in known)
-        ]
+        self.kept += [(k, text) for k, text in self.typed.items() if k not in self.keys.values()]
+        known = {"view", "model", "file", "elsewhere", "only", *self.keys, *FIELDS}
+        self.unknown = [shortened(name) for name in dict(query) if name not in known]
         self.unknown += [f"view {shortened(view)}"] * (view not in ("", *TABS))
 
     def text(self, name: str) -> str:
         """The text of a field, as typed or as at first; a rate takes the place of the concurrency."""
-        if name == "concurrency" and self.typed.get("request_rate", "").strip():
+        if name == "concurrency" and self.text("request_rate"):
             return ""
-        return self.typed.get(name, self.fields[name].default).strip()
+        return self.typed.get(self.keys[name], self.fields[name].default)
 
     def question(self) -> dict[str, Any] | None:
         """The value of each field; None if one is wrong or no device is ticked.
@@ -472,32 +418,20 @@ class Form:
 
     def link(self, **changes: str) -> str:
         """The query string that gives this view again, with some fields changed."""
-        texts = {name: self.text(name) for name in self.fields} | changes
-        devices = [*self.ticked, *self.refused] or [""]
-        pairs = [("view", self.view), *(("model", key) for key in devices)]
-        # An empty field is left out where it is empty at first.
-        pairs += [(n, t) for n, t in texts.items() if t or self.fields[n].default]
-        pairs += self.kept
-        return "/?" + urlencode(pairs, safe=",:@")
+        return self._address(self.view, self.refused or [""] * (not self.ticked), changes)
 
     def tabs(self) -> dict[str, tuple[str, str]]:
-        """View -> its tab's title and address, with the devices and the texts that the tab takes."""
-        known = {key: self.devices[key] for key in self.ticked} | self.elsewhere
-        found = {}
-        for view, tab in TABS.items():
-            at = [
-                ("model" if d.answers(tab.subject.is_decoder) else "elsewhere", key)
-                for key, d in known.items()
-            ]
-            texts = {name: text for name, text in self.kept if name != "elsewhere"}
-            for name, field in self.fields.items():
-                text, other = self.text(name), tab.every.get(name, field)
-                if other != field and field in self.subject.fields[1:]:
-                    continue  # of another kind of network
-                if text != field.default or WHOLE + name in texts:
-                    texts[name] = text if other == field else other.near(text)
-                    if texts[name] != text:
-                        texts[WHOLE + name] = text
-            pairs = [("view", view), *at, *texts.items()]
-            found[view] = tab.title, "/?" + urlencode(pairs, safe=",:@")
-        return found
+        """View -> its tab's title and address, with the devices and what is typed in all tabs."""
+        return {view: (tab.title, self._address(view)) for view, tab in TABS.items()}
+
+    def _address(self, view: str, more: Iterable[str] = (), changes: Mapping[str, str] = {}) -> str:
+        names = {key: name for name, key in KEYS[view].items()}
+        texts = self.typed | {self.keys[name]: text for name, text in changes.items()}
+        is_decoder = TABS[view].subject.is_decoder
+        devices = [
+            ("model" if self.every[key].answers(is_decoder) else "elsewhere", key)
+            for key in (*self.ticked, *self.elsewhere)
+        ]
+        pairs = [("view", view), *devices, *(("model", key) for key in more)]
+        pairs += [(names.get(key, key), text) for key, text in texts.items()]
+        return "/?" + urlencode(pairs, safe=",:@")

@@ -24,7 +24,6 @@ from lolat.graph import Graph
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
 from lolat.llm.names import named
-from lolat.readers import OF_TRANSFORMERS
 from lolat.readers.cache import Cache
 from lolat.readers.children import read_in_child
 from lolat.units import plain
@@ -82,9 +81,6 @@ class Networks:
         NetworkError if it is no network. A file that leaves its input size open is kept, and `get` says so.
         """
         name, content, spec = _received(file, name)
-        stem, _, ending = name.rpartition(".")
-        if ending == "py":
-            raise _in_terminal(name, f"{stem}:FUNCTION", f"{stem}.json")
         self._files.pop(spec, None)
         self._files[spec] = content
         while len(self._files) > 1 and sum(map(len, self._files.values())) > MOST_BYTES:
@@ -100,13 +96,8 @@ class Networks:
     def _of_file(self, content: bytes, spec: str, size: tuple[Any, ...]) -> Graph:
         """The network of a sent file."""
         name = sent_name(spec)
-        try:
-            with _written(content, name) as path:
-                graph = self._read(str(path), size)
-        except NetworkError as error:
-            if error.code == OF_TRANSFORMERS:
-                raise _in_terminal(name, f"transformers:{name}", "net.json") from None
-            raise
+        with _written(content, name) as path:
+            graph = self._read(str(path), size)
         stem, _, ending = name.rpartition(".")
         return graph if ending == "json" else replace(graph, name=stem)
 
@@ -154,14 +145,6 @@ class Decoders:
         called = decoder.architecture if stem == "config" else stem
         _keep(self._sent, spec, changed(decoder, name=called))
         return spec
-
-
-def _in_terminal(name: str, network: str, output: str) -> NetworkError:
-    """The error of a file whose network is made by code, which the page never runs."""
-    return NetworkError(
-        f"{name}: a network that code makes, and this page runs none; expected what `lolat read "
-        f"{network} --output {output}` writes in a terminal: give {output} here"
-    )
 
 
 def _unknown(kind: type[InputError], spec: str) -> InputError:

@@ -17,6 +17,7 @@ import lolat
 from lolat.cli.main import lolat as commands
 from lolat.units import dollars, duration, milliseconds
 from tests.browser.chromium import ANSWER, DONE, Chromium, answered, violations
+from tests.web.language_models import CONFIG
 from tests.web.test_networks import keras_file, onnx_file
 
 GPU = "rtx-4090-amp"
@@ -64,10 +65,10 @@ def test_each_tab_keeps_network_and_devices(page: Chromium) -> None:
 
 
 def test_a_tab_takes_along_what_was_typed_just_before(page: Chromium) -> None:
-    page.write("#f-batch_size", "48")
+    page.write("#f-network", "MobileNetV2")
     page.run("document.querySelector('.tabs a:nth-of-type(3)').click()")
-    answered(page, "batch 48 on each device")
-    assert page.value("#f-batch_size") == "48"
+    answered(page, "MobileNetV2 · batch 64 on each device")
+    assert page.value("#f-network") == "MobileNetV2"
 
 
 def test_the_command_copied_gives_the_same_dollars(
@@ -112,7 +113,7 @@ def test_what_is_wrong_with_a_file_stands_at_its_field(page: Chromium, tmp_path:
 def test_errors_come_and_go_and_nothing_typed_is_lost(page: Chromium) -> None:
     page.write("#f-batch_size", "x")
     error = "document.getElementById('e-batch_size').textContent"
-    page.wait(f"{error}.includes('expected a whole number')")
+    page.wait(f"{error}.includes('expected whole numbers')")
     assert page.attribute("#f-batch_size", "aria-invalid") == "true"
     answered(page, "One field needs another value")
     page.write("#f-batch_size", "5")
@@ -208,6 +209,16 @@ def test_a_file_is_dropped_anywhere(
 ) -> None:
     page.drop(make(tmp_path / name))
     assert answered(page, title).startswith(title)
+
+
+def test_a_configuration_is_dropped(page: Chromium, address: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    page.visit(f"{address}?view=llm")
+    page.drop(path)
+    answered(page, "llama · 1.35 G parameters")
+    ms = lolat.load(page.value(".command").split()[2]).llm(CONFIG, concurrency=32).chosen.tpot_ms
+    assert page.run(BIG).startswith(milliseconds(ms or 0.0))
 
 
 @pytest.mark.parametrize("view", VIEWS)

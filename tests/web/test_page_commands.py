@@ -33,7 +33,7 @@ from lolat.io import paths as places
 from lolat.io.documents import to_json
 from lolat.readers import read_now
 from lolat.units import between, byte_size, dollars, duration, milliseconds
-from lolat.web.form import TABS, Field, Numbers
+from lolat.web.form import EVERY, TABS, Field
 from lolat.web.networks import Networks
 from lolat.web.server import create_app
 from tests import synthetic
@@ -109,12 +109,14 @@ def texts_of(field: Field) -> st.SearchStrategy[str]:
     """What a field takes: mostly its default."""
     if field.choices is not None:
         return st.just(field.default) | st.just(field.default) | st.sampled_from([*field.choices])
-    if not isinstance(field.parse, Numbers):
+    if field.parse is not None:
         return st.sampled_from(["1", "64", "auto"])  # the batch of a training
-    takes = field.parse
-    able = [n for n in NUMBERS if takes.least <= n <= takes.most and not (takes.whole and n % 1)]
+    takes = EVERY[field.name]
+    able = [
+        n for n in NUMBERS if takes.least <= n < takes.most and not (takes.kind is int and n % 1)
+    ]
     written = st.sampled_from([f"{n:g}" for n in able] + [f"{n:g}.0" for n in able[:1]] + ["1e1"])
-    if takes.longest > 1:
+    if field.most > 1:
         joined = st.lists(written, min_size=1, max_size=3)
         written = st.builds(
             lambda words, by: by.join(words), joined, st.sampled_from([",", ", ", " "])
@@ -314,7 +316,7 @@ def other(field: Field) -> str:
         }.get(field.name, [*field.choices][-1])
     if field.name == "input_size":
         return "48"
-    return "3" if not isinstance(field.parse, Numbers) or field.parse.most > 10**5 else "2"
+    return "3" if field.parse or EVERY[field.name].most > 10**5 else "2"
 
 
 FIELDS = [(view, name) for view, tab in TABS.items() for name in tab.every if name not in NAMES]

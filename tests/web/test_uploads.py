@@ -56,25 +56,6 @@ def test_two_files_of_one_name_are_two(page: Site) -> None:
     assert " net.onnx " in page.commands()[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "command"),
-    [
-        (
-            "config.json",
-            b'{"model_type": "bert"}',
-            "`lolat read transformers:config.json --output ",
-        ),
-        ("mynets.py", b"def small(): ...", "`lolat read mynets:FUNCTION --output mynets.json`"),
-    ],
-)
-def test_a_network_that_code_makes_is_read_in_a_terminal(
-    page: Site, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, command: str
-) -> None:
-    monkeypatch.setattr(page.reader, "read", lambda path, size: read_now(path, size))
-    assert send(page, name, content, view="latency").status_code == 400
-    assert command in page.errors()["upload"]
-
-
 def test_a_file_that_leaves_its_size_open_waits_for_it(page: Site, tmp_path: Path) -> None:
     page.reader.read = read_now  # type: ignore[method-assign]
     send(page, "mine.onnx", onnx_file(tmp_path / "open.onnx", "side").read_bytes(), batch_size="7")

@@ -85,7 +85,6 @@
     for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
     const link = byId("link");
     if (link) link.value = new URL(byId("answer").dataset.link, location.href).href;
-    window.drawCurves?.();
   }
 
   function soon(ms) {
@@ -108,7 +107,7 @@
 
   form.addEventListener("input", ({ target }) => {
     if (target.type === "file") return;
-    soon({ checkbox: 0, range: 60 }[target.type] ?? (target.list && isStrange(target) ? 1200 : 350));
+    soon(target.type === "checkbox" ? 0 : target.list && isStrange(target) ? 1200 : 350);
   });
   form.addEventListener("submit", (event) => {
     if (event.submitter?.id === "send") return;
@@ -134,21 +133,6 @@
   });
   // A list of names shows those that hold what is typed: all of them once it is typed over.
   form.querySelector("[list]").addEventListener("focus", (event) => event.target.select());
-  for (const slider of form.querySelectorAll("[data-steps]")) {
-    const field = byId(slider.dataset.of);
-    const steps = slider.dataset.steps.split(" ");
-    const say = () => slider.setAttribute("aria-valuetext", field.value || "empty");
-    /** As near to the number in the field as there is a step; the first one may be empty. */
-    const place = () => {
-      const far = (text) => (field.value && text ? Math.abs(Math.log(text / parseFloat(field.value))) : field.value === text ? 0 : Infinity);
-      slider.value = steps.reduce((best, text, n) => (far(text) < far(steps[best]) ? n : best), 0);
-      say();
-    };
-    slider.addEventListener("input", () => { field.value = steps[slider.value]; say(); });
-    field.addEventListener("input", place);
-    slider.hidden = false;
-    place();
-  }
   // A tab takes along what was typed just before, which its address does not have yet.
   byId("tabs").addEventListener("click", (event) => {
     const at = [...byId("tabs").children].indexOf(event.target);
