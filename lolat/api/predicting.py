@@ -68,7 +68,7 @@ class Prediction(DevicePrediction):
         write_csv(path, self.block_rows())
 
     def write_html(self, path: str | os.PathLike[str], depth: int | None = None) -> None:
-        """Write a page to explore the blocks, at first `folded`: one file that loads nothing.
+        """Write a page to explore the blocks, as `folded`: one file that loads nothing.
 
         InputError if it cannot be written.
         """

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from lolat.graph.modes import EAGER
-from lolat.hardware.gpus import MEMORY_WORD
 from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
-from lolat.report.ranked import also_apart, grouped_notes, left_out_lines, within_limit
+from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import Column, Part, Table, ends_of
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
@@ -22,11 +21,9 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
     before, table, after = cost_parts(cost)
     yield from before
     if table.rows:
-        yield ""
-        yield table
+        yield from ("", table)
     if after:
-        yield ""
-        yield from after
+        yield from ("", *after)
 
 
 def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
@@ -35,43 +32,39 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
     sample, of = (
         ("sample", cost.model) if cost.sequence_length is None else ("sequence", cost.device)
     )
-    run = (
-        f" · {plural(cost.epochs, 'epoch')} of {plural(cost.samples, sample)}"
-        if cost.samples
-        else ""
-    )
+    first, several = cost.options[0], len(cost.options) > 1
     batch = f"{cost.batch_size:,}" + (f" x {cost.accumulate:,}" if cost.accumulate > 1 else "")
-    several = len(cost.options) > 1
-    number = cost.options[0].devices
-    batch += " on each device" if several or number > 1 else ""
-    if number > 1 and not several:
-        batch += f", {number * cost.batch_size * cost.accumulate:,} in all"
-    title = f"{plain(cost.network)} · batch {batch} · {cost.optimizer}{run}"
-    first = cost.options[0]
-    numbers = {o.memory_bytes: o.devices for o in cost.options if o.memory_bytes}
-    least = f" of {number}" if (number := numbers[min(numbers)] if numbers else 1) > 1 else ""
-    room = [no_room(cost)] if cost.fits is False else []
+    batch += " on each device" if several or first.devices > 1 else ""
+    if first.devices > 1 and not several:
+        batch += f", {first.devices * cost.batch_size * cost.accumulate:,} in all"
+    title = f"{plain(cost.network)} · batch {batch} · {cost.optimizer}{_run(cost, sample)} · {plain(of)}"
+    least = min(reversed(cost.options), key=lambda o: o.memory_bytes or math.inf).devices
+    of_least = f" of {least}" if least > 1 else ""
+    is_asked = cost.samples is not None or cost.limits != Limits()
     before = [
-        *room,
-        f"{title} · {plain(of)}" + (f" · {cost.precision}" if cost.precision else ""),
-        f"{byte_size(cost.memory_bytes)} of memory on each device{least}, {fit_words(cost)}",
+        *([no_room(cost)] if cost.fits is False else []),
+        title + (f" · {cost.precision}" if cost.precision else ""),
+        f"{byte_size(cost.memory_bytes)} of memory on each device{of_least}, {fit_words(cost)}",
         *_memory_lines(cost),
         *_iteration_lines(first, sample, several, cost.tune or ""),
         *_link_lines(cost),
+        *([] if is_asked else [NO_SAMPLES if cost.sequence_length is None else NO_TOKENS]),
+        *_card_lines(cost.options),
     ]
-    if cost.samples is None and cost.limits == Limits():
-        before.append(NO_SAMPLES if cost.sequence_length is None else NO_TOKENS)
-    before += _card_lines(cost.options)
-    is_asked = cost.samples is not None or cost.limits != Limits()
     is_table = cost.fits is not False and (is_asked or several)
     table = Table(_columns(cost), cost.options if is_table else ())
-    after = []
+    after = [f"{ACROSS} {OF_MACHINES}"] if table.rows and any(map(_across, cost.options)) else []
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
-        after = [unknown] if cost.prices is None else [*_choice_lines(cost)]
-    if table.rows and any(map(_across, cost.options)):
-        after.insert(0, f"{ACROSS} {OF_MACHINES}")
+        after += [unknown] if cost.prices is None else _choice_lines(cost)
     return before, table, after
+
+
+def _run(answer: Cost | Costs, sample: str = "sample") -> str:
+    """The end of a title: the epochs, if the samples are given."""
+    if not answer.samples:
+        return ""
+    return f" · {plural(answer.epochs, 'epoch')} of {plural(answer.samples, sample)}"
 
 
 def _iteration_lines(
@@ -138,32 +131,27 @@ def _link_lines(cost: Cost) -> Iterator[str]:
         if option.devices > 1:
             links.setdefault((option.link, option.link_gbps), []).append(str(option.devices))
     for (name, gbps), devices in links.items():
-        words = (
-            f"{name}, {gbps:g} Gbit/s (assumed; yours: --link-gbps)" if name else f"{gbps:g} Gbit/s"
-        )
-        if not name and cost.sequence_length and int(devices[0]) > MACHINE:
+        words = f"{gbps:g} Gbit/s"
+        if name:
+            words = f"{name}, {words} (assumed; yours: --link-gbps)"
+        elif cost.sequence_length and int(devices[0]) > MACHINE:
             words += f" between machines of {MACHINE}"
         yield f"gradients of {', '.join(devices)} devices over {words}"
 
 
 def _card_lines(options: Iterable[TrainingPrediction]) -> Iterator[str]:
     """A line on rented accelerators with another memory than the measured one."""
-    cards = {
-        plain(r.accelerator): f"{plain(r.accelerator)} with {r.memory_gib:g} GiB"
-        for o in options
-        if (r := o.rented) and r.memory_gib is not None
-    }
-    if cards:
-        named = ",".join(sorted(name for name in cards if MEMORY_WORD.search(name))).lower()
-        by_sheet = f" (by the data sheet: --on {named})" * bool(named)
+    rented = [o.rented for o in options if o.rented and o.rented.memory_gib is not None]
+    if rented:
+        cards = {f"{plain(r.accelerator)} with {r.memory_gib:g} GiB" for r in rented}
         yield (
-            f"Rented with another memory than the model's device has: {', '.join(sorted(cards.values()))}; "
-            f"it fits, and is taken to be as fast{by_sheet}"
+            f"Rented with another memory than the model's device has: {', '.join(sorted(cards))}; it fits, "
+            "and is taken to be as fast"
         )
 
 
-def _rented(option: TrainingPrediction, alone: bool = True) -> str:
-    """The rented instances, with their accelerator if the name does not tell; `alone`: write "1 x" too."""
+def _rented(option: TrainingPrediction) -> str:
+    """The rented instances, with their accelerator if the name does not tell."""
     rented = option.rented
     if rented is None or not rented.instance_type:
         return ""
@@ -171,8 +159,7 @@ def _rented(option: TrainingPrediction, alone: bool = True) -> str:
     if rented.accelerator.casefold() not in name.casefold():
         name += f" ({plain(rented.accelerator)})"
     idle = f", {rented.idle_devices} idle" if rented.idle_devices else ""
-    number = f"{rented.instances} x " * (alone or rented.instances > 1)
-    return f"{number}{name}{idle}"
+    return f"{rented.instances} x {name}{idle}" if rented.instances > 1 else f"{name}{idle}"
 
 
 def _columns(cost: Cost) -> list[Column]:
@@ -264,24 +251,20 @@ def _across(option: TrainingPrediction) -> str:
 
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
-    """Lines on the cheapest and the fastest option, those between them, and the source of the price."""
-
-    def said(devices: int) -> str:
-        return f"{cost.summary(devices)}{_across(cost.option(devices))}"
-
-    if cost.cheapest != cost.fastest:
-        if cost.cheapest is not None:
-            sure = _how_sure(cost.option(cost.cheapest), cost.limits)
-            yield f"Cheapest{within_words(cost.limits)}: {said(cost.cheapest)}{sure}"
-        if cost.fastest is not None:
-            sure = _how_sure(cost.option(cost.fastest), cost.limits.of_money)
-            yield f"Fastest{within_words(cost.limits.of_money)}:  {said(cost.fastest)}{sure}"
-    if cost.cheapest != cost.fastest and len(cost.options) > 1:
-        frontier = ", ".join(map(str, cost.frontier))
-        yield f"Frontier: {frontier} devices (*): every other takes longer or costs more than one of them"
-    elif cost.fastest is not None and len(cost.options) > 1:
-        sure = _how_sure(cost.option(cost.fastest), cost.limits)
-        yield f"Cheapest and fastest: {said(cost.fastest)}{sure}"
+    """Lines on the cheapest and the fastest option, the mark of others, and the source of the price."""
+    choices = [
+        ("Cheapest", cost.cheapest, cost.limits),
+        ("Fastest", cost.fastest, cost.limits.of_money),
+    ]
+    if cost.cheapest == cost.fastest:
+        choices = [("Cheapest and fastest", cost.fastest, cost.limits)] * (len(cost.options) > 1)
+    for name, devices, limits in choices:
+        if devices is not None:
+            best = cost.option(devices)
+            words = f"{cost.summary(devices)}{_across(best)}{_how_sure(best, limits)}"
+            yield f"{name}{within_words(limits)}: {words}"
+    if len(choices) > 1 and len(cost.options) > 1:
+        yield f"{BEST} {OF_BEST}"
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
@@ -294,12 +277,8 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
 
 def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
-    run = ""
-    if costs.samples:
-        run = f" · {plural(costs.epochs, 'epoch')} of {plural(costs.samples, 'sample')}"
-    batch = costs.answers[0].batch_size
-    size = f" · batch {batch:,} on each device" if costs.batches == 1 else ""
-    yield f"Training {plain(costs.network)}{size} · {costs.optimizer}{run}"
+    size = f" · batch {costs.answers[0].batch_size:,} on each device" if costs.batches == 1 else ""
+    yield f"Training {plain(costs.network)}{size} · {costs.optimizer}{_run(costs)}"
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
         key=lambda pair: (
@@ -310,53 +289,38 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
             -pair[1].samples_per_s,
         ),
     )
-    yield ""
-    yield from _comparison(costs, listed)
+    table = Table(_costs_columns(costs), listed)
+    marks = {mark for row in table.cells for mark in row[-1]}
+    told = {
+        BEST: OF_BEST,
+        ESTIMATED: "estimated from inference: no training step, or too few, was measured on that device",
+        OUTSIDE: "extrapolating: most of it is unlike anything that was measured there in that precision",
+        ACROSS: OF_MACHINES,
+    }
+    yield from ("", table)
+    yield from (f"{mark} {words}" for mark, words in told.items() if mark in marks)
     yield ""
     yield from [] if costs.samples or costs.limits != Limits() else [NO_SAMPLES]
     yield from _best_lines(costs, listed)
-    for cost in costs.answers:
-        if cost.fits is False:
-            yield f"{plain(cost.device)}: {no_room(cost)}"
-    if unpriced := [
-        plain(c.device) for c in costs.answers if c.prices is None and c.fits is not False
-    ]:
-        yield no_price_words(unpriced, costs.answers[0])
+    yield from (f"{plain(c.device)}: {no_room(c)}" for c in costs.answers if c.fits is False)
+    unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
+    if unpriced:
+        yield no_price_words([*map(plain, unpriced)], costs.answers[0])
     yield from left_out_lines(costs.left_out)
     yield from grouped_notes(
-        [(plain(c.device), c.warnings) for c in sorted(costs.answers, key=_width)]
+        [(plain(c.device), c.warnings, c.options[0].interval_s) for c in costs.answers]
     )
-    links = {f"{o.link} ({o.link_gbps:g} Gbit/s)" for _, o in listed if o.link}
-    yield from (
-        [f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"] if links else []
-    )
+    if links := {f"{o.link} ({o.link_gbps:g} Gbit/s)" for _, o in listed if o.link}:
+        yield f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"
     yield from _card_lines(o for _, o in listed)
-    dated = {(r.source, r.date) for _, o in listed if (r := o.rented) and r.date}
-    lists = f" ({plural(len(dated), 'list')}; --json names each row's)" if dated else ""
     if any(o.dollars is not None for _, o in listed):
-        yield f"Prices by the second{lists}: {LEFT_OUT}."
+        yield f"Prices by the second (--json names each row's list): {LEFT_OUT}."
 
 
 Listed = Sequence[tuple[Cost, TrainingPrediction]]
 """The rows of a comparison: a device's cost, and its option with a number of them."""
 BEST, ESTIMATED, OUTSIDE, ACROSS = MARKS = "*~!^"
-
-
-def _comparison(costs: Costs, listed: Listed) -> Iterator[Part]:
-    """The table, in hours as it has many columns, and the meaning of its marks."""
-    table = Table(_costs_columns(costs), listed)
-    yield table
-    marks = {mark for row in table.cells for mark in row[-1]}
-    told = {
-        BEST: "no other row is both faster and cheaper",
-        ESTIMATED: "estimated from inference: no training step, or too few, was measured on that device",
-        OUTSIDE: "extrapolating: most of it is unlike anything that was measured there in that precision",
-        ACROSS: OF_MACHINES,
-    }
-    yield from (f"{mark} {words}" for mark, words in told.items() if mark in marks)
-    if len(launches := _launches(costs)) > 1:
-        one = " or ".join(f"--launch {launch}" for launch in launches)
-        yield f"Not all are launched alike; all in one way: {one}"
+OF_BEST = "no other row is both faster and cheaper"
 
 
 def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
@@ -373,7 +337,7 @@ def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
             words = choice_words(choice, costs.batches > 1)
             yield (
                 f"{name}{within_words(limits)}: {words}{_across(best)}{_how_sure(best, limits)}"
-                f"{also_apart(plain(choice.device), values)}"
+                f"{apart_words(plain(choice.device), values, '; ')}"
             )
 
 
@@ -389,23 +353,12 @@ def _ranked(listed: Listed, name: str) -> dict[str, tuple[float, tuple[float, fl
     return found
 
 
-def _launches(costs: Costs) -> list[str]:
-    """The launch modes of the compared devices."""
-    return sorted({c.launch for c in costs.answers if c.launch})
-
-
-def _way(cost: Cost, launches: Sequence[str]) -> str:
-    """The precision, the layout, and the launch unless it is in the device's name or `eager` for all."""
-    launch = cost.launch or EAGER
-    named = len(launches) == 1 and (launch == EAGER or launch in cost.device.split("-"))
-    layout = "channels last" if cost.channels_last else None
-    return ", ".join(filter(None, (cost.precision, None if named else cost.launch, layout)))
-
-
-def _width(cost: Cost) -> float:
-    """The key that sorts the widest interval first; no interval is the widest."""
-    low, high = cost.options[0].interval_s or (1e-9, 1.0)
-    return -high / max(low, 1e-9)
+def _way(cost: Cost) -> str:
+    """The precision, the launch unless it is `eager`, the layout."""
+    launch = None if cost.launch == EAGER else cost.launch
+    return ", ".join(
+        filter(None, (cost.precision, launch, "channels last" * bool(cost.channels_last)))
+    )
 
 
 def _choice(cost: Cost, option: TrainingPrediction) -> Choice:
@@ -417,7 +370,7 @@ def _choice(cost: Cost, option: TrainingPrediction) -> Choice:
 
 def _costs_columns(costs: Costs) -> list[Column]:
     """The table of several devices, whose rows are pairs of a cost and one of its options."""
-    launches, in_title = _launches(costs), costs.batches == 1
+    in_title = costs.batches == 1
     hours = ends_of(lambda seconds: digits(seconds / 3600))
 
     def marks(row: tuple[Cost, TrainingPrediction]) -> str:
@@ -431,9 +384,9 @@ def _costs_columns(costs: Costs) -> list[Column]:
     return [
         Column("device", lambda row: plain(row[0].device), is_text=True, is_whole=True),
         Column("of it", lambda row: row[1].devices),
-        Column("precision", lambda row: _way(row[0], launches), is_text=True),
+        Column("precision", lambda row: _way(row[0]), is_text=True),
         Column("batch", lambda row: None if in_title else row[0].batch_size, "{:,}".format),
-        Column("rented", lambda row: _rented(row[1], alone=False), is_text=True),
+        Column("rented", lambda row: _rented(row[1]), is_text=True),
         Column("" if costs.samples else "ms",
                lambda row: None if costs.samples else row[1].iteration_ms, digits),
         Column("samples/s", lambda row: None if row[1].mfu else row[1].samples_per_s, digits),

@@ -10,11 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lolat.device import Device
-from lolat.device.intervals import (
-    half_width_if_known,
-    machine,
-    noise_level,
-)
+from lolat.device.intervals import half_width_if_known, machine, noise_level
 from lolat.device.predictors.formula import CONSTANT
 from lolat.device.running import OF_FORM, span
 from lolat.device.summary import Families, Rate, families_of, framework_of, headline, rates_of
@@ -172,12 +168,8 @@ def _where_time_goes(device: Device) -> Iterator[str]:
     moving = [f"{digits(rates.gb_per_s)} GB/s read and written"] if rates.gb_per_s else []
     starting = [f"{digits(rates.operation_us)} µs an operation"] if rates.operation_us else []
     starting.append(f"{milliseconds(rates.call_ms)} a call")
-    for name, share, words in (
-        ("computing", rates.computing, computing),
-        ("moving", rates.moving, moving),
-        ("starting", rates.starting, starting),
-    ):
-        yield f"{name} {100 * share:.0f} %" + (f": {', '.join(words)}" if words else "")
+    for name, words in (("computing", computing), ("moving", moving), ("starting", starting)):
+        yield f"{name} {100 * getattr(rates, name):.0f} %{': ' * bool(words)}{', '.join(words)}"
 
 
 def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -199,7 +191,8 @@ def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
         )
         yield from _titled("epochs of training (`lolat cost`)", [line])
     if part := document.get("llm"):
-        yield from _titled("language models (`lolat llm`)", _language_models(part))
+        lines = (*_operations(part), *_overheads(part))
+        yield from _titled("language models (`lolat llm`)", map(plain, lines))
     spaces = [
         f"{plain(name)}: {plural(len(part.get('samples', ())), 'measured network')}"
         for name, part in document.get("spaces", {}).items()
@@ -207,24 +200,28 @@ def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _titled("spaces (`lolat nas search SPACE MODEL`)", spaces)
 
 
-def _language_models(part: Mapping[str, Any]) -> Iterator[str]:
-    """One line per operation with its error, then the data that the framework overheads were fitted to."""
+def _operations(part: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each kind of operation, with its error by data type."""
     for name, dtypes in part["operations"].items():
-        timed = {dtype: one for dtype, one in dtypes.items() if "like" not in one}
         told = [
             f"{dtype} {percent(one.get('spread', 0.3))} of {one['rows']:,}"
-            for dtype, one in timed.items()
+            for dtype, one in dtypes.items()
+            if "like" not in one
         ]
-        others = [dtype for dtype in dtypes if dtype not in timed]
+        others = [dtype for dtype, one in dtypes.items() if "like" in one]
         told += [f"as on other GPUs {', '.join(others)}"] if others else []
-        yield plain(f"{name} (standard deviation, held out): {'; '.join(told)}")
+        yield f"{name} (standard deviation, held out): {'; '.join(told)}"
+
+
+def _overheads(part: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each fit of the framework's overheads to served rows."""
     for kind, fit in {"": part, **part.get("fits", {})}.items():
         served, spread = fit.get("served", 0), fit.get("spread", (0.2, 0.4))
         rows = f"fitted to {plural(served, 'served row')}" if served else "as on other GPUs"
-        of = f" of {plain(kind)} attention" if kind else ""
+        of = f" of {kind} attention" if kind else ""
         tpot, ttft = map(math.expm1, spread)
         yield (
-            f"{plain(part.get('framework', ''))}{of}: scheduling and starts of kernels {rows}; "
+            f"{part.get('framework', '')}{of}: scheduling and starts of kernels {rows}; "
             f"{percent(COVERAGE)} of models held out: time per output token within {percent(tpot)}, first "
             f"token within {percent(ttft)}"
         )
@@ -250,12 +247,8 @@ def formula_lines(device: Device) -> Iterator[str]:
         else:
             yield f"{name}{mark}: {formula_text(formula.to_dict())}"
         if entry.get("breakpoint_ms", 0) > 0:
-            yield (
-                f"  below {milliseconds(entry['breakpoint_ms'])}: {entry['slope']:.3f} * t + "
-                f"{entry['offset_ms']:.3f}"
-            )
-        if "six_counts" in entry:
-            yield f"  with six counts alone: {equation(entry['six_counts']['coefficients'])}"
+            below = milliseconds(entry["breakpoint_ms"])
+            yield f"  below {below}: {entry['slope']:.3f} * t + {entry['offset_ms']:.3f}"
 
 
 def _family_lines(families: Families) -> Iterator[str]:

@@ -41,13 +41,16 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
     inside = "" if kept is None else f", {kept.inside} of {kept.of} inside their intervals"
     yield f"as predicted: {_errors(result.summary)}{inside}"
     if result.ratio is not None and result.ratio_taken_out is not None:
-        ratio = times_as_long(result.ratio)
+        ratio = f"{result.ratio:.2f} times as long as learned"
         yield f"machine meanwhile: {ratio}; with that taken out {_errors(result.ratio_taken_out)}"
     yield verdict(result)
     yield ""
-    yield from _details(result)
-    for key, reason in result.failures.items():
-        yield f"not measured: {key}: {reason}"
+    rank = result.summary["spearman"]
+    yield f"{result.predictor}: Spearman {'-' if rank is None else f'{rank:.3f}'}"
+    if result.noise_floor is not None:
+        floor = percent(result.noise_floor)
+        yield f"noise floor {floor}: so far off is a block that is measured again, and any formula"
+    yield from (f"not measured: {key}: {reason}" for key, reason in result.failures.items())
 
 
 def _errors(figures: Mapping[str, Any]) -> str:
@@ -57,31 +60,15 @@ def _errors(figures: Mapping[str, Any]) -> str:
     )
 
 
-def times_as_long(ratio: float) -> str:
-    """A ratio of new to learned time in words."""
-    return (
-        "as fast as learned" if 0.995 < ratio < 1.005 else f"{ratio:.2f} times as long as learned"
-    )
-
-
 def verdict(result: Evaluation) -> str:
     """A verdict on the profile here: its errors, their cause, the remedy."""
     error = percent(result.median_error)
     if result.cause is None:
         return f"This profile is good here: half of these networks are within {error}."
-    return (
-        f"This profile is {result.verdict} here, off by {error} at the median; "
-        f"{_causes(result)[result.cause]}."
-    )
-
-
-def _causes(result: Evaluation) -> dict[str, str]:
-    """Each cause in words, with what to do."""
     bias, limit = result.summary["bias"] or 0.0, percent(result.limit)
-    way = "fast" if bias < 0 else "slow"
     ways = "its errors go both ways"
     if abs(bias) > 0.7 * result.median_error:
-        ways = f"most come out too {way}"
+        ways = f"most come out too {'fast' if bias < 0 else 'slow'}"
     outside = next((r.network for r in result.networks if r.in_domain is False), "")
     moved = (
         "slower since it was learned: close other programs and ask `lolat doctor`, and learn again if it "
@@ -90,7 +77,7 @@ def _causes(result: Evaluation) -> dict[str, str]:
         else "faster since it was learned, which was in a slow spell then: learn again"
     )
     fit = f"write their times into timed.csv and fit them in: {fit_again(result.model)}"
-    return {
+    cause = {
         "machine": f"the machine has become more than {limit} {moved}",
         "domain": f"most of these networks ({outside} ...) hold what was never measured: {fit}",
         "noise": "half of that or more is noise of the measurements that it was learned from: close other "
@@ -98,21 +85,8 @@ def _causes(result: Evaluation) -> dict[str, str]:
         "level": f"most of that is the machine's speed now, which is within {limit} of the learned one, as "
         "it usually is",
         "formula": f"the formula lacks something here: {ways}; {fit}",
-    }
-
-
-def _details(result: Evaluation) -> Iterator[str]:
-    """The other figures."""
-    summary, floor = result.summary, result.noise_floor
-    by_size = {size: summary[f"median_{size}_2_ms"] for size in ("from", "below")}
-    sizes = "".join(f"{size} 2 ms {percent(v)}, " for size, v in by_size.items() if v is not None)
-    yield f"{result.predictor}: {sizes}Spearman {_figure(summary['spearman'])}"
-    if floor is not None:
-        yield f"noise floor {percent(floor)}: so far off is a block that is measured again, and any formula"
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    }[result.cause]
+    return f"This profile is {result.verdict} here, off by {error} at the median; {cause}."
 
 
 # ---- `lolat doctor`: does a profile still hold?
@@ -129,52 +103,41 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
             Column("now", lambda n: n.now_ms, milliseconds),
             Column("ratio", lambda n: n.ratio, "{:.2f}".format),
         ]
-        yield ""
-        yield Table(columns, result.networks)
-    yield ""
-    yield from _answer(result)
-    kind = "gpu" if device.document["environment"].get("device") == "gpu" else "cpu"
-    yield from _advice(result, quote(plain(name)), f"`lolat learn {kind}`")
-
-
-def _median(result: Diagnosis) -> str:
-    change, (low, high) = (result.ratio or 1.0) - 1.0, result.spread or (1.0, 1.0)
-    words = f"{percent(abs(change))} {'slower' if change > 0 else 'faster'}"
-    words = "as fast as then" if abs(change) < 0.0005 else words
-    return f"{words} at the median ({low:.2f} to {high:.2f} times as long)"
-
-
-def _answer(result: Diagnosis) -> Iterator[str]:
-    """The verdict in a sentence or two."""
-    limit = f"up to {percent(result.limit)} is usual"
-    if result.limit > LIMIT:
-        limit = f"up to {percent(result.limit)} is how far this device's own repeated times differ"
-    if result.verdict == "another machine":
-        yield "another machine: " + "; ".join(plain(str(d)) for d in result.differences)
-        if result.ratio is not None:
-            yield f"The networks are {_median(result)}."
-    elif result.verdict == "ok":
-        yield "ok: the profile holds on this machine."
-        yield f"The networks are {_median(result)}; {limit}."
-    elif result.verdict == "unsettled":
-        yield "cannot tell: the machine is busy or unsteady now."
-        yield f"The networks are {_median(result)}."
-    else:
-        change = 100 * ((result.ratio or 1.0) - 1)
-        yield f"drifted by {change:+.0f} %: {_median(result)}; {limit}."
-
-
-def _advice(result: Diagnosis, name: str, learn: str) -> Iterator[str]:
-    """The remedy for a verdict."""
+        yield from ("", Table(columns, result.networks))
+    yield from ("", *_diagnosis(result))
+    learn = (
+        f"`lolat learn {'gpu' if device.document['environment'].get('device') == 'gpu' else 'cpu'}`"
+    )
     if result.verdict == "ok":
-        yield f"Next: lolat evaluate {name}"
+        yield f"Next: lolat evaluate {quote(plain(name))}"
     elif result.verdict == "unsettled":
         yield "What to do: close other programs and ask again in some minutes. If it stays so, the"
         yield f"machine has changed: learn again with {learn}."
     else:
         yield f"What to do: learn this machine as it is with {learn}; `lolat models` lists all profiles."
-    for remark in result.warnings:
-        yield f"note: {plain(remark)}"
+    yield from (f"note: {plain(remark)}" for remark in result.warnings)
+
+
+def _diagnosis(result: Diagnosis) -> Iterator[str]:
+    """The verdict in a sentence or two."""
+    change, (low, high) = (result.ratio or 1.0) - 1.0, result.spread or (1.0, 1.0)
+    words = f"{percent(abs(change))} {'slower' if change > 0 else 'faster'}"
+    words = "as fast as then" if abs(change) < 0.0005 else words
+    median = f"{words} at the median ({low:.2f} to {high:.2f} times as long)"
+    limit = f"up to {percent(result.limit)} is usual"
+    if result.limit > LIMIT:
+        limit = f"up to {percent(result.limit)} is how far this device's own repeated times differ"
+    if result.verdict == "drifted":
+        yield f"drifted by {100 * change:+.0f} %: {median}; {limit}."
+        return
+    yield {
+        "another machine": "another machine: "
+        + "; ".join(plain(str(d)) for d in result.differences),
+        "ok": "ok: the profile holds on this machine.",
+        "unsettled": "cannot tell: the machine is busy or unsteady now.",
+    }[result.verdict]
+    if result.ratio is not None:
+        yield f"The networks are {median}{f'; {limit}' * (result.verdict == 'ok')}."
 
 
 # ---- `evaluate --table`

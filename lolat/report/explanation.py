@@ -11,18 +11,18 @@ from lolat.device.budget import BudgetAnswer, value_words
 from lolat.device.prediction import CALL
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.report.prediction import latency, note_lines, room_lines, totals
-from lolat.report.rows import TERMS, color_of, named_parts, short_name
+from lolat.report.rows import TERMS, color_of, named_parts
 from lolat.report.tables import Column, Part, Table
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
 """Terms whose rate is of one operation, not of a million."""
-SIZES = (
-    ("flops", *MEMBERS["flops"]),
-    ("acts", "inp", "traffic", *MEMBERS["elements"]),
-    ("weights", *MEMBERS["weights"]),
-)
-"""MACs, elements and weights: a formula has the count itself, or its kinds."""
+SIZES = {
+    "MACs": ("flops", *MEMBERS["flops"]),
+    "elements": ("acts", "inp", "traffic", *MEMBERS["elements"]),
+    "weights": ("weights", *MEMBERS["weights"]),
+}
+"""Head of a column of counts -> the terms in it: a formula has the count itself, or its kinds."""
 TOP_BLOCKS = 5
 MOST_COUNTS = 6
 
@@ -46,8 +46,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
         yield "where the time goes"
         terms = term_table(explanation.total.terms, prediction.latency_ms, prediction.call_ms)
         yield replace(terms, indent=2)
-        several = f"the longest of {len(explanation.blocks)} blocks"
-        yield several if len(explanation.blocks) > 1 else "the only block"
+        yield f"the longest of {plural(len(explanation.blocks), 'block')}"
         yield replace(_block_table(explanation.blocks), indent=2)
     yield "what would save time, each counted anew and predicted"
     changes = explanation.counterfactuals
@@ -81,9 +80,8 @@ def term_table(terms: Sequence[Term], whole_ms: float, call_ms: float | None = N
     costly = sorted((t for t in terms if t.latency_ms > 0.0), key=lambda t: -t.latency_ms)
     rows = [(TERMS[t.name], color_of(t.name), *rate(t), t.latency_ms) for t in costly]
     if call_ms is not None:
-        rows.append(
-            ("one call of the framework", color_of(CALL), "1", milliseconds(call_ms), call_ms)
-        )
+        call = "one call of the framework", color_of(CALL), "1", milliseconds(call_ms), call_ms
+        rows.append(call)
     rows.append(("together", "", "", "", whole_ms))
     columns = [
         Column("cause", lambda row: row[0], is_text=True, color=lambda row: row[1]),
@@ -100,7 +98,7 @@ def _block_table(blocks: Sequence[Attribution]) -> Table:
     rows: list[tuple[str, float, float, str]] = []
     ordered = sorted(blocks, key=lambda block: -block.latency_ms)
     for block in ordered[:TOP_BLOCKS]:
-        largest = max(block.terms, key=lambda term: term.latency_ms)
+        largest = _largest(block)
         part = percent(largest.latency_ms / (block.latency_ms or 1.0))
         most = f"{TERMS[largest.name]} {part}" if block.latency_ms else "nothing"
         rows.append((block.name, block.latency_ms, block.share, most))
@@ -120,25 +118,22 @@ def operation_table(block: Attribution, operations: Sequence[Attribution]) -> Ta
     """A row for each operation that costs something, without the block's label in front of its name."""
     label = named_parts(block.name)[0]
 
-    def size(names: Sequence[str]) -> Callable[[Attribution], float | None]:
+    def count_of(names: Sequence[str]) -> Callable[[Attribution], float | None]:
         return lambda o: sum(term.count for term in o.terms if term.name in names) or None
 
-    def most(operation: Attribution) -> str:
-        return TERMS[max(operation.terms, key=lambda term: term.latency_ms).name]
-
-    heads = "MACs", "elements", "weights"
     columns = [
-        Column("operation", lambda o: short_name(o.name, label), is_text=True),
+        Column("operation", lambda o: o.name.removeprefix(label).lstrip("_/.") or o.name, is_text=True),
         Column("kind", lambda o: (o.kind or "").replace("_", " "), is_text=True),
-        *(
-            Column(head, size(names), quantity, page="hidden")
-            for head, names in zip(heads, SIZES, strict=True)
-        ),
+        *(Column(head, count_of(names), quantity, page="hidden") for head, names in SIZES.items()),
         Column("ms", lambda o: o.latency_ms, digits),
         Column("of block", lambda o: o.latency_ms / (block.latency_ms or 1.0), percent),
-        Column("most of it is", most, is_text=True, page="alone"),
-    ]
+        Column("most of it is", lambda o: TERMS[_largest(o).name], is_text=True, page="alone"),
+    ]  # fmt: skip
     return Table(columns, [o for o in operations if o.latency_ms > 0.0])
+
+
+def _largest(part: Attribution) -> Term:
+    return max(part.terms, key=lambda term: term.latency_ms)
 
 
 def change_table(changes: Sequence[Counterfactual], of_block: bool) -> Table:
@@ -172,11 +167,7 @@ def budget_lines(answer: BudgetAnswer) -> Iterator[str]:
     if further is not None and further.prediction.fits is False:
         yield f"next: {value_words(answer.vary, further.value)} does not fit into the device's memory"
     elif further is not None:
-        takes = further.prediction.latency_ms
-        # 12.0 ms would not look like more than 12 ms.
-        exactly = f" ({takes:.6g} ms)" if float(digits(takes)) <= answer.budget_ms < takes else ""
-        value = value_words(answer.vary, further.value)
-        yield f"next: {value} takes {latency(further.prediction)}{exactly}"
+        yield f"next: {value_words(answer.vary, further.value)} takes {latency(further.prediction)}"
     else:
         yield f"next: {budget} is not exceeded by anything up to here; larger is not tried"
     yield f"now: {value_words(answer.vary, now.value)} takes {latency(now.prediction)}"

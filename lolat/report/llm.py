@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
 from lolat.llm.compare import ComparedModels
-from lolat.report.ranked import also_apart, left_out_lines, scaled, within_limit
+from lolat.report.ranked import apart_words, left_out_lines, scaled, within_limit
 from lolat.report.tables import Column, Part, Table
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
 
@@ -24,9 +24,7 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
     """The title, the table, what the time of the chosen row goes to, and what else there is to say."""
     before, table, after = llm_parts(answer)
     yield from before
-    yield ""
-    yield table
-    yield ""
+    yield from ("", table, "")
     parts = [f"{words} {percent(share)}" for _, words, share in breakdown(answer.chosen)]
     if parts:
         yield f"An output token with {answer.chosen.load_words}: {', '.join(parts)}."
@@ -35,10 +33,15 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
     """Lines before the table; the table, a row for each configuration; advice and prices."""
-    framework = f" · {answer.framework}" if answer.framework else ""
+    groups = {
+        "attention data parallel": answer.chosen.attention_data_parallel,
+        "expert parallel": answer.chosen.expert_parallel,
+    }
+    device = [plain(answer.device), *filter(None, [answer.framework])]
+    device += [f"{name} {number}" for name, number in groups.items() if number > 1]
     before = [
-        f"{_model_words(answer)} · {_types(answer.chosen)} · {_tokens(answer)}",
-        f"{plain(answer.device)}{framework}{_split(answer.chosen)} · {_load_words(answer.chosen)}",
+        _subject(answer, _types(answer.chosen)),
+        " · ".join([*device, _load_words(answer.chosen)]),
     ]
     bests = {id(answer.served[n]) for n in answer.bests if answer.has_limits or answer.served[1:]}
     called = "best" if answer.has_limits else "cheapest" if answer.chosen.rented else "most a GPU"
@@ -56,42 +59,31 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
     return before, table, [*_advice(answer)]
 
 
-STEADY = "steady load: so many requests at all times"
-ARRIVING = "requests that arrive at a rate, and wait where the GPUs are busy"
-
-
 def _load_words(row: ServingConfig) -> str:
-    return STEADY if row.request_rate is None else ARRIVING
+    if row.request_rate is None:
+        return "steady load: so many requests at all times"
+    return "requests that arrive at a rate, and wait where the GPUs are busy"
 
 
-def _model_words(answer: ServingAnswer) -> str:
-    active = f", {quantity(answer.active)} active" if answer.active < answer.parameters else ""
-    return f"{plain(answer.model)} · {quantity(answer.parameters)} parameters{active}"
-
-
-def _split(row: ServingConfig) -> str:
-    groups = {
-        "attention data parallel": row.attention_data_parallel,
-        "expert parallel": row.expert_parallel,
-    }
-    return "".join(f" · {name} {number}" for name, number in groups.items() if number > 1)
+def _subject(answer: ServingAnswer, *more: str) -> str:
+    """The language model, its size, what `more` says, its tokens."""
+    row, active = answer.chosen, ""
+    if answer.active < answer.parameters:
+        active = f", {quantity(answer.active)} active"
+    size = f"{quantity(answer.parameters)} parameters{active}"
+    tokens = f"{row.input_tokens:,} tokens in, {row.output_tokens:,} out"
+    return " · ".join([plain(answer.model), size, *more, tokens])
 
 
 def _types(row: ServingConfig) -> str:
     return f"{row.dtype}, cache {row.kv_dtype}"
 
 
-def _tokens(answer: ServingAnswer) -> str:
-    return f"{answer.chosen.input_tokens:,} tokens in, {answer.chosen.output_tokens:,} out"
-
-
 def compared_lines(found: ComparedModels) -> Iterator[Part]:
     """The question, a row a model, the cheapest and the fastest, and who cannot answer."""
     first, *_ = found.of.values()
-    yield f"{_model_words(first)} · {_tokens(first)} · {_load_words(first.chosen)}"
-    yield ""
-    yield compared_table(found)
-    yield ""
+    yield f"{_subject(first)} · {_load_words(first.chosen)}"
+    yield from ("", compared_table(found), "")
     prices = [
         f"{plain(name)} in {plain(row.rented)}" for name, row in found.answers.items() if row.rented
     ]
@@ -114,7 +106,7 @@ def apart_lines(found: ComparedModels) -> Iterator[str]:
         ("Cheapest", found.cheapest, prices),
         ("Fastest", found.fastest, times),
     ):
-        if best is not None and (alike := also_apart(plain(best), values)):
+        if best is not None and (alike := apart_words(plain(best), values, "; ")):
             yield f"{word}: {plain(best)}{alike}."
 
 
@@ -203,17 +195,11 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
             if rate is not None and rate not in bests:
                 yield f"{requests_words(rate, True)}: no row keeps the limits."
             elif (row := bests[rate]).headroom_rate is not None:
-                yield (
-                    f"{row.load_words}: the limits hold up to {row.headroom_rate:.3g} requests/s"
-                    f"{_month(row.dollars_per_hour)}."
-                )
+                usd, cost = row.dollars_per_hour, ""
+                if usd is not None:
+                    cost = f", for {dollars(usd)} an hour, {dollars(HOURS * usd)} a month"
+                yield f"{row.load_words}: the limits hold up to {row.headroom_rate:.3g} requests/s{cost}."
     yield _price_words(answer.device, answer.prices, answer.served)
-
-
-def _month(dollars_per_hour: float | None) -> str:
-    if dollars_per_hour is None:
-        return ""
-    return f", for {dollars(dollars_per_hour)} an hour, {dollars(HOURS * dollars_per_hour)} a month"
 
 
 def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:

@@ -204,18 +204,24 @@ def _draw_blocks(found: Prediction, axes: Axes) -> Any:
     shown = block_rows(found)
     for depth in (3, 2, 1):
         shown = block_rows(found, depth) if len(shown) > MOST_BARS else shown
-    ax, labels = axes(0.8 + 0.22 * len(shown)), [plain(row.label) for row in shown]
+    ax = _named_rows(axes, [plain(row.label) for row in shown], 0.22)
     left = [0.0] * len(shown)
     for cause, words in CAUSES.items():
         ms = [row.by_color[cause] for row in shown]
         if any(ms):
             ax.barh(range(len(shown)), ms, left=left, color=INKS[cause], label=words)
             left = [a + b for a, b in zip(left, ms, strict=True)]
-    ax.set_yticks(range(len(shown)), labels)
-    ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
     ax.set(xlabel="ms", title=f"{found.title}\n{prediction.latency(found)}")
     ax.legend()
+    return ax
+
+
+def _named_rows(axes: Axes, names: Sequence[str], height: float) -> Any:
+    """Axes with a name for each row from top to bottom; `height`: of a row, inches."""
+    ax = axes(0.8 + height * len(names))
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
     return ax
 
 
@@ -224,40 +230,25 @@ Points = Mapping[str, list[tuple[float, float, tuple[float, float] | None]]]
 
 
 def _curves(points: Points, ax: Any, x: str, y: str) -> Any:
-    """A curve with its band of intervals for each name."""
+    """A curve with its band of intervals for each name, on logarithmic axes."""
+    from matplotlib.ticker import LogLocator
+
     for name, unordered in points.items():
         xs, ys, intervals = zip(*sorted(unordered, key=lambda p: p[0]), strict=True)
         (line,) = ax.plot(xs, ys, marker="o", markersize=3, label=name)
         if all(intervals):
-            ax.fill_between(
-                xs, *zip(*intervals, strict=True), color=line.get_color(), alpha=0.15, lw=0
-            )
+            ends = zip(*intervals, strict=True)
+            ax.fill_between(xs, *ends, color=line.get_color(), alpha=0.15, lw=0)
     every = sorted({p[0] for some in points.values() for p in some})
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set_xticks(every, [f"{value:g}" for value in every])
     ax.minorticks_off()
-    low, high = ax.get_ylim()
-    steps = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)
-    ticks = [m * 10.0**e for e in range(-4, 7) for m in steps if low <= m * 10.0**e <= high]
-    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
     ax.set(xlabel=x, ylabel=y)
     if len(points) > 1:
         ax.legend()
-    return ax
-
-
-def _bars(points: Points, ax: Any, x: str) -> Any:
-    """A bar with its interval for each name, from top to bottom."""
-    flat = [(name, y, ends or (y, y)) for name, some in points.items() for _, y, ends in some]
-    names, ys, ends = zip(*flat, strict=True)
-    off = [[y - low for y, (low, _) in zip(ys, ends, strict=True)]]
-    off.append([high - y for y, (_, high) in zip(ys, ends, strict=True)])
-    ax.barh(range(len(ys)), ys, xerr=off, color=LINES[0], ecolor="#555555", height=0.6)
-    ax.set_yticks(range(len(ys)), names)
-    ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
-    ax.set(xlabel=x)
     return ax
 
 
@@ -269,54 +260,36 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
         of = f"{plain(p.query.network)} on " if len(networks) > 1 else ""
         name = f"{of}{plain(p.query.model.label)}"
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
-    title = "" if len(networks) > 1 else plain(next(iter(networks), ""))
     if any(len(some) > 1 for some in points.values()):
         ax = _curves(points, axes(3.6), "batch size", "ms a batch")
     else:
-        ax = _bars(points, axes(0.8 + 0.3 * len(points)), "ms a batch")
-    ax.set_title(title)
+        ax = _named_rows(axes, [*points], 0.3)
+        flat = [(ms, ends or (ms, ms)) for ((_, ms, ends),) in points.values()]
+        off = [(ms - low, high - ms) for ms, (low, high) in flat]
+        ax.barh(range(len(flat)), [ms for ms, _ in flat], xerr=[*zip(*off, strict=True)], height=0.6,
+                color=LINES[0], ecolor="#555555")  # fmt: skip
+        ax.set(xlabel="ms a batch")
+    ax.set_title("" if len(networks) > 1 else plain(next(iter(networks), "")))
     return ax
 
 
 def _draw_serving(answer: Any, axes: Axes) -> Any:
-    """The time per output token over the load, a curve for each number of GPUs."""
+    """The time per output token over the loads, a curve for each number of GPUs as far as there is room."""
     points: dict[str, list[Any]] = defaultdict(list)
     rated = answer.chosen.request_rate is not None
-    for row in answer.served:
-        if row.tpot_ms is not None:
-            load = row.request_rate if rated else row.concurrency
-            points[plural(row.gpus, "GPU")].append((load, row.tpot_ms, row.tpot_interval_ms))
-    if not points:
+    timed = [row for row in answer.served if row.tpot_ms is not None]
+    if not timed:
         raise InputError(f"no picture without a time: {answer.no_room()}", code="no-picture")
+    for row in [row for row in timed if row.fits] or timed:
+        load = row.request_rate if rated else row.concurrency
+        points[plural(row.gpus, "GPU")].append((load, row.tpot_ms, row.tpot_interval_ms))
     x = "requests a second" if rated else "concurrent requests"
     ax = _curves(points, axes(3.6), x, "ms per output token")
-    waits = [
-        (r.request_rate or r.concurrency, r.tpot_ms)
-        for r in answer.served
-        if r.tpot_ms and not r.fits
-    ]
-    if waits:  # hollow
-        ax.plot(
-            *zip(*waits, strict=True),
-            "o",
-            ms=5,
-            mfc="white",
-            mec="#333333",
-            label="waits for memory",
-        )
-        ax.legend()
     ax.set_title(f"{plain(answer.model)} on {plain(answer.device)}, {answer.chosen.dtype}")
     return ax
 
 
-def _draw_compared(answer: Any, axes: Axes) -> Any:
-    """The time per output token of the best row of each device."""
-    points = {n: [(0.0, r.tpot_ms, r.tpot_interval_ms)] for n, r in answer.answers.items()}
-    return _bars(points, axes(0.8 + 0.3 * len(points)), "ms per output token")
-
-
 PICTURES: Mapping[str, Callable[[Any, Axes], Any]] = {
     "Prediction": _draw_blocks, "Predictions": _draw_predictions, "ServingAnswer": _draw_serving,
-    "ComparedModels": _draw_compared,
 }  # fmt: skip
 """Class of an answer -> the function that draws it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec import UnsetType
@@ -19,7 +18,7 @@ from lolat.device.running import fitted_on_words, mode_words
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.hardware.gpus import name_of
-from lolat.report.ranked import also_apart, grouped_notes, scaled, within_limit
+from lolat.report.ranked import apart_words, grouped_notes, scaled, within_limit
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks
 from lolat.report.tables import Column, Part, Table, ends_of
 from lolat.units import byte_size, digits, milliseconds, plain, quantity
@@ -180,12 +179,9 @@ def table_of_predictions(
     ]  # fmt: skip
     yield Table(columns, predictions)
     yield from _cheapest(predictions, max_ms, sure)
-    yield from grouped_notes(
-        [
-            (f"{plain(p.query.network)} on {_device(p)}", p.warnings)
-            for p in sorted(predictions, key=_width, reverse=True)
-        ]
-    )
+    yield from grouped_notes([
+        (f"{plain(p.query.network)} on {_device(p)}", p.warnings, p.interval_ms) for p in predictions
+    ])  # fmt: skip
 
 
 def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
@@ -196,47 +192,37 @@ def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
 
 
 def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
-    """Sentences on the cheapest device that keeps the limit, for each network and batch size.
-
-    If every device has a batch size of its own, they are for each network alone.
-    """
-    groups: dict[tuple[str, int | None], dict[str, tuple[float, tuple[float, float] | None]]] = {}
-    own = len({p.batch_size for p in predictions}) > 1 and set(
-        Counter((p.query.network, _device(p)) for p in predictions).values()
-    ) == {1}
-    for p in predictions:
-        price = p.dollars_per_million
-        is_within = max_ms is None or _keeps(p, max_ms, sure) in ("yes", "likely")
-        if not isinstance(price, UnsetType):
-            size = None if own else p.batch_size
-            group = groups.setdefault((plain(p.query.network), size), {})
-            name = f"{_device(p)} at batch {p.batch_size}" if own else _device(p)
-            if is_within:
-                group[name] = price, scaled(p.interval_ms, price / (p.latency_ms or 1.0))
-    several = len(groups) > 1
-    for (network, batch), group in groups.items():
-        of = f" for {network}" if several else ""
-        of += f" at batch {batch}" if several and batch else ""
-        within = "" if max_ms is None else f" within {max_ms:g} ms"
-        if group:
-            device = min(group, key=lambda name: group[name][0])
+    """Sentences on the cheapest device and batch size within the limit, for each network; on prices."""
+    priced = [
+        (p, price) for p in predictions if not isinstance(price := p.dollars_per_million, UnsetType)
+    ]
+    several = len({p.batch_size for p in predictions}) > 1
+    networks = dict.fromkeys(plain(p.query.network) for p, _ in priced)
+    for network in networks:
+        ranked = {
+            _device(p) + (f" at batch {p.batch_size}" if several else ""): (
+                price,
+                scaled(p.interval_ms, price / (p.latency_ms or 1.0)),
+            )
+            for p, price in priced
+            if plain(p.query.network) == network
+            and (max_ms is None or _keeps(p, max_ms, sure) in ("yes", "likely"))
+        }
+        if ranked:
+            best = min(ranked, key=lambda name: ranked[name][0])
+            within = "" if max_ms is None else f" within {max_ms:g} ms"
+            of = f" for {network}" if len(networks) > 1 else ""
             yield (
-                f"Cheapest{within}{of}: {device}, ${digits(group[device][0])} a million samples"
-                f"{also_apart(device, group)}"
+                f"Cheapest{within}{of}: {best}, ${digits(ranked[best][0])} a million samples"
+                f"{apart_words(best, ranked, '; ')}"
             )
     rented = dict.fromkeys(
         f"{_device(p)}: {p.instance}, ${digits(float(p.price_per_hour))}"
         for p in predictions
         if not isinstance(p.price_per_hour, UnsetType) and p.fits is not False
     )
-    if groups:
+    if priced:
         yield f"Prices an hour of one device that is always busy: {'; '.join(rented)} (--prices FILE)"
-
-
-def _width(prediction: Prediction) -> float:
-    """The width of the interval, as a factor; more if it is not known."""
-    low, high = prediction.interval_ms or (1e-9, 1.0)
-    return high / max(low, 1e-9)
 
 
 def _device(prediction: Prediction) -> str:

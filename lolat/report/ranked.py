@@ -33,8 +33,9 @@ Ranked = Mapping[str, tuple[float, tuple[float, float] | None]]
 """Name -> a time or a price, and its interval, None if not known."""
 
 
-def apart_words(best: str, ranked: Ranked) -> str:
-    """The predicate "cannot be told apart from ..." on the best of a ranking; "" if it can be from all.
+def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
+    """The predicate "cannot be told apart from ..." on the best of a ranking, behind the words `before`; ""
+    if it can be from all.
 
     Two cannot be told apart if the value of one lies in the interval of the other.
     """
@@ -48,13 +49,7 @@ def apart_words(best: str, ranked: Ranked) -> str:
         for name, (other, its) in ranked.items()
         if name != best and (holds(ends, other) or holds(its, value))
     ]
-    return f"cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
-
-
-def also_apart(best: str, ranked: Ranked) -> str:
-    """`apart_words` after a semicolon, as the end of a sentence."""
-    words = apart_words(best, ranked)
-    return f"; {words}" if words else ""
+    return f"{before}cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
 
 
 def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
@@ -62,16 +57,25 @@ def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, 
     return None if interval is None else (factor * interval[0], factor * interval[1])
 
 
-def grouped_notes(answers: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """The notes on several named answers, the least sure first, in at most MOST_NOTES lines.
+def grouped_notes(
+    answers: Sequence[tuple[str, Sequence[str], tuple[float, float] | None]],
+) -> Iterator[str]:
+    """The notes on several answers, each with its name and interval, in at most MOST_NOTES lines.
 
-    If there are more, the lines say how many, the first note, and where to read the others.
+    The least sure answer is the first. If there are more, the lines are their number, the first note, and
+    where the others are.
     """
+
+    def width(interval: tuple[float, float] | None) -> float:
+        low, high = interval or (0.0, 1.0)
+        return high / max(low, 1e-9)
+
+    answers = sorted(answers, key=lambda answer: -width(answer[2]))
     notes: dict[str, dict[str, str]] = {}
-    for name, remarks in answers:
+    for name, remarks, _ in answers:
         for remark in remarks:
             notes.setdefault(topic(remark), {}).setdefault(name, plain(remark))
-    names, lines = {name for name, _ in answers}, []
+    names, lines = {name for name, *_ in answers}, []
     for each in notes.values():
         whose = "" if len(each) == len(names) else f" ({_few(list(each))})"
         first, note = next(iter(each.items()))

@@ -12,7 +12,7 @@ from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Pred
 from lolat.graph.blocks import SPAN
 from lolat.graph.counts import GROUPS, MEANINGS
 from lolat.parameters import COVERAGE
-from lolat.units import digits, percent, plain
+from lolat.units import digits, percent, plain, plural
 
 # ---- Words
 
@@ -86,38 +86,30 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     blocks = [b for b in prediction.blocks if b.name != CALL]
     if not blocks:
         return "There is nothing to compute."
-    top = bottlenecks(prediction)
     longest = max(blocks, key=lambda b: b.latency_ms)
-    most = bound_by(terms_of(blocks))
     if prediction.call_ms >= max(prediction.latency_ms / 2, longest.latency_ms):
         share = prediction.call_ms / (prediction.latency_ms or 1.0)
         return f"The fixed cost of a call takes {100 * share:.0f} % of the time: a larger batch shares it."
+    top = bottlenecks(prediction)
+    most = bound_by(terms_of(top or blocks))
     if not top:
-        name = named_parts(longest.name)[0]
-        takes = f"takes {100 * longest.share:.0f} % of the time"
-        if len(blocks) == 1:
-            return f"The only block, {name}, {takes}; most of it is {TERMS[most]}."
-        takes = f"{name}, the longest of {len(blocks)}, {takes}"
-        return f"No block stands out: {takes}. Most of the network's time is {TERMS[most]}."
+        of = f"{named_parts(longest.name)[0]}, the longest of {plural(len(blocks), 'block')},"
+        return (
+            f"No block stands out: {of} takes {100 * longest.share:.0f} % of the time. "
+            f"Most of the network's time is {TERMS[most]}."
+        )
+    one, more = len(top) == 1, len(top) - MOST_BOTTLENECKS
+    compute, move = ("it computes", "it moves") if one else ("they compute", "they move")
+    whys = {"flops": compute, MEMORY: f"{move} data more than {compute}"}
+    why = whys.get(most, f"most of it is {TERMS[most]}")
+    names = [named_parts(b.name)[0] for b in top[:MOST_BOTTLENECKS]]
+    names += [f"{more} more as long as one of them"] * (more > 0)
+    named = names[0] if one else f"{', '.join(names[:-1])} and {names[-1]}"
     time = sum(b.share for b in top)
-    all_flops = prediction.counts["flops"]
-    flops = sum(b.counts["flops"] for b in top) / all_flops if all_flops else 0.0
-    one, most = len(top) == 1, bound_by(terms_of(top))
-    compute = "it computes" if one else "they compute"
-    why = f"most of it is {TERMS[most]}"
-    if most == "flops":
-        why = compute
-    elif most == MEMORY:
-        why = f"{'it moves' if one else 'they move'} data more than {compute}"
-    shown, more = top[:MOST_BOTTLENECKS], len(top) - MOST_BOTTLENECKS
-    others = [f"{more} more as long as one of them"] * (more > 0)
-    names = enumeration([*(named_parts(b.name)[0] for b in shown), *others])
-    if len({b.bound_by for b in shown}) > 1:
-        each = [f"{TERMS[b.bound_by]} in {named_parts(b.name)[0]}" for b in shown]
-        why = f"most of it is {enumeration(each)}"
+    macs = sum(b.counts["flops"] for b in top) / (prediction.counts["flops"] or 1)
     return (
-        f"{'Bottleneck' if one else 'Bottlenecks'}: {names} {'takes' if one else 'take'} "
-        f"{100 * time:.0f} % of the time for {100 * flops:.0f} % of the MACs: {why}."
+        f"{'Bottleneck' if one else 'Bottlenecks'}: {named} {'takes' if one else 'take'} "
+        f"{100 * time:.0f} % of the time for {100 * macs:.0f} % of the MACs: {why}."
     )
 
 
@@ -130,20 +122,15 @@ def terms_of(blocks: Sequence[BlockPrediction]) -> dict[str, float]:
     return dict(terms)
 
 
-def enumeration(names: Sequence[str]) -> str:
-    """a, b and c."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 # ---- Where the blocks of a network belong, from their labels.
-#
-# A name is cut where a module ends: at `/` and `.`, at `_` between a number and a word ("conv2_block1" is
-# in "conv2"; "block_3" and "multi_head" are one name), in front of a single letter behind a number
-# ("block2a" is in "block2") and in front of a number in parentheses ("tower (2)" is in "tower").
 
-_PLACES = re.compile(r"[/._]| \(|(?<=\d)(?=[a-z](?![a-z0-9]))")
-_NUMBERED = re.compile(r"\d[a-z]?$")
-_DIMENSIONS = re.compile(r"(?:conv|pool|ling|ding|norm|pout)[123]d$")
+_DIMENSIONS = "(?:conv|pool|ling|ding|norm|pout)[123]"  # with a `d`, a kind of layer: max_pooling2d
+_MODULE_ENDS = re.compile(
+    rf"""[/.] | [ ]\(                                     # tower (2)
+    | (?<!{_DIMENSIONS}d) (?:(?<=\d)|(?<=\d[a-z])) _ (?!\d)  # conv2_block1; not block_3, multi_head
+    | (?<=\d) (?!(?<={_DIMENSIONS})d) (?=[a-z](?![a-z0-9]))   # block2a is in block2""",
+    re.VERBOSE,
+)
 
 
 def modules(prediction: Prediction) -> list[tuple[str, ...]]:
@@ -162,17 +149,8 @@ def prefixes(name: str) -> tuple[str, ...]:
     if SPAN in name:
         first, last = map(prefixes, name.split(SPAN, 1))
         return (*(beginning for beginning in first if beginning in last), name)
-    ends = [m.start() for m in _PLACES.finditer(name) if _is_end(name, m.start())]
-    return (*(name[:end] for end in ends if name[:end].strip("/._")), name)
-
-
-def _is_end(name: str, at: int) -> bool:
-    before, mark, behind = name[:at], name[at], name[at + 1 : at + 2]
-    if mark in "/. ":
-        return True
-    if _DIMENSIONS.search(before if mark == "_" else before + mark):
-        return False  # a kind of layer: conv2d, max_pooling2d
-    return mark != "_" or bool(_NUMBERED.search(before) and not behind.isdigit())
+    ends = [name[: match.start()] for match in _MODULE_ENDS.finditer(name)]
+    return (*(beginning for beginning in ends if beginning.strip("/._")), name)
 
 
 # ---- Rows of a report
@@ -213,34 +191,21 @@ def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRo
     for i in range(len(prediction.blocks)):
         is_deep = i < len(paths) and len(paths[i]) >= (depth or 0)
         groups[paths[i][:depth][-1:] if is_deep else i].append(i)
-    result = []
-    for key, members in groups.items():
-        name = key[-1] if isinstance(key, tuple) and key else prediction.network
-        result.append(_row(prediction.blocks, members, str(name)))
-    return result
+    return [_row(prediction, members, key) for key, members in groups.items()]
 
 
-def _row(blocks: Sequence[BlockPrediction], members: Sequence[int], name: str) -> BlockRow:
-    chosen = [blocks[i] for i in members]
+def _row(prediction: Prediction, members: Sequence[int], key: object) -> BlockRow:
+    """The row of some blocks; `key`: the name of their module in a tuple."""
+    chosen = [prediction.blocks[i] for i in members]
     label, summary = named_parts(chosen[0].name)
     if len(chosen) > 1:
-        label, summary = plain(name), f"{len(chosen)} blocks"
-    return BlockRow(
-        label,
-        summary,
-        sum(b.latency_ms for b in chosen),
-        sum(b.share for b in chosen),
-        terms_of(chosen),
-        tuple(members),
-    )
+        label = plain(str(key[-1] if isinstance(key, tuple) and key else prediction.network))
+        summary = f"{len(chosen)} blocks"
+    time, share = sum(b.latency_ms for b in chosen), sum(b.share for b in chosen)
+    return BlockRow(label, summary, time, share, terms_of(chosen), tuple(members))
 
 
 def named_parts(name: str) -> tuple[str, str]:
     """A block's label, and the summary of what is in it."""
     label, _, summary = plain(name).partition(" · ")
     return label, summary
-
-
-def short_name(name: str, label: str) -> str:
-    """An operation's name without the label of its block in front."""
-    return name.removeprefix(label).lstrip("_/.") or name

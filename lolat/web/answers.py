@@ -245,8 +245,9 @@ def compared(cards: list[Card]) -> list[Compared]:
             for name, (_, _, p) in zip(names, lines, strict=True)
             if p.fits is not False
         }
-        alike = apart_words(names[0], times) if names[0] in times else ""
-        alike = alike and f"The fastest, {names[0]}, {alike}."
+        alike = ""
+        if names[0] in times:
+            alike = apart_words(names[0], times, f"The fastest, {names[0]}, ")
         groups.append((predictions[0].batch_size, longest, lines, alike))
     return groups
 

@@ -30,19 +30,19 @@ def data_of(text: str) -> Any:
     return json.loads(found[1])
 
 
+@pytest.mark.parametrize("depth", [None, 0, 1])
 @pytest.mark.parametrize("model", [MODEL, lolat.load("rtx-4090-amp")])
-def test_the_numbers_of_each_batch_size_add_up(model: Model) -> None:
+def test_the_numbers_of_each_batch_size_add_up(model: Model, depth: int | None) -> None:
     """Folded or not, the rows are the prediction of the model."""
     graph = synthetic.network()
-    data = data_of(page(model.predict(graph, 300)))
+    data = data_of(page(model.predict(graph, 300), depth))
     assert data["sizes"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
     assert data["start"] == 9
-    for of_folding in data["foldings"]:
-        for size, rows in zip(data["sizes"], of_folding, strict=True):
-            wanted = model.predict(graph, size)
-            total = sum(row["time"] for row in rows)
-            assert total == pytest.approx(wanted.latency_ms, rel=1e-9)
-            assert sum(row["macs"] for row in rows) == wanted.counts["flops"]
+    for size, rows in zip(data["sizes"], data["rows"], strict=True):
+        wanted = model.predict(graph, size)
+        total = sum(row["time"] for row in rows)
+        assert total == pytest.approx(wanted.latency_ms, rel=1e-9)
+        assert sum(row["macs"] for row in rows) == wanted.counts["flops"]
 
 
 def test_bars_are_as_long_as_their_times() -> None:

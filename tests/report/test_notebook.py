@@ -158,9 +158,7 @@ def test_served_models_are_curves_over_the_load(axes: Any) -> None:
     assert [t.get_text() for t in axes.get_legend().get_texts()] == ["1 GPU", "2 GPUs"]
     late = dataclasses.replace(served.served[-1], fits=False)
     dataclasses.replace(served, served=(*served.served[:-1], late)).plot(axes)
-    hollow = axes.lines[-1]
-    assert (hollow.get_markerfacecolor(), hollow.get_label()) == ("white", "waits for memory")
-    assert hollow.get_xydata().tolist() == [[late.concurrency, late.tpot_ms]]
+    assert axes.lines[-1].get_xdata().tolist() == [1, 8]  # as far as there is room
 
 
 def test_devices_are_bars_with_their_intervals(axes: Any) -> None:

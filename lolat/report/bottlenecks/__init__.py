@@ -1,7 +1,7 @@
 """The page of a report as one file, nothing loaded from anywhere: the answer, and where the time goes.
 
 All numbers are computed and written here, for each of a few batch sizes. The script of the page shows those
-of one batch size, and sorts, filters, folds and opens rows.
+of one batch size, and sorts, filters and opens rows.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ from lolat.report.rows import (
     COLORS,
     GLOSSARY,
     TERMS,
-    BlockRow,
     block_rows,
     bottlenecks,
-    modules,
 )
 from lolat.report.tables import element, escape
-from lolat.units import digits, percent, plain, plural, quantity
+from lolat.units import digits, percent, plain, quantity
 
 BATCH_SIZES = tuple(2**n for n in range(9))
 """Batch sizes of the slider, with the one that was asked for."""
@@ -56,18 +54,6 @@ def at_sizes(prediction: Prediction) -> list[Prediction]:
             break
         found.append(replace(answer, query=query))
     return found
-
-
-EVERY_BLOCK = "no, every block"
-
-
-def depths(prediction: Prediction) -> dict[str, int | None]:
-    """The foldings by their words."""
-    deep = {
-        f"{plural(n, 'name')} deep": n
-        for n in range(1, max(map(len, modules(prediction)), default=0))
-    }
-    return {EVERY_BLOCK: None, **deep, "the whole network": 0}
 
 
 # ---- The rows' numbers at a batch size, as the script shows them.
@@ -111,12 +97,11 @@ HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "ba
 
 
 def page(prediction: Prediction, depth: int | None = None) -> str:
-    """The page of a prediction as HTML, at first folded `depth` names deep. InputError as of `at_sizes`."""
+    """The page of a prediction as HTML, folded `depth` names deep. InputError as of `at_sizes`."""
     predictions = at_sizes(prediction)
     sizes = [p.batch_size for p in predictions]
     start = sizes.index(prediction.batch_size)
-    shown, foldings = predictions[start], depths(prediction)
-    fold = [*foldings.values()].index(depth if depth in foldings.values() else None)
+    shown = predictions[start]
 
     def of_sizes(content: Callable[[Prediction], str]) -> str:
         return "".join(
@@ -124,8 +109,7 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
             for i, p in enumerate(predictions)
         )
 
-    tables = [[numbers(p, depth) for p in predictions] for depth in foldings.values()]
-    data = {"start": start, "fold": fold, "sizes": sizes, "foldings": tables}
+    data = {"start": start, "sizes": sizes, "rows": [numbers(p, depth) for p in predictions]}
     script, name = _file("page.js"), prediction.query.graph.name
     return Template(_file("page.html")).substitute(
         title=element("title", f"{name}: where the time goes"),
@@ -136,10 +120,6 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         steps=str(len(sizes) - 1),
         start=str(start),
         ends=element("span", str(sizes[0])) + element("span", str(sizes[-1])),
-        fold="".join(
-            element("option", text, value=str(i), **{"selected": ""} if i == fold else {})
-            for i, text in enumerate(foldings)
-        ),
         legend="".join(
             f'<li title="{escape(GLOSSARY[TERMS[group]])}"><i class="swatch {color}" aria-hidden="true">'
             f"</i>{escape(TERMS[group])}</li>"
@@ -147,7 +127,7 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         ),
         cols="".join(f'<col class="{classes}">' for *_, classes in HEADS),
         head="".join(_head(*column) for column in HEADS),
-        bodies="".join(_body(shown, depth) for depth in foldings.values()),
+        body=_body(shown, depth),
         changes=sections.at_one_size(shown, sections.changes(shown)),
         doubts=of_sizes(sections.doubts),
         words="".join(element("dt", word) + element("dd", text) for word, text in GLOSSARY.items()),
@@ -168,34 +148,29 @@ def _head(key: str, words: str, classes: str) -> str:
 
 
 def _body(prediction: Prediction, depth: int | None) -> str:
-    """The table's rows at one depth of folding. The script fills in the numbers; a row that is no module
-    opens to its operations.
+    """The table's rows; the script fills in the numbers. A block's opens to its operations, but of the call
+    and in networks of MANY blocks.
     """
     cells = "".join(f'<td role="cell" class="{classes}"></td>' for *_, classes in HEADS[3:])
+    opens = depth is None and len(prediction.names) <= MANY
     lines = []
     for number, row in enumerate(block_rows(prediction, depth), start=1):
-        detail = _detail(prediction, row) if depth is None else ""
+        is_open = opens and row.terms_ms
         summary = "fixed cost, once a pass" if row.label == CALL else row.summary
         name = f"{element('b', row.label)} {element('span', summary)}"
-        state = ' aria-expanded="false"' if detail else " disabled"
+        state = ' aria-expanded="false"' if is_open else " disabled"
         lines.append(
             f'<tr role="row"><td role="cell" class="number">{number}</td><th scope="row" role="rowheader" '
             f'class="block"><button type="button"{state}>{name}</button></th><td role="cell" class="bars" '
             f'aria-hidden="true"><i class="bar"></i></td>{cells}</tr>'
         )
-        if detail:
+        if is_open:
+            detail = sections.at_one_size(prediction, sections.detail(prediction, row))
             lines.append(
                 f'<tr class="detail" role="row" hidden><td role="cell" colspan="{len(HEADS)}">'
                 f"{detail}</td></tr>"
             )
-    return f'<tbody role="rowgroup" hidden>{"".join(lines)}</tbody>'
-
-
-def _detail(prediction: Prediction, row: BlockRow) -> str:
-    """The content of a row that is open; "" of the call, and of networks of MANY blocks."""
-    if not row.terms_ms or len(prediction.names) > MANY:
-        return ""
-    return sections.at_one_size(prediction, sections.detail(prediction, row))
+    return f'<tbody role="rowgroup">{"".join(lines)}</tbody>'
 
 
 def embedded(data: Any) -> str:

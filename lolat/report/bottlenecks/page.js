@@ -1,25 +1,23 @@
 "use strict";
-/* Shows the numbers of one batch size, which Python wrote, and sorts, filters, folds and opens rows. */
+/* Shows the numbers of one batch size, which Python wrote, and sorts, filters and opens rows. */
 (() => {
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("data").textContent);
   const table = byId("blocks");
-  const state = { size: data.start, fold: data.fold, sort: "order", down: false, filter: "" };
+  const state = { size: data.start, sort: "order", down: false, filter: "" };
 
-  /** Of each folding its rows: the elements, the order, and the text that the filter looks in. */
-  const foldings = [...table.tBodies].map((body) => {
-    const rows = [];
-    for (const tr of body.rows) {
-      if (tr.classList.contains("detail")) { rows.at(-1).detail = tr; continue; }
-      const button = tr.querySelector("button");
-      const row = { tr, button, order: rows.length, label: button.querySelector("b").textContent, detail: null,
-        text: button.textContent.toLowerCase(), bar: tr.querySelector(".bar"), cells: [...tr.cells].slice(3) };
-      button.addEventListener("click", () => open(row));
-      rows.push(row);
-    }
-    return { body, rows };
-  });
-  const isCall = (row, rows) => row.order === rows.length - 1;
+  /** The rows: their elements, their order, and the text that the filter looks in. */
+  const body = table.tBodies[0];
+  const rows = [];
+  for (const tr of body.rows) {
+    if (tr.classList.contains("detail")) { rows.at(-1).detail = tr; continue; }
+    const button = tr.querySelector("button");
+    const row = { tr, button, order: rows.length, label: button.querySelector("b").textContent, detail: null,
+      text: button.textContent.toLowerCase(), bar: tr.querySelector(".bar"), cells: [...tr.cells].slice(3) };
+    button.addEventListener("click", () => open(row));
+    rows.push(row);
+  }
+  const isCall = (row) => row.order === rows.length - 1;
 
   function open(row) {
     const wanted = row.button.getAttribute("aria-expanded") !== "true";
@@ -30,10 +28,8 @@
   // ---- the numbers of a batch size ----
 
   function update() {
-    for (const { body } of foldings) body.hidden = body !== foldings[state.fold].body;
-    const numbers = data.foldings[state.fold][state.size];
-    foldings[state.fold].rows.forEach((row, at) => {
-      row.numbers = numbers[at];
+    rows.forEach((row, at) => {
+      row.numbers = data.rows[state.size][at];
       row.numbers.cells.forEach((text, i) => { row.cells[i].textContent = text; });
       row.cells[0].dataset.ms = row.numbers.time;
       row.bar.style.backgroundImage = row.numbers.bar;
@@ -49,18 +45,17 @@
 
   // ---- order and filter ----
 
-  function compare(rows) {
+  function compare() {
     if (state.sort === "order") return (a, b) => a.order - b.order;
     if (state.sort === "name") {
-      return (a, b) => isCall(a, rows) - isCall(b, rows) || a.label.localeCompare(b.label, "en", { numeric: true });
+      return (a, b) => isCall(a) - isCall(b) || a.label.localeCompare(b.label, "en", { numeric: true });
     }
     return (a, b) => a.numbers[state.sort] - b.numbers[state.sort];
   }
 
   function arrange() {
-    const { body, rows } = foldings[state.fold];
     const sign = state.down ? -1 : 1;
-    const before = compare(rows);
+    const before = compare();
     const all = document.createDocumentFragment();
     for (const row of [...rows].sort((a, b) => sign * before(a, b) || a.order - b.order)) {
       all.append(row.tr, ...(row.detail ? [row.detail] : []));
@@ -75,7 +70,6 @@
   }
 
   function sift() {
-    const { rows } = foldings[state.fold];
     const wanted = state.filter.trim().toLowerCase();
     let shown = 0;
     for (const row of rows) {
@@ -103,10 +97,6 @@
 
   byId("batch").addEventListener("input", (event) => {
     state.size = Number(event.target.value);
-    soon(update, arrange);
-  });
-  byId("fold").addEventListener("change", (event) => {
-    state.fold = Number(event.target.value);
     soon(update, arrange);
   });
   byId("filter").addEventListener("input", (event) => {
