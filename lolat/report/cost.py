@@ -38,7 +38,8 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
     if first.devices > 1 and not several:
         batch += f", {first.devices * cost.batch_size * cost.accumulate:,} in all"
     title = f"{plain(cost.network)} · batch {batch} · {cost.optimizer}{_run(cost, sample)} · {plain(of)}"
-    least = min(reversed(cost.options), key=lambda o: o.memory_bytes or math.inf).devices
+    sized = [(o.memory_bytes, -o.devices) for o in cost.options if o.memory_bytes]
+    least = -min(sized)[1] if sized else 1
     of_least = f" of {least}" if least > 1 else ""
     is_asked = cost.samples is not None or cost.limits != Limits()
     before = [
