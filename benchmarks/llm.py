@@ -85,29 +85,26 @@ def operations(data: Path, rows: str = "200", seeds: str = "3") -> Tables:
                 number = len(ms) // 2 if name == "all_reduce" else int(rows)
                 if len(ms) < 1.2 * number:
                     continue
-                off, inside = [], []
+                ratios, ends = [], []
                 for seed in range(int(seeds)):
                     order = np.random.default_rng(100 + seed).permutation(len(ms))
-                    some, rest = order[:number], order[number:]
+                    some, rest = order[:number], fit.take(sizes, order[number:])
                     fitted = fit.fit_operation(name, dtype, fit.take(sizes, some), ms[some], specs)
-                    found = operation_ms(
-                        name, fitted, fit.take(sizes, rest), specs, dtype, alone=True
-                    )
-                    off.append(found / ms[rest] - 1.0)
-                    inside.append(
-                        np.abs(np.log(found / ms[rest])) < normal_quantile(COVERAGE) * fitted.spread
-                    )
-                all_off, held = np.concatenate(off), float(np.mean(np.concatenate(inside)))
-                size = np.abs(all_off)
+                    found = operation_ms(name, fitted, rest, specs, dtype, alone=True)
+                    ratios.append(found / ms[order[number:]])
+                    ends.append(np.full(len(found), normal_quantile(COVERAGE) * fitted.spread))
+                ratio = np.concatenate(ratios)
+                size, inside = np.abs(ratio - 1.0), np.abs(np.log(ratio)) < np.concatenate(ends)
                 cells = [percent(float(at)) for at in (np.median(size), np.quantile(size, 0.9))]
-                bias = f"{100 * np.median(all_off):+.1f} %"
-                lines.append([name, dtype, device, framework, *cells, bias, percent(held, 0)])
+                cells += [
+                    f"{100 * np.median(ratio - 1.0):+.1f} %",
+                    percent(float(inside.mean()), 0),
+                ]
+                lines.append([name, dtype, device, framework, *cells])
     columns = ("operation", "data type", "GPU", "framework", "median error", "90 % below", "bias",
                "inside the 90 % interval")  # fmt: skip
-    return {
-        "llm-operations": (columns, sorted(lines)),
-        "llm-operations-by-type": by_type(sorted(lines)),
-    }
+    lines.sort()
+    return {"llm-operations": (columns, lines), "llm-operations-by-type": by_type(lines)}
 
 
 def by_type(lines: Sequence[Sequence[str]]) -> Table:
@@ -148,6 +145,11 @@ class Off(NamedTuple):
     first: np.ndarray
     inside: np.ndarray
     width: np.ndarray
+
+
+def joined(offs: Sequence[Off]) -> Off:
+    """Put the errors of several tables together."""
+    return Off(*map(np.concatenate, zip(*offs, strict=True)))
 
 
 def errors(
@@ -218,20 +220,18 @@ def served_models(data: Path) -> Tables:
                 ten = calibration.fit_overheads(rows.take(draw), without)
                 offs.append(errors(rows.take(~draw), ten, usual))
             if offs:
-                found.append(Off(*map(np.concatenate, zip(*offs, strict=True))))
+                found.append(joined(offs))
             cells = [cell for off in found for cell in figures(off)]
             of_ten = [""] * (len(KNOWN) * len(FIGURES) - len(cells))
             lines.append([f"{device}, {framework}, {group}", str(len(rows.group)), *cells, *of_ten])
             kind = "mixtures of experts" if find_decoder(group.split()[0]).experts else "dense"
             pooled.setdefault(f"all of {framework}, {kind}", []).append(found)
     for title, several in sorted(pooled.items()):
-        cells = []
-        for number, _ in enumerate(KNOWN):
-            offs = [found[number] for found in several if number < len(found)]
-            cells += figures(Off(*map(np.concatenate, zip(*offs, strict=True))))
+        columns = ([f[n] for f in several if n < len(f)] for n, _ in enumerate(KNOWN))
+        cells = [cell for offs in columns for cell in figures(joined(offs))]
         lines.append([title, str(sum(len(found[0].tpot) for found in several)), *cells])
-    columns = ("served", "rows", *(f"{known}: {figure}" for known in KNOWN for figure in FIGURES))
-    return {"llm-served": (columns, lines)}
+    heads = ("served", "rows", *(f"{known}: {figure}" for known in KNOWN for figure in FIGURES))
+    return {"llm-served": (heads, lines)}
 
 
 HALVES = 2
@@ -255,18 +255,17 @@ def latent(data: Path, operations: str = "200") -> Tables:
             for seed in range(HALVES):
                 fitted_to, rest = _halves(rows, seed)
                 known = calibration.served_by(one, fitted_to)[0].of(kind)
-                several = calibration.by_deployment(rest)
-                timed = calibration.joined([calibration.timed_of(known, some) for some in several])
+                timed = calibration.timed_of(known, rest)
                 for group, which in groups(timed):
                     off = errors(timed.take(which), known.overheads, known.spread)
                     found.setdefault(group, []).append(off)
             for group, offs in found.items():
-                every = Off(*map(np.concatenate, zip(*offs, strict=True)))
+                every = joined(offs)
                 lines.append([f"{framework}, {group}", str(len(every.tpot)), *figures(every)])
                 for title in (f"all of {framework}, {kind} attention", f"all, {kind} attention"):
                     pooled.setdefault(title, []).extend(offs)
     for title, offs in sorted(pooled.items()):
-        every = Off(*map(np.concatenate, zip(*offs, strict=True)))
+        every = joined(offs)
         lines.append([title, str(len(every.tpot)), *figures(every)])
     columns = ("served", "rows left out", *FIGURES)
     return {"llm-mla": (columns, [*lines, AICONFIGURATOR])}
@@ -317,10 +316,8 @@ def arrivals(data: Path) -> Tables:
         rows = read_served(data / "open-loop.csv", device, "vllm")
         every = read_rows(data, "serving.csv", device, "vllm") + rows
         for model in sorted({row.model for row in rows}):
-            for title, fitted in (
-                ("bundled", every),
-                ("left out", [row for row in every if row.model != model]),
-            ):
+            rest = [row for row in every if row.model != model]
+            for title, fitted in (("bundled", every), ("left out", rest)):
                 known = calibration.served_by(one, fitted, False)[0] if fitted else one
                 own = [_off(known, row) for row in rows if row.model == model]
                 pooled.setdefault(title, []).extend(own)
@@ -352,11 +349,8 @@ def _off(known: ServingSection, row: ServedRow) -> np.ndarray:
         max_num_batched_tokens=row.max_num_batched_tokens or None,
     )  # fmt: skip
     found = Sizing(GPU(known), "", deployment, asked, None).row(Load.of(row), 1)
-    ends = {
-        **(found.intervals_ms or {}),
-        "tpot": found.tpot_interval_ms,
-        "ttft": found.ttft_interval_ms,
-    }
+    ends = {"tpot": found.tpot_interval_ms, "ttft": found.ttft_interval_ms}
+    ends |= found.intervals_ms or {}
     made = []
     for column, (name, _) in ARRIVING.items():
         measured, (low, high) = float(row.row[column]), ends[name] or (0.0, 0.0)
@@ -380,27 +374,26 @@ def plot(data: Path, figure: str = "docs/figures/served.svg") -> Tables:
     from matplotlib import pyplot
 
     pyplot.rcParams["svg.fonttype"] = "none"  # text is text: a tenth of the size
-    keys = [key for key in GPUS if read_rows(data, "serving.csv", *key)]
-    made, panels = pyplot.subplots(
-        1, len(keys), figsize=(2.6 * len(keys), 3.0), sharex=True, sharey=True
-    )
+    keys, ends = [key for key in GPUS if read_rows(data, "serving.csv", *key)], np.array([2, 200])
+    size = (2.6 * len(keys), 3.0)
+    made, panels = pyplot.subplots(1, len(keys), figsize=size, sharex=True, sharey=True)
     for panel, (device, framework) in zip(panels, keys, strict=True):
         one = section(data, device, framework)
         timed = served(data, one, device)
         found, _ = timed.found(calibration.fit_overheads(timed, one.overheads, False))
         for group, which in groups(timed):
-            measured, predicted = timed.tpot_ms[which], found[which]
-            panel.loglog(measured, predicted, ".", ms=4, label=group, rasterized=True)
-        ends = np.array([2.0, 200.0])
+            points = timed.tpot_ms[which], found[which]
+            panel.loglog(*points, ".", ms=4, label=group, rasterized=True)
         panel.plot(ends, ends, "k-", lw=0.7)
         panel.fill_between(ends, 0.9 * ends, 1.1 * ends, color="k", alpha=0.1)
         panel.set_title(f"{device}, {framework}", fontsize=9)
-        panel.set_xlabel("measured, ms", fontsize=8)
-        panel.set(xticks=TICKS, xticklabels=TICKS, yticks=TICKS, yticklabels=TICKS)
+        panel.set(
+            xlabel="measured, ms", xticks=TICKS, xticklabels=TICKS, yticks=TICKS, yticklabels=TICKS
+        )
         panel.minorticks_off()
         panel.tick_params(labelsize=7)
         panel.legend(fontsize=6, frameon=False, loc="upper left")
-    panels[0].set_ylabel("predicted, ms", fontsize=8)
+    panels[0].set_ylabel("predicted, ms")
     made.tight_layout()
     made.savefig(figure, dpi=150, metadata={"Date": None})
     return {}
@@ -412,17 +405,14 @@ def untimed(data: Path) -> Tables:
     lines = []
     for device, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         known = section(data, other, "vllm")
-        overheads = calibration.fit_overheads(
-            served(data, known, other), known.overheads, one_server=False
-        )
+        rows = served(data, known, other)
+        overheads = calibration.fit_overheads(rows, known.overheads, one_server=False)
+        own = section(data, device, "vllm")
         operations = {
             name: {t: fit.usual_operation(name, t, one.variant) for t, one in dtypes.items()}
-            for name, dtypes in section(data, device, "vllm").operations.items()
+            for name, dtypes in own.operations.items()
         }
-        sheet = fit.read_sheet(data / "devices.csv", device)
-        alone = ServingSection(
-            sheet=sheet, operations=operations, overheads=overheads, framework="vllm"
-        )
+        alone = msgspec.structs.replace(own, operations=operations, overheads=overheads)
         timed = served(data, alone, device)
         for group, which in groups(timed):
             off = errors(timed.take(which), overheads, calibration.SPREADS["sheet"])
@@ -456,15 +446,8 @@ def models(data: Path, folder: str = "models") -> Tables:
         write(path, document | {"llm": msgspec.to_builtins(one)})
         size = len(msgspec.json.encode(msgspec.to_builtins(one)))
         timed = [o for dtypes in one.operations.values() for o in dtypes.values() if not o.like]
-        lines.append(
-            [
-                name,
-                device,
-                framework,
-                str(sum(o.rows for o in timed)),
-                str(one.served + sum(known.served for known in one.fits.values())),
-                f"{size:,}",
-            ]
-        )
+        rows_served = one.served + sum(known.served for known in one.fits.values())
+        numbers = (str(sum(o.rows for o in timed)), str(rows_served), f"{size:,}")
+        lines.append([name, device, framework, *numbers])
     columns = ("model", "GPU", "framework", "operations timed", "served rows", "bytes")
     return {"llm-models": (columns, lines)}

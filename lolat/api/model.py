@@ -249,8 +249,8 @@ class Model(Device):
         if no row keeps the limits, ModelFileError for a model without language models.
         """
         from lolat.hardware.prices import given_list, no_price, rental_of
-        from lolat.llm.answering import answer
         from lolat.llm.names import find_decoder
+        from lolat.llm.sizing import answer
 
         # The last answers stay: a loop that asks again has them in microseconds.
         listed = given_list(asked.price_per_hour, asked.prices)

@@ -20,21 +20,18 @@ experts, all-reduces, small operations, kernel launches, scheduling, prompts of 
 class ServingConfig(Result):
     """A language model served on a number of GPUs under one load.
 
-    `gpus`: `replicas` times `tensor_parallel` times `attention_data_parallel`; the replicas share the load.
-    `request_rate`: requests a
-    second that arrive, None if `concurrency` requests are there at any time; with a rate `concurrency` is
-    their mean. `memory_gib`: GiB of weights and caches on each GPU; `fits`: True if each GPU has them, with
-    a rate if the weights fit. `largest_concurrency`: the most requests that fit; 0 if the weights do not
-    fit, and then there are no times. `intervals_ms`: those of the other times, by name, as "ttft_p90".
-    `saturated`: True if requests arrive faster than the GPUs serve them,
-    `largest_rate` a second. The times are means, and with p50, p90, p99 percentiles over requests.
-    `e2e_ms`: of a whole request. `utilization`: the rate as a fraction of the largest one.
-    `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a million output tokens and
-    their prompts. `breakdown`: ms of an output token by part. `rented`: the machines that cost
-    `dollars_per_hour`; each holds whole replicas. `within`: True if it fits and keeps the limits; None
-    without limits. `in_domain`: True if such a load was served and its operations were timed; else the
-    intervals are wider. `headroom_rate`: the most requests a second at which the best row of a rate keeps
-    the limits.
+    `gpus`: `replicas`, which share the load, times `tensor_parallel` times `attention_data_parallel`.
+    `request_rate`: requests a second that arrive; None if `concurrency` requests are there at any time,
+    which is their mean under a rate. `memory_gib`: weights and caches on each GPU; `fits`: True if each GPU
+    has them, under a rate the weights. `largest_concurrency`: the most requests that fit; 0 if the weights
+    do not, and then there are no times. Times are means, and with p50, p90, p99 percentiles over requests;
+    `e2e_ms`: of a whole request; `intervals_ms`: those of further times, by name, as "ttft_p90".
+    `saturated`: True if more arrive than the `largest_rate` a second that is served; `utilization`: the
+    rate as a fraction of it. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a
+    million output tokens and their prompts. `breakdown`: ms of an output token by part. `rented`: the
+    machines that cost `dollars_per_hour`; each holds whole replicas. `within`: True if it fits and keeps
+    the limits. `in_domain`: True if such a load was served and its operations were timed. `headroom_rate`:
+    the most requests a second at which the best row of a rate keeps the limits.
     """
 
     model: str
@@ -143,12 +140,10 @@ class ServingConfig(Result):
 class ServingAnswer(Result):
     """The answer of `Model.llm`: a row for each configuration, and the best one.
 
-    `parameters`: those of the language model; `active`: those that a token uses. `framework`: the server.
-    `coverage`: the probability of the intervals. `best`: the index of the row with the cheapest output
-    tokens, of those that serve their load within the limits; None if none does. `bests`: the indices of
-    such rows for each rate. `chosen`: the best row, else the first one.
-    `percentile`: of the times that the limits hold for; None: their means. `headroom_rate`: that of the
-    best row; None without a rate and limits.
+    `parameters`: those of the language model; `active`: those that a token uses. `coverage`: the
+    probability of the intervals. `best`: the index of the row with the cheapest output tokens, of those
+    that serve their load within the limits; None if none does. `bests`: those of each rate. `chosen`: the
+    best row, else the first one. `percentile`: of the times that the limits hold for; None: their means.
     """
 
     model: str

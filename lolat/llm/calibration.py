@@ -33,13 +33,9 @@ MOST_OVERHEADS = FrameworkOverheads(
     step_ms=5.0, parallel_ms=5.0, small=12.0, front_ms=40.0, poll_steps=60.0, level=2.5,
 )  # fmt: skip
 """Upper bounds. Some served rows have a `front_ms` of hundreds, as their server was not warm."""
-POLLS, LEVEL = (
-    FrameworkOverheads.__struct_fields__.index(name) for name in ("poll_steps", "level")
-)
+POLLS, LEVEL = map(FrameworkOverheads.__struct_fields__.index, ("poll_steps", "level"))
 """The indices of these among the overheads."""
 OFF_TPOT, OFF_TTFT = 0.05, 0.2
-PASSES = 2
-"""The schedule is simulated with the overheads of the fit before, and these are fitted again."""
 A_GROUP = 40
 """Rows of one language model and data type that count in full; more of them together count no more."""
 SPREADS = {"served": (0.16, 0.4), "timed": UNSEEN, "sheet": (0.22, 0.6)}
@@ -92,12 +88,6 @@ class Timed:
         return np.log(np.array(self.found(overheads)) / [self.tpot_ms, known])
 
 
-def joined(several: Sequence[Timed]) -> Timed:
-    """Put the rows of several tables together."""
-    columns = (vars(one).values() for one in several)
-    return Timed(*map(np.concatenate, zip(*columns, strict=True)))
-
-
 def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
     """Group served rows by deployment."""
     kinds: dict[Any, list[ServedRow]] = {}
@@ -109,43 +99,46 @@ def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
 def timed_of(
     section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads | None = None
 ) -> Timed:
-    """Simulate served rows of one deployment; `overheads`: of the schedule, if not the section's."""
-    deployment = deployment_of(section, find_decoder(rows[0].model), *rows[0].deployment)
-    gpu, servers, found = GPU(section), dict[Any, Server](), list[Any]()
-    for row in rows:
-        load = Load.of(row)
-        key = load.longest, row.limits
-        if key not in servers:
-            servers[key] = Server(gpu, deployment, *key)
-        server = servers[key]
-        parts = of_requests(server, load, overheads or section.overheads)
-        room = server.rule.cache // load.longest
-        polls = deployment.decoder.kind in OWN_FITS
-        found.append((*parts, load.concurrency, room, row.tpot_ms, row.ttft_ms, polls))
-    group = np.full(len(rows), f"{rows[0].model} {rows[0].dtype}".strip())
-    columns = zip(Timed.__annotations__, map(np.array, zip(*found, strict=True)), strict=False)
-    return Timed(**dict(columns), group=group)
+    """Simulate served rows, one deployment after the other.
+
+    `overheads`: of the schedule, if not the section's.
+    """
+    gpu, found = GPU(section), list[Any]()
+    for some in by_deployment(rows):
+        decoder, servers = find_decoder(some[0].model), dict[Any, Server]()
+        deployment = deployment_of(section, decoder, *some[0].deployment)
+        for row in some:
+            load = Load.of(row)
+            key = load.longest, row.limits
+            if key not in servers:
+                servers[key] = Server(gpu, deployment, *key)
+            parts = of_requests(servers[key], load, overheads or section.overheads)
+            room = servers[key].rule.cache // load.longest
+            times = row.tpot_ms, row.ttft_ms, decoder.kind in OWN_FITS
+            name = f"{row.model} {row.dtype}".strip()
+            found.append((*parts, load.concurrency, room, *times, name))
+    return Timed(*map(np.array, zip(*found, strict=True)))
 
 
 def timed_steps(
     section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads | None = None
 ) -> Timed:
-    """Simulate the served rows that did not wait for memory; InputError if all did."""
-    overheads, found = overheads or section.overheads, list[Timed]()
-    for some in by_deployment(rows):
-        one = timed_of(section, some, overheads)
-        outputs = np.array([row.output_tokens for row in some])
-        is_waiting = one.ttft_ms >= WAITING * one.tpot_ms * outputs
-        is_waiting &= one.ttft_ms > LONGER * one.found(overheads)[1]
-        is_cold = one.polls & (one.ttft_ms > COLD * one.found(section.server.overheads)[1])
-        one = replace(one, ttft_ms=np.where(is_cold, 0.0, one.ttft_ms))
-        found.append(one.take(~is_waiting & (one.concurrency <= one.capacity)))
-    if not sum(len(one.group) for one in found):
+    """Simulate the served rows that did not wait for memory; InputError if there is none."""
+    overheads, of_use = overheads or section.overheads, np.zeros(0, bool)
+    if rows:
+        timed = timed_of(section, rows, overheads)
+        outputs = np.array([row.output_tokens for some in by_deployment(rows) for row in some])
+        is_waiting = timed.ttft_ms >= WAITING * timed.tpot_ms * outputs
+        is_waiting &= timed.ttft_ms > LONGER * timed.found(overheads)[1]
+        is_cold = timed.polls & (timed.ttft_ms > COLD * timed.found(section.server.overheads)[1])
+        timed = replace(timed, ttft_ms=np.where(is_cold, 0.0, timed.ttft_ms))
+        of_use = ~is_waiting & (timed.concurrency <= timed.capacity)
+    if not of_use.any():
         raise InputError(
             f"no served row is of use: in each the first token takes most of the time; {SERVED}",
             code="served",
         )
-    return joined(found)
+    return timed.take(of_use)
 
 
 def fit_overheads(
@@ -211,8 +204,7 @@ def left_out(timed: Timed, start: FrameworkOverheads, one_server: bool = True) -
     if len(names) <= 2:
         loads, places = np.unique(timed.concurrency, return_inverse=True)
         parts = places * min(FOLDS, len(loads)) // len(loads)
-        if len(loads) == 1:
-            parts = np.arange(len(parts)) % FOLDS
+        parts = np.arange(len(parts)) % FOLDS if len(loads) == 1 else parts
     off = np.full((2, len(parts)), np.nan)
     for out in (parts == part for part in np.unique(parts)):
         some = timed.take(out)
@@ -242,24 +234,21 @@ def spread_of(
 def types_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
     """Name the data types assumed for rows of benchmarks that do not state theirs; "" if all do."""
     taken: dict[str, None] = {}
-    for row in rows:
-        if not row.row and not row.dtype:
-            one = deployment_of(section, find_decoder(row.model), row.tensor_parallel)
-            taken[f"{row.model} in {one.dtype} with cache {one.kv_dtype}"] = None
+    for row in (row for row in rows if not row.row and not row.dtype):
+        one = deployment_of(section, find_decoder(row.model), row.tensor_parallel)
+        taken[f"{row.model} in {one.dtype} with cache {one.kv_dtype}"] = None
     remedy = "; the keys dtype and kv_dtype in the JSON state others"
     return f"assumed: {', '.join(taken)}{remedy}" if taken else ""
 
 
 def served_by(
-    section: ServingSection,
-    rows: Sequence[ServedRow],
-    one_server: bool = True,
+    section: ServingSection, rows: Sequence[ServedRow], one_server: bool = True
 ) -> tuple[ServingSection, str]:
     """Fit the overheads of a section to served rows; return it, and a sentence on the errors.
 
     Those of the decoders in OWN_FITS are fitted apart, and start from the others'. Of these, rows with
-    attention data parallel count only if there are no others. Rows of an earlier fit
-    are fitted too; each counts once. InputError if the rows cannot be those of this GPU.
+    attention data parallel count only if there are no others. Rows of an earlier fit are fitted too; each
+    counts once. InputError if the rows cannot be those of this GPU.
     """
     several, said = dict[str, list[ServedRow]](), list[str]()
     for row in rows:
@@ -299,29 +288,28 @@ def _served_by(
             "ms, of this GPU and framework, with the tensor_parallel and the dtype that were served",
             code="served-unlike",
         )
-    for _ in range(PASSES - 1):
-        now_ms = fit_overheads(timed, before.overheads, one_server)
-        timed = timed_steps(section, every, now_ms)
+    # The schedule is simulated with the fitted overheads, and these are fitted again.
+    timed = timed_steps(section, every, fit_overheads(timed, before.overheads, one_server))
     off = left_out(timed, before.overheads, one_server)
     number, tpot, ttft = len(timed.group), *zip(_medians(was), _medians(off), strict=True)
-    words = f"{plural(number, 'served row')}: time per output token off by {tpot[0]} at the median before, "
-    words += f"{tpot[1]} now, " + (
-        f"first token by {ttft[0]} before, {ttft[1]} now, " if all(ttft) else ""
+    first = f"first token by {ttft[0]} before, {ttft[1]} now, " if all(ttft) else ""
+    words = (
+        f"{plural(number, 'served row')}: time per output token off by {tpot[0]} at the median before, "
+        f"{tpot[1]} now, {first}on rows that are left out"
     )
-    words += "on rows that are left out"
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
     usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
     overheads = fit_overheads(timed, before.overheads, one_server)
-    per_token, first = spread_of(off, before.spread if before.served else usual)
+    per_token, to_first = spread_of(off, before.spread if before.served else usual)
     here = np.abs(timed.off(overheads)[1])[timed.ttft_ms > 0]
     if len(here):  # a first token depends on more of a server than is fitted
-        first = max(first, short(float(np.quantile(here, COVERAGE, method="higher"))))
+        to_first = max(to_first, short(float(np.quantile(here, COVERAGE, method="higher"))))
     made = msgspec.structs.replace(
         section, served=before.served + number, own=tuple(every), before=before, overheads=overheads,
         kinds=tuple(sorted({*before.kinds, *(find_decoder(model).kind for model in used)})),
-        spread=(per_token, first),
+        spread=(per_token, to_first),
     )  # fmt: skip
     return made, words
 

@@ -82,23 +82,18 @@ class Decoder:
     `kinds`: its layers, in the order in which each kind first occurs. `intermediate`: the width of the
     feed-forward in layers without experts; 0: there is no such layer. `tied`: the head is the embedding.
     `context`: tokens of the longest sequence; 0: not stated. `positions`: learned positions; 0: they are
-    rotated.
-
-    `experts`: routed experts of a layer, of which a token takes `top_k`. `shared_width`: the width of the
-    shared experts, which all tokens take.
+    rotated. `experts`: routed experts of a layer, of which a token takes `top_k`. `shared_width`: the width
+    of the shared experts, which all tokens take.
 
     `gated`: a feed-forward has three matrices (gate, up, down), else two. `feed_forward_bias`: experts and
     their router have biases too. `sinks`: attention has one learned number a head. `norms`: normalizations
     of a layer, without those of query and key. `head_norm`: query and key are normalized by "head" or as a
     "whole"; "": they are not. `output_gate`: attention's output has a gate, as wide as its queries.
 
-    `latent`: latent attention, whose cache is not split over GPUs. `linear`: that of linear layers.
-
-    `dtype`, `expert_dtype`: as published; half and single precision are served in two bytes. `group`:
-    elements of an expert in int4_wo that share a scale. `kv_dtype`: the data type of the cache; "": not
-    stated.
-
-    `towers`: keys of a multimodal model's other parts, which have no weights and no time here.
+    `latent`: latent attention, whose cache is not split over GPUs. `dtype`, `expert_dtype`: as published;
+    half and single precision are served in two bytes. `group`: elements of an expert in int4_wo that share
+    a scale. `kv_dtype`: that of the cache; "": not stated. `towers`: keys of a multimodal model's other
+    parts, which have no weights and no time here.
     """
 
     name: str
@@ -168,9 +163,8 @@ class Decoder:
         return sum(layer.number for layer in self.kinds)
 
     def projections(self, layer: LayerGroup, parts: int = 1) -> list[tuple[float, float]]:
-        """Return the (n, k) of the products around a layer's attention, on each of `parts` GPUs.
-
-        The one that makes keys and values of latent vectors stands apart, in `up_projection`.
+        """Return the (n, k) of the products around a layer's attention, on each of `parts` GPUs, without
+        `up_projection`.
         """
         hidden = float(self.hidden)
         if layer.linear and self.linear:
@@ -204,11 +198,10 @@ class Decoder:
             vectors = delta.taps * sum(delta.widths) + 2 * delta.v_heads
         matrices = sum(n * k for n, k in [*self.projections(layer), up])
         norms = self.norms * (1 + self.norm_bias) * self.hidden
-        width = self.shared_width if layer.experts else self.intermediate
         parts = {
             "attention": (int(matrices), vectors + self.sinks * self.heads),
             "norms": (0, norms + normalized),
-            "feed_forward": self._feed_forward(width),
+            "feed_forward": self._feed_forward(self.dense_width(layer)),
         }
         if layer.experts:
             matrices, biases = self._feed_forward(self.expert_width)
@@ -216,6 +209,10 @@ class Decoder:
             scored = self.experts + self.shared_gate
             parts["router"] = (0, scored * self.hidden + self.feed_forward_bias * self.experts)
         return parts
+
+    def dense_width(self, layer: LayerGroup) -> int:
+        """Return the width of a layer's feed-forward, or of its shared experts."""
+        return self.shared_width if layer.experts else self.intermediate
 
     def _feed_forward(self, width: int) -> tuple[int, int]:
         up = 2 if self.gated else 1
@@ -268,7 +265,7 @@ class Decoder:
 
     @property
     def replicated(self) -> int:
-        """Return the elements of matrices that each GPU holds whole: those into the latent spaces."""
+        """Elements of matrices that each GPU holds whole: those into the latent spaces."""
         one = self.latent
         rank = one.query_rank + one.rank + one.rope if one else 0
         return self.layers * self.hidden * rank
@@ -293,42 +290,37 @@ class Decoder:
         """Raise InputError (code "tensor-parallel") if the decoder cannot be split over `n` GPUs.
 
         `groups`: how often these GPUs hold all experts. `dtype`, `expert_dtype`: "", the published one. `n`
-        must divide the query heads and all widths of the feed-forward. It must divide the key and value
-        heads, or be a multiple of them, so that several GPUs hold the same head. In FP8 with scales for
-        blocks each GPU must have whole blocks (vLLM's validate_fp8_block_shape).
+        must divide the query heads and all widths, and the key and value heads, or be a multiple of these.
+        In FP8 with scales for blocks each GPU must have whole blocks (vLLM's validate_fp8_block_shape).
         """
         widths = {"feed_forward": self.intermediate, "experts": self.expert_width * groups,
                   "shared experts": self.shared_width}  # fmt: skip
         types = dict.fromkeys(("attention", *widths), dtype or self.dtype)
         types["experts"] = expert_dtype or self.expert_dtype
-        in_blocks = [part for part, one in types.items() if one == "fp8_block"]
-        blocks = [part for part in in_blocks if not self._is_unquantized(part)]
+        in_blocks = {t for t in types if types[t] == "fp8_block" and not self._is_unquantized(t)}
+        cached = self.heads * self.latent.value if self.latent else self.kv_heads * self.head_dim
+        linear = (self.linear.k_heads, self.linear.v_heads) if self.linear else ()
+        of_attention = (
+            self.heads * self.head_dim,
+            cached,
+            *(self.linear.widths if self.linear else ()),
+        )
+        whole = self.head_dim * (not self.latent)  # the least of a GPU
 
         def why_not(n: int) -> str:
             heads = self.kv_heads % n == 0 or n % self.kv_heads == 0
-            linear = (self.linear.k_heads, self.linear.v_heads) if self.linear else ()
             if not heads or any(size % n for size in (self.heads, *linear, *widths.values())):
-                sizes = ", ".join(f"{size:g}" for size in widths.values() if size)
-                linear_words = f" ({', '.join(map(str, linear))} of linear layers)" * bool(linear)
-                heads_words = (
-                    f"{self.heads} query heads, {self.kv_heads} key and value heads{linear_words}"
+                sizes = ", ".join(f"{size:g}" for size in (*linear, *widths.values()) if size)
+                return (
+                    f"{self.heads} query heads, {self.kv_heads} key and value heads, widths {sizes}"
                 )
-                return f"{heads_words}, widths {sizes}"
             parts = [(part, width // n) for part, width in widths.items()]
-            cached = (
-                self.heads * self.latent.value if self.latent else self.kv_heads * self.head_dim
-            )
-            whole = self.head_dim * (not self.latent)  # the least of a GPU
-            sizes_of = (
-                self.heads * self.head_dim,
-                cached,
-                *(self.linear.widths if self.linear else ()),
-            )
-            parts += [("attention", max(size // n, whole)) for size in sizes_of]
-            for part, size in parts if n > 1 else ():
-                if part in blocks and size % BLOCK:
-                    on_each = f"{part} {size} wide on each GPU"
-                    return f"FP8 in blocks of {BLOCK}, and {on_each} breaks them"
+            parts += [("attention", max(size // n, whole)) for size in of_attention]
+            for part, size in parts:
+                if n > 1 and part in in_blocks and size % BLOCK:
+                    return (
+                        f"FP8 in blocks of {BLOCK}, and {part} {size} wide on each GPU breaks them"
+                    )
             return ""
 
         if why := why_not(n):

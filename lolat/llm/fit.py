@@ -38,7 +38,7 @@ from lolat.llm.gpu import (
     rbf,
     short,
     specs_of,
-)
+)  # fmt: skip
 from lolat.llm.kernels import Rows, Specs
 from lolat.llm.operations import KERNEL_MODELS
 from lolat.parameters import COVERAGE

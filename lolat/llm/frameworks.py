@@ -53,32 +53,31 @@ class Limits(NamedTuple):
 class Framework(msgspec.Struct, frozen=True):
     """A framework's defaults.
 
-    `title`: its name; `option`: its option that limits sequences. `memory_share`: the fraction of a GPU's
-    memory that it uses. `cache_share`: the fraction of the memory beside the weights that caches get.
-    `own_gib`, `token_gib`: GiB that it reserves for itself, and for each token of a step. `limits`: by
-    memory, the largest cards first; `fp8_limits`: cards without FP8 have the last of them. `fp8_cache`:
-    quantized weights go with an FP8 cache on any GPU, else only on GPUs with FP4. `token_each`: a step must
-    have a token for each request that it may hold. `mixes`, `reserves`: as in Rule. `rounds`,
-    `range_ratio`: where published rows do not state them, the number of requests for each concurrent one,
-    of which the first ones start at once, and their lengths. `overheads`: those assumed for a GPU without
-    served rows.
+    `option`: its option that limits sequences. `limits`: by memory, the largest cards first; `fp8_limits`:
+    cards without FP8 have the last of them. `overheads`: those assumed for a GPU without served rows.
+    `memory_share`: the fraction of a GPU's memory that it uses. `cache_share`: the fraction of the memory
+    beside the weights that caches get. `own_gib`, `token_gib`: GiB that it reserves for itself, and for
+    each token of a step. `fp8_cache`: quantized weights go with an FP8 cache on any GPU, else only on GPUs
+    with FP4. `token_each`: a step must have a token for each request that it may hold. `mixes`, `reserves`:
+    as in Rule. `rounds`, `range_ratio`: requests for each concurrent one, and their lengths, where
+    published rows do not state them.
     """
 
     title: str
     option: str
-    memory_share: float
-    cache_share: float
-    own_gib: float
-    token_gib: float
     limits: tuple[Limits, ...]
-    fp8_limits: bool
-    fp8_cache: bool
-    token_each: bool
-    mixes: bool
-    reserves: bool
-    rounds: int
-    range_ratio: float
     overheads: FrameworkOverheads
+    memory_share: float = 1.0
+    cache_share: float = 1.0
+    own_gib: float = 2.0
+    token_gib: float = 0.0
+    fp8_limits: bool = False
+    fp8_cache: bool = False
+    token_each: bool = False
+    mixes: bool = True
+    reserves: bool = False
+    rounds: int = 10
+    range_ratio: float = 0.8
 
     def limits_on(self, sheet: Sheet) -> Limits:
         """Return the limits of a step on a card."""

@@ -141,10 +141,7 @@ OWN_FITS = ("latent", "linear")
 
 
 class TrainingLevel(msgspec.Struct, frozen=True):
-    """The level of training decoders, by the user's own runs.
-
-    `level`: the median of measured over predicted time of `rows` rows.
-    """
+    """The level of training decoders: the median of measured over predicted time of `rows` own runs."""
 
     level: Positive
     rows: int
@@ -196,7 +193,7 @@ def section_of(document: Mapping[str, Any], source: str) -> ServingSection:
     section: ServingSection = converted(document["llm"], ServingSection, source, "$.llm")
     for name, dtypes in section.operations.items():
         for dtype, operation in dtypes.items():
-            if not _is_valid(name, dtype, operation):
+            if not _is_known(name, dtype, operation):
                 raise ModelFileError(
                     f"{source}: {name} of {dtype} is damaged, or from another LoLat; expected the terms of "
                     "its kernel model; fit the model again with `lolat fit`"
@@ -204,19 +201,16 @@ def section_of(document: Mapping[str, Any], source: str) -> ServingSection:
     return section
 
 
-def _is_valid(name: str, dtype: str, operation: TimedOperation) -> bool:
-    """Return True if an operation has the terms of its kernel model and a correction of its width."""
+def _is_known(name: str, dtype: str, one: TimedOperation) -> bool:
+    """Return True if an operation has the terms of its kernel model."""
     kernel = KERNEL_MODELS.get(name)
-    if kernel is None or not {*dtype.split("/")} <= {*PEAKS}:
+    if (
+        kernel is None
+        or not {*dtype.split("/")} <= {*PEAKS}
+        or one.variant not in kernel.variants(dtype)
+    ):
         return False
-    sizes = dict.fromkeys(kernel.columns, np.ones(1))
-    width = kernel.log_sizes(sizes).shape[1] if kernel.log_sizes else 0
-    return (
-        operation.variant in kernel.variants(dtype)
-        and {*kernel.terms(dtype, operation.variant)} == {*operation.terms}
-        and {len(center) for center in operation.centers} <= {width}
-        and len(operation.centers) == len(operation.weights)
-    )
+    return {*kernel.terms(dtype, one.variant)} == {*one.terms}
 
 
 def short(value: float) -> float:
@@ -275,37 +269,37 @@ class GPU:
 
         InputError (code "not-timed") if nothing like it was timed.
         """
-        operation, name = self.operation(name, dtype), self.named(name)
+        name, key, operation = self._found(name, dtype)
         columns = np.broadcast_arrays(*(np.asarray(size, float) for size in sizes))
         names = KERNEL_MODELS[name].columns
         flat = dict(zip(names, (column.ravel() for column in columns), strict=True))
-        ms = operation_ms(name, operation, flat, self.specs, self.key(name, dtype), alone=False)
+        ms = operation_ms(name, operation, flat, self.specs, key, alone=False)
         return ms.reshape(columns[0].shape)
 
     def operation(self, name: str, dtype: str) -> TimedOperation:
         """Return a fitted operation; for attention `dtype` is the data type of the cache."""
-        known, wanted = self.section.operations.get(self.named(name), {}), self.key(name, dtype)
-        if wanted in known:
-            return known[wanted]
+        return self._found(name, dtype)[-1]
+
+    def _found(self, name: str, dtype: str) -> tuple[str, str, TimedOperation]:
+        """Return an operation behind its name and data type in the section.
+
+        It may be there as a part of a module. Queries are FP8 if the framework computes so.
+        """
+        operations, module, key = self.section.operations, f"{name}_module", dtype
+        name = module if module in operations and name not in operations else name
+        known, is_cached = operations.get(name, {}), KERNEL_MODELS[name].cached
+        if is_cached:
+            keys = (f"{queries}/{dtype}" for queries in (dtype, "bfloat16", "fp8_block", "nvfp4"))
+            key = next((key for key in keys if key in known), dtype)
+        if key in known:
+            return name, key, known[key]
         if (name, dtype) == ("gemm", FOUR_BIT_WEIGHTS) and "bfloat16" in known:
             # Weights of 4 bits are computed in bfloat16, and read in a quarter of the time.
-            return msgspec.structs.replace(known["bfloat16"], like="its products in bfloat16")
+            like = "its products in bfloat16"
+            return name, key, msgspec.structs.replace(known["bfloat16"], like=like)
         raise InputError(
             f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "
             f"{', '.join(known) or 'none'}; time it with examples/time_operations.py and `lolat fit`, "
-            f"or give another {arg('kv_dtype' if KERNEL_MODELS[name].cached else 'dtype')}",
+            f"or give another {arg('kv_dtype' if is_cached else 'dtype')}",
             code="not-timed",
         )
-
-    def key(self, name: str, dtype: str) -> str:
-        """Return the name of a data type in the section; queries are FP8 if the framework computes so."""
-        known = self.section.operations.get(self.named(name), {})
-        if KERNEL_MODELS[name].cached:
-            keys = (f"{queries}/{dtype}" for queries in (dtype, "bfloat16", "fp8_block", "nvfp4"))
-            return next((key for key in keys if key in known), dtype)
-        return dtype
-
-    def named(self, name: str) -> str:
-        """Return the name of an operation in the section, where it may be part of a module."""
-        module, known = f"{name}_module", self.section.operations
-        return module if module in known and name not in known else name

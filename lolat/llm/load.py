@@ -13,14 +13,7 @@ from lolat.errors import InputError
 from lolat.io.tables import read_table
 from lolat.llm.frameworks import FrameworkOverheads, Limits
 from lolat.llm.gpu import GPU, ServedRow
-from lolat.llm.scheduler import (
-    Event,
-    Requests,
-    Simulated,
-    StepTable,
-    attention_of_prompt,
-    simulate,
-)
+from lolat.llm.scheduler import Event, Requests, Simulated, StepTable, attention_of_prompt, simulate
 from lolat.llm.serving import PARTS, Deployment, StepParts, each_ms, rule_of, step_parts
 from lolat.parameters import EVEN, POISSON, TRACE
 
@@ -133,7 +126,7 @@ class Load:
         if isinstance(self.arrivals, Trace):
             pairs = zip(self.arrivals.input_tokens, self.arrivals.output_tokens, strict=True)
             return float(max(map(sum, pairs)))
-        return self.input_tokens + self.output_tokens
+        return self.tokens
 
     @property
     def tokens(self) -> float:
@@ -151,10 +144,8 @@ class Load:
             arrivals = (arrivals - arrivals[0]) * (trace.rate / self.request_rate)
             is_steady = False
         elif is_steady:
-            begin = at_once * (2 - is_closed)
-            counted = slice(
-                begin, begin + (BLOCK * -(-at_once // BLOCK) if is_closed else REQUESTS)
-            )
+            begin, blocks = at_once * (2 - is_closed), BLOCK * -(-at_once // BLOCK)
+            counted = slice(begin, begin + (blocks if is_closed else REQUESTS))
             number = counted.stop + 2 * at_once + BLOCK
         if arrivals is None and not is_closed:
             gaps = np.ones(number) if self.arrivals == EVEN else rng.exponential(1.0, number)
@@ -173,9 +164,8 @@ class Load:
         if is_steady:
             if is_closed and not trace:
                 strata = (np.arange(BLOCK) + 0.5) / (BLOCK / 2.0) - 1.0
-                outputs = outputs + np.rint(
-                    VARIES * outputs * _shuffled(rng, strata, number, at_once)
-                )
+                varies = VARIES * _shuffled(rng, strata, number, at_once)
+                outputs = outputs + np.rint(outputs * varies)
             ages = rng.permutation((np.arange(at_once) + 0.5) / at_once) * outputs[:at_once]
         cached = np.minimum(self.cached_tokens, inputs - 1.0)
         cached[: self.distinct_prompts] = 0.0
@@ -189,9 +179,8 @@ class Load:
 
 
 def _shuffled(rng: Any, values: np.ndarray, number: int, begin: int) -> np.ndarray:
-    """Return `number` of the values: all of them again and again, each time in another order.
-
-    One of the orders starts at `begin`.
+    """Return `number` of the values: all of them in one order after the other, one of which starts at
+    `begin`.
     """
     first = -begin % len(values)
     orders = (rng.permutation(len(values)) for _ in range(-(-(first + number) // len(values))))
@@ -246,11 +235,8 @@ class Server:
 
     def simulate(self, load: Load, overheads: FrameworkOverheads) -> tuple[Requests, Simulated]:
         """Simulate a load."""
-        at_once = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE))
-        key = (
-            overheads,
-            self.rule.sequences if load.request_rate else min(self.rule.sequences, at_once),
-        )
+        at_once, most = int(min(max(load.concurrency, 1.0), MOST_AT_ONCE)), self.rule.sequences
+        key = overheads, most if load.request_rate else min(most, at_once)
         if key not in self._tables:
             self._tables[key] = self.parts.table(*key)
         table = self._tables[key]
@@ -275,9 +261,8 @@ class Server:
             whole = table.step_ms(n * rule.mixes, rule.drafts, context, int(new / chunks), 1)
             prompt = table.prompt_ms(cached, new) + chunks * (whole - step * rule.mixes)
             left = max(1.0 - per_ms * prompt, 1e-9)
-            n = int(
-                min(max(per_ms * load.output_tokens / rule.tokens_per_step * step / left, 1), most)
-            )
+            steps = load.output_tokens / rule.tokens_per_step
+            n = int(min(max(per_ms * steps * step / left, 1), most))
         return n
 
     def times(self, load: Load, overheads: FrameworkOverheads) -> Times:
@@ -329,10 +314,8 @@ class Server:
         running = min(self.rule.sequences, self.rule.cache / each)
         one = replace(load, request_rate=0.0, concurrency=MORE_WAIT * running + 1.0, requests=0)
         requests, found = self.simulate(one, overheads)
-        stay = (
-            float((found.end_ms - found.arrival_ms)[requests.counted].mean()) + overheads.front_ms
-        )
-        return 1e3 * requests.at_once / stay
+        stay = (found.end_ms - found.arrival_ms)[requests.counted].mean() + overheads.front_ms
+        return 1e3 * requests.at_once / float(stay)
 
 
 def of_requests(

@@ -118,29 +118,22 @@ class ServingQuestion:
                 parameter.check(values)
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
         longest = int(Load(self.input_tokens, self.output_tokens, arrivals=self.arrivals).longest)
-        given = (
-            f"{arg('input_tokens')} {self.input_tokens:,} and {self.output_tokens:,} output tokens"
-        )
-        given = f"{arg('arrivals')}: a request of {longest:,} tokens" if trace else given
-        prompt, of = self.input_tokens, "a prompt"
-        if trace:
-            prompt, of = max(trace.input_tokens), f"the longest prompt in {arg('arrivals')}"
-        tokens = self.input_tokens, self.output_tokens
+        prompt = max(trace.input_tokens) if trace else self.input_tokens
+        answer = max(trace.output_tokens) if trace else self.output_tokens
+        inputs, outputs = arg("input_tokens"), arg("output_tokens")
+        of_input, of_output = (arg("arrivals"),) * 2 if trace else (inputs, outputs)
         for wrong, words in (
-            (self.expert_parallel > 1 and not decoder.experts, f"{arg('expert_parallel')} "
-             f"{self.expert_parallel}: {decoder.name} has no experts; expected 1"),
-            (0 < decoder.context < longest, f"{given}: {decoder.name} holds {decoder.context:,} tokens; "
-             "expected no more together"),
-            ((max(trace.output_tokens) if trace else self.output_tokens) == 1,
-             f"{arg('arrivals') if trace else arg('output_tokens')}: every answer has 1 token; the time "
-             "per output token counts those after the first; expected 2 or more"),
+            (0 < decoder.context < longest, f"{of_input}: a request of {longest:,} tokens; "
+             f"{decoder.name} holds {decoder.context:,} tokens; expected no more together"),
+            (answer == 1, f"{of_output}: every answer has 1 token; the time per output token counts those "
+             "after the first; expected 2 or more"),
             (self.cached_tokens > prompt, f"{arg('cached_tokens')} {self.cached_tokens:,}: expected from 0 "
-             f"to the {prompt:,} tokens of {of}"),
+             f"to the {prompt:,} tokens of the longest prompt"),
             (self.concurrency and self.request_rate, f"{arg('concurrency')} and {arg('request_rate')}: "
              "requests at any time, or requests a second; expected one of them"),
             (self.arrivals != POISSON and not self.request_rate, f"{arg('arrivals')}: how requests arrive "
              f"at a rate; expected {arg('request_rate')} too"),
-            (trace and tokens != USUAL_TOKENS, f"{arg('input_tokens')}, {arg('output_tokens')}: the "
+            (trace and (self.input_tokens, self.output_tokens) != USUAL_TOKENS, f"{inputs}, {outputs}: the "
              f"requests in {arg('arrivals')} have tokens of their own; expected one of both"),
             (self.percentile not in (None, *PERCENTILES), f"{arg('percentile')} {self.percentile}: "
              f"expected one of {', '.join(map(str, PERCENTILES))}"),
@@ -202,9 +195,7 @@ class ServingQuestion:
         return all(ends[1] <= limit for ends, limit in pairs if limit and ends)
 
     def off(self, row: ServingConfig) -> float:
-        """Return the logarithm of the largest factor of a time to its limit; infinite if the row cannot
-        serve the load.
-        """
+        """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve."""
         if not row.fits or row.saturated or row.gpus > (self.gpus or MOST_GPUS):
             return math.inf
         pairs = zip(row.judged(self.percentile), (self.max_tpot_ms, self.max_ttft_ms), strict=True)

@@ -24,9 +24,7 @@ CALLED = {"gemm": "products", "moe": "experts"}
 
 
 def remarks_on(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
-    """Yield remarks on all `rows`, and on the deployment of the chosen one; first on weights that do not
-    fit.
-    """
+    """Yield remarks on `rows` and on the deployment of the chosen one; first on weights that do not fit."""
     asked, decoder = of.asked, of.deployment.decoder
     if none := [one.gpus // one.replicas for one in rows if not one.largest_concurrency]:
         yield _room(of, min(none))
@@ -68,10 +66,7 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
 
 
 def _room(of: Sizing, gpus: int) -> str:
-    """Return a remark on how many GPUs hold the weights, in this data type and in smaller ones.
-
-    `gpus`: those of a row that holds no request.
-    """
+    """Remark on the number of GPUs that hold the weights; `gpus`: those of a row that holds no request."""
     sheet, here, decoder = of.gpu.section.sheet, of.deployment, of.deployment.decoder
     room, taken = of.gpu.section.server.room_gib(sheet), here.weight_bytes * here.gpus
 

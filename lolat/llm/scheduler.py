@@ -83,9 +83,7 @@ class StepTable(NamedTuple):
 
 def between(row: Sequence[float], at: float) -> float:
     """Interpolate a row of CONTEXTS + 1 values; beyond its end the last interval goes on."""
-    i = int(at)
-    if i >= CONTEXTS:
-        i = CONTEXTS - 1
+    i = min(int(at), CONTEXTS - 1)
     return row[i] + (at - i) * (row[i + 1] - row[i])
 
 
@@ -160,17 +158,16 @@ class _Server:
     def __init__(self, table: StepTable, rule: Rule, requests: Requests) -> None:
         self.table, self.rule, self.requests = table, rule, requests
         self.inputs, self.cached = requests.inputs.tolist(), requests.cached.tolist()
-        each = rule.tokens_per_step
-        self.per_step = each
+        self.per_step = rule.tokens_per_step
         # The prompt gives the first token, each step some of the others.
-        self.left = np.ceil((requests.outputs - 1.0) / each - 1e-9).astype(int).tolist()
+        steps = np.ceil((requests.outputs - 1.0) / self.per_step - 1e-9)
+        self.left = steps.astype(int).tolist()
         number = len(self.inputs)
         self.arrival, self.first = [0.0] * number, [math.nan] * number
         self.end = [math.nan] * number
         self.t, self.seen, self.decoded = 0.0, 0.0, 0
-        self.ends: list[
-            tuple[int, int]
-        ] = []  # a heap of (step of the end, request), and preempted ones
+        # A heap of (step of the end, request), preempted ones among them.
+        self.ends: list[tuple[int, int]] = []
         # Of a running request: (tokens in the cache, `decoded`) when it started, step of its end.
         self.running: dict[int, tuple[float, int, int]] = {}
         self.context = 0.0  # tokens in the cache of all running sequences
@@ -212,15 +209,11 @@ class _Server:
         return whole if self.rule.reserves else self.again.get(one, self.inputs[one])
 
     def _used(self) -> float:
-        if self.rule.reserves:
-            return self.reserved
-        return self.context + self.in_prompts
+        return self.reserved if self.rule.reserves else self.context + self.in_prompts
 
     def _has_room(self, one: int) -> bool:
-        n = len(self.running) + len(self.prompts)
-        if n >= self.rule.sequences:
-            return False
-        return not n or self._used() + self._needs(one) <= self.rule.cache
+        n, rule = len(self.running) + len(self.prompts), self.rule
+        return n < rule.sequences and (not n or self._used() + self._needs(one) <= rule.cache)
 
     # ---- Requests.
 
@@ -294,10 +287,9 @@ class _Server:
     def _prompt_step(self) -> None:
         """One step with as many tokens of prompts as it takes."""
         rule, table = self.rule, self.table
-        decoding = len(self.running) if rule.mixes else 0
-        if decoding:
+        if rule.mixes:
             self._make_room()
-            decoding = len(self.running)
+        decoding = len(self.running) * rule.mixes
         budget = max(rule.tokens - decoding * (1 + rule.drafts), 1)
         new, attention, ended = 0.0, 0.0, []
         for prompt in self.prompts:
@@ -370,11 +362,8 @@ class _Server:
 
     def _make_room(self) -> None:
         """Preempt the latest requests until each running sequence can decode."""
-        if self.rule.reserves:
-            return
-        while len(self.running) > 1:
-            need = len(self.running) * self.per_step
-            if self._used() + need <= self.rule.cache:
+        while not self.rule.reserves and (n := len(self.running)) > 1:
+            if self._used() + n * self.per_step <= self.rule.cache:
                 return
             self._preempt()
 

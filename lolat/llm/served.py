@@ -18,14 +18,15 @@ from lolat.units import one_line
 SERVED = (
     "expected a table with the columns model, input_tokens, output_tokens, tensor_parallel, tpot_ms, and "
     "concurrency or requests_per_s, and where known ttft_ms, dtype, kv_dtype, expert_parallel, "
-    "attention_data_parallel, "
-    "cached_tokens, requests, range_ratio; or the JSON of `vllm bench serve --save-result` or of SGLang's "
-    "bench_serving"
+    "attention_data_parallel, cached_tokens, requests, range_ratio; or the JSON of `vllm bench serve "
+    "--save-result` or of SGLang's bench_serving"
 )
 SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "tensor_parallel")
 OTHER_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
 """Columns of the same means in tables of requests at a rate."""
 NUMBERS = (*SERVED_COLUMNS[1:], "tpot_ms", "ttft_ms", "expert_parallel")
+GPUS = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
+EXPERTS = ("expert_parallel", "expert_parallel_size", "ep_size")
 MOST = 1e12
 USUAL = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
@@ -74,26 +75,26 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
         for column in ALONE:
             row.number(column, 1.0, 1.0, "1: others are not predicted", default=1.0)
         tpot, ttft = (
-            name if row.get(name) else OTHER_NAMES[name] for name in ("tpot_ms", "ttft_ms")
-        )
-        inputs = row.whole("input_tokens")
-        cached = row.whole("cached_tokens", 0, default=0)
+            other if row.get(other) and not row.get(name) else name
+            for name, other in OTHER_NAMES.items()
+        )  # fmt: skip
+        inputs, cached = row.whole("input_tokens"), row.whole("cached_tokens", 0, default=0)
         if cached > inputs:
             raise row.wrong("cached_tokens", f"at most the {inputs:,} tokens of the prompt")
-        number = int(rate * row.number("duration_s", ABOVE_ZERO, default=0.0))
-        rounds, ratio = (
-            INFERENCEMAX if row.get("measured") else (framework.rounds, framework.range_ratio)
+        rounds, ratio = framework.rounds, 1.0 if rate else framework.range_ratio
+        if row.get("measured"):
+            rounds, ratio = INFERENCEMAX[0], 1.0 if rate else INFERENCEMAX[1]
+        number = int(
+            rate * row.number("duration_s", ABOVE_ZERO, default=0.0) or rounds * concurrency
         )
-        number = number or int(rounds * concurrency)
         yield ServedRow(
-            row["model"], inputs, row.whole("output_tokens", 2), concurrency,
-            row.milliseconds(tpot if row.get(tpot) else "tpot_ms"),
+            row["model"], inputs, row.whole("output_tokens", 2), concurrency, row.milliseconds(tpot),
             row.milliseconds(ttft) if row.get(ttft) else 0.0,
             row.whole("tensor_parallel", default=parallel),
             max(row.whole("expert_parallel", 0, default=1), 1),
             row.get("dtype", ""), row.get("kv_dtype", ""), rate, cached,
             row.whole("distinct_prompts", 0, default=0), row.whole("requests", 0, default=number),
-            row.number("range_ratio", ABOVE_ZERO, 1.0, default=1.0 if rate else ratio),
+            row.number("range_ratio", ABOVE_ZERO, 1.0, default=ratio),
             row.whole("max_num_batched_tokens", 0, default=0), row.whole("max_num_seqs", 0, default=0),
             groups, row,
         )  # fmt: skip
@@ -112,25 +113,22 @@ def _of_json(path: Path, parallel: int | None) -> Iterator[ServedRow]:
         raise error.reworded(f"{path}: {error.message}") from None
 
 
-def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
-    """Return a benchmark's row; `given`: its GPUs if it does not state them."""
-    info, done = found.get("server_info") or {}, found["completed"]
-    names = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
-    parallel = [int(place[name]) for place in (found, info) for name in names if name in place]
-    keys = ("expert_parallel", "expert_parallel_size", "ep_size")
-    experts = [int(place[key]) for place in (found, info) for key in keys if key in place]
-    parallel += [] if given is None else [given]
-    rate = float(found.get("request_rate") or math.inf)
+def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
+    """Return a benchmark's row; `gpus`: its GPUs if it does not state them."""
+    every = {**(found.get("server_info") or {}), "dtype": "", **found}
+    done, rate = every["completed"], float(every.get("request_rate") or math.inf)
     rate = 0.0 if math.isinf(rate) else rate
-    # Without either, all requests start at once.
-    concurrency = float(found.get("max_concurrency") or (0.0 if rate else done))
-    _check(found, info, parallel, rate and concurrency)
+    parallel = next((int(every[name]) for name in GPUS if name in every), gpus)
+    _check(every, parallel, rate)
     row = ServedRow(
-        str(found.get("model") or found.get("model_id") or info["model_path"]),
-        found["total_input_tokens"] / done, found["total_output_tokens"] / done, concurrency,
-        float(found["mean_tpot_ms"]), float(found["mean_ttft_ms"]), parallel[0],
-        [*experts, 1][0], str(found.get("dtype", "")), str(found.get("kv_dtype", "")),
-        rate, float(found.get("cached_tokens") or 0.0), requests=done,
+        str(every.get("model") or every.get("model_id") or every["model_path"]),
+        every["total_input_tokens"] / done, every["total_output_tokens"] / done,
+        # Without a rate and a limit, all requests start at once.
+        float(every.get("max_concurrency") or (0.0 if rate else done)),
+        float(every["mean_tpot_ms"]), float(every["mean_ttft_ms"]), parallel or 0,
+        next((int(every[name]) for name in EXPERTS if name in every), 1),
+        str(every["dtype"]), str(every.get("kv_dtype", "")), rate,
+        float(every.get("cached_tokens") or 0.0), requests=done,
     )  # fmt: skip
     for name in NUMBERS:
         if not 0 < (number := getattr(row, name)) <= MOST:
@@ -138,27 +136,23 @@ def _of_benchmark(found: Mapping[str, Any], given: int | None) -> ServedRow:
     return row
 
 
-def _check(
-    found: Mapping[str, Any], info: Mapping[str, Any], parallel: list[int], at_most: float
-) -> None:
-    """Refuse a benchmark that failed, or whose server or load is not predicted.
-
-    `at_most`: the most concurrent requests of a benchmark at a rate, 0 if they were not limited.
-    """
-    done, failed = found["completed"], found.get("failed") or 0
-    split = [name for name in ALONE for place in (found, info) if int(place.get(name) or 1) > 1]
-    drafts = found.get("spec_decode_num_drafts") or info.get("speculative_algorithm")
-    drafts = drafts or (found.get("accept_length") or 1.0) > 1.0
+def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
+    """Refuse a benchmark that failed, or whose server or load is not predicted."""
+    done, failed = every["completed"], every.get("failed") or 0
+    at_most = rate and float(every.get("max_concurrency") or 0.0)
+    split = [name for name in ALONE if int(every.get(name) or 1) > 1]
+    drafts = every.get("spec_decode_num_drafts") or every.get("speculative_algorithm")
+    drafts = drafts or (every.get("accept_length") or 1.0) > 1.0
     options = ("quantization", "kv_cache_dtype")
-    dtypes = [f"{name} {info[name]}" for name in options if info.get(name) not in USUAL]
-    typed = found.get("dtype") and found.get("kv_dtype")
+    dtypes = [f"{name} {every[name]}" for name in options if every.get(name) not in USUAL]
+    typed = every["dtype"] and every.get("kv_dtype")
     for wrong, expected, code in (
         (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
          "served"),
         (failed > MOST_FAILED * (done + failed), f"{failed} of {done + failed} requests failed, so that "
          "fewer ran at once than it says; expected a benchmark that ended well", "served"),
-        (not parallel, f"the number of GPUs is not in it; expected {arg('tensor_parallel')} N, or a run "
-         "with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
+        (parallel is None, f"the number of GPUs is not in it; expected {arg('tensor_parallel')} N, or a "
+         "run with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
         (at_most, f"its requests came at a rate, but {at_most:g} at most at once; expected one of "
          "--request-rate and --max-concurrency", "request-rate"),
         (drafts, "its server decodes speculatively; expected a server that does not", "served"),

@@ -42,7 +42,7 @@ SKEW = 1.2
 
 
 class Product(NamedTuple):
-    """A matrix product of a step's tokens with (n, k) weights, which runs `times` in a step."""
+    """A matrix product of a step's tokens with (n, k) weights, `times` in a step."""
 
     dtype: str
     n: float
@@ -80,7 +80,7 @@ class Deployment:
         found: dict[tuple[str, float, float], int] = {}
         for layer in d.kinds:
             forward = "bfloat16" if "feed_forward" in layer.unquantized else self.dtype
-            width = (d.shared_width if layer.experts else d.intermediate) / parts
+            width = d.dense_width(layer) / parts
             attention = self.attention_dtype(layer)
             gates = BLOCK * layer.linear  # narrower ones stay bfloat16
             shapes = [
@@ -122,21 +122,16 @@ class Deployment:
         if d.latent:  # absorbed queries too
             heads += d.heads / parts * (d.latent.rank + d.latent.rope)
         each = NORM * d.norms * d.hidden + ROTATION * heads
-        widths = (
-            layer.number * (d.shared_width if layer.experts else d.intermediate)
-            for layer in d.kinds
-        )
-        return HALF * (d.layers * each + ACTIVATION * sum(widths) / parts)
+        widths = sum(one.number * d.dense_width(one) for one in d.kinds)
+        return HALF * (d.layers * each + ACTIVATION * widths / parts)
 
     @cached_property
     def weight_bytes(self) -> float:
         """Bytes of the weights on each GPU."""
         d, parts = self.decoder, self.tensor_parallel
+        each, experts = WEIGHT_BYTES[self.attention_dtype(d.kinds[-1])], 0.0
         whole = d.weight_bytes(self.dtype, self.expert_dtype) / parts
-        whole += (
-            d.replicated * WEIGHT_BYTES[self.attention_dtype(d.kinds[-1])] * (1.0 - 1.0 / parts)
-        )
-        experts = 0.0
+        whole += d.replicated * each * (1.0 - 1.0 / parts)
         for layer in (layer for layer in d.kinds if layer.experts):
             dtype = "bfloat16" if "experts" in layer.unquantized else self.expert_dtype
             experts += layer.number * d.of_layer(layer)["experts"][0] * d.expert_bytes(dtype)
@@ -329,8 +324,8 @@ def deployment_of(
 
     Weights published in FP8 with a scale for each block keep that format for FP8. Experts in MXFP4 stay in
     it, and are computed in FP8 on GPUs with FP4. Latent attention stays bfloat16 in NVFP4, as NVIDIA
-    publishes it. InputError for a data type that the GPU lacks, and for a
-    number of GPUs that does not divide the decoder.
+    publishes it. InputError for a data type that the GPU lacks, and a number of GPUs that does not divide
+    the decoder.
     """
     experts, gpus = decoder.experts, tensor_parallel * attention_data_parallel
     if attention_data_parallel > 1 and not experts:
@@ -338,7 +333,8 @@ def deployment_of(
             f"{arg('attention_data_parallel')} {attention_data_parallel}: such groups share experts, and "
             f"{decoder.name} has none; expected 1: replicas serve more requests"
         )
-    if expert_parallel < 1 or gpus % expert_parallel or experts % expert_parallel:
+    divides = gpus % expert_parallel == experts % expert_parallel == 0
+    if not divides or expert_parallel > max(experts, 1):
         raise InputError(
             f"{arg('expert_parallel')} {expert_parallel}: expected a divisor of {gpus} GPUs and of "
             f"{experts} experts"
@@ -346,9 +342,8 @@ def deployment_of(
     sheet, mxfp4 = section.sheet, decoder.has_mxfp4
     if dtype and dtype not in WEIGHT_BYTES:
         raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(DTYPES)}")
-    if dtype == "fp8" and (
-        decoder.kind in OWN_FITS or "fp8_block" in (decoder.dtype, decoder.expert_dtype)
-    ):
+    in_blocks = decoder.kind in OWN_FITS or "fp8_block" in (decoder.dtype, decoder.expert_dtype)
+    if dtype == "fp8" and in_blocks:
         dtype = "fp8_block"
     if dtype == "nvfp4" and decoder.latent:
         decoder = decoder.with_bfloat16("attention")
@@ -375,10 +370,7 @@ def deployment_of(
 def requests_that_fit(
     section: ServingSection, deployment: Deployment, tokens: np.ndarray
 ) -> np.ndarray:
-    """(rows,) numbers of requests whose caches fit beside the weights; 0: the weights do not fit.
-
-    `tokens`: (rows,) tokens of each request.
-    """
+    """(rows,) numbers of requests of (rows,) `tokens` whose caches fit; 0: the weights do not."""
     each = np.array([deployment.cache_bytes(float(number)) for number in tokens])
     return np.floor(_cache_room(section, deployment) / each)
 

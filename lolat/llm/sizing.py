@@ -1,4 +1,4 @@
-"""The rows of one deployment: its times and costs by load and number of replicas."""
+"""Answers what a served language model costs: times and dollars by load and GPUs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,113 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
-from lolat.llm.answer import BREAKDOWN, ServingConfig, best_of
+from lolat.device.question import several
+from lolat.errors import AnswerIsNo, InputError
+from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
+from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
-from lolat.llm.gpu import GPU
+from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, Server, Times, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
-from lolat.llm.serving import GIB, PARTS, Deployment, each_ms, requests_that_fit
+from lolat.llm.remarks import remarks_on
+from lolat.llm.serving import GIB, PARTS, Deployment, deployment_of, each_ms, requests_that_fit
+from lolat.parameters import COVERAGE, MOST_GPUS
+from lolat.units import milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
 
 NEAR = 0.01
 """The largest rate within limits is found to this fraction of it."""
+
+
+def answer(
+    section: ServingSection, device: str, decoder: Decoder, asked: ServingQuestion,
+    rental: Rental | None = None, remark: str = "",
+) -> ServingAnswer:  # fmt: skip
+    """Answer a question about a decoder on a GPU; `remark`: a warning if nothing is rented.
+
+    InputError for an impossible question; AnswerIsNo if no row keeps the limits.
+    """
+    asked.check(decoder)
+    section = section.of(decoder.kind)
+    gpu, deployments = GPU(section), deployments_of(section, decoder, asked)
+    sizings = {one.tensor_parallel: Sizing(gpu, device, one, asked, rental) for one in deployments}
+    rows = [row for one in sizings.values() for row in one.rows()]
+    rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.tensor_parallel))
+    loads = dict[float | None, list[ServingConfig]]()
+    for row in rows:
+        loads.setdefault(row.request_rate, []).append(row)
+    good = (best_of([r for r in some if r.is_good], asked.is_sure) for some in loads.values())
+    bests = [rows.index(row) for row in good if row]
+    if asked.has_limits and asked.request_rate:
+        for n in bests:
+            headroom = sizings[rows[n].tensor_parallel].headroom(rows[n])
+            rows[n] = replace(rows[n], headroom_rate=headroom)
+    best = best_of([rows[n] for n in bests], asked.is_sure)
+    row = best or rows[0]
+    remarks = [*remarks_on(sizings[row.tensor_parallel], rows)]
+    remarks += [remark] * bool(remark and not rental)
+    made = ServingAnswer(
+        decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
+        asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), rows.index(best) if best else None,
+        rental.prices if rental else None, tuple(remarks), row, asked.percentile, tuple(bests),
+    )  # fmt: skip
+    if asked.has_limits and best is None:
+        raise _no(made, asked)
+    return made
+
+
+def deployments_of(
+    section: ServingSection, decoder: Decoder, asked: ServingQuestion
+) -> list[Deployment]:
+    """Return the deployments asked for; else those on 1, 2, 4, 8 GPUs of a node that hold the weights.
+
+    If none holds the weights: the deployment on the most GPUs that divide the decoder.
+    """
+    found, refused = list[Deployment](), None
+    groups = asked.attention_data_parallel
+    most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node)) // groups or 1
+    more = asked.expert_parallel, asked.dtype, asked.kv_dtype, groups
+    for parallel in several(asked.tensor_parallel) or (1 << n for n in range(most.bit_length())):
+        try:
+            found.append(deployment_of(section, decoder, parallel, *more))
+        except InputError as error:
+            if asked.tensor_parallel or error.code not in ("tensor-parallel", "expert-parallel"):
+                raise
+            refused = error
+    if not found and refused is not None:
+        raise refused
+    if asked.tensor_parallel:
+        return found
+    return [d for d in found if requests_that_fit(section, d, np.ones(1))[0]] or found[-1:]
+
+
+def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
+    """Return the error for limits that no row keeps; it names the row that comes nearest."""
+
+    def distance(row: ServingConfig) -> tuple[float, ...]:
+        return not row.fits, row.saturated or False, asked.off(row), row.tpot_ms or math.inf
+
+    near, most = min(made.served, key=distance), max(row.gpus for row in made.served)
+    at = "" if asked.percentile is None else f" at P{asked.percentile}"
+    limits = {"per output token": asked.max_tpot_ms, "to the first": asked.max_ttft_ms}
+    kept = " and ".join(f"{milliseconds(ms)} {what}{at}" for what, ms in limits.items() if ms)
+    usual = "all requests in memory"
+    if asked.request_rate:
+        most, usual = max(most, MOST_GPUS), f"{asked.loads()[0].request_rate:g} requests/s"
+    gpus, room = f"of up to {asked.gpus or most:,} GPUs", ""
+    if near.tpot_ms is None:  # however many replicas
+        gpus = f"on up to {plural(max(r.gpus // r.replicas for r in made.served), 'GPU')} a replica"
+        room = f"; {made.warnings[0]}"
+    elif near.saturated:
+        room = f", which serves {near.largest_rate:.3g} requests/s"
+    elif not near.fits:
+        room = f", with room for {near.largest_concurrency:,} at once"
+    return AnswerIsNo(
+        f"no configuration {gpus} keeps {kept or usual}; nearest is {near.words(asked.percentile)}{room}",
+        made.to_dict(),
+    )
 
 
 @dataclass(frozen=True)
@@ -126,27 +221,26 @@ class Sizing:
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""
-        deployment, parallel = self.deployment, self.deployment.tensor_parallel
-        gpus, rate = deployment.gpus * replicas, load.request_rate or None
-        groups = replicas * deployment.attention_data_parallel
-        # Of those that wait for a free sequence nothing is held.
-        each = min(
-            math.ceil(load.concurrency / groups), self.asked.limits(self.gpu.section).sequences
-        )
-        largest = self.fit * groups
-        held = each * deployment.cache_bytes(load.tokens)
-        fits = bool(self.fit) if rate else each <= self.fit
-        tokens = round(load.input_tokens), round(load.output_tokens)
+        deployment, limits = self.deployment, self.asked.limits(self.gpu.section)
+        groups, rate = replicas * deployment.attention_data_parallel, load.request_rate or None
+        # Those that wait for a free sequence hold nothing.
+        each = min(math.ceil(load.concurrency / groups), limits.sequences)
         row = ServingConfig(
-            deployment.decoder.name, self.device, _called(deployment), deployment.kv_dtype, *tokens,
-            int(load.concurrency), parallel, replicas, gpus, fits,
-            (deployment.weight_bytes + held) / GIB, largest, request_rate=rate,
+            deployment.decoder.name, self.device, _called(deployment), deployment.kv_dtype,
+            round(load.input_tokens), round(load.output_tokens), int(load.concurrency),
+            deployment.tensor_parallel, replicas, deployment.gpus * replicas,
+            bool(self.fit) if rate else each <= self.fit, self._memory_gib(load, each),
+            self.fit * groups, request_rate=rate, expert_parallel=deployment.expert_parallel,
             attention_data_parallel=deployment.attention_data_parallel,
-            expert_parallel=deployment.expert_parallel,
         )  # fmt: skip
         if self.fit:
             row = replace(row, **self._timed(row, *self.times(load, groups)))
         return replace(row, within=self.asked.within(row)) if self.asked.has_limits else row
+
+    def _memory_gib(self, load: Load, requests: float) -> float:
+        """GiB of weights and of the caches of so many requests on each GPU."""
+        held = requests * self.deployment.cache_bytes(load.tokens)
+        return (self.deployment.weight_bytes + held) / GIB
 
     def times(self, load: Load, groups: int) -> tuple[Load, Times]:
         """Return the part of a load that each of so many groups serves, and its times."""
@@ -172,8 +266,8 @@ class Sizing:
         speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
         dollars, machines = _rented(self.rental, row.replicas, self.deployment.gpus)
         concurrency = row.concurrency if rate is None else times.concurrency * groups
-        held = self.deployment.cache_bytes(load.tokens) * min(concurrency / groups, self.fit)
-        memory = (self.deployment.weight_bytes + held) / GIB if rate else row.memory_gib
+        held = self._memory_gib(load, min(concurrency / groups, self.fit))
+        memory = held if rate else row.memory_gib
         at_rate = rate is not None and not is_saturated
         return self._percentiles(load, times, prompt, at_rate) | {
             "concurrency": concurrency, "ttft_ms": ttft, "tpot_ms": tpot, "memory_gib": memory,
@@ -242,9 +336,9 @@ def _called(deployment: Deployment) -> str:
 def _rented(
     rental: Rental | None, replicas: int, parallel: int
 ) -> tuple[float, str] | tuple[None, None]:
-    """Return US$ an hour and the name of the cheapest machines that hold each replica whole.
+    """Return US$ an hour and the name of the cheapest machines that hold each replica whole; None without.
 
-    None for both without such machines. A price that the user gives counts for one GPU in any machine.
+    A price that the user gives counts for one GPU in any machine.
     """
     if rental is None:
         return None, None

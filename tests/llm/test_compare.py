@@ -137,14 +137,6 @@ def test_rows_of_different_loads_are_never_beside_each_other() -> None:
     assert found.left_out == {"one": "at most 1 concurrent request, not 8 as on the others"}
 
 
-def test_what_does_not_fit_is_told_with_how_many_requests_do() -> None:
-    tight = Model(document(section(sheet=msgspec.structs.replace(SHEET, memory_gib=26))))
-    asked = {"concurrency": 512, "input_tokens": 4000, "tensor_parallel": 1, "gpus": 1}
-    room = tight.llm(LARGE, **asked | {"gpus": None}).served[0].largest_concurrency
-    with pytest.raises(AnswerIsNo, match=f"with room for {room} at once"):
-        tight.llm(LARGE, **asked)
-
-
 def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
     models = {name: Model(known) for name, known in files().items() if name != "small"}
     times = {n: m.llm(LARGE, concurrency=8, tensor_parallel=1).chosen for n, m in models.items()}
@@ -186,24 +178,14 @@ def test_exit_codes(lolat: Command) -> None:
     no = lolat("llm", "large.json,slow.json", *ASK, "--max-tpot-ms", "0.01")
     assert (no.code, len(no.err.splitlines())) == (3, 1)
     assert lolat("llm", "large.json,a30-vllm", *ASK).code == 2
-    for name in ("a30", "rtx-4090"):  # the second is known by its networks alone
-        of_sheet = lolat("llm", f"large.json,{name}", *ASK)
-        assert (of_sheet.code, name in of_sheet.out) == (0, True)
+    of_sheet = lolat("llm", "large.json,rtx-4090", *ASK)
+    assert (of_sheet.code, "rtx-4090" in of_sheet.out) == (0, True)
     assert "no bfloat16" in lolat("llm", "v100", *ASK).err
     several = lolat("llm", "h100", *ASK)
     assert (several.code, "h100-vllm, h100-sglang, h100-trtllm" in several.err) == (2, True)
-    assert lolat("llm", "L40S", *ASK).out == lolat("llm", "l40s-vllm", *ASK).out
     of_several = ("llm", "large.json,slow.json", "eight.json", "--concurrency")
     assert "under 64 concurrent requests" in lolat(*of_several, "8,64").err
     assert "concurrent requests" not in lolat(*of_several, "8").err
-
-
-def test_devices_are_compared_under_a_log_of_requests(lolat: Command) -> None:
-    Path("log.csv").write_text(
-        "arrival_s,input_tokens,output_tokens\n0,500,40\n1,900,80\n4,700,60\n"
-    )
-    found = lolat.json("llm", "large.json,slow.json", "eight.json", "--arrivals", "log.csv")
-    assert [row["request_rate"] for row in found["answers"].values()] == [0.5, 0.5]  # two in 4 s
 
 
 def test_of_several_rates_the_one_compared_is_said(lolat: Command) -> None:

@@ -202,15 +202,12 @@ def test_a_key_that_is_left_out_is_as_in_transformers_or_refused(kind: str, key:
     assert (decoder.parameters, windows_of(decoder)) == (parameters, windows(own))
 
 
-@pytest.mark.parametrize("own", ["LlamaForCausalLM", "Gemma3ForConditionalGeneration", None])
 @pytest.mark.parametrize(
     "other", ["LlamaForCausalLMEagle3", "EagleLlamaForCausalLM", "Qwen3Model",
               "LlamaForSequenceClassification"],
 )  # fmt: skip
-def test_a_model_that_writes_no_text_is_refused(own: str | None, other: str) -> None:
+def test_a_model_that_writes_no_text_is_refused(other: str) -> None:
     """Heads that score or draft, and models that embed, have the same `model_type`."""
-    classes = own and [own]
-    assert read_decoder(published("llama-3.1-8b", architectures=classes)).layers == 32
     found = refusal(published("llama-3.1-8b", architectures=[other]), f"{other}, write no text")
     assert found.code == "unknown-decoder"
 
@@ -271,12 +268,6 @@ def test_gpt_oss_takes_the_memory_that_its_model_card_states() -> None:
     assert sum(large.parameters_by_part.values()) == large.parameters
     assert large.weight_bytes("nvfp4") > large.weight_bytes()  # its attention stays bfloat16 too
     assert large.weight_bytes("", "bfloat16") == 2 * large.parameters
-
-
-def test_float32_is_served_in_two_bytes() -> None:
-    for name in ("torch.float16", "float32"):
-        config = published("qwen3-8b", torch_dtype=None, dtype=name)
-        assert read_decoder(config).dtype == "bfloat16"
 
 
 def test_the_cache_by_hand() -> None:

@@ -173,8 +173,7 @@ def test_how_evenly_tokens_fall_on_experts(text: str, skew: float, write: Write)
     ("old", "new", "given"),
     [
         ("gemm", "conv", "op is 'conv'"), ("bfloat16", "int3", "dtype is 'int3'"),
-        *[("0.1", wrong, f"latency_ms is '{wrong}'") for wrong in ("0", "-1", "1e300")],
-        ("0.1", "", "latency_ms is empty"), (",64,64", ",,64", "n is empty"),
+        ("0.1", "0", "latency_ms is '0'"), (",64,64", ",,64", "n is empty"),
         (",64,64", ",64,0", "k is '0'"), (",64,64", f",64,{MOST_SIZE * 10}", "k is"),
         ("gemm,bfloat16,", "prefill_attention,bfloat16,int8", "kv_dtype is 'int8'"),
     ],
@@ -188,11 +187,6 @@ def test_a_wrong_row_is_named(old: str, new: str, given: str, write: Write) -> N
 def test_a_wrong_distribution_is_named(text: str, write: Write) -> None:
     with pytest.raises(InputError, match="line 2: distribution"):
         read_operations(write("k.csv", EXPERTS + text + "\n"))
-
-
-def test_a_table_without_times_is_refused(write: Write) -> None:
-    with pytest.raises(InputError, match="latency_ms"):
-        read_operations(write("k.csv", HEAD.replace("latency_ms", "time") + GEMM))
 
 
 # ---- `lolat fit`

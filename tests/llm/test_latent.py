@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from lolat.errors import InputError
 from lolat.llm import calibration
 from lolat.llm.calibration import served_by
 from lolat.llm.fit import complete, read_operations, section_from
-from lolat.llm.gpu import GPU, ServedFit, ServedRow
+from lolat.llm.gpu import GPU, ServedRow
 from lolat.llm.load import Load, Server
 from lolat.llm.names import find_decoder
 from lolat.llm.served import read_served
@@ -220,39 +219,16 @@ def test_an_answer_counts_the_requests_of_all_groups() -> None:
 @pytest.mark.parametrize(
     ("config", "asked", "given"),
     [
-        (
-            DEEPSEEK,
-            {"attention_data_parallel": 2, "expert_parallel": 8, "tensor_parallel": 2},
-            "4 GPUs",
-        ),
+        (DEEPSEEK, {"attention_data_parallel": 2, "expert_parallel": 8, "tensor_parallel": 2}, "4 GPUs"),
         (DELTA, {"attention_data_parallel": 2}, "has none"),
-        (DEEPSEEK, {"attention_data_parallel": 0}, "0"),
-        (DEEPSEEK, {"tensor_parallel": 3}, "tensor_parallel 3"),
     ],
-)
+)  # fmt: skip
 def test_a_layout_that_no_framework_starts(config: Any, asked: dict[str, int], given: str) -> None:
     with pytest.raises(InputError, match=given):
         KNOWN.llm(config, concurrency=4, **asked)
 
 
 # ---- Tables and fits
-
-
-def test_a_table_is_compared_by_the_fit_of_its_model(write: Write, monkeypatch: Any) -> None:
-    """As answered, by the fit to latent attention and not by that to others."""
-    slow = ServedFit(overheads=msgspec.structs.replace(OVERHEADS, level=2.0, poll_steps=7.0))
-    known = Model(document(section(fits={"latent": slow})))
-    config = write("deepseek.json", json.dumps(DEEPSEEK))
-    monkeypatch.chdir(config.parent)
-    head = "model,input_tokens,output_tokens,concurrency,tensor_parallel,requests,range_ratio,tpot_ms\n"
-    table = write("s.csv", f"{head}deepseek.json,1000,500,4,1,0,1,10\n")
-    [row] = known.evaluate_table(str(table)).rows()
-    [asked] = known.llm("deepseek.json", 1000, 500, 4, 1).served
-    [other] = KNOWN.llm("deepseek.json", 1000, 500, 4, 1).served
-    assert row["predicted_ms"] == pytest.approx(asked.tpot_ms, rel=1e-4)
-    assert row["predicted_ttft_ms"] == pytest.approx(asked.ttft_ms, rel=1e-4)
-    assert row["interval_ms"] == pytest.approx(asked.tpot_interval_ms, rel=1e-4)
-    assert asked.decode_ms == pytest.approx(2 * (other.decode_ms or 0.0), rel=1e-2)
 
 
 OPS = "op,dtype,kv_dtype,latency_ms,batch,length,heads,tokens\n"

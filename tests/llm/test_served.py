@@ -78,11 +78,10 @@ def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
     ("changes", "given"),
     [
         ({"completed": 0}, "no request was completed"), ({"mean_tpot_ms": 0}, "tpot_ms is 0"),
-        ({"completed": 0, "failed": 200}, "200 failed"),
         ({"completed": 150, "failed": 50}, "50 of 200 requests failed"),
         ({"mean_tpot_ms": None}, "float"),
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
-        ({"total_output_tokens": 0}, "above 0"), ({"tensor_parallel": "0"}, "above 0"),
+        ({"tensor_parallel": "0"}, "above 0"),
         ({"request_rate": 4.0}, "at a rate, but 50 at most at once"),
         # Tokens of drafts, stages and replicas are not those of one server as it is predicted.
         ({"spec_decode_num_drafts": 900, "spec_decode_acceptance_length": 2.4}, "speculatively"),
@@ -140,16 +139,11 @@ def test_the_number_of_gpus_is_an_option(write: Write, tmp_path: Path) -> None:
     eight = write("eight.json", json.dumps(silent | {"max_concurrency": 8}))
     model = tmp_path / "gpu.json"
     model.write_text(json.dumps(known_gpu.document()))
-    made = lolat.fit([model, none], tensor_parallel=4)
-    assert [row.tensor_parallel for row in made.language_models.own] == [4]
     made = lolat.fit([model, none, eight], tensor_parallel=(4, 2))
     rows = made.language_models.own
     assert {(row.concurrency, row.tensor_parallel) for row in rows} == {(50, 4), (8, 2)}
-    known = lolat.load(model)
-    of_four, of_two = (known.evaluate_table(eight, tensor_parallel=n).compared[0] for n in (4, 2))
-    assert of_four.predicted_ms < of_two.predicted_ms
     with pytest.raises(InputError, match="says its own number"):
-        known.evaluate_table(two, tensor_parallel=4)
+        lolat.load(model).evaluate_table(two, tensor_parallel=4)
     for tables, number in (([model], 4), ([model, none], 0), ([model, none, eight], (1, 2, 4))):
         with pytest.raises(InputError) as caught:
             lolat.fit(tables, tensor_parallel=number)
