@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from lolat.api.model import Model
 from lolat.device.prediction import Prediction
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
-from lolat.graph.blocks import cut
 from lolat.graph.counts import GROUPS
 from lolat.report.bottlenecks import page as page_of
 from lolat.report.explanation import rate
@@ -232,16 +230,6 @@ def test_nothing_of_another_batch_size_stands_on_the_page(opened: Any) -> None:
     assert "together" in page.run(said)
 
 
-def test_what_a_change_of_the_network_would_save(opened: Any) -> None:
-    graph = network()
-    page = opened(MODEL.predict(graph, 3))
-    found = MODEL.explain(graph, 3).counterfactuals
-    told = page.run(f"[...document.querySelector('#changes table').tBodies[0].rows{CELLS}")
-    assert [line[0].removesuffix(" *") for line in told] == [c.change for c in found]
-    assert [line[1] for line in told] == [milliseconds(c.saves_ms) for c in found]
-    assert "batch size 3" in page.text("#changes")
-
-
 def test_colors_and_words_are_explained(opened: Any) -> None:
     """A term has the color of the legend; every word of the legend stands among the words."""
     page = opened(MODEL.predict(network(), 8))
@@ -300,22 +288,6 @@ def test_by_keyboard_alone(opened: Any) -> None:
     assert page.run("document.querySelectorAll('.detail:not([hidden])').length") == 0
 
 
-def test_what_a_screen_reader_is_told(opened: Any) -> None:
-    """The batch size itself is the slider's aria-valuetext: see the test by keyboard."""
-    page = opened(PLAIN.predict(network()))
-    tree = accessible(page)
-    names = {role: [n for r, n in tree if r == role] for role, _ in tree}
-    assert "Click a name for its operations, a head to sort." in names["table"]
-    assert [name.split()[:2] for name in names["slider"]] == [["Batch", "size"]]
-    assert names["searchbox"] == ["Filter"]
-    for role, number in (("rowheader", 9), ("columnheader", 7)):
-        inside = f"document.querySelectorAll('#blocks > thead [role={role}], {BODY} [role={role}]').length"
-        assert page.run(inside) == number <= len(names[role])
-    assert "status" in names
-    assert all(names["button"])
-    assert all(n for n in names["heading"])
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_nothing_stands_in_the_way_of_anyone(opened: Any, width: int, scheme: str) -> None:
     """axe-core's rules, of contrast too, with a row open."""
@@ -345,7 +317,7 @@ def test_a_narrow_window_is_still_a_table(opened: Any) -> None:
 
 @pytest.mark.parametrize(
     ("width", "kind"),
-    [(320, ""), (672, ""), (672, "print"), (740, ""), (1000, ""), (1030, ""), (1280, "")],
+    [(320, ""), (672, "print"), (740, ""), (1030, "")],
 )
 def test_there_is_room_for_names_and_bars(opened: Any, width: int, kind: str) -> None:
     """672 pixels are a sheet of A4 within its margins."""
@@ -405,43 +377,16 @@ def test_a_script_of_another_does_not_run(browser: Chromium, tmp_path: Path) -> 
     assert len(browser.faults()) >= 2
 
 
-MANY = 1000
-
-
-def chain(blocks: int) -> Graph:
+@pytest.mark.slow
+def test_a_thousand_blocks(opened: Any) -> None:
+    """The bound is ten times what an idle laptop core takes: it finds quadratic work, not slow machines."""
     builder = GraphBuilder("long")
     x = builder.input((1, 8, 8, 8))
-    for i in range(blocks):
-        for part in ("a", "b"):
-            x = builder.add("conv", [x], (1, 8, 8, 8), f"stage{i // 50}_block{i}_{part}", kernel=(3, 3),
-                            in_channels=8, out_channels=8, groups=1, bias=False)  # fmt: skip
-    return builder.build([x])
-
-
-@pytest.mark.slow
-def test_a_thousand_blocks(opened: Any, browser: Chromium) -> None:
-    """Bounds are ten times what an idle laptop core takes: they find quadratic work, not slow machines."""
-    graph = chain(MANY)
-    assert len(cut(graph)) == MANY
-    page = opened(MODEL.predict(graph))
-    assert len(column(page, "b")) == MANY + 1
-    started = page.run("performance.now()")
-    assert started < 20_000
-
-    def took(script: str) -> float:
-        """Milliseconds until what a click or key does has been laid out."""
-        return float(page.run(
-            f"(async () => {{ const from = performance.now(); {script};"
-            "await new Promise(done => requestAnimationFrame("
-            "() => { document.body.offsetHeight; done(0); }));"
-            "return performance.now() - from; })()"))  # fmt: skip
-
-    event = "dispatchEvent(new Event('{}'))".format
-    steps: Sequence[str] = (
-        "document.querySelectorAll('thead button')[2].click()",
-        f"const f = document.getElementById('filter'); f.value = 'stage7'; f.{event('input')}",
-        f"const f = document.getElementById('filter'); f.value = ''; f.{event('input')}",
-    )
-    for step in steps:
-        assert took(step) < 3000, step
-    assert len(column(page, "b")) == MANY + 1
+    for i in range(2000):
+        x = builder.add("conv", [x], (1, 8, 8, 8), f"block{i // 2}_{i % 2}", kernel=(3, 3), in_channels=8,
+                        out_channels=8, groups=1, bias=False)  # fmt: skip
+    page = opened(MODEL.predict(builder.build([x])))
+    choose(page, "filter", "block7", "input")
+    page.do("document.querySelectorAll('thead button')[2].click()")
+    assert times(page) == sorted(times(page), reverse=True)
+    assert page.run("performance.now()") < 30_000

@@ -29,15 +29,6 @@ def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.Monkey
     assert headline(model) == "desk: a desk, 2 threads"
 
 
-def test_two_models_of_a_processor_are_told_apart() -> None:
-    """By what was set while each was measured."""
-    document = synthetic.document()
-    where = document["environment"] | {"flags": {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "compile": True}
-    words = headline(Model({**document, "environment": where}, "desk.json"))
-    assert words.startswith("desk: a desk, 2 threads · tensorflow")
-    assert {"compiled", "ONEDNN_MAX_CPU_ISA=AVX2"} <= set(words.split(" · "))
-
-
 def test_the_errors_are_those_of_the_file() -> None:
     model = load("epyc-2t")
     errors = model.document["predictors"]["extended"]["error"]

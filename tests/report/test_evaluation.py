@@ -169,12 +169,9 @@ FIT = (
          "the machine has become more than 10 % slower since it was learned: close other programs and"),
         ({"bias": 0.15, "ratio": 0.9}, "machine",
          "the machine has become more than 10 % faster since it was learned, which was in a slow spell"),
-        ({"ratio": 1.11, "outside": 3, "floor": 0.5}, "machine", "slower since"),
         ({"ratio": 1.2, "limit": 0.25}, "formula", "the formula lacks something here"),
-        ({"ratio": 1.3, "limit": 0.25}, "machine", "more than 25 % slower"),
         # Only where it did not move, the formula is.
         ({"bias": 0.15, "ratio": 0.95}, "formula", f"most come out too slow; {FIT}"),
-        ({"bias": -0.15}, "formula", f"most come out too fast; {FIT}"),
         ({"bias": 0.13}, "formula", f"its errors go both ways; {FIT}"),
         ({"bias": -0.15, "ratio": 1.09, "rest": 0.05}, "level", "within 10 % of the learned one"),
         ({"bias": -0.15, "ratio": None}, "formula", "most come out too fast"),
@@ -185,11 +182,6 @@ def test_what_an_error_is_from(given: dict[str, Any], cause: str, words: str) ->
     assert found == cause
     assert said.startswith("This profile is poor here, off by 20 % at the median; ")
     assert words in said
-
-
-def test_one_network_is_enough() -> None:
-    text = printed(compared(MODEL, run(("one", GRAPH, 1, MODEL.predict(GRAPH).latency_ms)), None))
-    assert "Spearman -" in text
 
 
 def test_a_model_without_residuals_or_noise() -> None:

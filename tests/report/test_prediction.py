@@ -76,14 +76,6 @@ def test_a_bar_is_as_long_as_its_share(share: float, shown: str) -> None:
     assert report.bar(0.0, 0.0) == ""
 
 
-def test_several_predictions_are_compared_by_sample() -> None:
-    several = MODEL.predict(synthetic.network(), [1, 8])
-    one, eight = (p.latency_ms for p in several)
-    lines = list(lines_of(report.table_of_predictions(several)))
-    ratios = [cell for line in lines for cell in line.split() if cell.endswith("x")]
-    assert ratios == ["1.00x", f"{eight / 8 / one:.2f}x"]
-
-
 def noted(*warnings: tuple[str, ...]) -> list[str]:
     """The lines below a table of predictions with these warnings, of networks n0, n1 ..."""
     plain = replace(MODEL.predict(synthetic.network()), warnings=())
