@@ -251,6 +251,8 @@ def report(
         check_file(html, "html")
     found = model.predict(network, **question)
     several = each(found)
+    if html is not None and len(several) > 1:
+        raise InputError(f"{arg('html')}: the page is of one batch size; expected one")
     folded = [p if depth is None else p.folded(depth) for p in several]
     if html is not None:
         several[0].write_html(html, depth)

@@ -1,125 +1,57 @@
 """The page of a report as one file, nothing loaded from anywhere: the answer, and where the time goes.
 
-All numbers are computed and written here, for each of a few batch sizes. The script of the page shows those
-of one batch size, and sorts, filters and opens rows.
+All is computed and written here; the script of the page sorts, filters and opens rows.
 """
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
 from string import Template
-from typing import Any
 
-from lolat.device.predicting import predict
-from lolat.device.prediction import CALL, Prediction
+from lolat.device.attribution import Explanation, explain
+from lolat.device.prediction import (
+    CALL,
+    Prediction,
+    domain_words,
+    interval_words,
+    memory_words,
+)
 from lolat.device.question import Question
 from lolat.device.summary import headline
-from lolat.errors import InputError
-from lolat.report.bottlenecks import sections
+from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
+from lolat.report.prediction import counts_words, per_second
 from lolat.report.rows import (
     COLORS,
     GLOSSARY,
     TERMS,
+    BlockRow,
     block_rows,
+    bottleneck_sentence,
     bottlenecks,
 )
 from lolat.report.tables import element, escape
-from lolat.units import digits, percent, plain, quantity
+from lolat.units import digits, milliseconds, percent, plain, quantity
 
-BATCH_SIZES = tuple(2**n for n in range(9))
-"""Batch sizes of the slider, with the one that was asked for."""
 MANY = 200
-"""Blocks; of a network of more the page has the batch size that was asked for alone."""
-
-
-def at_sizes(prediction: Prediction) -> list[Prediction]:
-    """The prediction at each batch size of the page; larger ones that cannot be are left out.
-
-    InputError as `Model.predict` at the batch size of the prediction.
-    """
-    query, asked_size = prediction.query, prediction.batch_size
-    question = Question(asked_size, prediction.predictor, query.coverage)
-    found = []
-    for size in sorted({asked_size, *(BATCH_SIZES if len(prediction.names) <= MANY else ())}):
-        try:
-            answer = predict(query.model, query.graph, question.at(size))
-        except InputError:
-            if size <= asked_size:
-                raise
-            break
-        found.append(replace(answer, query=query))
-    return found
-
-
-# ---- The rows' numbers at a batch size, as the script shows them.
-
-
-def bar(parts: Mapping[str, float], longest: float) -> str:
-    """A bar as one CSS image: painted, never laid out."""
-    stops, start = [], 0.0
-    for key, ms in parts.items():
-        end = start + 100.0 * ms / longest
-        if end > start:
-            stops.append(f"var(--{key}) {start:.2f}% {end:.2f}%")
-        start = end
-    return f"linear-gradient(90deg, {', '.join([*stops, f'transparent {start:.2f}%'])})"
-
-
-def numbers(prediction: Prediction, depth: int | None) -> list[dict[str, Any]]:
-    """The texts of each row's cells, its bar, and the numbers that it is sorted by."""
-    table = block_rows(prediction, depth)
-    longest = max((row.latency_ms for row in table), default=0.0) or 1.0
-    marked = {block.name for block in bottlenecks(prediction)}
-    found = []
-    for row in table:
-        blocks = [prediction.blocks[i] for i in row.blocks]
-        macs = sum(block.counts["flops"] for block in blocks)
-        most = TERMS[row.bound_by]
-        texts = [digits(row.latency_ms), percent(row.share), quantity(macs) if macs else "–", most]
-        found.append({
-            "time": row.latency_ms, "macs": macs, "bar": bar(row.by_color, longest),
-            "cells": texts, "marked": len(blocks) == 1 and blocks[0].name in marked,
-        })  # fmt: skip
-    return found
-
-
-# ---- The page
-
+"""Blocks; of a network of more none can be opened."""
 HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "bars left"),
-           ("time", "ms", "time"), ("", "share", "share"), ("macs", "MACs", "macs"),
-           ("", "most of it is", "most left"))  # fmt: skip
+         ("time", "ms", "time"), ("", "share", "share"), ("macs", "MACs", "macs"),
+         ("", "most of it is", "most left"))  # fmt: skip
 """The number that each column is sorted by ("": none), its head, its CSS classes."""
 
 
 def page(prediction: Prediction, depth: int | None = None) -> str:
-    """The page of a prediction as HTML, folded `depth` names deep. InputError as of `at_sizes`."""
-    predictions = at_sizes(prediction)
-    sizes = [p.batch_size for p in predictions]
-    start = sizes.index(prediction.batch_size)
-    shown = predictions[start]
-
-    def of_sizes(content: Callable[[Prediction], str]) -> str:
-        return "".join(
-            f'<div class="of-size" data-size="{i}"{" hidden" * (i != start)}>{content(p)}</div>'
-            for i, p in enumerate(predictions)
-        )
-
-    data = {"start": start, "sizes": sizes, "rows": [numbers(p, depth) for p in predictions]}
+    """The page of a prediction as HTML, folded `depth` names deep."""
     script, name = _file("page.js"), prediction.query.graph.name
     return Template(_file("page.html")).substitute(
         title=element("title", f"{name}: where the time goes"),
         heading=element("h1", name),
-        place=of_sizes(lambda p: element("p", p.title.removeprefix(f"{plain(name)} · "))),
-        device=element("p", headline(shown.query.model), class_="place"),
-        answers=of_sizes(sections.answer),
-        steps=str(len(sizes) - 1),
-        start=str(start),
-        ends=element("span", str(sizes[0])) + element("span", str(sizes[-1])),
+        place=element("p", prediction.title.removeprefix(f"{plain(name)} · "), class_="place"),
+        device=element("p", headline(prediction.query.model), class_="place"),
+        answer=_answer(prediction),
         legend="".join(
             f'<li title="{escape(GLOSSARY[TERMS[group]])}"><i class="swatch {color}" aria-hidden="true">'
             f"</i>{escape(TERMS[group])}</li>"
@@ -127,16 +59,61 @@ def page(prediction: Prediction, depth: int | None = None) -> str:
         ),
         cols="".join(f'<col class="{classes}">' for *_, classes in HEADS),
         head="".join(_head(*column) for column in HEADS),
-        body=_body(shown, depth),
-        changes=sections.at_one_size(shown, sections.changes(shown)),
-        doubts=of_sizes(sections.doubts),
+        body=_body(prediction, depth),
+        changes=_changes(prediction),
+        doubts=_doubts(prediction),
         words="".join(element("dt", word) + element("dd", text) for word, text in GLOSSARY.items()),
         style=_file("page.css"),
         script=script,
         # A Content-Security-Policy names the script by its hash.
         script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
-        data=embedded(data),
     )
+
+
+def _file(name: str) -> str:
+    return files("lolat.report.bottlenecks").joinpath(name).read_text(encoding="utf-8")
+
+
+# ---- The answer
+
+
+def _answer(prediction: Prediction) -> str:
+    """The latency, its interval, and what its time is made of."""
+    size, ms = prediction.batch_size, prediction.latency_ms
+    amount, _, unit = milliseconds(ms).partition(" ")
+    per = f"{digits(ms / size)} ms a sample, " if size > 1 else ""
+    lines = [
+        f"Batch size {size}: {per}{per_second(prediction)}",
+        counts_words(prediction), memory_words(prediction.memory),
+    ]  # fmt: skip
+    domain = domain_words(prediction)
+    domain = escape(domain[:1].upper() + domain[1:])
+    is_outside = prediction.in_domain is False
+    domain += ': <a href="#sure">see how sure this is</a>' * is_outside
+    words = element("p", bottleneck_sentence(prediction))
+    words += "".join(element("p", line, class_="dim") for line in lines)
+    words += f'<p class="{"outside" if is_outside else "dim"}">{domain}</p>'
+    shown = f'<data value="{ms!r}">{escape(amount)}</data> <small>{escape(unit)}</small>'
+    return (
+        f'<div class="answer"><div><p class="ms">{shown}</p>{_interval(prediction)}</div>'
+        f'<div class="words">{words}</div></div>'
+    )
+
+
+def _interval(answer: Prediction) -> str:
+    """The interval in words, and as a band on a line from 0 to a little above its upper end."""
+    if answer.interval_ms is None:
+        return ""
+    most = 1.04 * answer.interval_ms[1]
+    low, high, point = (100 * t / most for t in (*answer.interval_ms, answer.latency_ms))
+    return element("p", interval_words(answer.interval_ms, answer.coverage)) + (
+        '<svg class="range" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="band" x="{low:.3f}" y="4" width="{high - low:.3f}" height="6"></rect>'
+        f'<rect class="point" x="{point - 0.25:.3f}" y="0" width="0.5" height="10"></rect></svg>'
+    )
+
+
+# ---- The table of blocks
 
 
 def _head(key: str, words: str, classes: str) -> str:
@@ -148,36 +125,90 @@ def _head(key: str, words: str, classes: str) -> str:
 
 
 def _body(prediction: Prediction, depth: int | None) -> str:
-    """The table's rows; the script fills in the numbers. A block's opens to its operations, but of the call
-    and in networks of MANY blocks.
-    """
-    cells = "".join(f'<td role="cell" class="{classes}"></td>' for *_, classes in HEADS[3:])
+    """The table's rows; a block's opens to its operations, but not in networks of more than MANY blocks."""
+    rows = block_rows(prediction, depth)
+    longest = max((row.latency_ms for row in rows), default=0.0) or 1.0
+    marked = {block.name for block in bottlenecks(prediction)}
     opens = depth is None and len(prediction.names) <= MANY
     lines = []
-    for number, row in enumerate(block_rows(prediction, depth), start=1):
-        is_open = opens and row.terms_ms
+    for number, row in enumerate(rows, start=1):
+        blocks = [prediction.blocks[i] for i in row.blocks]
+        macs = sum(block.counts["flops"] for block in blocks)
+        is_marked = len(blocks) == 1 and blocks[0].name in marked
         summary = "fixed cost, once a pass" if row.label == CALL else row.summary
         name = f"{element('b', row.label)} {element('span', summary)}"
+        is_open = opens and row.terms_ms
         state = ' aria-expanded="false"' if is_open else " disabled"
+        texts = [digits(row.latency_ms), percent(row.share), quantity(macs) if macs else "–",
+                 TERMS[row.bound_by]]  # fmt: skip
+        cells = (
+            f'<td role="cell" class="{classes}">{escape(text)}</td>'
+            for (*_, classes), text in zip(HEADS[3:], texts, strict=True)
+        )
         lines.append(
-            f'<tr role="row"><td role="cell" class="number">{number}</td><th scope="row" role="rowheader" '
-            f'class="block"><button type="button"{state}>{name}</button></th><td role="cell" class="bars" '
-            f'aria-hidden="true"><i class="bar"></i></td>{cells}</tr>'
+            f'<tr role="row" class="{"marked" * is_marked}" data-time="{row.latency_ms!r}" '
+            f'data-macs="{macs}"><td role="cell" class="number">{number}</td><th scope="row" '
+            f'role="rowheader" class="block"><button type="button"{state}>{name}</button></th>'
+            f'<td role="cell" class="bars" aria-hidden="true">{bar(row.by_color, longest)}</td>'
+            f"{''.join(cells)}</tr>"
         )
         if is_open:
-            detail = sections.at_one_size(prediction, sections.detail(prediction, row))
-            lines.append(
-                f'<tr class="detail" role="row" hidden><td role="cell" colspan="{len(HEADS)}">'
-                f"{detail}</td></tr>"
-            )
+            detail = f'<td role="cell" colspan="{len(HEADS)}">{_detail(prediction, row)}</td>'
+            lines.append(f'<tr class="detail" role="row" hidden>{detail}</tr>')
     return f'<tbody role="rowgroup">{"".join(lines)}</tbody>'
 
 
-def embedded(data: Any) -> str:
-    """JSON that stays data blocks a <script>: no `<`, `>`, `&`, nor anything outside ASCII, as itself."""
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+def bar(parts: Mapping[str, float], longest: float) -> str:
+    """A bar of parts by their colors; `longest`: the sum of the longest bar's parts."""
+    rects, start = [], 0.0
+    for color, ms in parts.items():
+        width = 100.0 * ms / longest
+        if width > 0.0:
+            rects.append(
+                f'<rect class="{color}" x="{start:.2f}" width="{width:.2f}" height="1"></rect>'
+            )
+        start += width
+    return f'<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none">{"".join(rects)}</svg>'
 
 
-def _file(name: str) -> str:
-    return files("lolat.report.bottlenecks").joinpath(name).read_text(encoding="utf-8")
+def _detail(answer: Prediction, row: BlockRow) -> str:
+    """The terms of a block, its operations, and the savings by changes of it."""
+    query, label = answer.query, row.label
+    question = Question(answer.batch_size, answer.predictor)
+    explanation = explain(query.model, query.graph, question, block=answer.names[row.blocks[0]])
+    (block,) = explanation.blocks
+    terms = term_table(block.terms, block.latency_ms)
+    operations = operation_table(block, explanation.operations)
+    return (
+        terms.html(f"Where the time of {label} goes")
+        + operations.html(f"{label}, operation by operation")
+        + _saved(f"What a change of {label} would save", explanation, True)
+    )
+
+
+# ---- What a change would save, and how sure all this is
+
+
+def _saved(caption: str, explanation: Explanation, of_block: bool) -> str:
+    savings = explanation.counterfactuals
+    if not savings:
+        return element("p", f"{caption}: {NO_CHANGE}", class_="dim")
+    return change_table(savings, of_block).html(caption)
+
+
+def _changes(answer: Prediction) -> str:
+    """The savings of changes of the whole network."""
+    query, question = answer.query, Question(answer.batch_size, answer.predictor)
+    explanation = explain(query.model, query.graph, question, query.at_size)
+    is_outside = any(c.in_domain is False for c in explanation.counterfactuals)
+    notes = (*explanation.notes, *[STAR] * is_outside)
+    table = _saved("Each change counted anew and predicted", explanation, False)
+    return table + "".join(element("p", plain(note), class_="dim") for note in notes)
+
+
+def _doubts(answer: Prediction) -> str:
+    """The warnings of a prediction, and those of its model, where LoLat measured the device."""
+    model = answer.query.model.document
+    of_model = () if "source" in model["environment"] else model.get("warnings", ())
+    lines = [*dict.fromkeys((*answer.warnings, *of_model))] or ["There is nothing to remark."]
+    return f"<ul>{''.join(element('li', plain(line)) for line in lines)}</ul>"
