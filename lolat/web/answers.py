@@ -189,7 +189,7 @@ def chart(cards: list[Card]) -> Card | None:
         if not front or speeds[n][1] > speeds[front[-1]][1]:
             front.append(n)
     logs = np.log(speeds + rings)
-    low, high = logs.min(0) - 0.1, logs.max(0) + (0.1, 0.4)  # room for the words above
+    low, high = logs.min(0) - 0.1, logs.max(0) + np.array([0.1, 0.4])  # words above
 
     def place(speeds: Any) -> list[float]:
         return ((np.log(speeds) - low) / (high - low)).tolist()
