@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lolat.errors import InputError, MeasuringError, NetworkError, arg
+from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Tensor
 from lolat.readers import open_network
 from lolat.units import shortened
@@ -226,13 +226,3 @@ def at_batch(tensor: Tensor, batch_size: int, shape: Shape | None = None) -> Sha
     return tuple(
         n * batch_size if axis == batch and tensor.batched else n for axis, n in enumerate(shape)
     )
-
-
-def check_kinds(graph: Graph, built: Collection[str], backend: str) -> None:
-    """MeasuringError if a block has an operation that `backend` does not build."""
-    for operation in graph.operations:
-        if operation.kind not in built:
-            raise MeasuringError(
-                f"the {backend} backend does not build operation {operation.kind!r} "
-                f"({operation.full_name!r}); it builds the kinds of the predefined blocks"
-            )

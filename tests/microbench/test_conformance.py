@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import erf, softmax
 
-from lolat.errors import DeviceError, MeasuringError, NetworkError
+from lolat.errors import DeviceError, NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
@@ -359,13 +359,6 @@ def test_a_block_runs_and_its_inputs_can_be_touched(name: str, predefined: Prede
 
 
 # ---- Refusals
-
-
-@every_backend
-def test_a_kind_that_is_not_built_is_named(name: str) -> None:
-    graph = one("fft", (8,), (8,), name="spectrum")
-    with pytest.raises(MeasuringError, match=f"the {name} backend .*'fft' .'spectrum'"):
-        backend(name).prepare_graph(graph, 1)
 
 
 OTHERS = {

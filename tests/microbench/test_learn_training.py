@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,9 @@ from lolat.microbench import learn, learn_training
 from lolat.microbench.blocks import Predefined
 from lolat.microbench.learn import REFERENCES
 from lolat.microbench.learn_training import (
-    LARGE,
     MEASURED,
-    MOST_ELEMENTS,
-    MOST_FLOPS,
     TRAINING_BLOCKS,
     batch_sizes,
-    reads_image,
 )
 from lolat.microbench.runner import Settings
 from lolat.training.iteration import PASS_TERMS, pass_rows, started, variables
@@ -191,21 +186,6 @@ def test_counts_of_a_small_vgg() -> None:
     assert found.weights == found.flops + 3 * 512 + 10
 
 
-@pytest.mark.parametrize("block", TRAINING_BLOCKS, ids=lambda b: b.name)
-def test_no_block_is_beyond_the_limits_and_none_could_be_larger(block: Predefined) -> None:
-    graph, sizes = block.make(), block.batch_sizes
-    assert sizes[1:] in ((), *((n,) for n in LARGE))
-
-    def fits(n: int) -> bool:
-        found = count(graph).total(n)
-        return found.flops <= MOST_FLOPS and found.acts + found.inp + found.traffic <= MOST_ELEMENTS
-
-    grouped = any(o.kind == "grouped_conv" for o in graph.operations)
-    larger = [n for n in LARGE if n > sizes[-1]]
-    assert all(fits(n) for n in sizes[1:])
-    assert not any(fits(n) for n in larger) or (grouped and sizes == (1,))
-
-
 def convolution(groups: int) -> Graph:
     n = Layers.on("groups", 8, 8, 6)
     return n.done(n.conv(n.input, 6, 3, groups=groups))
@@ -215,9 +195,3 @@ def test_groups_of_several_channels_are_measured_at_one() -> None:
     assert batch_sizes(convolution(1)) == (1, 64)
     assert batch_sizes(convolution(3)) == (1,)
     assert batch_sizes(convolution(6)) == (1, 64), "a depthwise convolution is one kernel"
-
-
-def test_which_blocks_read_an_image() -> None:
-    entrances = {b.name for b in TRAINING_BLOCKS if reads_image(b.make())}
-    assert entrances == {b.name for b in TRAINING_BLOCKS if re.search(r" 3x\d+x\d+$", b.name)}
-    assert len(entrances) > 5

@@ -25,7 +25,6 @@ from lolat.microbench.runner import (
     Settings,
     groups,
     keep_bytes,
-    rounds_in_time,
 )
 from lolat.microbench.timing import MOST_LOOPS, latencies
 from tests.microbench.fakes import ALWAYS, FakeDevice, Watcher
@@ -177,15 +176,6 @@ def test_every_job_is_visited_once_a_round_in_random_order(device: FakeDevice) -
     assert again.keys("sample")[len(timed) :] != timed
 
 
-def test_a_job_is_built_right_before_its_first_visit(device: FakeDevice) -> None:
-    """A run that is killed early has measured all that it has built."""
-    run()
-    verbs = [(verb, key) for _, verb, key in device.asked]
-    for block in BLOCKS:
-        built, timed = verbs.index(("prepare", block.key)), verbs.index(("sample", block.key))
-        assert timed == built + 1
-
-
 def test_blocks_come_after_the_networks_in_turns(device: FakeDevice) -> None:
     run(BLOCKS)
     before = [r["before"] for r in device.requests if r["do"] == "sample"]
@@ -220,14 +210,6 @@ def test_more_rounds(device: FakeDevice, tmp_path: Path, enough_s: float, rounds
     asked = len(device.asked)
     run(settings=more, path=tmp_path / "j")
     assert len(device.asked) == asked + 1, "a finished run asks for the environment alone"
-
-
-def test_a_part_of_the_jobs_has_its_part_of_the_time(device: FakeDevice) -> None:
-    more = Settings(ROUNDS, most_rounds=9, enough_s=0.48)
-    outcome = run()
-    assert rounds_in_time(JOBS, more, outcome, 1.0) == 9
-    assert rounds_in_time(JOBS, more, outcome, 0.5) == 5
-    assert rounds_in_time([Job("else", {})], more, outcome, 1.0) == ROUNDS, "nothing was measured"
 
 
 # ---- Memory

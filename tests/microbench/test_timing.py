@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lolat.microbench.timing import NEIGHBORS, Latencies, Visit, latencies, loops, sample, warm_up
+from lolat.microbench.timing import Latencies, Visit, latencies, loops, sample, warm_up
 
 
 class FakeClock:
@@ -198,25 +196,6 @@ def test_quiet_and_busy_are_tenths_of_the_run() -> None:
     assert (found.quiet, found.busy) == pytest.approx((0.5, 3.0), rel=0.02)
     assert ms_of(found) == pytest.approx(JOBS, rel=0.02)
     assert found.floor < 0.01, "what the machine did is no noise of the points"
-
-
-@settings(max_examples=40)
-@given(
-    st.lists(st.floats(0.05, 200.0), min_size=8, max_size=20),
-    st.integers(0, 10_000),
-    st.floats(0.2, 5.0),
-    st.floats(0.2, 0.8),
-)
-def test_any_jobs(ms: Sequence[float], seed: int, factor: float, when: float) -> None:
-    jobs = {str(i): t for i, t in enumerate(ms)}
-    visits = measured(jobs, 10, lambda at: 1.0 if at < when else factor, seed=seed)
-    found = ms_of(latencies(visits))
-    scale = statistics.median(found[k] / t for k, t in jobs.items())
-    assert min(1.0, factor) * 0.95 <= scale <= max(1.0, factor) * 1.05
-    # Only the NEIGHBORS around the step can be taken for the other side of it.
-    assert len(jobs) > NEIGHBORS
-    for key, t in jobs.items():
-        assert found[key] == pytest.approx(scale * t, rel=0.1)
 
 
 def test_noise_of_the_samples_averages_out() -> None:

@@ -161,28 +161,6 @@ def test_a_forward_pass_leaves_no_gradients_but_their_graph(torch_: Framework) -
     assert passes.inputs[0].grad is None
 
 
-def test_dropout_drops_in_training(
-    keras_: Framework, torch_: Framework, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half, and the rest doubled; backwards, what was dropped gets nothing."""
-    (model,), call = shown(keras_, monkeypatch, alone("dropout"))
-    (x, behind), ((out,), (gradient,)) = call()
-    np.testing.assert_array_equal(model(x, training=False), x)
-    passes = torch_.trained.passes(alone("dropout"), 4, backward=True, of_inputs=True)
-    outs: list[Any] = []
-    passes.module.register_forward_hook(lambda module, given, out: outs.extend(out))
-    passes()
-    own = passes.inputs[0]
-    for given, made, flowing, found in (
-        (x, out, behind[0], gradient),
-        (own.detach(), outs[0].detach(), passes.flowing[0], own.grad),
-    ):
-        kept = np.asarray(found) != 0
-        assert 0.4 < kept.mean() < 0.6
-        np.testing.assert_allclose(made, 2 * np.asarray(given) * kept, rtol=1e-6)
-        np.testing.assert_allclose(found, 2 * np.asarray(flowing) * kept, rtol=1e-6)
-
-
 def of_different_kinds() -> list[Predefined]:
     """The blocks, but for those in which the same kinds of operation follow one another."""
     found: dict[frozenset[tuple[str, str]], Predefined] = {}

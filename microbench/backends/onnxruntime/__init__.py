@@ -89,7 +89,7 @@ class OnnxRuntimeBackend(Backend):
 
     def exported(self, graph: Graph, batch_size: int) -> tuple[bytes, dict[str, np.ndarray]]:
         """(the ONNX model of PyTorch's block, random inputs by name)."""
-        module, sizes = block_module(self.torch, graph, "onnxruntime")
+        module, sizes = block_module(self.torch, graph)
         model = io.BytesIO()
         tensors = zip((graph.tensors[i] for i in graph.inputs), sizes, strict=True)
         arrays = [_values(at_batch(t, batch_size, s), np.dtype(t.dtype)) for t, s in tensors]

@@ -13,7 +13,7 @@ from typing import Any
 
 from lolat.graph import Graph
 
-from .. import Shape, check_kinds
+from .. import Shape
 
 CHANNELS_LAST = {"dense", "layer_norm", "softmax", "matmul", "transpose"}
 """Kinds that work along the last axis."""
@@ -90,14 +90,13 @@ class Call:
         return kernels, strides, tuple(-(-n // 2) for n in missing)
 
 
-def block_module(torch: Any, graph: Graph, backend: str = "torch") -> tuple[Any, list[Shape]]:
+def block_module(torch: Any, graph: Graph) -> tuple[Any, list[Shape]]:
     """(an nn.Module of `graph`, the shapes of its inputs at batch size 1 as they lie in memory).
 
     The weights are random, on torch's default device. The module returns a tuple. FX's code frees a tensor
     after its last use, as a network's own does, and is a code object of its own, so that torch.compile
-    treats blocks as different networks. MeasuringError: see `check_kinds`.
+    treats blocks as different networks. KeyError for a kind that is not in MAKERS.
     """
-    check_kinds(graph, MAKERS, backend)
     root, fx, readers = torch.nn.Module(), torch.fx.Graph(), graph.consumers()
     values: dict[int, Value] = {}
     for number, i in enumerate(graph.inputs):
