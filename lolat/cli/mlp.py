@@ -14,15 +14,14 @@ from lolat.cli import common
 from lolat.errors import InputError, arg
 from lolat.io.tables import is_table, read_table
 from lolat.io.writing import write_text
-from lolat.mlp.layer_model import Evaluation, evaluate, read_layer_model, write_layer_model
+from lolat.mlp.layer_model import Errors, evaluate, read_layer_model, write_layer_model
 from lolat.mlp.recipes import RECIPES, data_sheets
 from lolat.mlp.table import OPTIMIZERS, TIME, parse
-from lolat.report.layers import error_lines, network_lines
+from lolat.report.layers import error_line, network_lines
 from lolat.units import plural
 
 if TYPE_CHECKING:
     from lolat.mlp.layer_model import LayerModel
-    from lolat.report.tables import Part
 
 SEED = 0  # of random numbers: the held-out rows, the first weights
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -39,13 +38,13 @@ def mlp() -> None:
 
 @dataclass(frozen=True)
 class LayerFit:
-    """A layer model that was trained: its errors on held-out rows, by GPU and by optimizer."""
+    """A layer model that was trained: its errors on held-out rows."""
 
     output: str
     layer: str
     recipe: str
     gpus: tuple[str, ...]
-    errors: Evaluation
+    errors: Errors
 
 
 @common.command(
@@ -77,12 +76,11 @@ def fit(table: str, recipe: str, output: Path, epochs: int | None) -> None:
     errors = evaluate(model, rows.select(test))
     today = datetime.date.today().isoformat()
     about = {**model.training, "table": Path(table).name, "lolat": __version__, "date": today}
-    write_layer_model(output, replace(model, training=about, errors=asdict(errors.all)))
+    write_layer_model(output, replace(model, training=about, errors=asdict(errors)))
     gpus = tuple(device.name for device in devices.values())
     answer = LayerFit(str(output), rows.layer, recipe, gpus, errors)
     head = f"{output}: {rows.layer} layers, recipe {recipe}, {plural(len(devices), 'GPU')}"
-    lines = [head, "", "Errors on held-out rows:", *error_lines(errors)]
-    common.answer(answer, lines)
+    common.answer(answer, [head, f"held out: {error_line(errors)}"])
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ class LayerPredict:
     recipe: str
     rows: int
     output: str | None
-    errors: Evaluation | None
+    errors: Errors | None
     warnings: tuple[str, ...]
 
 
@@ -123,7 +121,7 @@ def predict(
 ) -> None:  # fmt: skip
     """The time of each layer of a table, or of NETWORK: the sum of its convolutions and dense layers.
 
-    A table with times gets errors too: by GPU, by optimizer. A network needs --gpu, and a model of
+    A table with times gets errors too. A network needs --gpu, and a model of
     convolutions and one of dense layers (or the one that it has); what they do not know (pooling,
     normalization ...) is listed and not in the sum.
     """
@@ -161,10 +159,10 @@ def _predict_table(model: LayerModel, name: str, table: str, output: Path | None
     times, errors = model.predict(rows), evaluate(model, rows) if timed else None
     if output is None and errors is None:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")
-    lines: list[Part] = []
+    lines: list[str] = []
     if errors is not None:
         head = f"{name}: {model.layer} layers, recipe {model.recipe}"
-        lines += [head, *error_lines(errors)]
+        lines += [head, error_line(errors)]
     if output is not None:
         write_text(output, text.with_column("predicted_ms", (f"{t:.6g}" for t in times.tolist())))
         lines.append(f"{output}: {plural(len(rows), 'row')}")

@@ -166,35 +166,13 @@ class Errors:
     median_relative_error: float
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Errors of all rows, and of the rows of each GPU and each optimizer (none: forward only)."""
-
-    all: Errors
-    gpus: dict[str, Errors]
-    optimizers: dict[str, Errors]
-
-
-def errors_of(predicted_ms: np.ndarray, measured_ms: np.ndarray) -> Errors:
-    """The errors of n rows, n at least 1; measured times above 0."""
-    relative = np.abs(predicted_ms / measured_ms - 1)
+def evaluate(model: LayerModel, table: LayerTable) -> Errors:
+    """The errors of a model on a table with times, of one row at least."""
+    predicted, measured = model.predict(table), table[TIME]
+    relative = np.abs(predicted / measured - 1)
     return Errors(
-        rows=len(measured_ms),
-        rmse_ms=float(np.sqrt(np.mean((predicted_ms - measured_ms) ** 2))),
+        rows=len(measured),
+        rmse_ms=float(np.sqrt(np.mean((predicted - measured) ** 2))),
         mean_relative_error=float(relative.mean()),
         median_relative_error=float(np.median(relative)),
     )
-
-
-def evaluate(model: LayerModel, table: LayerTable) -> Evaluation:
-    """The errors of a model on a table with times."""
-    predicted, measured = model.predict(table), table[TIME]
-    # One name for each GPU, so that `v100` and `V100` are one group.
-    names = {key(name): name for name in reversed(table["gpu"].tolist())}
-    gpus = mapped(table["gpu"], lambda name: names[key(name)], str)
-
-    def parts(column: np.ndarray) -> dict[str, Errors]:
-        masks = {str(group): column == group for group in np.unique(column)}
-        return {group: errors_of(predicted[m], measured[m]) for group, m in masks.items()}
-
-    return Evaluation(errors_of(predicted, measured), parts(gpus), parts(table["optimizer"]))

@@ -9,22 +9,15 @@ from lolat.report.tables import Column, Part, Table
 from lolat.units import digits, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.mlp.layer_model import Evaluation
+    from lolat.mlp.layer_model import Errors
     from lolat.mlp.networks import NetworkTime
 
 
-def error_lines(errors: Evaluation) -> Iterator[Part]:
-    """A table of the errors of all rows, of each GPU and of each optimizer."""
-    optimizers = {"forward only" if n == "none" else n: e for n, e in errors.optimizers.items()}
-    columns = [
-        Column("", lambda pair: pair[0], plain, is_text=True),
-        Column("rows", lambda pair: pair[1].rows, "{:,}".format),
-        Column("RMSE, ms", lambda pair: pair[1].rmse_ms, digits),
-        Column("mean error", lambda pair: pair[1].mean_relative_error, percent),
-        Column("median", lambda pair: pair[1].median_relative_error, percent),
-    ]
-    every = {"all": errors.all} | errors.gpus | optimizers
-    yield Table(columns, [*every.items()])
+def error_line(errors: Errors) -> str:
+    """The errors of a table's rows."""
+    mean, median = map(percent, (errors.mean_relative_error, errors.median_relative_error))
+    rows = plural(errors.rows, "row")
+    return f"{rows}: RMSE {digits(errors.rmse_ms)} ms, mean error {mean}, median {median}"
 
 
 def network_lines(network: NetworkTime) -> Iterator[Part]:

@@ -34,15 +34,12 @@ def test_a_table_with_times_gives_errors(lolat: Command, model: Path, tmp_path: 
     answer = lolat.answer("mlp", "predict", model, table)
     errors = answer["errors"]
     assert (answer["layer"], answer["recipe"], answer["rows"]) == ("dense", "paper", 2)
-    assert errors["all"]["rmse_ms"] == pytest.approx((5 / 2) ** 0.5)
-    assert errors["all"]["mean_relative_error"] == pytest.approx(0.75)
-    assert errors["gpus"]["K80"]["mean_relative_error"] == pytest.approx(0.5)
-    assert errors["optimizers"]["none"]["rmse_ms"] == pytest.approx(1)
+    assert errors["rmse_ms"] == pytest.approx((5 / 2) ** 0.5)
+    assert errors["mean_relative_error"] == pytest.approx(0.75)
     unread, outside = answer["warnings"]
     assert unread.endswith("columns that are not read: run")
     assert "outside" in outside
-    shown = lolat.done("mlp", "predict", model, table).out
-    assert all(name in shown for name in ("all", "V100", "K80", "forward only", "adam"))
+    assert "2 rows: RMSE 1.58 ms, mean error 75" in lolat.done("mlp", "predict", model, table).out
 
 
 def test_rows_stay_in_order_and_as_they_stood(lolat: Command, model: Path, tmp_path: Path) -> None:

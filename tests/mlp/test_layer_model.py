@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from msgspec.structs import replace
 from lolat.errors import InputError, ModelFileError
 from lolat.mlp.layer_model import (
     Layer,
-    errors_of,
     output_of,
     read_layer_model,
     write_layer_model,
@@ -134,9 +132,3 @@ def test_a_network_is_what_pytorch_makes_of_it() -> None:
     assert found.dtype == np.float64
     assert found.shape == (100,)
     np.testing.assert_allclose(found, y[:, 0].numpy(), rtol=1e-4, atol=1e-5)
-
-
-def test_errors_by_hand() -> None:
-    found = errors_of(np.array([1.0, 3, 4]), np.array([2.0, 2, 4]))
-    expected = (3, (2 / 3) ** 0.5, 1 / 3, 0.5)
-    assert dataclasses.astuple(found) == pytest.approx(expected)
