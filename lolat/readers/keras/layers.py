@@ -314,16 +314,24 @@ _RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
 
 
 def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
-    """One operation for each cell and all time steps; it reads and writes a sequence, and maybe states."""
+    """One operation for each cell and all time steps; it reads and writes a sequence, and maybe states.
+
+    Cells of the user's are refused, as Keras runs them in a loop.
+    """
     cells = getattr(call.layer.cell, "cells", [call.layer.cell])
     kinds = [_RECURRENT.get(type(c).call.__qualname__.partition("Cell")[0], "") for c in cells]
     if not all(kinds):
-        return _any_cell(r, call)
+        return r.follow_layer(call)
     (sequence, *given), states, made = call.inputs, list(call.shapes[1:]), []
     for i, (cell, kind) in enumerate(zip(cells, kinds, strict=True)):
         shape, is_last = r.shape(sequence), i + 1 == len(cells)
         count = 2 if kind == "lstm" else 1
         vectors: dict[str, Any] = {} if getattr(cell, "reset_after", True) else {"bias_vectors": 1}
+        if getattr(cell, "implementation", 2) == 1:
+            r.builder.warnings.append(
+                f"{call.layer.name} multiplies gate by gate (implementation=1, which recurrent_dropout "
+                "sets): counted as one product; a CPU may take twice as long"
+            )
         out = call.shapes[0] if is_last else (*shape[:-1], int(cell.units))
         sequence, *ends = r.write(
             call, kind, [sequence, *given[:count]], [out, *states[:count]], units=int(cell.units),
@@ -335,40 +343,15 @@ def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
     return [sequence, *made]
 
 
-def _any_cell(r: KerasReader, call: LayerCall) -> list[int]:
-    """A cell with a call of its own, followed on all time steps at once, as a part of the batch."""
-    import keras
-
-    layer, shape = call.layer, r.shape(call.inputs[0])
-    count, before = shape[0] * shape[1], dict(r.known)
-    steps = keras.KerasTensor((count, *shape[2:]), dtype=call.node.input_tensors[0].dtype)
-    try:
-        states = keras.tree.map_structure(
-            lambda state: keras.KerasTensor(state.shape, dtype=state.dtype), layer.get_initial_state(count)
-        )  # fmt: skip
-        out, ends = layer.cell(steps, states)
-    except Exception:  # whatever it does that symbolic tensors cannot
-        return r.follow_layer(call)
-    outputs, start = [out, *keras.tree.flatten(ends)], keras.tree.flatten(states)
-    r.alive += [steps, *start, *outputs]
-    r.known[id(steps)] = r.view(call, call.inputs[0], tuple(steps.shape), layer.name, call.path)
-    for state in start:
-        r.known[id(state)] = r.writer.constant(tuple(state.shape), str(state.dtype), batched=True)
-    if not r.reachable(outputs):
-        r.known = before
-        return r.follow_layer(call)
-    r.builder.warnings.append(f"the steps of {layer.name!r} are counted as if they ran at once")
-    written, whole = r.follow(outputs, call.inner), bool(layer.return_sequences)
-    sequence = [r.view(call, written[0], call.shapes[0], layer.name, call.path)] if whole else []
-    last = zip(written[whole:], call.shapes[whole:], strict=False)
-    return sequence + [r.write(call, "slice", [t], [s])[0] for t, s in last]
-
-
 def _time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
     """The wrapped layer on all time steps at once, as a part of the batch."""
     import keras
 
     shape, name = r.shape(call.inputs[0]), call.layer.name
+    r.builder.warnings.append(
+        f"{name} runs its layer on one time step after another: counted as one call on a larger batch; it "
+        "may take several times as long"
+    )
     dtype = call.node.input_tensors[0].dtype
     step = keras.KerasTensor((shape[0] * shape[1], *shape[2:]), dtype=dtype)
     outputs = keras.tree.flatten(call.layer.layer(step))
@@ -389,7 +372,7 @@ RULES = by_name({
     _conv: _CONVOLUTIONS, _pool: "MaxPooling AveragePooling", _dense: "Dense EinsumDense",
     _activation: "Activation ReLU",
     _normalization: "Normalization BatchNormalization LayerNormalization GroupNormalization",
-    _recurrent: "LSTM GRU SimpleRNN RNN ConvLSTM",
+    _recurrent: "LSTM GRU SimpleRNN RNN",
     _multi_head_attention: "MultiHeadAttention GroupQueryAttention GroupedQueryAttention",
     _pad: "ZeroPadding", _embedding: "Embedding", _dot: "Dot", _dot_attention: "Attention",
     _flatten: "Flatten", _time_distributed: "TimeDistributed",

@@ -32,6 +32,11 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
     its first layer takes no image. Output to stdout goes to stderr. Raises NetworkError when the shape is
     not known or the model cannot be called on a symbolic input.
     """
+    if any(getattr(layer, "lora_enabled", False) for layer in model._flatten_layers()):
+        raise NetworkError(
+            f"{model.name!r} has adapters (enable_lora), which make each kernel anew in every call; "
+            "expected the network before that"
+        )
     reader = KerasReader(name or model.name, model)
     with quietly(), _known_shapes(reader):
         sizes = as_sizes(input_size)

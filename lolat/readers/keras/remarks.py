@@ -10,17 +10,9 @@ from typing import Any
 from lolat.readers.ops import AS_COMPILED, drop_rates, several_of, switched
 from lolat.units import plural, shortened
 
-AS_RUN = {
-    "implementation": "multiplies gate by gate (implementation=1, which recurrent_dropout sets): counted "
-    "as one product; a CPU may take twice as long",
-    "TimeDistributed": "runs its layer on one time step after another: counted as one call on a larger "
-    "batch; it may take several times as long",
-}
-"""Class or attribute of a layer that runs otherwise than it is counted -> how."""
-
 
 def run_as(model: Any) -> Iterator[str]:
-    """Remarks on a model that is compiled in another way, and on layers that run otherwise than counted."""
+    """Remarks on a model that is compiled in another way, and on layers that act as in training."""
     layers_of = list(model._flatten_layers())
     compiled = getattr(getattr(model, "_compile_config", None), "config", {})
     if hows := [how for how in ("jit_compile", "run_eagerly") if compiled.get(how) is True]:
@@ -36,9 +28,6 @@ def run_as(model: Any) -> Iterator[str]:
             f"{plural(len(acting), 'layer')} called with training=True, such as {shortened(acting[0])!r}: "
             "read as at inference, without what it drops, adds or measures in training"
         )
-    for sign, how in AS_RUN.items():
-        found = [m for m in layers_of if sign == type(m).__name__ or getattr(m, sign, 2) == 1]
-        yield from (f"{name} {how}" for name in several_of(found))
 
 
 def is_mixed(layer: Any) -> bool:
@@ -66,8 +55,8 @@ def trained_parameters(layer: Any) -> tuple[int, int]:
     return trained, total
 
 
-def fixed_kernels(node: Any, owner: Any) -> set[int]:
-    """The ids of the kernels of a product that are not trainable, or are constants.
+def has_fixed_kernel(node: Any, owner: Any) -> bool:
+    """True if a product has a kernel that is not trainable, or a constant one.
 
     A kernel that the layer `owner` computes from a variable is known by its number of elements.
     """
@@ -75,20 +64,16 @@ def fixed_kernels(node: Any, owner: Any) -> set[int]:
 
     if isinstance(node.operation, keras.layers.Layer):
         layer = getattr(node.operation, "cell", node.operation)  # without the states of an RNN
-        return {id(v) for v in layer.variables if _is_kernel(v) and not v.trainable}
-    found = set[int]()
-    own = [*owner._trainable_variables, *owner._non_trainable_variables]
+        return any(_is_kernel(v) and not v.trainable for v in layer.variables)
+    own = [*filter(_is_kernel, (*owner._trainable_variables, *owner._non_trainable_variables))]
     for given in keras.tree.flatten((node.arguments.args, node.arguments.kwargs)):
         if isinstance(given, keras.KerasTensor) or not _is_kernel(given):
             continue
-        size = prod(given.shape)
-        same = [v for v in own if _is_kernel(v) and prod(v.shape) == size]
+        same = [v for v in own if prod(v.shape) == prod(given.shape)]
         of = [given] if isinstance(given, keras.Variable) else same
-        if not of and not any(map(_is_kernel, own)):
-            found.add(id(given))  # a constant, of a layer without kernels
-        if not any(v.trainable for v in of):
-            found.update(map(id, of))
-    return found
+        if not any(v.trainable for v in of) and (of or not own):
+            return True
+    return False
 
 
 def _is_kernel(value: Any) -> bool:
@@ -102,8 +87,6 @@ def otherwise(model: Any, partly: Sequence[str]) -> Iterator[str]:
     `partly`: layers of several operations of which some are trained.
     """
     layers_of = list(model._flatten_layers())
-    if any(getattr(layer, "lora_enabled", False) for layer in layers_of):
-        yield "it has adapters (enable_lora), which make each kernel anew"
     if partly:
         yield f"a part of {', '.join(map(shortened, partly))} is frozen"
     for method in ("train_step", "compute_loss"):
@@ -114,19 +97,10 @@ def otherwise(model: Any, partly: Sequence[str]) -> Iterator[str]:
         yield "activations are computed again (keras.RematScope)"
 
 
-OPTIMIZER = ("gradient_accumulation_steps", "use_ema", "clipnorm", "clipvalue", "global_clipnorm")
-"""Settings of a compiled optimizer that change the time of an update."""
-
-
 def in_training_only(model: Any) -> Iterator[str]:
-    """Yield what layers do in training alone, and settings of the optimizer: none of it is counted."""
+    """Yield what layers do in training alone, which is not counted."""
     layers_of = list(model._flatten_layers())
     yield from switched(layers_of, "call")
-    optimizer = getattr(model, "optimizer", None)
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss that is scaled
-    for name in OPTIMIZER:
-        if value := getattr(optimizer, name, None):
-            yield f"{name}={value:g} of the compiled optimizer"
     synchronized = [m for m in layers_of if getattr(m, "synchronized", False) is True]
     yield from (f"drops of {name}" for name in several_of(filter(drop_rates, layers_of)))
     yield from (f"exchanges between devices of {name}" for name in several_of(synchronized))

@@ -80,9 +80,6 @@ class KerasReader:
                 written = rule(self, replace(call, inputs=self.unmasked(call)))
                 self.writer.tie(start, self.weight(node), remarks.bits_of(layer))
                 self.mark(node, start)
-                for part in getattr(layer, "_flatten_layers", tuple)():
-                    if getattr(part, "lora_enabled", False):
-                        self.add_adapter(part, path)
             if type(layer).__name__ == "StopGradient":
                 self.writer.held.update(written)
             self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
@@ -109,7 +106,7 @@ class KerasReader:
         every = self.builder.operations
         trained, total = remarks.trained_parameters(node.operation)
         own = [i for i in range(start, len(every)) if every[i].kind in COMPUTE | NORMALIZATIONS]
-        kernels = any(every[i].kind in KERNELS for i in own) and remarks.fixed_kernels(
+        kernels = any(every[i].kind in KERNELS for i in own) and remarks.has_fixed_kernel(
             node, self.owner
         )
         if not own or not (kernels or trained < total):
@@ -118,14 +115,6 @@ class KerasReader:
             self.partly.append(node.operation.name)
         for i in own:
             every[i] = changed(every[i], **{TRAINED: trained})
-
-    def add_adapter(self, layer: Any, path: str) -> None:
-        """Write the sum of a kernel and the product of two thin ones, made in each call (enable_lora)."""
-        thin = "kernel" if hasattr(layer, "lora_kernel_a") else "embeddings"
-        shapes = [tuple(getattr(layer, f"lora_{thin}_{end}").shape) for end in "ab"]
-        made, whole = [*map(self.writer.constant, shapes)], (*shapes[0][:-1], shapes[1][-1])
-        for op, more in (("matmul", []), ("scale", []), ("add", [self.writer.constant(whole)])):
-            made = self.writer.write(Call(op, [*more, *made], [whole], f"{layer.name}_lora", path))
 
     def view(
         self, call: LayerCall, source: int, shape: tuple[int, ...], name: str, path: str

@@ -72,9 +72,9 @@ class OnnxReader:
         if node in patterns.fused:
             kind, source = patterns.fused[node]
             return self.call(node, [source], kind)
-        known = node.domain in ("", "ai.onnx")
+        known = not node.domain
         op = node.op_type if known else f"{node.domain}.{node.op_type}"
-        if op not in RULES and (_hides_products(node) or not (known or self.weights(node) is None)):
+        if _hides_products(node) or not (known or self.weights(node) is None):
             raise self.unknown(node)
         if known and node.op_type in UNCHANGED and len(patterns.operands(node)) == 1:
             (source,) = patterns.operands(node)
@@ -187,9 +187,10 @@ _PRODUCTS = re.compile("Conv(?!ert)|MatMul|Gemm|Einsum|LSTM|GRU|RNN|Attention|Mo
 
 
 def _hides_products(node: Any) -> bool:
-    """True for a loop or a branch whose body has products."""
+    """True for a product of another domain, and for a loop or a branch whose body has products."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
-    return any(_PRODUCTS.search(n.op_type) for body in bodies for n in body.all_nodes())
+    inside = [n.op_type for body in bodies for n in body.all_nodes()]
+    return any(map(_PRODUCTS.search, [*inside, *[node.op_type] * bool(node.domain)]))
 
 
 # ---- Names of operators.
@@ -266,8 +267,6 @@ def _product(r: OnnxReader, node: Any) -> list[int]:
     """A product of matrices; the third operand of a Gemm is a bias if it is constant."""
     left, right = node.inputs[:2]
     third = _input(node, 2) if node.op_type == "Gemm" else None
-    if any(_attribute(node, f"transBatch{side}", 0) for side in "AB"):  # of FusedMatMul
-        raise r.unknown(node)
     contracted = (r.shape(left) or (1,))[-2 if _attribute(node, "transA", 0) else -1]
     bias = node in r.patterns.biases or (third is not None and third not in r.live)
     made = r.call(node, [left, right], "matmul", contracted=contracted, bias=bias)
@@ -303,33 +302,14 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
 
 
 def _attention(r: OnnxReader, node: Any) -> list[int]:
-    """Attention of opset 23 and two of ONNX Runtime, with the keys and values of earlier tokens if given.
-
-    Query, key and value of another form (packed in one tensor, or none) are refused.
-    """
-    group = node.op_type == "GroupQueryAttention"
-    values = [_input(node, at) for at in range(3)]
-    mask, past = (5, 6) if node.op_type.startswith("Multi") else (None, 3) if group else (3, 4)
-    ranks = {len(r.shape(v)) if v is not None else 0 for v in values}
-    if len(ranks) > 1 or not ranks <= {3, 4}:
+    """Attention of opset 23; one that takes or gives the keys of earlier tokens is refused."""
+    values, mask = list(node.inputs[:3]), _input(node, 3)
+    ranks = {len(r.shape(v)) for v in values}
+    if len(ranks) > 1 or _input(node, 4) is not None or r.outputs(node) != [node.outputs[0]]:
         raise r.unknown(node)
-    several = _attribute(node, "num_heads") or _attribute(node, "q_num_heads")
-    heads = several, _attribute(node, "kv_num_heads") or several
-    parameters: dict[str, Any] = {"heads": heads} if ranks == {3} else {}
-    inputs = [v for v in (*values, _input(node, mask) if mask else None) if v is not None]
-    earlier = [_input(node, at) for at in (past, past + 1)]
-    if earlier[0] is not None:
-        parameters["keys"] = r.shape(earlier[0])[2] + r.shape(values[1])[-2]
-    (out, *kept), read = node.outputs, r.outputs(node)
-    made = r.write(node, "attention", map(r.tensor, inputs), [r.shape(out)], **parameters)
-    for value, before, new, name in zip(
-        kept, earlier, values[1:], ("keys", "values"), strict=False
-    ):
-        if value in read:
-            both = [r.tensor(v) for v in (before, new) if v is not None]
-            op = "reshape" if before is None else "concatenate"
-            made += r.write(node, op, both, [r.shape(value)], name)
-    return made if out in read else made[1:]
+    several = _attribute(node, "q_num_heads")
+    heads = {"heads": (several, _attribute(node, "kv_num_heads"))} if ranks == {3} else {}
+    return r.call(node, [*values, *[mask] * (mask is not None)], "attention", **heads)
 
 
 def _clip(r: OnnxReader, node: Any) -> list[int]:
@@ -398,13 +378,11 @@ OPERATORS = by_name({
     "fill": "RandomNormalLike RandomUniformLike Bernoulli EyeLike",
 })  # fmt: skip
 """Operators whose names mean something else in `lolat.readers.ops`."""
-_MS = "com.microsoft"  # the domain of ONNX Runtime
 _REDUCTIONS = "Mean Max Min Sum Prod L1 L2 LogSum LogSumExp SumSquare"
 RULES = by_name({
     _reduce: " ".join(f"Reduce{name}" for name in _REDUCTIONS.split()), _convolution: "Conv ConvTranspose",
-    _product: f"MatMul Gemm {_MS}.FusedMatMul", _pool: "MaxPool AveragePool LpPool",
-    _recurrent: "LSTM GRU RNN",
-    _attention: f"Attention {_MS}.MultiHeadAttention {_MS}.GroupQueryAttention",
+    _product: "MatMul Gemm", _pool: "MaxPool AveragePool LpPool", _recurrent: "LSTM GRU RNN",
+    _attention: "Attention",
     _batch_norm: "BatchNormalization", _clip: "Clip", _dropout: "Dropout", _einsum: "Einsum",
     _gather: "Gather", _pad: "Pad", _reshape: "Reshape",
 })  # fmt: skip

@@ -20,9 +20,7 @@ BITS = "lolat.bits"
 _FLOAT: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), ("Cast", 0)),
     "ConvInteger": ("Conv", 0, 1), "QLinearConv": ("Conv", 0, 3, 8), "QGemm": ("Gemm", 0, 3, 6),
-    "MatMulInteger": ("MatMul", 0, 1), "MatMulIntegerToFloat": ("MatMul", 0, 1, 6),
-    "DynamicQuantizeMatMul": ("MatMul", 0, 1, 4), "QLinearMatMul": ("MatMul", 0, 3),
-    "MatMulNBits": ("MatMul", 0, 1, 5), "MatMulBnb4": ("MatMul", 0, 1),
+    "MatMulInteger": ("MatMul", 0, 1), "QLinearMatMul": ("MatMul", 0, 3),
     "DynamicQuantizeLSTM": ("LSTM", *range(8)), "QLinearWhere": ("Where", 0, 1, 4),
     "QLinearConcat": ("Concat", *range(2, 300, 3)),
     **{f"QLinear{op}": (op, 0, 3) for op in ("Add", "Mul")},
@@ -154,7 +152,7 @@ class _Rewriting:
         yield _marked(node, width, self.scheme(node, width))
 
     def in_float(self, node: Any) -> Iterator[Any]:
-        """The operator in float, and the addition of a product's bias."""
+        """The operator in float, and constants in place of the scales that it computed."""
         op, operands, name = _FLOAT[node.op_type][0], _operands(node), node.output[0]
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         width = self.width(operands) or 8
@@ -170,16 +168,7 @@ class _Rewriting:
                 yield helper.make_node("Constant", [], [made], value=value)
         if node.op_type.endswith("Integer"):
             self.sums.add(name)
-        if "K" in attributes and "N" in attributes:  # packed
-            width = attributes.get("bits", 4)
-            operands[1] = self.packed(operands[1], attributes["K"], attributes["N"])
-        bias = operands.pop() if op == "MatMul" and len(operands) > 2 else ""
-        made = _marked(self.node(op, operands, node, attributes), width, self.scheme_of(node))
-        if bias:
-            made.output[0] += "_product"
-            yield made
-            made = self.node("Add", [made.output[0], bias], node)
-        yield made
+        yield _marked(self.node(op, operands, node, attributes), width, self.scheme_of(node))
 
     def scheme_of(self, node: Any) -> str:
         """The scheme of a quantized operator; kernels of signed operators are slow, and "" of them."""
@@ -203,12 +192,3 @@ class _Rewriting:
         made = helper.make_node(op, operands, outputs, name=like.name, **kept)
         made.metadata_props.extend(like.metadata_props)
         return made
-
-    def packed(self, name: str, in_features: int, out_features: int) -> str:
-        """The name of a parameter, `in_features` x `out_features`, that replaces the packed `name`."""
-        whole = f"{name}_{in_features}x{out_features}"
-        if whole not in self.parameters:
-            self.parameters.add(whole)
-            shape = [in_features, out_features]
-            self.model.graph.input.append(helper.make_tensor_value_info(whole, 1, shape))
-        return whole

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -20,9 +19,9 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.readers.batch import ONLY, batch_remarks
+from lolat.readers.onnx.inputs import Input, inputs_of, set_sizes
 from lolat.readers.onnx.patterns import node_name
-from lolat.readers.onnx.sizes import batch_axis, first_layers, forms
-from lolat.readers.size import as_sizes, filled, length_of, numbers_of
+from lolat.readers.size import as_sizes
 from lolat.units import one_line, shortened
 
 LARGEST = 4096
@@ -46,23 +45,6 @@ def import_onnx() -> Any:
     return onnx
 
 
-@dataclass(frozen=True)
-class Input:
-    """An input of a network: its shape at batch size 1, and the axis of the batch (None: it has none).
-
-    `fixed`: the batch size that the file was made for; 0 where it is open.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    batch_axis: int | None
-    fixed: int
-
-    def at(self, batch_size: int) -> tuple[int, ...]:
-        """The shape at a batch size."""
-        return tuple(batch_size if at == self.batch_axis else n for at, n in enumerate(self.shape))
-
-
 def read_file(path: str, name: str = "", input_size: Any = None) -> Graph:
     """Read the ONNX file at `path` into a Graph; data in other files are not read.
 
@@ -84,14 +66,14 @@ def read_inputs(path: str, input_size: Any = None) -> dict[str, Input]:
     """The inputs of the network in a file, by name; sizes and errors as of `read_file`."""
     model, name = _load(path), shortened(path)
     constants = _without_large_constants(model, name)
-    return _inputs(model.graph, constants, as_sizes(input_size), name, [])
+    return inputs_of(model.graph, constants, as_sizes(input_size), name, [])
 
 
 def _graph(model: Any, name: str, input_size: Any) -> Graph:
     """The Graph of a ModelProto, which is changed on the way."""
     parameters = _without_large_constants(model, name)
     remarks: list[str] = []
-    inputs = _inputs(model.graph, parameters, as_sizes(input_size), name, remarks)
+    inputs = inputs_of(model.graph, parameters, as_sizes(input_size), name, remarks)
     two = None
     if inputs and not any(one.fixed for one in inputs.values()):
         two = type(model)()
@@ -115,7 +97,7 @@ def _of_samples(
     """The Graph of a ModelProto with a number of samples in its inputs."""
     from lolat.readers.onnx.operators import OnnxReader
 
-    _set_sizes(model.graph, inputs, samples)
+    set_sizes(model.graph, inputs, samples)
     batched = {name: one.batch_axis is not None for name, one in inputs.items()}
     grown = _grown(model.graph, inputs)
     return OnnxReader(name, _shaped(model, name), batched, parameters, grown).read()
@@ -195,96 +177,6 @@ def _is_large(tensor: Any) -> bool:
 def _as_input(tensor: Any, name: str) -> Any:
     """An input of the type and shape of a tensor."""
     return import_onnx().helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
-
-
-# ---- The inputs.
-
-
-def _inputs(
-    graph: Any, parameters: set[str], size: Any, network: str, remarks: list[str]
-) -> dict[str, Input]:
-    """The inputs that are not parameters, with the sizes that the file or a user gives, or weights tell."""
-    inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
-    dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
-    batch = _batch_axes(dims, _steps_first(graph), remarks)
-    symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
-    axes = {
-        name: [a for a, d in enumerate(of) if a != batch.get(name) and d.dim_param not in symbols]
-        for name, of in dims.items()
-    }
-    dtypes = {
-        n: import_onnx().helper.tensor_dtype_to_np_dtype(t.elem_type) for n, t in inputs.items()
-    }
-    known = forms(
-        dims, axes, {name: dtype.kind in "iub" for name, dtype in dtypes.items()},
-        first_layers(graph, dims, parameters), (length_of(size) or numbers_of(size) or (0,))[-1], remarks,
-    )  # fmt: skip
-    wanted = filled(known, size, network, fixed=True, remarks=remarks)
-    sized = {}
-    for name in inputs:
-        sizes = dict(zip(axes[name], wanted[name], strict=True))
-        fixed = dims[name][batch[name]].dim_value if name in batch else 0
-        sized[name] = Input(
-            tuple(sizes.get(axis, 1) for axis in range(len(dims[name]))),
-            str(dtypes[name]), batch.get(name), max(fixed, 0),
-        )  # fmt: skip
-    return sized
-
-
-def _set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None:
-    """Write the sizes of the inputs into the graph, and where they are symbols in it."""
-    symbols: dict[str, int] = {}
-    for value in graph.input:
-        if value.name in inputs:
-            for dim, size in zip(
-                value.type.tensor_type.shape.dim, inputs[value.name].at(samples), strict=True
-            ):
-                symbols.setdefault(dim.dim_param, size)
-                dim.dim_value = size
-    for value in graph.output:
-        value.type.tensor_type.ClearField("shape")
-    if any(one.fixed > 1 for one in inputs.values()):
-        del graph.value_info[:]  # they hold for that batch size
-    for value in graph.value_info:
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in symbols and dim.dim_param:
-                dim.dim_value = symbols[dim.dim_param]
-
-
-def _steps_first(graph: Any) -> set[str]:
-    """The tensors that a recurrent layer reads with the batch as their second axis: steps, states."""
-    recurrent = (node for node in graph.node if node.op_type in ("LSTM", "GRU", "RNN"))
-    return {
-        name
-        for node in recurrent
-        if not any(a.name == "layout" and a.i for a in node.attribute)
-        for name in (*node.input[:1], *node.input[5:7])
-    }
-
-
-def _batch_axes(
-    inputs: Mapping[str, Any], steps_first: set[str], remarks: list[str]
-) -> dict[str, int]:
-    """Input -> its batch axis: the one named "batch", else as of `batch_axis`.
-
-    An input has no batch if other inputs have an axis of that name and it has another name, or if its size
-    is not that of the batch: open where that of any input is, else that of the first input.
-    """
-    called = {
-        name: [axis for axis, d in enumerate(dims) if "batch" in d.dim_param.lower()]
-        for name, dims in inputs.items()
-    }
-    batch = {}
-    for name, dims in inputs.items():
-        if any(called.values()) and dims and dims[0].dim_param and not called[name]:
-            continue
-        known = called[name][:1]
-        axis = known[0] if known else batch_axis(name, dims, name in steps_first, remarks)
-        if axis is not None and axis < len(dims):
-            batch[name] = axis
-    sizes = {name: max(inputs[name][axis].dim_value, 0) for name, axis in batch.items()}
-    whole = 0 if 0 in sizes.values() else next(iter(sizes.values()), 0)
-    return {name: axis for name, axis in batch.items() if sizes[name] == whole}
 
 
 def _grown(graph: Any, inputs: Mapping[str, Input]) -> set[str]:

@@ -1,0 +1,177 @@
+"""The inputs of an ONNX file: their batch axes, and the sizes that the file or a user gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lolat.errors import NetworkError
+from lolat.readers.size import Form, filled, numbers_of, of_images
+
+_STEPS = re.compile("seq|token|length|step|time", re.IGNORECASE)
+_ROWS = re.compile("seq|token|len|step|time|frame|patch|point|^[tl]$", re.IGNORECASE)
+_BATCH = re.compile(r"[nb]|bs|.*batch.*|unk.*|.*dynamic.*|dim.*|.*_dim_0|s\d+", re.IGNORECASE)
+"""Names of a first axis that is no batch, and those of a batch; exporters number unnamed axes."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a network: its shape at batch size 1, and the axis of the batch (None: it has none).
+
+    `fixed`: the batch size that the file was made for; 0 where it is open.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    batch_axis: int | None
+    fixed: int
+
+    def at(self, batch_size: int) -> tuple[int, ...]:
+        """The shape at a batch size."""
+        return tuple(batch_size if at == self.batch_axis else n for at, n in enumerate(self.shape))
+
+
+def inputs_of(
+    graph: Any, parameters: set[str], size: Any, network: str, remarks: list[str]
+) -> dict[str, Input]:
+    """The inputs that are not parameters; `size` is as of `lolat.readers.size.filled`.
+
+    NetworkError if a size stays open, or does not fit.
+    """
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
+    dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
+    dtypes = {name: tensor_dtype_to_np_dtype(t.elem_type) for name, t in inputs.items()}
+    batch = _batch_axes(dims, _steps_first(graph), remarks)
+    symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
+    axes = {
+        name: [a for a, d in enumerate(of) if a != batch.get(name) and d.dim_param not in symbols]
+        for name, of in dims.items()
+    }
+    past = sorted(set(_open_past(dims, axes)))
+    if past and not (size and not numbers_of(size)):
+        raise NetworkError(
+            f"{network!r} is a decoder that reads earlier tokens (their number is open: "
+            f"{', '.join(past)}); expected the shape of each input in Python, or its config.json for "
+            "lolat llm",
+            code="input-size",
+        )
+    tokens = {dims[n][a].dim_param for n, of in axes.items() if dtypes[n].kind in "iub" for a in of}
+    forms = {
+        name: _form([dims[name][a] for a in on], dtypes[name].kind in "iub", tokens, size)
+        for name, on in axes.items()
+    }
+    wanted = filled(forms, size, network, fixed=True, remarks=remarks)
+    sized = {}
+    for name in inputs:
+        sizes = dict(zip(axes[name], wanted[name], strict=True))
+        fixed = dims[name][batch[name]].dim_value if name in batch else 0
+        sized[name] = Input(
+            tuple(sizes.get(axis, 1) for axis in range(len(dims[name]))),
+            str(dtypes[name]), batch.get(name), max(fixed, 0),
+        )  # fmt: skip
+    return sized
+
+
+def _open_past(dims: Mapping[str, Any], axes: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Yield the names of open axes that are the earlier tokens of a decoder, or of their inputs."""
+    for name, on in axes.items():
+        for called in (dims[name][a].dim_param or name for a in on if dims[name][a].dim_value < 1):
+            if "past" in called.lower():
+                yield called
+
+
+def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Any) -> Form:
+    """The form of an input with these axes; `tokens`: names of the axes of token numbers.
+
+    An image whose sizes are all open has 3 channels if the size is one number.
+    """
+    shape = [max(d.dim_value, 0) or None for d in dims]
+    if shape == [None] * 3 and len(of_images(size)) == 1 and not is_index:
+        shape[0] = 3
+    is_last = bool(shape) and shape[0] is None and shape[-1] is not None
+    steps = (
+        at for at, d in enumerate(dims)
+        if shape[at] is None and d.dim_param and (d.dim_param in tokens or _STEPS.search(d.dim_param))
+    )  # fmt: skip
+    return Form(tuple(shape), -1 if is_last else 0, is_index, frozenset(steps))
+
+
+def set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None:
+    """Write the sizes of the inputs into the graph, and where they are symbols in it."""
+    symbols: dict[str, int] = {}
+    for value in graph.input:
+        if value.name in inputs:
+            for dim, size in zip(
+                value.type.tensor_type.shape.dim, inputs[value.name].at(samples), strict=True
+            ):
+                symbols.setdefault(dim.dim_param, size)
+                dim.dim_value = size
+    for value in graph.output:
+        value.type.tensor_type.ClearField("shape")
+    if any(one.fixed > 1 for one in inputs.values()):
+        del graph.value_info[:]  # they hold for that batch size
+    for value in graph.value_info:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in symbols and dim.dim_param:
+                dim.dim_value = symbols[dim.dim_param]
+
+
+def _steps_first(graph: Any) -> set[str]:
+    """The tensors that a recurrent layer reads with the batch as their second axis: steps, states."""
+    recurrent = (node for node in graph.node if node.op_type in ("LSTM", "GRU", "RNN"))
+    return {
+        name
+        for node in recurrent
+        if not any(a.name == "layout" and a.i for a in node.attribute)
+        for name in (*node.input[:1], *node.input[5:7])
+    }
+
+
+def _batch_axes(
+    inputs: Mapping[str, Any], steps_first: set[str], remarks: list[str]
+) -> dict[str, int]:
+    """Input -> its batch axis: the one named "batch", else as of `_batch_axis`.
+
+    An input has no batch if other inputs have an axis of that name and it has another name, or if its size
+    is not that of the batch: open where that of any input is, else that of the first input.
+    """
+    called = {
+        name: [axis for axis, d in enumerate(dims) if "batch" in d.dim_param.lower()]
+        for name, dims in inputs.items()
+    }
+    batch = {}
+    for name, dims in inputs.items():
+        if any(called.values()) and dims and dims[0].dim_param and not called[name]:
+            continue
+        known = called[name][:1]
+        axis = known[0] if known else _batch_axis(name, dims, name in steps_first, remarks)
+        if axis is not None and axis < len(dims):
+            batch[name] = axis
+    sizes = {name: max(inputs[name][axis].dim_value, 0) for name, axis in batch.items()}
+    whole = 0 if 0 in sizes.values() else next(iter(sizes.values()), 0)
+    return {name: axis for name, axis in batch.items() if sizes[name] == whole}
+
+
+def _batch_axis(
+    name: str, dims: Sequence[Any], steps_first: bool, remarks: list[str]
+) -> int | None:
+    """The axis of an input's batch by the name of its first axis; None where that is steps, and no other.
+
+    `steps_first`: whether a recurrent layer reads it with the batch second. Rows of a network of images are
+    its batch, whatever their name. `remarks` gets a first axis that its name does not tell.
+    """
+    called = dims[0].dim_param if dims else ""
+    if steps_first or not called or _BATCH.fullmatch(called):
+        return int(steps_first)
+    if len(dims) < 4 and _ROWS.search(called):
+        second = dims[1] if len(dims) == 3 else None
+        is_batch = second is not None and (
+            second.dim_value == 1 or _BATCH.fullmatch(second.dim_param)
+        )
+        return 1 if is_batch else None
+    remarks.append(f"the first axis of {name}, {called}, is taken as the batch")
+    return 0
