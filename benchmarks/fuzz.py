@@ -168,12 +168,11 @@ def quantized(draw: Draw) -> None:
         else:
             some = iter([{"x": np.asarray(x[:1])}])
             reader = mock.Mock(ort.CalibrationDataReader, get_next=lambda: next(some, None))
-            form = draw.choice([ort.QuantFormat.QDQ, ort.QuantFormat.QOperator])
             # Signed weights go with either kind of activation, unsigned ones with unsigned.
             activation = draw.choice([types, ort.QuantType.QUInt8])
             ort.quantize_static(
-                source, target, reader, form, activation_type=activation, weight_type=types,
-                per_channel=channel,
+                source, target, reader, ort.QuantFormat.QDQ, activation_type=activation,
+                weight_type=types, per_channel=channel,
             )  # fmt: skip
         graph = lolat.read(target)
     same(graph, products(net, x))

@@ -61,7 +61,7 @@ def test_an_operator_of_an_optimizer_asks_for_the_file_before() -> None:
     made = model(
         [node("FusedConv", "x w", "y", "com.microsoft")], domains=["com.microsoft"], w=(4, 3, 1, 1)
     )
-    refused(made, "FusedConv", "from before optimizing")
+    refused(made, "FusedConv", "before it is optimized")
 
 
 REFUSED = {
@@ -408,11 +408,11 @@ def test_names_of_exporters_are_paths(tmp_path: Path) -> None:
     ]  # fmt: skip
     graph = graph_of(tmp_path, model(nodes, w=(3, 3, 1, 1)))
     assert [o.full_name for o in graph.operations] == [
-        "layer1/layer1.0/conv1", "layer1/layer1.0/relu", "layer1/layer1.0/relu_1", "act",
-        "model/last", "relu",
+        "layer1/layer1.0/conv1/conv", "layer1/layer1.0/relu", "layer1/layer1.0/relu_1", "act/silu",
+        "model/last/relu", "relu",
         "n0",
     ]  # fmt: skip
-    assert graph.operations[0].path == "layer1/layer1.0"
+    assert graph.operations[0].path == "layer1/layer1.0/conv1"
 
 
 def test_modules_in_the_metadata_of_nodes(tmp_path: Path) -> None:
@@ -423,4 +423,4 @@ def test_modules_in_the_metadata_of_nodes(tmp_path: Path) -> None:
         made_node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=str(value))
     graph = graph_of(tmp_path, made)
     names = [o.full_name for o in graph.operations]
-    assert names == ["layer1.0/act", "layer1.0/relu_1"]
+    assert names == ["layer1.0/act/relu", "layer1.0/relu_1"]

@@ -52,10 +52,7 @@ class OnnxReader:
         self.places = {
             node: _place(node) for node in self.patterns.nodes if node not in self.patterns.parts
         }
-        self.within = Counter(path for path, _ in self.places.values())
         self.named = Counter(self.places.values())
-        parts = [path.split("/") for path in self.within]
-        self.parents = {"/".join(p[:at]) for p in parts for at in range(len(p))}
 
     def read(self) -> Graph:
         """The whole network."""
@@ -90,7 +87,7 @@ class OnnxReader:
         return NetworkError(
             f"operation {node_name(node)!r} ({node.op_type}) has weights or products inside that LoLat "
             "does not know, and cannot count; export the network without it, as before a runtime optimizes "
-            "it"
+            "it, quantized in the QDQ format"
         )
 
     def call(
@@ -150,11 +147,8 @@ class OnnxReader:
         return value not in self.live and prod(self.shape(value)) == 1
 
     def name(self, node: Any) -> tuple[str, str]:
-        """Path and name of an operation; a module with a single operation gives it the module's name."""
+        """Path and name of an operation, "" where the exporter gave none of its own."""
         path, name = self.places[node]
-        if path and self.within[path] == 1 and path not in self.parents:
-            above, _, module = path.rpartition("/")
-            return above, module
         name = "" if self.named[path, name] > 1 or node in self.patterns.fused else name
         name = name.removeprefix("node_").strip("_")
         return path, name.lower() if name[:1].isupper() else name
@@ -187,10 +181,11 @@ _PRODUCTS = re.compile("Conv(?!ert)|MatMul|Gemm|Einsum|LSTM|GRU|RNN|Attention|Mo
 
 
 def _hides_products(node: Any) -> bool:
-    """True for a product of another domain, and for a loop or a branch whose body has products."""
+    """True for a product of another domain or of the QOperator format, and a loop or branch with one."""
     bodies = [a.value for a in node.attributes.values() if a.type.name == "GRAPH"]
     inside = [n.op_type for body in bodies for n in body.all_nodes()]
-    return any(map(_PRODUCTS.search, [*inside, *[node.op_type] * bool(node.domain)]))
+    is_other = node.domain or node.op_type.startswith("QLinear")
+    return any(map(_PRODUCTS.search, [*inside, *[node.op_type] * bool(is_other)]))
 
 
 # ---- Names of operators.

@@ -1,4 +1,4 @@
-"""Quantized ONNX networks, rewritten as the networks in float that they stand for.
+"""Quantized ONNX networks (QDQ and dynamic), rewritten as the networks in float that they stand for.
 
 Operators that only carry scales are left out. A product keeps the width of its weights, as BITS in its
 metadata, and an operation in 8 bits how it is quantized, as INT8 (`lolat.graph.quantized`).
@@ -19,13 +19,8 @@ from lolat.graph.quantized import DYNAMIC, INT8, SIGNED, STATIC
 BITS = "lolat.bits"
 _FLOAT: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), ("Cast", 0)),
-    "ConvInteger": ("Conv", 0, 1), "QLinearConv": ("Conv", 0, 3, 8), "QGemm": ("Gemm", 0, 3, 6),
-    "MatMulInteger": ("MatMul", 0, 1), "QLinearMatMul": ("MatMul", 0, 3),
-    "DynamicQuantizeLSTM": ("LSTM", *range(8)), "QLinearWhere": ("Where", 0, 1, 4),
-    "QLinearConcat": ("Concat", *range(2, 300, 3)),
-    **{f"QLinear{op}": (op, 0, 3) for op in ("Add", "Mul")},
-    **{f"QLinear{op}": (op, 0)
-       for op in ("Sigmoid", "LeakyRelu", "Softmax", "AveragePool", "GlobalAveragePool")},
+    "ConvInteger": ("Conv", 0, 1), "MatMulInteger": ("MatMul", 0, 1),
+    "DynamicQuantizeLSTM": ("LSTM", *range(8)),
 }  # fmt: skip
 """Operator of ONNX or of ONNX Runtime -> (the one in float, the positions of its operands)."""
 MULTIPLYING = frozenset(["Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"])
@@ -35,7 +30,7 @@ _PASSING = frozenset(["Cast", "Gather", "Identity", "Reshape", "Squeeze", "Trans
 
 def in_float(model: Any, parameters: set[str]) -> None:
     """Rewrite a ModelProto and its `parameters`; one that is not quantized stays as it is."""
-    quantized = [node for node in model.graph.node if _is_quantized(node)]
+    quantized = [node for node in model.graph.node if node.op_type in _FLOAT]
     if not quantized:
         return
     rewriting = _Rewriting(model, parameters)
@@ -44,13 +39,6 @@ def in_float(model: Any, parameters: set[str]) -> None:
     nodes = [made for node in model.graph.node for made in rewriting.nodes(node)]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-
-
-def _is_quantized(node: Any) -> bool:
-    """True if a node is in the table; one of images with channels last is another operator."""
-    return node.op_type in _FLOAT and not any(
-        a.name == "channels_last" and a.i for a in node.attribute
-    )
 
 
 def _operands(node: Any) -> list[str]:
@@ -138,7 +126,7 @@ class _Rewriting:
 
     def nodes(self, node: Any) -> Iterator[Any]:
         """The nodes in place of a node."""
-        if _is_quantized(node):
+        if node.op_type in _FLOAT:
             yield from self.in_float(node)
             return
         sums = [name for name in node.input if name in self.sums]
@@ -168,16 +156,11 @@ class _Rewriting:
                 yield helper.make_node("Constant", [], [made], value=value)
         if node.op_type.endswith("Integer"):
             self.sums.add(name)
-        yield _marked(self.node(op, operands, node, attributes), width, self.scheme_of(node))
-
-    def scheme_of(self, node: Any) -> str:
-        """The scheme of a quantized operator; kernels of signed operators are slow, and "" of them."""
-        op = node.op_type
-        if op.startswith("Dynamic") or DYNAMIC in map(self.schemes.get, node.input):
-            return "" if op == "DynamicQuantizeLinear" else DYNAMIC
-        if not op.startswith("Q") or op == "QuantizeLinear":
-            return ""
-        return STATIC if self.stored(node.input) == STATIC else ""
+        is_dynamic = op != "Cast" and (
+            node.op_type.startswith("Dynamic") or DYNAMIC in map(self.schemes.get, node.input)
+        )
+        made = self.node(op, operands, node, attributes)
+        yield _marked(made, width, DYNAMIC if is_dynamic else "")
 
     def width(self, values: Iterable[str]) -> int:
         """The least width of values that are quantized; 0 where none is."""

@@ -227,7 +227,7 @@ def _shaped(model: Any, network: str) -> Any:
         return graph
     node = unknown[0]
     remedy = (
-        "it is an operator of ONNX Runtime's optimizer; give the file from before optimizing"
+        "it is an operator of ONNX Runtime; give the file from before it is optimized, or quantized as QDQ"
         if node.domain.startswith("com.microsoft") else
         "export it with the shapes of its tensors (onnx.shape_inference), or the part before as a network "
         "of its own"
