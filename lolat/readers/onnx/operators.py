@@ -37,8 +37,7 @@ class OnnxReader:
     ) -> None:  # fmt: skip
         self.builder = GraphBuilder(name, "onnx")
         self.writer = Writer(self.builder)
-        self.graph, self.opset = network.graph, network.opset_imports.get("", 1)
-        self.parameters, self.grown = parameters, grown
+        self.graph, self.parameters, self.grown = network.graph, parameters, grown
         self.index: dict[Any, int] = {}  # onnx_ir's value -> tensor of the graph
         for value in self.graph.inputs:
             if value.name in inputs:
