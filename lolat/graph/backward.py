@@ -17,23 +17,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from lolat.arrays import np
-from lolat.graph import Graph, Operation, once
-from lolat.graph.kinds import (
-    GATES,
-    IN_PLACE,
-    INVERTIBLE,
-    KERNELS,
-    MULTIPLYING,
-    NORMALIZATIONS,
-    OUTPUT,
-    SLICES,
-    VIEWS,
-    kind_of,
-)
+from lolat.graph import Graph, Operation, kinds, once
+from lolat.graph.kinds import kind_of
 
 TRAINED, STOPPED, ASKED, CHECKPOINT = "trained", "stopped", "asked", "checkpoint"
 REENTRANT, SELECTIVE = "reentrant", "selective"
-_AFTER = NORMALIZATIONS | frozenset(GATES)
+_AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
 """Kinds that save results of their own too, such as statistics, so that they run before they have saved."""
 
 
@@ -60,9 +49,9 @@ class Backward:
         Coefficients of measured blocks hold the gradient of a network's input too, which is counted.
         """
         o, runs = graph.operations[position], bool(self.runs[position])
-        if not runs or o.kind not in MULTIPLYING or o.kind == "attention":
+        if not runs or o.kind not in kinds.MULTIPLYING or o.kind == "attention":
             return float(runs)
-        reads_input = o.kind in KERNELS and o.inputs[0] in graph.inputs
+        reads_input = o.kind in kinds.KERNELS and o.inputs[0] in graph.inputs
         return 0.5 * (bool(self.first[position] or reads_input) + bool(self.second[position]))
 
     def saved(self, graph: Graph, position: int) -> set[int]:
@@ -82,8 +71,8 @@ class Backward:
 
 
 def _saves(operation: Operation) -> str:
-    is_result = IN_PLACE in operation.attributes and operation.kind in INVERTIBLE
-    return OUTPUT if is_result else kind_of(operation.kind).saves
+    is_result = kinds.IN_PLACE in operation.attributes and operation.kind in kinds.INVERTIBLE
+    return kinds.OUTPUT if is_result else kind_of(operation.kind).saves
 
 
 def drops(graph: Graph, operation: Operation) -> bool:
@@ -95,7 +84,7 @@ def drops(graph: Graph, operation: Operation) -> bool:
 
 def is_view(graph: Graph, operation: Operation) -> bool:
     """Return True if an operation hands on its input in training, or a part of it that keeps all of it."""
-    views = VIEWS | SLICES if graph.framework == "torch" else VIEWS
+    views = kinds.VIEWS | kinds.SLICES if graph.framework == "torch" else kinds.VIEWS
     return operation.kind in views and bool(operation.inputs) and not drops(graph, operation)
 
 
@@ -116,7 +105,7 @@ def free_parameters(graph: Graph) -> list[tuple[int, int]]:
 def learns(operation: Operation) -> bool:
     """Return True if an operation has parameters that are trained."""
     kind = operation.kind
-    has_any = kind in KERNELS or kind == "embedding" or operation.vectors > 0
+    has_any = kind in kinds.KERNELS or kind == "embedding" or operation.vectors > 0
     return has_any and operation.attributes.get(TRAINED, 1) > 0
 
 
@@ -154,7 +143,7 @@ def backward_of(graph: Graph) -> Backward:
             for t in wanted:
                 gradients[t] += 1
             first[i] = bool(o.inputs) and needs[o.inputs[0]]
-            has_kernel = o.kind in KERNELS or o.kind == "embedding"
+            has_kernel = o.kind in kinds.KERNELS or o.kind == "embedding"
             second[i] = _learns_kernel(o) if has_kernel else any(needs[t] for t in o.inputs[1:])
     found = Backward(runs, first, second, again, tuple(needs), tuple(gradients))
     for part in checkpoints(graph).values():
@@ -182,12 +171,12 @@ def _run_again(graph: Graph, found: Backward, part: list[int]) -> Iterator[int]:
     operations, end = graph.operations, 0
     for i in part:
         o = operations[i]
-        if found.saved(graph, i) or (found.runs[i] and found.first[i] and o.kind in KERNELS):
+        if found.saved(graph, i) or (found.runs[i] and found.first[i] and o.kind in kinds.KERNELS):
             end = i + ("output" in _saves(o) or o.kind in _AFTER)
     for i in part:
         o = operations[i]
         runs = end > 0 and (i < end or REENTRANT in o.attributes)
-        if runs and not (SELECTIVE in o.attributes and o.kind in MULTIPLYING):
+        if runs and not (SELECTIVE in o.attributes and o.kind in kinds.MULTIPLYING):
             yield i
 
 

@@ -13,22 +13,8 @@ from itertools import compress
 from typing import Any, Literal
 
 from lolat.errors import InputError
-from lolat.graph import Graph, Operation
-from lolat.graph.kinds import (
-    BOTH,
-    INPUT,
-    KERNELS,
-    MULTIPLYING,
-    NORMALIZATIONS,
-    OUTPUT,
-    POOLINGS,
-    READ_IN_PART,
-    SLICES,
-    VIEWS,
-    by_name,
-    kind_of,
-)
-from lolat.graph.kinds import FLOAT32 as IN_FLOAT32
+from lolat.graph import Graph, Operation, kinds
+from lolat.graph.kinds import by_name, kind_of
 
 FLOAT32, TF32, AMP, FLOAT16, BFLOAT16 = "float32", "tf32", "amp", "float16", "bfloat16"
 DTYPES = {
@@ -152,7 +138,7 @@ class Lowering:
         self.origin = list(range(len(graph.tensors)))
         for i, o in enumerate(graph.operations):
             self.written.update(dict.fromkeys(o.outputs, i))
-            if o.kind in VIEWS and o.inputs:
+            if o.kind in kinds.VIEWS and o.inputs:
                 for t in o.outputs:
                     self.origin[t] = self.origin[o.inputs[0]]
                 continue
@@ -175,7 +161,7 @@ class Lowering:
 
         Parameters are not among them: they are converted once.
         """
-        want = 2.0 if operation.kind in MULTIPLYING else 4.0
+        want = 2.0 if operation.kind in kinds.MULTIPLYING else 4.0
         if self.mode.dtype != AMP or (want == 4.0 and not _in_float32(operation)):
             return []
         other = [t for t in operation.inputs if self.floats[t] and self.sizes[t] == 6.0 - want]
@@ -185,13 +171,13 @@ class Lowering:
     def eager(self, operation: Operation) -> tuple[Pairs, Pairs]:
         """Pairs that an operation without products reads, and pairs that it writes."""
         writes = [(t, self.sizes[t]) for t in operation.outputs]
-        if operation.kind in READ_IN_PART:
+        if operation.kind in kinds.READ_IN_PART:
             return writes, writes
         if operation.kind == "fill":
             return [], writes
         if operation.kind == "transpose":
             after = self._kinds_behind(self.origin[operation.outputs[0]])
-            if after and SLICES.union(["matmul", "attention"]).issuperset(after):
+            if after and kinds.SLICES.union(["matmul", "attention"]).issuperset(after):
                 return [], []  # what reads it takes any order
         wide = self.mode.dtype == AMP and _in_float32(operation)
         reads = operation.inputs
@@ -209,7 +195,7 @@ class Lowering:
         o, size, tensors = self.graph.operations[position], self.sizes, self.graph.tensors
         out, saves = o.outputs[0], kind_of(o.kind).saves
         whole, is_product = (out, size[out]), o.kind in ("multiply", "divide")
-        kept = [*o.inputs[:1]] * (saves in (INPUT, BOTH)) + [out] * (saves in (OUTPUT, BOTH))
+        kept = [*o.inputs[:1]] * ("input" in saves) + [out] * ("output" in saves)
         for at, t in enumerate(o.inputs):
             if not needs[t]:
                 continue
@@ -228,12 +214,12 @@ class Lowering:
         """Pairs that fused operations read together, and pairs that they write."""
         inside, reads = set(group), dict[int, tuple[int, float]]()
         operations = [self.graph.operations[i] for i in group]
-        if len(operations) == 1 and operations[0].kind in SLICES:
+        if len(operations) == 1 and operations[0].kind in kinds.SLICES:
             return [], []  # a view
         for o in operations:
             for source in (self.origin[t] for t in o.inputs):
                 if self.written.get(source) not in inside:
-                    part = o.outputs[0] if o.kind in READ_IN_PART else source
+                    part = o.outputs[0] if o.kind in kinds.READ_IN_PART else source
                     reads[source] = (part, self._stored(source))
         twice = [o.inputs[0] for o in operations if o.kind == "batch_norm"] * self.mode.training
         final = {self.origin[t] for t in self.graph.outputs}
@@ -254,7 +240,7 @@ class Lowering:
         """
         found = []
         for o in (self.graph.operations[i] for i in group):
-            if o.kind in NORMALIZATIONS:
+            if o.kind in kinds.NORMALIZATIONS:
                 found += [o.inputs[0]] * (2 if o.kind == "batch_norm" else 3)
             elif kind_of(o.kind).work == "norm":
                 found += o.outputs
@@ -262,8 +248,8 @@ class Lowering:
 
     def _stored(self, tensor: int) -> float:
         """Bytes of an element in memory; autocast writes a tensor that only products read in half."""
-        kinds = self._kinds_behind(tensor)
-        only_products = self.mode.dtype == AMP and kinds and MULTIPLYING.issuperset(kinds)
+        readers = self._kinds_behind(tensor)
+        only_products = self.mode.dtype == AMP and readers and kinds.MULTIPLYING.issuperset(readers)
         return 2.0 if only_products else self.sizes[tensor]
 
     def _grouped(self) -> list[list[int]]:
@@ -273,13 +259,13 @@ class Lowering:
         elements: list[int] = []  # of each group; -1: nothing joins it
         tensors = self.graph.tensors
         for i, o in enumerate(self.graph.operations):
-            if o.kind in VIEWS or o.kind in MULTIPLYING:
+            if o.kind in kinds.VIEWS or o.kind in kinds.MULTIPLYING:
                 continue
-            seen = o.outputs if o.kind in READ_IN_PART else (*o.inputs, *o.outputs)
+            seen = o.outputs if o.kind in kinds.READ_IN_PART else (*o.inputs, *o.outputs)
             size = max((tensors[t].elements() for t in seen), default=0)
             before = [self.written.get(self.origin[t], -1) for t in o.inputs if tensors[t].batched]
             able = [group_of[p] for p in before if p in group_of and elements[group_of[p]] == size]
-            alone = o.kind in POOLINGS
+            alone = o.kind in kinds.POOLINGS
             if alone or not able:
                 able = [len(groups)]
                 groups.append([])
@@ -300,11 +286,11 @@ class Lowering:
                 sizes[t] = of_float
         for o in self.graph.operations if amp else ():
             floats = [sizes[t] for t in o.inputs if self.floats[t]]
-            if o.kind in MULTIPLYING:
+            if o.kind in kinds.MULTIPLYING:
                 floats = [2.0]
             elif _in_float32(o):
                 floats = [4.0]
-            elif o.kind in VIEWS or o.kind in SLICES:
+            elif o.kind in kinds.VIEWS or o.kind in kinds.SLICES:
                 floats = floats[:1]
             elif o.kind == "cast":  # to a data type that the network names
                 floats = []
@@ -315,7 +301,7 @@ class Lowering:
 
 
 def _in_float32(operation: Operation) -> bool:
-    return kind_of(operation.kind).autocast == IN_FLOAT32
+    return kind_of(operation.kind).autocast == kinds.FLOAT32
 
 
 # ---- Bytes of elements and parameters
@@ -353,12 +339,12 @@ def has_wide_adapters(graph: Graph) -> bool:
     """True if adapters multiply in float32 beside a frozen base in half precision, as PEFT has them."""
     found = {False: set[str](), True: set[str]()}
     for o in graph.operations:
-        if o.kind in KERNELS:
+        if o.kind in kinds.KERNELS:
             found[o.attributes.get("trained") != 0].add(graph.tensors[o.outputs[0]].dtype)
     return found[True] == {FLOAT32} and bool(found[False]) and found[False] <= {FLOAT16, BFLOAT16}
 
 
 def product_dtypes(graph: Graph) -> set[str]:
     """The data types of the results of products."""
-    products = (o for o in graph.operations if o.kind in MULTIPLYING)
+    products = (o for o in graph.operations if o.kind in kinds.MULTIPLYING)
     return {graph.tensors[t].dtype for o in products for t in o.outputs[:1]}

@@ -93,15 +93,6 @@ def test_no_operations_and_one_that_reads_nothing() -> None:
     assert analyze(b.build([both])).memory(1) == Memory(0, 4 * 3 * 4, "add")
 
 
-@pytest.mark.slow
-def test_weights_are_those_of_keras() -> None:
-    from lolat.readers.keras import import_keras, read_model
-
-    keras = import_keras()
-    network = keras.applications.MobileNetV2(weights=None, input_shape=(96, 96, 3))
-    assert analyze(read_model(network)).memory(1).weights_bytes == 4 * network.count_params()
-
-
 def test_weights_that_layers_share_are_kept_once_as_pytorch_counts_them() -> None:
     """Tied embeddings, a layer called twice; the parts of the one matrix of an attention are not tied."""
     import torch

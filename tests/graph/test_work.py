@@ -215,14 +215,6 @@ def test_products_of_vectors_and_of_what_does_not_grow() -> None:
     assert list(work.bytes) == [4 * (2 * (12 + 15) + 20), 4 * (24 + 28 + 42)]
 
 
-def test_no_steps_and_several_one_after_the_other() -> None:
-    one = work_of(convolutional(), 2)
-    assert len(Workload.joined([]).kind) == 0
-    both = Workload.joined([one, Workload.joined([]), one.take(np.array([4]))])
-    assert named(both) == [*named(one), named(one)[4]]
-    assert list(both.backward) == [False] * 7
-
-
 def test_a_padding_in_front_of_a_convolution_is_a_copy_and_its_own_is_none() -> None:
     b = GraphBuilder("padded", "torch")
     x = b.add("pad", [b.input((1, 8, 6, 6))], (1, 8, 7, 7), padding=((0, 1), (0, 1)))
@@ -344,31 +336,3 @@ def test_compiled_training_moves_what_pytorchs_compiler_moves(
 
 def test_each_kind_has_a_class_of_what_moves() -> None:
     assert {kind.work for kind in KINDS.values()} == c.MOVING.keys()
-
-
-def test_what_does_not_grow_with_the_batch() -> None:
-    """Attention of constants, and a product of one number a row."""
-    b = GraphBuilder("constant", "torch")
-    q = b.tensor((1, 2, 50, 32), batched=False)
-    about = {
-        "heads": 2,
-        "key_heads": 2,
-        "queries": 50,
-        "keys": 50,
-        "head_size": 32,
-        "value_size": 32,
-    }
-    x = b.add("attention", [q, q, q], (1, 2, 50, 32), **about)
-    graph = b.build([x])
-    assert list(work_of(graph, 1).number) == list(work_of(graph, 5).number) == [2]
-    product = one("matmul", [(1, 3, 1, 7), (1, 3, 7, 1)], [(1, 3, 1, 1)], contracted=7)
-    assert list(work_of(product, 2).number) == [6]
-
-
-def test_a_product_reads_its_first_input_alone() -> None:
-    b = GraphBuilder("two", "torch")
-    x, kernel = b.input((1, 8)), b.input((8, 4))
-    graph = b.build(
-        [b.add("dense", [x, kernel], (1, 4), in_features=8, out_features=4, bias=False)]
-    )
-    assert list(work_of(graph, 1).bytes) == [4 * (8 + 4 + 32)]

@@ -102,14 +102,6 @@ def test_nested_models_are_followed() -> None:
     assert graph.operations[0].full_name == "outer/block/conv"
 
 
-def test_a_nested_model_used_twice_and_at_another_size() -> None:
-    inner = functional(conv(), (None, None, 2))
-    graph = graph_of(lambda a, b: [inner(a), inner(b)], (7, 9, 2), (14, 9, 2))
-    assert graph.shapes(graph.outputs) == [(1, 7, 9, 4), (1, 14, 9, 4)]
-    assert total(graph).flops == 3 * CONV
-    assert_sound(graph)
-
-
 def test_a_model_used_as_itself_and_as_a_layer() -> None:
     """A siamese network: the second use must not be taken for the first."""
     with without_weights():
@@ -152,25 +144,6 @@ def test_a_subclassed_model() -> None:
     built(np.zeros((4, 7, 9, 2), "float32"))
     assert total(lolat.read(built)) == total(graph)
     refused(Small(), "input shape of 'small' is not known", "give input_size")
-
-
-def test_a_subclassed_model_with_several_inputs() -> None:
-    class Two(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = layers.Dense(3)
-
-        def call(self, inputs: Any) -> Any:
-            parts = [inputs[k] for k in sorted(inputs)] if isinstance(inputs, dict) else inputs
-            return self.dense(ops.concatenate(list(parts), axis=-1))
-
-    arrays = [np.zeros((1, 5)), np.zeros((1, 4))]
-    for inputs in (arrays, dict(zip("ab", arrays, strict=True))):
-        model = Two()
-        model(inputs)
-        graph = lolat.read(model)
-        assert graph.shapes(graph.inputs) == [(1, 5), (1, 4)]
-        assert total(graph).flops == 27
 
 
 def test_a_custom_layer_with_weights() -> None:
@@ -261,12 +234,6 @@ def test_a_layer_of_framework_functions_is_named_and_counted() -> None:
     refused(Odd(), "cannot be called on a symbolic input", "keras.ops", size=(7,))
 
 
-def test_lambda_layers() -> None:
-    graph = graph_of(lambda x: layers.Lambda(lambda t: ops.sin(t) * 2, name="wave")(x), (7,))
-    inside = [(o.path, o.kind) for o in graph.operations]
-    assert inside == [("wave", "trigonometric"), ("wave", "multiply")]
-
-
 def test_a_class_that_only_sets_up_a_layer_is_that_layer() -> None:
     class Same3(layers.Conv2D):
         def __init__(self, filters: int) -> None:
@@ -282,13 +249,6 @@ def test_a_class_that_only_sets_up_a_layer_is_that_layer() -> None:
     # Nor is a user's class of the same name that layer.
     dense = type("Dense", (layers.Layer,), {"call": lambda self, x: x * 2})
     assert kinds(graph_of(dense(), (7,))) == ["multiply"]
-
-
-def test_the_precision_is_kept() -> None:
-    layer = layers.Conv2D(4, 3, activation="relu", dtype="mixed_float16")
-    graph = graph_of(lambda x: layer(x), (7, 9, 2))
-    assert "float16" in {graph.tensors[t].dtype for o in graph.operations for t in o.outputs}
-    assert total(graph).flops == 5 * 7 * 4 * 18
 
 
 @pytest.mark.parametrize(("policy", "mixed"), [("mixed_bfloat16", True), ("bfloat16", False)])
@@ -343,15 +303,6 @@ def test_a_dense_head_that_was_made_for_another_size() -> None:
     )
     refused(model, "16x16x3", "expected axis -1 of input shape to have value 144", size=16)
     assert total(lolat.read(model)).flops == 36 * 4 * 27 + 144 * 5
-
-
-def test_a_size_is_for_images_not_for_the_vector_beside_them() -> None:
-    def both(image: Any, facts: Any) -> Any:
-        pooled = layers.GlobalAveragePooling2D()(image)
-        return layers.Dense(2)(layers.Concatenate()([pooled, layers.Dense(3)(facts)]))
-
-    graph = lolat.read(functional(both, (None, None, 3), (7,)), 16)
-    assert graph.shapes(graph.inputs) == [(1, 16, 16, 3), (1, 7)]
 
 
 def test_a_video_keeps_its_frames_and_an_image_is_no_text() -> None:

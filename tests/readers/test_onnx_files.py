@@ -288,15 +288,6 @@ def test_sizes_that_do_not_fit(tmp_path: Path, x: Any, size: Any) -> None:
     refused(saved(tmp_path, model([node("Relu", "x", "y")], x=x)), "network", size=size)
 
 
-def test_several_inputs_share_symbols(tmp_path: Path) -> None:
-    nodes = [node("Gather", "w x", "a"), node("Gather", "w t", "b"), node("Add", "a b", "y")]
-    x = ("batch", "tokens")
-    made = model(nodes, x=x, more={"t": x}, dtype=TensorProto.INT64, w=(9, 4))
-    graph = graph_of(tmp_path, made, (7,))
-    assert [graph.tensors[i].shape for i in graph.inputs] == [(1, 7), (1, 7)]
-    assert total(graph, 2).traffic == 2 * (2 * (7 + 28) + 3 * 28)
-
-
 def test_an_axis_of_another_name_is_not_the_batch(tmp_path: Path) -> None:
     nodes = [node("Gather", "w x", "a"), node("Gather", "v p", "b"), node("Add", "a b", "y")]
     x, more = ("batch", "tokens"), {"p": ("tokens",)}
@@ -339,16 +330,6 @@ def test_steps_in_front_are_no_batch(tmp_path: Path, x: Any, batched: bool) -> N
     (out,) = ReferenceEvaluator(made).run(None, {"x": np.zeros(of_one, np.float32)})
     assert graph.tensors[graph.outputs[0]].elements() == out.size
     refused(made, "x: ?x8")
-
-
-def test_tokens_alone_are_no_batch(tmp_path: Path) -> None:
-    nodes = [node("Gather", "e ids", "t"), node("MatMul", "t w", "y")]
-    made = model(nodes, more={"ids": ("sequence_length",)}, e=(9, 8), w=(8, 6))
-    del made.graph.input[0]
-    of_type(made, "ids", TensorProto.INT64)
-    graph = graph_of(tmp_path, made, as_sizes({"sequence_length": 5}))
-    assert graph.input_sizes == [(5,)]
-    assert count(graph).total().flops == 5 * 8 * 6
 
 
 @pytest.mark.parametrize(("name", "told"), [("T", True), ("num_frames", True), ("N", False)])
