@@ -150,7 +150,7 @@ def cut(graph: Graph) -> tuple[Block, ...]:
     for group in grouping.groups():
         positions = sorted(group.positions)
         operations = [ordered.operations[p] for p in positions]
-        label = group.label or grouping.names.of_span(positions) or layer_label(operations)
+        label = group.label or layer_label(operations)
         seen[label] += 1
         label += f" ({seen[label]})" * (seen[label] > 1)
         summary, own = summarize(operations), tuple(sorted(order[p] for p in positions))
@@ -270,7 +270,6 @@ def is_gate(graph: Graph, operation: Operation) -> bool:
 
 # ---- Names: a label from the names of layers, and a summary of the operations.
 
-SPAN = " to "
 LARGEST = 24
 """The most computing operations of a block; a name that more of them share is a stage's."""
 
@@ -347,15 +346,6 @@ class Names:
             return max(_chosen(agreed) or agreed, key=len)
         votes = Counter(b for p, n in weights.items() for b in n * [self.of_operation(p)] if b)
         return next((b for b, n in votes.most_common(1) if n >= 0.6 * total), None)
-
-    def of_span(self, positions: Sequence[int]) -> str | None:
-        """The labels of the first and the last computing operation of a segment; None if generic."""
-        computing = [p for p in positions if self.operations[p].kind in COMPUTE]
-        ends = [self.of_operation(p) for p in (computing[:1] + computing[-1:])]
-        first, last = ends if len(ends) == 2 else (None, None)
-        if first is None or last is None or is_generic(first) or is_generic(last):
-            return None
-        return first if first == last else f"{first}{SPAN}{last}"
 
 
 def _chosen(names: Iterable[str]) -> list[str]:

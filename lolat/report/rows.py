@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
-from lolat.graph.blocks import SPAN
 from lolat.graph.counts import GROUPS, MEANINGS
 from lolat.parameters import COVERAGE
 from lolat.units import digits, percent, plain, plural
@@ -146,9 +145,6 @@ def modules(prediction: Prediction) -> list[tuple[str, ...]]:
 
 def prefixes(name: str) -> tuple[str, ...]:
     """The beginnings of a name at which a module ends, and the name."""
-    if SPAN in name:
-        first, last = map(prefixes, name.split(SPAN, 1))
-        return (*(beginning for beginning in first if beginning in last), name)
     ends = [name[: match.start()] for match in _MODULE_ENDS.finditer(name)]
     return (*(beginning for beginning in ends if beginning.strip("/._")), name)
 

@@ -12,8 +12,7 @@ from lolat.readers.size import Form, filled, numbers_of, of_images
 
 _STEPS = re.compile("seq|token|length|step|time", re.IGNORECASE)
 _ROWS = re.compile("seq|token|len|step|time|frame|patch|point|^[tl]$", re.IGNORECASE)
-_BATCH = re.compile(r"[nb]|bs|.*batch.*|unk.*|.*dynamic.*|dim.*|.*_dim_0|s\d+", re.IGNORECASE)
-"""Names of a first axis that is no batch, and those of a batch; exporters number unnamed axes."""
+"""Names of steps, and of a first axis that is no batch."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def inputs_of(
     inputs = {i.name: i.type.tensor_type for i in graph.input if i.name not in parameters}
     dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
     dtypes = {name: tensor_dtype_to_np_dtype(t.elem_type) for name, t in inputs.items()}
-    batch = _batch_axes(dims, _steps_first(graph), remarks)
+    batch = _batch_axes(dims, _steps_first(graph))
     symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
     axes = {
         name: [a for a, d in enumerate(of) if a != batch.get(name) and d.dim_param not in symbols]
@@ -131,9 +130,7 @@ def _steps_first(graph: Any) -> set[str]:
     }
 
 
-def _batch_axes(
-    inputs: Mapping[str, Any], steps_first: set[str], remarks: list[str]
-) -> dict[str, int]:
+def _batch_axes(inputs: Mapping[str, Any], steps_first: set[str]) -> dict[str, int]:
     """Input -> its batch axis: the one named "batch", else as of `_batch_axis`.
 
     An input has no batch if other inputs have an axis of that name and it has another name, or if its size
@@ -147,8 +144,7 @@ def _batch_axes(
     for name, dims in inputs.items():
         if any(called.values()) and dims and dims[0].dim_param and not called[name]:
             continue
-        known = called[name][:1]
-        axis = known[0] if known else _batch_axis(name, dims, name in steps_first, remarks)
+        axis = called[name][0] if called[name] else _batch_axis(dims, name in steps_first)
         if axis is not None and axis < len(dims):
             batch[name] = axis
     sizes = {name: max(inputs[name][axis].dim_value, 0) for name, axis in batch.items()}
@@ -156,22 +152,14 @@ def _batch_axes(
     return {name: axis for name, axis in batch.items() if sizes[name] == whole}
 
 
-def _batch_axis(
-    name: str, dims: Sequence[Any], steps_first: bool, remarks: list[str]
-) -> int | None:
-    """The axis of an input's batch by the name of its first axis; None where that is steps, and no other.
+def _batch_axis(dims: Sequence[Any], steps_first: bool) -> int | None:
+    """The first axis; if that is steps, by its name or as a recurrent layer reads it, the second, or None.
 
-    `steps_first`: whether a recurrent layer reads it with the batch second. Rows of a network of images are
-    its batch, whatever their name. `remarks` gets a first axis that its name does not tell.
+    The rows of an image are its batch, whatever their name.
     """
-    called = dims[0].dim_param if dims else ""
-    if steps_first or not called or _BATCH.fullmatch(called):
-        return int(steps_first)
-    if len(dims) < 4 and _ROWS.search(called):
-        second = dims[1] if len(dims) == 3 else None
-        is_batch = second is not None and (
-            second.dim_value == 1 or _BATCH.fullmatch(second.dim_param)
-        )
-        return 1 if is_batch else None
-    remarks.append(f"the first axis of {name}, {called}, is taken as the batch")
-    return 0
+    if steps_first:
+        return 1
+    if not dims or len(dims) > 3 or not _ROWS.search(dims[0].dim_param):
+        return 0
+    is_batch = len(dims) == 3 and (dims[1].dim_value == 1 or dims[1].dim_param)
+    return 1 if is_batch else None
