@@ -19,7 +19,6 @@ from lolat.llm.decoder import DTYPES
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.llm.serving import GIB
-from lolat.parameters import MOST_TOKENS
 from lolat.report.llm import llm_lines, llm_parts
 from lolat.report.tables import lines_of
 from lolat.units import milliseconds
@@ -279,29 +278,20 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "asked", "code"),
+    ("asked", "code"),
     [
-        *[(LARGE, {name.replace("-", "_"): value}, name) for name, values in {
-            "input-tokens": (0, MOST_TOKENS + 1), "output-tokens": (2.5, 1), "expert-parallel": (2, 0),
-            "price-per-hour": (math.nan, math.inf, -1.0), "concurrency": (8.0, (1, -1)),
-            "request-rate": (0.0, -1.0, "3"), "percentile": (95, 0, 99.0), "cached-tokens": (2000, -1, 0.5),
-            "max-num-seqs": (0,), "max-num-batched-tokens": (2.5,), "draft-tokens": (3, 65, 2.5),
-            "arrivals": ("even", "nowhere.csv"),
-            "tensor-parallel": ((1, 2.0), 3), "gpus": (5000, 0), "max-tpot-ms": (0,),
-            "max-ttft-ms": (math.nan,), "dtype": ("nvfp4", "fp9"), "kv-dtype": ("fp4",),
-        }.items() for value in values],
-        (LARGE, {"input_tokens": 131072, "output_tokens": 1}, "input-tokens"),
-        (MIXTURE, {"expert_parallel": 3}, "expert-parallel"),
-        ({**LARGE, "model_type": "mamba"}, {}, "unknown-decoder"),
-        ({"model_type": "llama"}, {}, "decoder-config"),
-        *[(config, {}, "decoder") for config in (None, 3, "no-such-model")],
+        ({"output_tokens": 1}, "output-tokens"), ({"price_per_hour": math.nan}, "price-per-hour"),
+        ({"concurrency": 8.0}, "concurrency"), ({"request_rate": "3"}, "request-rate"),
+        ({"percentile": 95}, "percentile"), ({"draft_tokens": 3}, "draft-tokens"),
+        ({"arrivals": "nowhere.csv"}, "arrivals"), ({"gpus": 5000}, "gpus"), ({"dtype": "fp9"}, "dtype"),
+        ({"expert_parallel": 2}, "expert-parallel"),
     ],
 )  # fmt: skip
-def test_questions_that_cannot_be(config: Any, asked: dict[str, Any], code: str) -> None:
+def test_questions_that_cannot_be(asked: dict[str, Any], code: str) -> None:
+    """Others stand in refusals.toml."""
     with pytest.raises(InputError) as caught:
-        MODEL.llm(config, **asked)
+        MODEL.llm(LARGE, **asked)
     assert caught.value.code == code
-    assert "\n" not in str(caught.value)
 
 
 def test_data_types_are_the_same_everywhere(lolat: Command) -> None:

@@ -212,14 +212,15 @@ def test_a_model_that_writes_no_text_is_refused(other: str) -> None:
     assert found.code == "unknown-decoder"
 
 
-@pytest.mark.parametrize("name", ["quantize_config.json", "quant_config.json"])
-def test_an_old_file_of_a_quantization_beside_a_configuration_is_told(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_quantization_that_stands_beside_a_configuration(tmp_path: Path) -> None:
+    """NVIDIA's own file; a file of old tools; an edit leaves the folder's time as it was."""
     path, config = tmp_path / "config.json", published("llama-3.1-8b")
     path.write_text(json.dumps(config))
-    (tmp_path / name).write_text('{"bits": 4}')
-    assert refusal(tmp_path, name).code == "decoder-dtype"
+    assert find_decoder(tmp_path).dtype == "bfloat16"
+    (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "NVFP4"}}')
+    assert find_decoder(str(path)).dtype == "nvfp4"
+    (tmp_path / "hf_quant_config.json").rename(tmp_path / "quantize_config.json")
+    assert refusal(tmp_path, "quantize_config.json").code == "decoder-dtype"
     config["quantization_config"] = {"quant_method": "awq", "bits": 4}
     path.write_text(json.dumps(config))
     assert find_decoder(tmp_path).dtype == "int4_wo"
@@ -247,17 +248,6 @@ def test_a_multimodal_model_is_its_decoder(tmp_path: Path) -> None:
 
 
 # ---- Bytes
-
-
-def test_what_stands_beside_a_configuration_is_read_again(tmp_path: Path) -> None:
-    """hf_quant_config.json of NVIDIA's own files; an edit leaves the folder's time as it was."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(published("llama-3.1-8b")))
-    assert find_decoder(tmp_path).dtype == "bfloat16"
-    path.write_text(json.dumps(published("llama-3.1-70b")))
-    assert find_decoder(tmp_path).layers == 80
-    (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "NVFP4"}}')
-    assert find_decoder(str(path)).dtype == "nvfp4"
 
 
 def test_gpt_oss_takes_the_memory_that_its_model_card_states() -> None:
@@ -336,9 +326,7 @@ def test_another_architecture_is_refused_by_name(name: str, needs: str) -> None:
         assert name[:4] in str(found)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{", "weights,1", "null", "{}", '{"model_type": 3}', None]
-)
+@pytest.mark.parametrize("text", ["[]", "weights,1", '{"model_type": 3}', None])
 def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "config.json"
     if text is not None:
@@ -350,13 +338,10 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str | None) -> No
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        *[("qwen3-30b-a3b", {key: value}) for value in (None, 0, -8, "64", 2.5, True, 10**12, [])
-          for key in ("hidden_size", "num_hidden_layers", "vocab_size", "num_experts",
-                      "num_experts_per_tok", "moe_intermediate_size")],
-        ("llama-3.1-8b", {"num_attention_heads": 12}),
-        ("llama-3.1-8b", {"num_attention_heads": 24}),
-        ("llama-3.1-8b", {"intermediate_size": None}),
-        ("llama-3.1-8b", {"tie_word_embeddings": "no"}),
+        *[("qwen3-30b-a3b", {key: value}) for value in (None, 0, "64", 10**12)
+          for key in ("hidden_size", "num_hidden_layers", "num_experts")],
+        ("llama-3.1-8b", {"num_attention_heads": 12}), ("llama-3.1-8b", {"num_attention_heads": 24}),
+        ("llama-3.1-8b", {"intermediate_size": None}), ("llama-3.1-8b", {"tie_word_embeddings": "no"}),
         ("mixtral-8x7b", {"num_experts_per_tok": 9}),
         ("qwen3-30b-a3b", {"decoder_sparse_step": 0}),
         ("gpt-oss-20b", {"layer_types": ["full_attention"]}),
