@@ -14,70 +14,55 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lolat import nas
-    from lolat.api.asking import compare, load, predict
-    from lolat.api.fitting import fit
-    from lolat.api.learning import learn
-    from lolat.api.listing import models
-    from lolat.api.model import Model
-    from lolat.api.predicting import Prediction
-    from lolat.errors import (
-        AnswerIsNo,
-        DeviceError,
-        InputError,
-        LolatError,
-        MeasuringError,
-        MissingPackageError,
-        ModelFileError,
-        NetworkError,
-    )
-    from lolat.graph import Graph
-    from lolat.readers import read
+    from lolat import nas as nas
+    from lolat.api.asking import compare as compare
+    from lolat.api.asking import load as load
+    from lolat.api.asking import predict as predict
+    from lolat.api.fitting import fit as fit
+    from lolat.api.learning import learn as learn
+    from lolat.api.listing import models as models
+    from lolat.api.model import Model as Model
+    from lolat.api.predicting import Prediction as Prediction
+    from lolat.errors import AnswerIsNo as AnswerIsNo
+    from lolat.errors import DeviceError as DeviceError
+    from lolat.errors import InputError as InputError
+    from lolat.errors import LolatError as LolatError
+    from lolat.errors import MeasuringError as MeasuringError
+    from lolat.errors import MissingPackageError as MissingPackageError
+    from lolat.errors import ModelFileError as ModelFileError
+    from lolat.errors import NetworkError as NetworkError
+    from lolat.graph import Graph as Graph
+    from lolat.readers import read as read
 
 __version__ = "0.1.0"
+_ERRORS = (
+    "AnswerIsNo", "DeviceError", "InputError", "LolatError", "MeasuringError", "MissingPackageError",
+    "ModelFileError", "NetworkError",
+)  # fmt: skip
 _HOMES = {
+    "Graph": "lolat.graph",
     "Model": "lolat.api.model",
+    "Prediction": "lolat.api.predicting",
     **dict.fromkeys(("compare", "load", "predict"), "lolat.api.asking"),
     "fit": "lolat.api.fitting",
-    "models": "lolat.api.listing",
     "learn": "lolat.api.learning",
-    "Graph": "lolat.graph",
-    "Prediction": "lolat.api.predicting",
+    "models": "lolat.api.listing",
     "nas": "lolat",
     "read": "lolat.readers",
+    **dict.fromkeys(_ERRORS, "lolat.errors"),
 }
-"""Public names and the modules that have them; all others are errors."""
-__all__ = [
-    "AnswerIsNo",
-    "DeviceError",
-    "Graph",
-    "InputError",
-    "LolatError",
-    "MeasuringError",
-    "MissingPackageError",
-    "Model",
-    "ModelFileError",
-    "NetworkError",
-    "Prediction",
-    "compare",
-    "fit",
-    "learn",
-    "load",
-    "models",
-    "nas",
-    "predict",
-    "read",
-]
+"""Public names and the modules that have them."""
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'lolat' has no attribute {name!r}")
     import importlib
 
     importlib.import_module("lolat.api")  # every answer can then show itself
-    home = _HOMES.get(name, "lolat.errors")
+    home = _HOMES[name]
     if home == __name__:  # a part of this package, which its import puts here
         return importlib.import_module(f"{home}.{name}")
     value = getattr(importlib.import_module(home), name)

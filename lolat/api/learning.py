@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from lolat.api.model import Model
@@ -24,8 +23,7 @@ from lolat.io.writing import check_file
 from lolat.microbench import backends, blocks, check, environment, learn_training, worker
 from lolat.microbench import journal as journals
 from lolat.microbench import learn as learn_blocks
-from lolat.tables.blocks import Point
-from lolat.units import changed, off, percent
+from lolat.units import percent
 
 USUAL = "tensorflow"
 """The backend that the default name of a model file does not mention."""
@@ -95,8 +93,6 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run
                 "cannot be surer: close other programs and learn again"
             )
         label = environment.label_of(run.device, where)
-        if former := _former(old, points, label, where):
-            warnings.append(former)
         where["seconds"] = round(time.monotonic() - started, 1)
         document = fitting.model_document(target.stem, label, points, where, noise, warnings)
         graphs = blocks.known_graphs(run.backend) if quantized or run.device == "gpu" else {}
@@ -114,25 +110,6 @@ def _learn_latencies(old: Mapping[str, Any], target: Path, run: learn_blocks.Run
     for remark in document["warnings"]:
         run.progress.note(f"warning: {remark}")
     return document
-
-
-def _former(
-    old: Mapping[str, Any], points: Sequence[Point], label: str, where: Mapping[str, Any]
-) -> str | None:
-    """A remark where this machine is slower or faster than when the `old` file was learned on it."""
-    if not old.get("points") or environment.differences(label, old["environment"], where):
-        return None
-    before = {(p["name"], p["batch_size"]): p["latency_ms"] for p in old["points"]}
-    now = {(p.name, p.batch_size): p.latency_ms for p in points}
-    ratios = [now[key] / before[key] for key in before.keys() & now.keys()]
-    ratio = median(ratios) if ratios else 1.0
-    if off(ratio) <= learn_blocks.MOVED:
-        return None
-    date = str(old["environment"].get("date", "an unknown day"))[:10]
-    return (
-        f"this machine is {changed(ratio)} than when it was learned on {date}: learn again later, and "
-        "keep the file that agrees with `lolat doctor`"
-    )
 
 
 def _add_training(

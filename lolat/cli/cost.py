@@ -147,18 +147,12 @@ def faster_lines(
             yield f"In mixed precision it takes {its / mine:.2f} times as long: --precision amp"
 
 
-@common.command(
-    "lolat prices --accelerator V100", answers={"prices": "lolat.hardware.prices:Prices"}
-)
+@common.command("lolat prices", answers={"prices": "lolat.hardware.prices:Prices"})
 @common.prices_option
-@common.option(
-    "--accelerator", metavar="NAME", help="Only it, such as V100; cpu: instances without one."
-)
-def prices(prices: str | None, accelerator: str | None) -> None:
+def prices(prices: str | None) -> None:
     """List what instances cost an hour, from FILE or a small built-in table."""
-    from lolat.hardware.prices import Prices, offers_of, price_list
+    from lolat.hardware.prices import price_list
     from lolat.report.cost import price_lines
 
     found = price_list(prices)
-    found = Prices(found.prices, offers_of(found, accelerator)) if accelerator else found
     common.answer(found, price_lines(found))

@@ -5,28 +5,23 @@ from __future__ import annotations
 import datetime
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
 
 from lolat.cli import common
 from lolat.errors import InputError, arg
-from lolat.io.tables import is_table, read_table
+from lolat.io.tables import read_table
 from lolat.io.writing import write_text
 from lolat.mlp.layer_model import Errors, evaluate, read_layer_model, write_layer_model
 from lolat.mlp.recipes import RECIPES, data_sheets
-from lolat.mlp.table import OPTIMIZERS, TIME, parse
-from lolat.report.layers import error_line, network_lines
-from lolat.units import plural
-
-if TYPE_CHECKING:
-    from lolat.mlp.layer_model import LayerModel
+from lolat.mlp.table import TIME, parse
+from lolat.units import digits, percent, plural
 
 SEED = 0  # of random numbers: the held-out rows, the first weights
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("lolat.cli.mlp:fit", "Train a model on a table of measured layers."),
-    "predict": ("lolat.cli.mlp:predict", "The time of the layers of a table or a network."),
+    "predict": ("lolat.cli.mlp:predict", "The time of the layers of a table."),
 }
 """Each command: its place, and a few words about it."""
 
@@ -99,80 +94,41 @@ class LayerPredict:
 
 @common.command(
     "lolat mlp predict conv.json layers.csv --output predicted.csv",
-    "lolat mlp predict conv.json dense.json keras:VGG16 --gpu V100 --batch-size 32",
-    answers={
-        "layer-predict": "lolat.cli.mlp:LayerPredict",
-        "layer-network": "lolat.mlp.networks:NetworkTime",
-    },
+    answers={"layer-predict": "lolat.cli.mlp:LayerPredict"},
 )
-@click.argument("models", metavar="LAYER_MODEL...", nargs=-1, required=True, type=click.Path())
-@click.argument("layers", metavar="CSV|NETWORK")
-@common.output_option(more="Of a table: with a column predicted_ms.")
-@common.option("--gpu", metavar="NAME", help="Of a network: the GPU, such as V100.")
-@common.parameter("batch_size", several=False, default=1, show_default=True)
-@common.parameter(
-    "optimizer", "none: forward only.", type=click.Choice(OPTIMIZERS, case_sensitive=False),
-    default="none", show_default=True,
-)  # fmt: skip
-@common.parameter("input_size", with_length=False)
-def predict(
-    models: tuple[str, ...], layers: str, output: Path | None, gpu: str | None, batch_size: int,
-    optimizer: str, input_size: Any,
-) -> None:  # fmt: skip
-    """The time of each layer of a table, or of NETWORK: the sum of its convolutions and dense layers.
-
-    A table with times gets errors too. A network needs --gpu, and a model of
-    convolutions and one of dense layers (or the one that it has); what they do not know (pooling,
-    normalization ...) is listed and not in the sum.
-    """
-    from lolat.mlp.networks import network_time
-    from lolat.readers import read
-
-    loaded = [read_layer_model(model) for model in models]
-    if is_table(layers):
-        if len(models) > 1:
-            raise InputError(f"{len(models)} layer models for a table; expected one")
-        common.refuse_given("a network", "gpu", "batch_size", "optimizer", "input_size")
-        _predict_table(loaded[0], models[0], layers, output)
-        return
-    if gpu is None:
-        raise InputError(f"a network needs {arg('gpu')}; a table must be named *.csv or *.csv.gz")
-    common.refuse_given("a table", "output")
-    by_layer: dict[str, LayerModel] = {model.layer: model for model in loaded}
-    if len(by_layer) < len(loaded):
-        kinds = ", ".join(model.layer for model in loaded)
-        raise InputError(
-            f"{len(loaded)} layer models, of {kinds}; expected one of each kind of layer"
-        )
-    network = network_time(read(layers, input_size), by_layer, gpu, batch_size, optimizer)
-    common.warn(network.warnings)
-    common.answer(network, network_lines(network))
-
-
-def _predict_table(model: LayerModel, name: str, table: str, output: Path | None) -> None:
-    """Predict the layers of a table, write the file, and answer with the errors."""
-    if output is not None:
-        common.check_file(output, "output", make_folder=True)
-    text = read_table(table)
+@click.argument("model", metavar="LAYER_MODEL", type=click.Path())
+@click.argument("table", metavar="CSV", type=click.Path())
+@common.output_option(more="The table with a column predicted_ms.")
+def predict(model: str, table: str, output: Path | None) -> None:
+    """The time of each layer of a table, and the errors if it has times."""
+    common.check_file(output, "output", make_folder=True)
+    known, text = read_layer_model(model), read_table(table)
     timed = TIME in text.names and len(text) > 0
-    rows = parse(text, model.layer, times=timed)
-    times, errors = model.predict(rows), evaluate(model, rows) if timed else None
+    rows = parse(text, known.layer, times=timed)
+    times, errors = known.predict(rows), evaluate(known, rows) if timed else None
     if output is None and errors is None:
         raise InputError(f"{table} has no times to compare with: give {arg('output')}")
-    lines: list[str] = []
+    lines = []
     if errors is not None:
-        head = f"{name}: {model.layer} layers, recipe {model.recipe}"
+        head = f"{model}: {known.layer} layers, recipe {known.recipe}"
         lines += [head, error_line(errors)]
     if output is not None:
         write_text(output, text.with_column("predicted_ms", (f"{t:.6g}" for t in times.tolist())))
         lines.append(f"{output}: {plural(len(rows), 'row')}")
     remarks: list[str] = []
     text.say_unread(remarks.append)
-    if outside := model.outside(rows):
+    if outside := known.outside(rows):
         remarks.append(outside)
     answer = LayerPredict(
-        name, table, model.layer, model.recipe, len(rows), str(output) if output else None, errors,
+        model, table, known.layer, known.recipe, len(rows), str(output) if output else None, errors,
         tuple(remarks),
     )  # fmt: skip
     common.warn(answer.warnings)
     common.answer(answer, lines)
+
+
+def error_line(errors: Errors) -> str:
+    """The errors of a table's rows."""
+    mean, median = map(percent, (errors.mean_relative_error, errors.median_relative_error))
+    rows = plural(errors.rows, "row")
+    return f"{rows}: RMSE {digits(errors.rmse_ms)} ms, mean error {mean}, median {median}"

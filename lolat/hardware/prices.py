@@ -26,7 +26,7 @@ from lolat.hardware.gpus import (
     name_of,
 )
 from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount, form_in
-from lolat.io.tables import Row, device_key, read_table
+from lolat.io.tables import Row, read_table
 from lolat.units import plain
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
@@ -115,20 +115,6 @@ def _offer(row: Row, file_name: str) -> Offer | None:
 
 def _amount(row: Row, column: str) -> float | None:
     return row.number(column, 0.0, expected="a number from 0") if row.get(column) else None
-
-
-def offers_of(prices: Prices, accelerator: str) -> tuple[Offer, ...]:
-    """The offers with an accelerator of that `device_key`; CPU: those without one.
-
-    InputError if there are none.
-    """
-    wanted = device_key(accelerator)
-    offers = tuple(o for o in prices.offers if device_key(o.accelerator or CPU) == wanted)
-    if not offers:
-        raise InputError(
-            f"no price of {plain(accelerator)} in {prices.prices}; expected one that `lolat prices` lists"
-        )
-    return offers
 
 
 # ---- Renting
@@ -246,32 +232,18 @@ def rental_of(
 ) -> Rental | None:
     """The rental of a model's device at a given price, or by a price list; None if the list lacks it.
 
-    `memory_gib`, `step_bytes`: see `find_rental`. InputError if both price and list are given.
-    """
-    check_price(price_per_hour, prices)
-    if price_per_hour is not None:
-        offer = Offer("", "", 0, price_per_hour, source=GIVEN)
-        return Rental(hardware_of(document), (offer,), GIVEN)
-    return find_rental(document, price_list(prices), memory_gib, step_bytes)
-
-
-def find_rental(
-    document: Mapping[str, Any],
-    prices: Prices,
-    memory_gib: float | None = None,
-    step_bytes: float | None = None,
-) -> Rental | None:
-    """The rental that a price list offers for a model's device; None if it has none.
-
     `memory_gib`: the least memory of a device; `step_bytes`: memory that a network takes. GPUs: those of
     its name with as much memory (`memory_gib`, or that of its data sheet) or more, but for a form
     (SXM, PCIe) that is another chip; without `memory_gib` also those with less that hold `step_bytes`.
     Processors: those with that memory and at least the model's threads, since a smaller machine would be
-    slower; if none has as many threads, all with that memory.
+    slower; if none has as many threads, all with that memory. InputError if both price and list are given.
     """
+    check_price(price_per_hour, prices)
     device, gpu = hardware_of(document), gpu_of(document)
     own = None if gpu is None else gpu.memory_gib
-    needed = memory_gib or own or 0.0
+    if price_per_hour is not None:
+        return Rental(device, (Offer("", "", 0, price_per_hour, source=GIVEN),), GIVEN)
+    listed, needed = price_list(prices), memory_gib or own or 0.0
     enough = None if memory_gib else step_bytes
 
     def suffices(accelerator: str) -> bool:
@@ -288,16 +260,16 @@ def find_rental(
             return True
         return enough is not None and enough <= (its.usable_bytes or 0)
 
-    listed = dict.fromkeys(o.accelerator or CPU for o in prices.offers)
-    names = [n for n in listed if is_same_gpu(n, device, gpu) and suffices(n)]
-    held = (o for o in prices.offers if (o.accelerator or CPU) in names)
+    every = dict.fromkeys(o.accelerator or CPU for o in listed.offers)
+    names = [n for n in every if is_same_gpu(n, device, gpu) and suffices(n)]
+    held = (o for o in listed.offers if (o.accelerator or CPU) in names)
     offers = tuple(o for o in held if not is_other_chip(gpu, o.form))
     if names == [CPU]:
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
         threads = document["environment"].get("threads")
         least = threads if isinstance(threads, int) else 0
         offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
-    return Rental(device, offers, f"{', '.join(names)} in {prices.prices}", own) if offers else None
+    return Rental(device, offers, f"{', '.join(names)} in {listed.prices}", own) if offers else None
 
 
 def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:

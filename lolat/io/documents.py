@@ -72,12 +72,12 @@ def converted(document: Any, shape: Any, source: str, place: str = "$") -> Any:
 
 
 def to_json(document: dict[str, Any], source: str = "document") -> str:
-    """`document` as text: keys sorted, one point a line, ASCII, for any editor; `json.loads` reverses it.
+    """`document` as text: keys sorted, an entry of a list on one line, ASCII; `json.loads` reverses it.
 
     ModelFileError for values that JSON cannot hold, NaN and infinities too.
     """
     try:
-        return _formatted(document, "\n", in_list=False) + "\n"
+        return _formatted(document, "\n") + "\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise ModelFileError(
             f"{source}: cannot be written as JSON ({one_line(error)}); expected text keys, lists, text, "
@@ -85,37 +85,18 @@ def to_json(document: dict[str, Any], source: str = "document") -> str:
         ) from None
 
 
-def _formatted(value: Any, newline: str, in_list: bool) -> str:
-    """`value` as JSON, indented by one; `newline`: the line break and indent of its place.
+def _formatted(value: Any, newline: str) -> str:
+    """`value` as JSON, indented by one: what fits into a line, and each entry of a list, is on one.
 
-    One line holds a list of plain values, an entry of a list whose values are plain or lists of plain
-    values (a measurement), or a short object of plain values.
+    `newline`: the line break and the indent of its place.
     """
-    if not isinstance(value, dict | list) or not value:
-        return _compact(value)
-    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
-        raise TypeError("a key that is not text")
-    items = value.values() if isinstance(value, dict) else value
-    depth = max(map(_depth, items))
-    if depth == 0:
-        flat = items is value or in_list or len(_compact(value)) + len(newline) <= _LINE
-    else:
-        flat = items is not value and in_list and depth == 1
-    if flat:
-        return _compact(value)
-    inner = newline + " "
+    text, inner = _compact(value), newline + " "
+    if len(text) + len(newline) <= _LINE or not isinstance(value, dict | list):
+        return text
     if isinstance(value, list):
-        parts = [_formatted(item, inner, in_list=True) for item in value]
-        return "[" + inner + ("," + inner).join(parts) + newline + "]"
-    parts = [f"{_compact(k)}: {_formatted(value[k], inner, in_list=False)}" for k in sorted(value)]
+        return "[" + inner + ("," + inner).join(map(_compact, value)) + newline + "]"
+    parts = [f"{_compact(key)}: {_formatted(value[key], inner)}" for key in sorted(value)]
     return "{" + inner + ("," + inner).join(parts) + newline + "}"
-
-
-def _depth(value: Any) -> int:
-    """0: a plain value; 1: a list of plain values; 2: anything else."""
-    if not isinstance(value, dict | list):
-        return 0
-    return 1 if isinstance(value, list) and not any(map(_depth, value)) else 2
 
 
 def _compact(value: Any) -> str:

@@ -50,20 +50,8 @@ def write_bytes(path: AnyPath, content: bytes) -> None:
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Write `text`, in UTF-8, to `path` as `write_bytes` does; straight into a device or a pipe."""
-    try:
-        mode = os.stat(path).st_mode
-        straight = not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
-    except (OSError, ValueError):
-        straight = False
-    if not straight:
-        write_bytes(path, text.encode())
-        return
-    try:
-        with open(path, "wb") as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise not_written(error, shown_path(path)) from None
+    """Write `text`, in UTF-8, to `path` as `write_bytes` does."""
+    write_bytes(path, text.encode())
 
 
 def reason_of(error: Exception) -> str:

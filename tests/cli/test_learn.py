@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,22 +139,3 @@ def test_the_file_says_how_well_times_repeat_here(
     (repeat,) = document["warnings"]
     assert "times on this machine repeat within 25 %" in repeat
     assert f"lolat: warning: {repeat}" in capsys.readouterr().err
-
-
-def test_a_slow_spell_shows_by_the_file_of_this_machine_that_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Everything takes 2.4 times as long as in the file that is replaced; then as long as in it."""
-    output, points = tmp_path / "m.json", synthetic.measured()
-    where = {"device": "cpu", "threads": 2, "date": "2026-11-22T08:00:00+00:00"}
-    remarks = []
-    monkeypatch.setattr("lolat.microbench.check.measure_again", lambda *_: ())
-    for factor in (1.0, 2.4, 2.4):
-        now = [replace(p, latency_ms=factor * p.latency_ms) for p in points]
-        answer = now, dict(where), {"floor": 0.01} | CALM, [], SimpleNamespace(remove=lambda: None)
-        monkeypatch.setattr("lolat.microbench.learn.measure_blocks", lambda *_, a=answer: a)
-        assert learn.main(["cpu", "--output", str(output)]) == 0
-        warnings = json.loads(output.read_text())["warnings"]
-        remarks.append([w for w in warnings if "than when it was learned on 2026-11-22" in w])
-    assert (remarks[0], remarks[2]) == ([], [])
-    assert remarks[1][0].startswith("this machine is 2.4 times slower")

@@ -14,7 +14,6 @@ from lolat.mlp.layer_model import write_layer_model
 from lolat.mlp.table import LAYER_COLUMNS
 from tests.cli.commands import Command
 from tests.mlp.tables import hand_model, random_rows, rows_of, write
-from tests.mlp.test_networks import small
 
 # ---- predict.
 
@@ -70,26 +69,6 @@ def test_bad_input_writes_nothing(lolat: Command, model: Path, tmp_path: Path) -
     table, output = write(tmp_path / "a.csv", rows_of("convolution", {})), tmp_path / "out.csv"
     lolat.refused("mlp", "predict", model, table, "--output", output)
     assert not output.exists()
-
-
-def test_a_network(
-    lolat: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """2 x 2 ms of convolutions, 2 x 2 ms of dense layers."""
-    monkeypatch.setattr("lolat.readers.read", lambda *_: small())
-    convolutions = tmp_path / "conv.json"
-    write_layer_model(convolutions, hand_model("convolution", slope=0.25))
-    ask = ("mlp", "predict", model, convolutions, "net", "--batch-size", 8)
-    answer = lolat.answer(*ask, "--gpu", "V100")
-    assert answer["batch_ms"] == pytest.approx(8)
-    assert answer["not_predicted"] == {"max_pool": 1, "depthwise_conv": 1, "softmax": 1}
-    assert (
-        "Not in the sum: 1 max_pool, 1 depthwise_conv, 1 softmax"
-        in lolat.done(*ask, "--gpu", "V100").out
-    )
-    assert "--gpu" in lolat.refused(*ask)
-    both = lolat.refused("mlp", "predict", model, *ask[2:], "--gpu", "V100")
-    assert "3 layer models, of dense, dense, convolution; expected one of each kind" in both
 
 
 # ---- fit.

@@ -31,7 +31,6 @@ from tests.contract import world
 
 LEAVES = dict(leaves(commands))
 VALUES = {
-    "--accelerator": "V100",
     "--accepted": "0.5",
     "--accumulate": "2",
     "--accuracy": "new.csv",
@@ -59,7 +58,6 @@ VALUES = {
     "--facts": "facts.csv",
     "--formula": "",
     "--framework": "trtllm",
-    "--gpu": "K80",
     "--gpus": "2",
     "--half": "",
     "--host-us": "900",
@@ -230,7 +228,6 @@ def calls() -> Iterator[Call]:
     yield Call("nas fit nasbench201 cells.csv --output cells2.json")
     yield Call("mlp fit many_layers.csv --output old.json --epochs 2")
     yield Call("mlp predict dense_layers.json layers.csv", {"--output": "new.csv"})
-    yield Call("mlp predict dense_layers.json convolution_layers.json timm:resnet18 --gpu V100")
 
 
 CALLS = [*calls()]

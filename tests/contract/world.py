@@ -11,7 +11,6 @@ import numpy as np
 from msgspec.structs import replace
 
 import lolat
-from lolat.graph import GraphBuilder
 from lolat.mlp.layer_model import write_layer_model
 from tests import synthetic
 from tests.llm import known_gpu
@@ -105,7 +104,6 @@ def make(folder: Path) -> None:
     _json(folder / "llama.json", known_gpu.LLAMA)
     for name, stages in (("net", 3), ("slow", 4), ("small", 1)):
         _json(folder / f"{name}.json", synthetic.network(stages=stages, name=name).to_dict())
-    _json(folder / "dense.json", _dense())
     _onnx(folder)
     for name, rows in tables().items():
         _csv(folder / name, rows)
@@ -122,11 +120,10 @@ def make(folder: Path) -> None:
     lolat.fit("epochs.csv", "epochs.json")
     write_samples(folder / "cells.csv", some_cells(12), everything)
     lolat.nas.fit("nasbench201", "cells.csv", "cells.json")
-    for layer in ("dense", "convolution"):
-        model = hand_model(layer, gpus=("V100", "K80"))
-        weights = np.full_like(model.network[0].weights, 0.001)
-        model = replace(model, network=[replace(model.network[0], weights=weights)])
-        write_layer_model(f"{layer}_layers.json", model)
+    model = hand_model("dense", gpus=("V100", "K80"))
+    weights = np.full_like(model.network[0].weights, 0.001)
+    model = replace(model, network=[replace(model.network[0], weights=weights)])
+    write_layer_model("dense_layers.json", model)
     write(folder / "layers.csv", rows_of("dense", *({"gpu": g} for g in ("V100", "K80"))))
     write(folder / "many_layers.csv", random_rows("dense", 60, gpus=("V100", "K80")))
 
@@ -140,15 +137,6 @@ def _csv(path: Path, rows: Sequence[dict[str, object]]) -> None:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-
-
-def _dense() -> dict[str, object]:
-    """Two dense layers, which the layer model knows."""
-    b = GraphBuilder("dense")
-    x = b.input((1, 100))
-    for name in ("first", "second"):
-        x = b.add("dense", [x], (1, 100), name, in_features=100, out_features=100, bias=True)
-    return b.build([x]).to_dict()
 
 
 def _onnx(folder: Path) -> None:

@@ -17,8 +17,8 @@ from lolat.hardware.prices import (
     Offer,
     Prices,
     Rental,
-    find_rental,
     price_list,
+    rental_of,
 )
 
 LIST = """\
@@ -76,7 +76,7 @@ def test_a_wrong_cell_is_named(old: str, new: str, place: str, read: Read) -> No
 
 
 def accelerator_of(device: str, prices: Prices) -> str | None:
-    rental = find_rental({"device": device, "environment": {"device": device}}, prices)
+    rental = rental_of({"device": device, "environment": {"device": device}}, None, prices)
     return rental and (rental.offers[0].accelerator or "cpu")
 
 
@@ -103,7 +103,7 @@ def test_the_accelerator_that_a_device_is(device: str, name: str | None) -> None
 )  # fmt: skip
 def test_a_card_of_a_form_that_is_another_chip_is_not_rented(device: str, types: set[str]) -> None:
     """By the words of the built-in list: an H100 PCIe has 114 multiprocessors, a SXM 132."""
-    rental = find_rental({"device": device, "environment": {"device": device}}, BUILT_IN)
+    rental = rental_of({"device": device, "environment": {"device": device}}, None, BUILT_IN)
     assert rental is not None
     assert {o.instance_type for o in rental.offers} == types
     assert {rental.link(o.devices, o).name for o in rental.offers} == {
@@ -124,7 +124,7 @@ OWN = Prices("list", tuple(
 )  # fmt: skip
 def test_a_list_without_forms(device: str, rented: str | None) -> None:
     """A H100 may be of any form; a NVL is another card; a card with less bandwidth is not as fast."""
-    rental = find_rental({"device": device, "environment": {"device": device}}, OWN)
+    rental = rental_of({"device": device, "environment": {"device": device}}, None, OWN)
     assert (rental and rental.offers[0].instance_type) == rented
 
 
@@ -149,7 +149,7 @@ def test_names_of_the_driver_in_a_list(listed: str, models: set[str]) -> None:
     """A H100 PCIe has 114 multiprocessors, a SXM, which the model is of, 132 (NVIDIA's data sheets)."""
     prices = Prices("list", (Offer("one", listed, 1, 1.0),))
     every = [lolat.load(f"{n}-fp32") for n in ("h100", "a100", "p100", "v100", "t4", "p4")]
-    assert {m.label for m in every if find_rental(m.document, prices)} == models
+    assert {m.label for m in every if rental_of(m.document, None, prices)} == models
 
 
 def test_every_built_in_price_says_where_and_when() -> None:

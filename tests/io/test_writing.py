@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import stat
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,23 +13,6 @@ import pytest
 from lolat.errors import InputError, LolatError
 from lolat.io.paths import shown_path
 from lolat.io.writing import check_file, write_bytes, write_text
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
-def test_text_goes_straight_into_a_device(tmp_path: Path) -> None:
-    write_text("/dev/null", "x")
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    with pytest.raises(LolatError, match=r"^/dev/full: not written") as caught:
-        write_text("/dev/full", "x")
-    assert caught.value.exit_code == 1
-    os.mkfifo(tmp_path / "pipe")
-    read: list[bytes] = []
-    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
-    reader.start()
-    write_text(tmp_path / "pipe", "ä\n")
-    reader.join()
-    assert read == ["ä\n".encode()]
-    assert os.listdir(tmp_path) == ["pipe"]
 
 
 def test_text_into_a_file(tmp_path: Path) -> None:

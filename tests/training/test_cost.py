@@ -383,9 +383,9 @@ def test_the_price_list_is_printed(lolat: Command, prices: str) -> None:
     lines = lolat.text("prices").splitlines()
     assert "p3.2xlarge" in "\n".join(lines)
     assert len(lines) == 3 + len(price_list().offers)
-    answer = lolat.json("prices", "--prices", prices, "--accelerator", "v100")
-    found = [(o["instance_type"], o["price"], o["region"]) for o in answer["offers"]]
-    assert found == [("one", 3.0, "there"), ("eight", 20.0, "there")]
+    offers = lolat.json("prices", "--prices", prices)["offers"]
+    found = [(o["instance_type"], o["price"], o["region"]) for o in offers if o["count"]]
+    assert {("one", 3.0, "there"), ("eight", 20.0, "there")} <= {*found}
 
 
 def test_validation_without_samples_is_no_question() -> None:
