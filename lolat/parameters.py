@@ -8,10 +8,11 @@ NumPy, and a command's help should not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import wraps
 from inspect import Signature, signature
+from numbers import Integral, Real
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lolat.errors import InputError, arg
@@ -96,28 +97,26 @@ class Parameter:
         """The option of a command."""
         return "--" + self.name.replace("_", "-")
 
-    def check(self, values: Sequence[Any]) -> None:
-        """InputError unless each value is a number in the range, a whole one if the kind is int."""
-        kinds, least = (int, float) if self.kind is float else (int,), self.least
-        for value in values:
-            is_number = isinstance(value, kinds) and not isinstance(value, bool)
-            if (
-                not is_number
-                or not least <= value <= self.most
-                or (self.is_open and value in (least, self.most))
-            ):
-                break
-        else:
-            if values:
-                return
-        what = "numbers above" if self.is_open else "numbers from"
-        what = what if self.kind is float else "whole numbers from"
+    def check(self, *values: Any) -> None:
+        """InputError unless each value is a finite number in the range, a whole one if the kind is int."""
+        if values and all(map(self._holds, values)):
+            return
+        what = "a number" if self.kind is float else "a whole number"
+        least = f"{'above' if self.is_open else 'from'} {self.least:,g}"
         most = f" to {self.most:,}" if math.isfinite(self.most) else ""
         raise InputError(
-            f"{arg(self.name)} {', '.join(map(str, values))}: expected {what} {least:,}{most}",
+            f"{arg(self.name)} {', '.join(map(str, values))}: expected {what} {least}{most}",
             given=[*values],
             most=self.most,
         )
+
+    def _holds(self, value: Any) -> bool:
+        kind: Any = Real if self.kind is float else Integral
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return False
+        if self.is_open and value in (self.least, self.most):
+            return False
+        return bool(self.least <= value <= self.most and value < math.inf)
 
 
 def _amount(

@@ -16,7 +16,7 @@ from lolat.device.file import SECTIONS, UNKNOWN, made, merged, read, write
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import several
 from lolat.device.running import fitted_on_words
-from lolat.errors import InputError, LolatError, ModelFileError, arg
+from lolat.errors import InputError, LolatError, arg
 from lolat.fitting.blocks import model_document
 from lolat.fitting.int8 import with_int8
 from lolat.fitting.measured_gpu import with_operations, with_training
@@ -157,18 +157,9 @@ class Asked:
         return Path(self.output or "model").stem
 
     def refused(self) -> InputError:
-        """The error of files that cannot be fitted together."""
-        known = dict.fromkeys(name for name, _, _ in list_models())
-        for path in (path for path in self.paths(MODEL) if path not in known):
-            if not Path(path).exists():
-                return InputError(
-                    f"{path}: no such file, nor a model; {TOGETHER}", code=NOT_TOGETHER
-                )
-            try:
-                read(path)
-            except ModelFileError:
-                why = "neither a model file nor the JSON of a server's benchmark"
-                return InputError(f"{path}: {why}; {TOGETHER}", code=NOT_TOGETHER)
+        """The error of files that cannot be fitted together; ModelFileError if one is no model at all."""
+        for path in self.paths(MODEL):
+            read(find_model(path))
         files = (
             ", ".join(f"{path} ({content.name})" for path, content in self.contents) or "no file"
         )

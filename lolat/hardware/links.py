@@ -11,15 +11,11 @@ three A100-PCIe (nccl-tests#178). A host with slow memory reaches less.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
 from functools import cache
-from numbers import Real
 from pathlib import Path
-from typing import Any
 
-from lolat.errors import InputError, arg
 from lolat.hardware.gpus import card_of, find_gpu, form_of
 from lolat.io.tables import read_table
 from lolat.parameters import PARAMETERS
@@ -39,15 +35,6 @@ FASTEST_GBPS = 3200.0
 """Fastest network of a machine if unknown: eight cards of 400 Gbit/s, as in clusters of H100."""
 
 
-def check_amount(name: str, value: Any) -> None:
-    """InputError unless the value of a parameter is a finite number in its range."""
-    of = PARAMETERS[name]
-    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or value < of.least or (of.is_open and value == of.least):
-        least = f"{'above' if of.is_open else 'from'} {of.least:g}"
-        raise InputError(f"{arg(name)} {value}: expected a number {least}")
-
-
 @dataclass(frozen=True)
 class Link:
     """The link of a device, which sends and receives at the same time.
@@ -63,7 +50,7 @@ class Link:
     fastest_gbps: float = 0.0
 
     def __post_init__(self) -> None:
-        check_amount("link_gbps", self.gbps)
+        PARAMETERS["link_gbps"].check(self.gbps)
 
     @property
     def ends(self) -> tuple[Link, Link]:

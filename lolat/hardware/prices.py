@@ -25,8 +25,9 @@ from lolat.hardware.gpus import (
     is_same_gpu,
     name_of,
 )
-from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount, form_in
+from lolat.hardware.links import MACHINE, Link, assumed_link, form_in
 from lolat.io.tables import Row, read_table
+from lolat.parameters import PARAMETERS
 from lolat.units import plain
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
@@ -218,7 +219,7 @@ def given_list(price_per_hour: float | None, prices: str | Prices | None) -> Pri
 def check_price(price_per_hour: float | None, prices: str | Prices | None) -> None:
     """InputError if both a price and a price list are given, and for a price that is no number from 0."""
     if price_per_hour is not None:
-        check_amount("price_per_hour", price_per_hour)
+        PARAMETERS["price_per_hour"].check(price_per_hour)
     if price_per_hour is not None and prices is not None:
         raise InputError(f"{arg('prices')} beside {arg('price_per_hour')}: expected one of them")
 

@@ -115,7 +115,7 @@ class ServingQuestion:
         for name, parameter in parameters_of(ServingQuestion).items():
             values = several(getattr(self, name))
             if parameter.kind is not str and values not in ((), (None,)):
-                parameter.check(values)
+                parameter.check(*values)
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
         longest = int(Load(self.input_tokens, self.output_tokens, arrivals=self.arrivals).longest)
         prompt = max(trace.input_tokens) if trace else self.input_tokens

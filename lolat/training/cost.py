@@ -15,7 +15,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
 from lolat.hardware.gpus import form_of, has_several_chips
-from lolat.hardware.links import MACHINE, Link, assumed_link, check_amount
+from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.hardware.prices import (
     Offer,
     Prices,
@@ -220,7 +220,7 @@ def check_limits(
     amounts = {n: limits.get(n) for n in ("max_hours", "max_dollars", "link_gbps")}
     for name, value in ({"memory_gib": memory_gib} | amounts).items():
         if value is not None:
-            check_amount(name, value)
+            PARAMETERS[name].check(value)
 
 
 def _tokens(
@@ -243,7 +243,7 @@ def _tokens(
         if not length:
             words = f"{arg(name)}: {OF_DECODERS}, or of a network whose samples are tokens; leave it out"
             raise InputError(words, code="decoder-only")
-        PARAMETERS[name].check([value])
+        PARAMETERS[name].check(value)
     useful = float(length if mean_tokens is None else mean_tokens)
     if useful > length:
         raise InputError(

@@ -40,7 +40,7 @@ def numbers(text: str, of: Parameter, most: int = 1) -> Any:
     if len(values) > most:
         raise InputError(f"{shortened(text)!r}: expected at most {most} of them")
     if words:
-        of.check([
+        of.check(*[
             int(value) if of.kind is int and value.is_integer() else value
             if abs(value) < inf else shortened(word)
             for value, word in zip(values, words, strict=True)
