@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from lolat.graph.modes import EAGER
 from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK
@@ -14,6 +15,13 @@ from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
 from lolat.training.model import Limits, TrainingPrediction
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
+
+Row = tuple[Cost, TrainingPrediction]
+"""A row of a table: a device's cost, and its option with a number of them."""
+BEST, ESTIMATED, OUTSIDE, ACROSS = MARKS = "*~!^"
+OF_BEST = "no other row is both faster and cheaper"
+OF_MACHINES = "several machines, whose gradients go over the network between them"
+LEFT_OUT = "without loading data, storage, data transfer, setting up the machines"
 
 
 def cost_lines(cost: Cost) -> Iterator[Part]:
@@ -53,7 +61,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
         *_card_lines(cost.options),
     ]
     is_table = cost.fits is not False and (is_asked or several)
-    table = Table(_columns(cost), cost.options if is_table else ())
+    table = Table(_columns(cost), [(cost, option) for option in cost.options] if is_table else ())
     after = [f"{ACROSS} {OF_MACHINES}"] if table.rows and any(map(_across, cost.options)) else []
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
@@ -163,47 +171,60 @@ def _rented(option: TrainingPrediction) -> str:
     return f"{rented.instances} x {name}{idle}" if rented.instances > 1 else f"{name}{idle}"
 
 
-def _columns(cost: Cost) -> list[Column]:
-    """The table of one device: a row for each number of it."""
-    between, many = f"{percent(cost.coverage)} between", len(cost.options) > 1
+def _columns(of: Cost | Costs) -> list[Column]:
+    """The columns of a table of one device or of several."""
+    is_one, limits, frontier = isinstance(of, Cost), of.limits, {*of.frontier}
+    has_batch = isinstance(of, Costs) and of.batches > 1
 
-    def marks(option: TrainingPrediction) -> str | None:
-        best = {"cheapest": cost.cheapest, "fastest": cost.fastest}
+    def time(seconds: float) -> str:
+        return duration(seconds) if is_one else digits(seconds / 3600)
+
+    def one(value: Callable[[TrainingPrediction], Any]) -> Callable[[Row], Any]:
+        return lambda row: value(row[1]) if is_one else None
+
+    def marks(row: Row) -> str:
+        cost, option = row
         if option.fits is False:
             return "does not fit"
-        words = [word for word, devices in best.items() if devices == option.devices]
-        front = BEST if option.devices in cost.frontier else " "
-        front = front if many and option.total_s else ""
-        across = ACROSS * bool(_across(option))
-        return f"{front}{across} {', '.join(words) if front else ''}".rstrip() or None
+        is_best = _choice(cost, option) in frontier
+        if is_one:
+            is_best = bool(option.devices in frontier and option.total_s and cost.options[1:])
+        are_so = (
+            is_best, cost.estimated and not is_one, cost.in_domain is False and not is_one,
+            bool(_across(option)),
+        )  # fmt: skip
+        return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
 
     return [
-        Column("devices", lambda o: o.devices),
-        Column("rented", _rented, is_text=True, page="spare"),
-        Column("$/hour", lambda o: o.rented and o.rented.price_per_hour, _money, page="spare"),
-        Column("iteration", lambda o: o.iteration_ms, milliseconds, page="hidden"),
-        Column("exchange", lambda o: o.parts_ms["exchange"] or None, milliseconds, page="hidden"),
-        Column("hidden", lambda o: o.hidden_ms or None, milliseconds, page="hidden"),
-        Column("tokens/s", lambda o: o.tokens_per_s, digits, page="spare"),
-        Column("MFU", lambda o: o.mfu, percent, page="hidden"),
-        Column("memory", lambda o: o.memory_bytes, byte_size, page="hidden"),
-        Column("epoch", lambda o: o.epoch_s, duration, page="hidden"),
-        Column("total", lambda o: o.total_s, duration),
-        Column(between, lambda o: o.interval_s, ends_of(duration), page="below"),
-        Column("$", lambda o: o.dollars, _money),
-        Column("$ between", lambda o: o.dollars_interval, ends_of(_money), page="below"),
-        Column(_limit_head(cost.limits), lambda o: _keeps(o, cost.limits), is_text=True),
+        Column("device", lambda row: None if is_one else plain(row[0].device), is_text=True, is_whole=True),
+        Column("devices" if is_one else "of it", lambda row: row[1].devices),
+        Column("precision", lambda row: None if is_one else _way(row[0]), is_text=True),
+        Column("batch", lambda row: row[0].batch_size if has_batch else None, "{:,}".format),
+        Column("rented", lambda row: _rented(row[1]), is_text=True, page="spare"),
+        Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare"),
+        Column("iteration", lambda row: row[1].iteration_ms if is_one or not of.samples else None,
+               milliseconds, page="hidden"),
+        Column("exchange", one(lambda o: o.parts_ms["exchange"] or None), milliseconds, page="hidden"),
+        Column("samples/s", lambda row: None if is_one or row[1].mfu else row[1].samples_per_s, digits),
+        Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare"),
+        Column("MFU", lambda row: row[1].mfu, percent, page="hidden"),
+        Column("memory", one(lambda o: o.memory_bytes), byte_size, page="hidden"),
+        Column("epoch", one(lambda o: o.epoch_s), duration, page="hidden"),
+        Column("total" if is_one else "hours", lambda row: row[1].total_s, time),
+        Column(f"{percent(of.coverage or 0.0)} between", lambda row: row[1].interval_s, ends_of(time),
+               page="below"),
+        Column("$", lambda row: row[1].dollars, _money),
+        Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
+        Column(within_words(limits, "<="), lambda row: _keeps(row[1], limits), is_text=True),
         Column("", marks, is_text=True),
-    ]
+    ]  # fmt: skip
 
 
-def _limit_words(limits: Limits) -> str:
+def within_words(limits: Limits, before: str = " within") -> str:
+    """The limits behind the words `before`; "" without limits."""
     words = [] if limits.max_hours is None else [f"{limits.max_hours:g} h"]
-    return ", ".join(words + ([] if limits.max_dollars is None else [f"${limits.max_dollars:g}"]))
-
-
-def _limit_head(limits: Limits) -> str:
-    return "" if limits == Limits() else f"<= {_limit_words(limits)}"
+    words += [] if limits.max_dollars is None else [f"${limits.max_dollars:g}"]
+    return f"{before} {', '.join(words)}" if words else ""
 
 
 SURE = ("yes", "likely", "unlikely", "NO")
@@ -227,17 +248,6 @@ def _how_sure(option: TrainingPrediction, limits: Limits) -> str:
         return ""
     ends = option.interval_s
     return "; likely" + (f": {' .. '.join(map(duration, ends))}" if ends else "")
-
-
-def within_words(limits: Limits) -> str:
-    """The end of a phrase: the limits."""
-    return "" if limits == Limits() else f" within {_limit_words(limits)}"
-
-
-LEFT_OUT = "without loading data, storage, data transfer, setting up the machines"
-
-
-OF_MACHINES = "several machines, whose gradients go over the network between them"
 
 
 def _across(option: TrainingPrediction) -> str:
@@ -290,7 +300,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
             -pair[1].samples_per_s,
         ),
     )
-    table = Table(_costs_columns(costs), listed)
+    table = Table(_columns(costs), listed)
     marks = {mark for row in table.cells for mark in row[-1]}
     told = {
         BEST: OF_BEST,
@@ -318,13 +328,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
         yield f"Prices by the second (--json names each row's list): {LEFT_OUT}."
 
 
-Listed = Sequence[tuple[Cost, TrainingPrediction]]
-"""The rows of a comparison: a device's cost, and its option with a number of them."""
-BEST, ESTIMATED, OUTSIDE, ACROSS = MARKS = "*~!^"
-OF_BEST = "no other row is both faster and cheaper"
-
-
-def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
+def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     """Lines on the cheapest and the fastest within the limits, and how sure they keep them."""
     for name, choice, limits in (
         ("Cheapest", costs.cheapest, costs.limits),
@@ -342,7 +346,9 @@ def _best_lines(costs: Costs, listed: Listed) -> Iterator[str]:
             )
 
 
-def _ranked(listed: Listed, name: str) -> dict[str, tuple[float, tuple[float, float] | None]]:
+def _ranked(
+    listed: Sequence[Row], name: str
+) -> dict[str, tuple[float, tuple[float, float] | None]]:
     """The lowest price ("Cheapest") or time of each device, with its interval."""
     found: dict[str, tuple[float, tuple[float, float] | None]] = {}
     for cost, option in listed:
@@ -367,38 +373,6 @@ def _choice(cost: Cost, option: TrainingPrediction) -> Choice:
     return Choice(
         cost.device, cost.precision, cost.batch_size, option.devices, total, option.dollars
     )
-
-
-def _costs_columns(costs: Costs) -> list[Column]:
-    """The table of several devices, whose rows are pairs of a cost and one of its options."""
-    in_title = costs.batches == 1
-    hours = ends_of(lambda seconds: digits(seconds / 3600))
-
-    def marks(row: tuple[Cost, TrainingPrediction]) -> str:
-        cost, option = row
-        if option.fits is False:
-            return "does not fit"
-        is_best = _choice(cost, option) in costs.frontier
-        are_so = is_best, cost.estimated, cost.in_domain is False, bool(_across(option))
-        return "".join(m if is_so else " " for m, is_so in zip(MARKS, are_so, strict=True)).rstrip()
-
-    return [
-        Column("device", lambda row: plain(row[0].device), is_text=True, is_whole=True),
-        Column("of it", lambda row: row[1].devices),
-        Column("precision", lambda row: _way(row[0]), is_text=True),
-        Column("batch", lambda row: None if in_title else row[0].batch_size, "{:,}".format),
-        Column("rented", lambda row: _rented(row[1]), is_text=True),
-        Column("" if costs.samples else "ms",
-               lambda row: None if costs.samples else row[1].iteration_ms, digits),
-        Column("samples/s", lambda row: None if row[1].mfu else row[1].samples_per_s, digits),
-        Column("tokens/s", lambda row: row[1].tokens_per_s, digits),
-        Column("MFU", lambda row: row[1].mfu, percent),
-        Column("hours", lambda row: row[1].total_s and [row[1].total_s], hours),
-        Column(f"{percent(costs.coverage)} between", lambda row: row[1].interval_s, hours),
-        Column("$", lambda row: row[1].dollars, _money),
-        Column(_limit_head(costs.limits), lambda row: _keeps(row[1], costs.limits), is_text=True),
-        Column("", marks, is_text=True),
-    ]  # fmt: skip
 
 
 def price_lines(prices: Prices) -> Iterator[Part]:

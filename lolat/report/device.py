@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lolat.device import Device
-from lolat.device.intervals import half_width_if_known, machine, noise_level
+from lolat.device.intervals import noise_level
 from lolat.device.predictors.formula import CONSTANT
 from lolat.device.running import OF_FORM, span
 from lolat.device.summary import Families, Rate, families_of, framework_of, headline, rates_of
@@ -23,7 +23,6 @@ from lolat.units import digits, milliseconds, percent, plain, plural
 if TYPE_CHECKING:
     from lolat.api.listing import ListedModel
 
-OPERATIONS = 100  # of the network whose interval is shown
 WIDE = 96
 """Columns that a screen surely has."""
 
@@ -88,17 +87,14 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
     yield from wrapped(" · ".join([plain(device.device), *framework_of(environment), *points]))
     yield from device_lines(device)
     yield from section_lines(document)
-    yield ""
-    yield f"written: {plain(path)}"
+    yield from ("", f"written: {plain(path)}")
     named, lolat = quote(plain(name)), quote(program())
     network, timed = OF_FRAMEWORK.get(environment.get("framework"), ("keras:ResNet50", ""))
     if device.predictors:
         is_learned = environment.get("device") in ("cpu", "gpu")
         against = timed if is_learned else " --table OTHER_TIMES.csv"
-        yield (
-            f"Next: {lolat} report {named} {network} · {lolat} evaluate {named}{against} · {lolat} show "
-            f"{named} --formula"
-        )
+        report, evaluate = f"{lolat} report {named} {network}", f"{lolat} evaluate {named}{against}"
+        yield f"Next: {report} · {evaluate} · {lolat} show {named} --formula"
     if part := document.get("llm"):
         own = [row for fit in (part, *part.get("fits", {}).values()) for row in fit.get("own", ())]
         served = own[-1]["model"] if own else "qwen3-8b"
@@ -130,29 +126,19 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
 def _errors(device: Device) -> Iterator[str]:
     """The errors of the default formula, and how well the machine repeats itself."""
     document = device.document
-    errors, floor = (
-        document["predictors"][device.default].get("error", {}),
-        noise_level(document, "floor"),
-    )
+    errors = document["predictors"][device.default].get("error", {})
     fitted_on = document["environment"].get("held", {})
     of_networks = bool(fitted_on.get("networks")) and not fitted_on.get("operations")
-    for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
+    names = {"networks_left_out": "networks", "left_out": "single blocks"}
+    if "networks_left_out" not in errors:
+        names = {"left_out": "networks" if of_networks else "points"}
+    for key, name in names.items():
         figures = errors.get(key)
         if figures and figures.get("median") is not None:
-            alone = key == "left_out" and "networks_left_out" not in errors
-            what = ("networks" if of_networks else "points") if alone else name
-            yield f"{what}: {percent(figures['median'])} at the median, by the formula {device.default}"
-    half, why = half_width_if_known(device.predictor(), document, None, OPERATIONS)
-    yield from why
-    if half is not None:
-        times_off = math.exp(math.hypot(half, machine(document, COVERAGE)))
-        yield (
-            f"{percent(COVERAGE)} interval of a network of {OPERATIONS} operations like the measured ones: "
-            f"{times_off:.2f} times either way"
-        )
-    repeated = noise_level(document, "repeatability")
-    times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
+            yield f"{name}: {percent(figures['median'])} at the median, by the formula {device.default}"
+    floor, repeated = noise_level(document, "floor"), noise_level(document, "repeatability")
     if floor is not None:
+        times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
         yield f"this machine: blocks measured again differ by {percent(floor)}{times}"
 
 

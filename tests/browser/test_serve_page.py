@@ -122,17 +122,6 @@ def test_errors_come_and_go_and_nothing_typed_is_lost(page: Chromium) -> None:
     assert page.attribute("#f-batch_size", "aria-invalid") is None
 
 
-def test_who_waits_is_not_told_of_an_error(page: Chromium) -> None:
-    """After an error, while an answer takes its time; no button beside the field sends nothing."""
-    assert page.run("document.getElementById('send').offsetParent === null")
-    page.write("#f-batch_size", "x")
-    answered(page, "One field needs another value")
-    page.run("window.fetch = () => new Promise(() => 0); 0")
-    page.write("#f-batch_size", "5")
-    page.wait(f"{ANSWER}.includes('Reading the network')")
-    assert page.run("document.querySelector('#answer .notice') === null")
-
-
 def test_one_network_is_read_at_a_time_and_the_newest_is_the_next(page: Chromium) -> None:
     page.run("""(() => {
       const real = window.fetch;

@@ -40,15 +40,6 @@ def test_the_errors_are_those_of_the_file() -> None:
         )
 
 
-def test_the_usual_width_is_that_of_a_prediction() -> None:
-    """ResNet-50 has 175 operations, and is like what was measured."""
-    found = load("epyc-2t-torch").predict("keras:ResNet50")
-    assert found.interval_ms is not None
-    (line,) = (s for s in device.describe(load("epyc-2t-torch")) if "90 % interval" in s)
-    times_off = float(line.rpartition(": ")[2].split()[0])
-    assert times_off == pytest.approx(found.interval_ms[1] / found.latency_ms, rel=0.05)
-
-
 def test_the_formula() -> None:
     document = synthetic.document()
     document["predictors"]["two-regime"] |= {

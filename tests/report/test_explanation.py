@@ -9,7 +9,6 @@ from lolat.device.attribution import Term, explain
 from lolat.graph import GraphBuilder
 from lolat.graph.blocks import cut
 from lolat.graph.width import NOTE
-from lolat.report import tables
 from lolat.report.explanation import budget_lines, explanation_lines, rate
 from lolat.report.tables import lines_of
 from lolat.units import digits
@@ -94,15 +93,6 @@ def test_a_change_that_leaves_the_domain_is_marked() -> None:
     (half,) = [line for line in lines if "width x0.5" in line]
     assert half.split("  ")[1].endswith(" *")
     assert "  * the changed network is outside the measured range" in lines
-
-
-def test_it_fits_into_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "screen_width", lambda: 78)
-    block = explain(MODEL, NETWORK, block="conv1_block1")
-    both = (*explanation_lines(explain(MODEL, NETWORK)), *explanation_lines(block))
-    lines = list(lines_of(both))
-    assert max(len(line) for line in lines if line.startswith("  ")) <= 80
-    assert [line for line in lines if line.endswith(" %")]
 
 
 def test_a_budget_in_words() -> None:

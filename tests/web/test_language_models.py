@@ -110,24 +110,12 @@ def test_a_limit_of_a_percentile_is_the_figure_in_large_letters(page: Site, gpu:
     )
 
 
-def test_experts_and_cached_tokens_are_asked_for(page: Site, gpu: Path) -> None:
-    page.get(TAB + SMALL, tensor_parallel="1", cached_tokens="1000")
-    ask: dict[str, Any] = {"concurrency": 32, "tensor_parallel": 1}
-    cached, usual = (
-        lolat.load(gpu).llm("llama-3.1-8b", **ask, **more).chosen
-        for more in ({"cached_tokens": 1000}, {})
-    )
-    assert (cached.ttft_ms or 0.0) < 0.9 * (usual.ttft_ms or 0.0)
-    assert milliseconds(cached.ttft_ms or 0.0) in cells(page)[0]
-    assert "--cached-tokens 1000" in page.commands()[0]
-    page.get(TAB + SMALL, expert_parallel="2")
-    assert "has no experts" in page.errors()["expert_parallel"]
-
-
 def test_unknown_names_in_the_address_are_told(page: Site) -> None:
     said = "Not known in the address, and ignored: "
     page.get(TAB + SMALL, cached="5", gpu="3", file="", **{"latency.batch_size": "4,8"})
     assert f"{said}cached, gpu.<" in page.raw
+    page.get(TAB + SMALL, expert_parallel="2")
+    assert "has no experts" in page.errors()["expert_parallel"]
     page.get("?view=serving")
     assert f"{said}view serving.<" in page.raw
     page.get(TAB + SMALL)
