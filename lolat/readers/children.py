@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -80,19 +81,11 @@ def arrays_of(
     Arrays on disk come first, and new ones are cached there. A network that cannot be read has its error
     instead of an array. Raises errors of `of` that are no LolatError.
     """
-    cache, done, waiting = Cache(), 0, []
+    cache = Cache()
 
-    def results() -> Iterator[tuple[Spec, np.ndarray | LolatError]]:
-        for spec in specs:
-            array = cache.array(*spec, name)
-            if array is None:
-                waiting.append(spec)
-            else:
-                yield spec, array
-        for spec, graph in _graphs(waiting, cache):
-            yield spec, graph if isinstance(graph, LolatError) else made(spec, graph)
-
-    def made(spec: Spec, graph: Graph) -> np.ndarray | LolatError:
+    def made(spec: Spec, graph: Graph | LolatError) -> np.ndarray | LolatError:
+        if isinstance(graph, LolatError):
+            return graph
         try:
             array = np.asarray(of(graph))
         except LolatError as error:
@@ -100,7 +93,10 @@ def arrays_of(
         cache.put_array(*spec, name, array)
         return array
 
-    for done, (spec, array) in enumerate(results(), start=1):
+    on_disk = {spec: a for spec in specs if (a := cache.array(*spec, name)) is not None}
+    graphs = _graphs([spec for spec in specs if spec not in on_disk], cache)
+    new = ((spec, made(spec, graph)) for spec, graph in graphs)
+    for done, (spec, array) in enumerate(chain(on_disk.items(), new), start=1):
         if on_progress is not None:
             on_progress(done, len(specs), spec[0])
         yield spec, array

@@ -8,13 +8,11 @@ operations to the graph and returns the tensors that the call yields:
     table = writer.constant((1, 16, 24))            # a parameter, or whatever depends on parameters alone
     (y,) = writer.write(Call("Relu", [image], [(1, 3, 32, 32)], "act", "block1"))
 
-A tensor is its index in the builder. A name of an operation is looked up in lower case and without
-underscores, so that `leaky_relu`, `LeakyReLU` and `LeakyRelu` are one entry of `NAMES`. Where a name means
-two things in two frameworks (ONNX' Sum adds operands, PyTorch's sum reduces one), the reader gives the name
-that this table means. `Call.parameters` are the attributes that the Graph has for the kind; the operations
-of `RULES` say in their rule which parameters they expect. A layer that is several operations is several
-calls. An operation that is in no table keeps its name, is reported, and counts as the traffic of its inputs
-and outputs.
+A tensor is its index in the builder. Names are looked up in lower case and without underscores
+(`leaky_relu`, `LeakyReLU`). Where a name means two things (ONNX' Sum adds operands, PyTorch's sum reduces
+one), the reader gives the name that `NAMES` means. `Call.parameters` are the attributes that the Graph has
+for the kind, or those that the rule in `RULES` asks for. An operation that is in no table keeps its name,
+is reported, and counts as the traffic of its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -318,26 +316,14 @@ def product(writer: Writer, call: Call) -> list[int]:
 def einsum(writer: Writer, call: Call) -> list[int]:
     """A product over the labels that the second operand has and the result has not.
 
-    Parameter: `equation`. Of one operand a transposition or a reduction; of more than two one product after
-    another from the left, each over the labels that nothing else has.
+    Parameter: `equation`. Of one operand a transposition or a reduction; of more than two it is unknown.
     """
     inputs, (labels, result) = list(call.inputs), einsum_terms(call.parameters["equation"])
     if len(inputs) == 1:
         whole = len(set(labels[0])) == len(result)
         return writer.append(call, "transpose" if whole else "reduce", inputs)
     if len(inputs) > 2:
-        shapes = [writer.shape(i) for i in inputs]
-        if [*map(len, labels)] != [*map(len, shapes)]:
-            return writer.unknown(call)  # with "..."
-        sizes = dict(zip("".join(labels), (n for shape in shapes for n in shape), strict=True))
-        rest = "".join((*labels[2:], result))
-        kept = "".join(c for c in dict.fromkeys(labels[0] + labels[1]) if c in rest)
-        parameters = {"equation": f"{labels[0]},{labels[1]}->{kept}"}
-        shape = tuple(sizes[c] for c in kept)
-        first = replace(call, inputs=inputs[:2], shapes=[shape], parameters=parameters)
-        parameters = call.parameters | {"equation": f"{','.join((kept, *labels[2:]))}->{result}"}
-        others = [*einsum(writer, first), *inputs[2:]]
-        return einsum(writer, replace(call, inputs=others, parameters=parameters))
+        return writer.unknown(replace(call, parameters={"hides": True}))
     if inputs[0] in writer.constants and inputs[1] not in writer.constants:
         inputs.reverse()
         labels.reverse()

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.graph.modes import product_dtypes
 from lolat.io import forms
@@ -161,11 +161,6 @@ def _of_function(spec: str, weights: bool) -> Any:
         value = attribute_of(spec, "network", forms.EXPECTED)
         if {"keras", "torch"} & _packages(value) and not isinstance(value, type):
             return value  # a network itself, not a function that makes one
-        if not callable(value):
-            raise NetworkError(
-                f"{spec!r} is of type {type(value).__name__}; expected a network, or a function without "
-                "arguments that returns one"
-            )
         if weights or "torch" not in sys.modules:
             return value()
         from lolat.readers.torch.named import without_weights
@@ -180,15 +175,9 @@ def _packages(model: Any) -> set[str]:
 
 def _of_object(model: Any, name: str, size: Any) -> Network:
     """Open a framework's object; the classes that it inherits from name the framework."""
-    is_pair = isinstance(model, tuple) and len(model) == 2
-    model, example = model if is_pair else (model, None)
-    packages = _packages(model)
-    if is_pair and {"keras", "onnx"} & packages:
-        raise NetworkError(
-            f"{name or 'the object given'} is a pair of a network and its inputs, which is for PyTorch; "
-            f"expected the network alone, and another size of its inputs as {arg('input_size')}",
-            code="network",
-        )
+    example, packages = None, _packages(model)
+    if isinstance(model, tuple) and len(model) == 2 and "torch" in _packages(model[0]):
+        (model, example), packages = model, _packages(model[0])
     if "keras" in packages and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers import keras
 

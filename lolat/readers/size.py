@@ -153,6 +153,14 @@ class Form:
                 return self.with_sizes(axes, numbers)
         return self.with_sizes(self.sides, numbers) if len(numbers) == 1 and self.shape else None
 
+    def taking(self, numbers: tuple[int, ...], is_length: bool, fixed: bool) -> Form | None:
+        """The input of a size or a length; None if they do not fit, or change what is `fixed`."""
+        made = (
+            self.with_sizes(self.long or self.inner, numbers) if is_length else self.sized(numbers)
+        )
+        pairs = zip(self.shape, made.shape if made else (), strict=False)
+        return None if fixed and any(n not in (None, m) for n, m in pairs) else made
+
 
 def filled(
     inputs: Mapping[str, Form], size: Any, network: str, fixed: bool = False,
@@ -166,19 +174,7 @@ def filled(
     """
     made, fits = dict(inputs), True
     for numbers, names, is_length in _parts(inputs, size, network):
-        found = {
-            name: form.with_sizes(form.long or form.inner, numbers)
-            if is_length
-            else form.sized(numbers)
-            for name, form in inputs.items()
-            if name in names
-        }
-        fitting = {
-            name: form for name, form in found.items()
-            if form and not (fixed and any(
-                n not in (None, m) for n, m in zip(inputs[name].shape, form.shape, strict=False)
-            ))
-        }  # fmt: skip
+        fitting = {n: f for n in names if (f := inputs[n].taking(numbers, is_length, fixed))}
         made |= fitting
         fits = fits and bool(fitting)
     if not fits or any(form.open for form in made.values()):

@@ -219,7 +219,6 @@ def pair(*shape: int, tokens: int = 0) -> Any:
         ((nn.LSTM(6, 4, batch_first=True), torch.zeros(1, 9, 6)), TEXTS, [(1, 7, 6)]),
         (nn.Embedding(9, 4), TEXTS, [(1, 7)]),
         (nn.Linear(6, 4), TEXTS, [(1, 7, 6)]),
-        (Does(lambda m, x: m.pool(m.read(x)[0]), pool=nn.Linear(4, 2), read=GRU), TEXTS, [(1, 7, 6)]),
         (Does(lambda m, x: m.pool(m.read(x)[0]), read=GRU, pool=nn.Linear(4, 2)), 7, [(1, 7, 6)]),
         (Does(lambda m, x: m.body(m.table(x)), body=nn.Linear(4, 2), table=nn.Embedding(9, 4)), TEXTS,
          [(1, 7)]),

@@ -146,10 +146,7 @@ def _with_steps_first(model: Any, example: Any) -> str:
 
 
 def _first_axis(example: Any) -> Iterator[str]:
-    """A remark if the first axis of an example, which is the batch, has more than one element.
-
-    The batch is that of its first tensor.
-    """
+    """A remark if the first axis of an example, which is the batch, has more than one element."""
     shapes = [tuple(t.shape) for t in _tensors(example) if t.dim()]
     if any(s[0] > 1 for s in shapes):
         yield (
@@ -162,7 +159,7 @@ def _first_axis(example: Any) -> Iterator[str]:
 def _as_image(model: Any, size: Any, graph: Graph) -> list[str]:
     """A remark if one number was taken for the side of an image, which no layer tells."""
     numbers = numbers_of(size)
-    if len(numbers) != 1 or "" not in _first_layers(model) or len(graph.input_sizes[0]) != 3:
+    if len(numbers) != 1 or _first_layer(model)[0] or len(graph.input_sizes[0]) != 3:
         return []
     return [
         f"read as an image of {shapes_text(graph.input_sizes[:1])}, as no layer of it tells the shape of "
@@ -194,23 +191,26 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
         except Exception as error:  # whatever the module's code raises
             errors.append(error)
     # The first call is of floating-point numbers; where indices are needed, that error says less.
-    cause = errors[-1 if "indices" in str(errors[0]) else 0]
-    if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
-        where = user_line(cause) or _package_line(cause)
-        raise NetworkError(
-            f"network {name!r} cannot be read: what it does depends on the values of a tensor{where}; read "
-            f"its parts ({', '.join(n for n, _ in model.named_children()) or 'none'}) as networks of their "
-            "own, from a function (package.module:callable) that returns a part and its inputs",
-            code="data-dependent",
-        ) from cause
+    raise _unread(model, name, errors[-1 if "indices" in str(errors[0]) else 0])
+
+
+def _unread(model: Any, name: str, cause: Exception) -> NetworkError:
+    """The error of a module whose code raised an exception."""
+    code, why = "network", shortened(one_line(cause))
     remedy = (
         f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
         "inputs), and a forward whose operations depend on shapes alone"
     )
-    raise NetworkError(
-        f"network {name!r} cannot be read: {shortened(one_line(cause))}{user_line(cause)}; {remedy}",
-        code="network",
-    ) from cause
+    if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
+        code, why = "data-dependent", "what it does depends on the values of a tensor"
+        remedy = (
+            f"read its parts ({', '.join(n for n, _ in model.named_children()) or 'none'}) as networks of "
+            "their own, from a function (package.module:callable) that returns a part and its inputs"
+        )
+    where = user_line(cause) or _package_line(cause)
+    error = NetworkError(f"network {name!r} cannot be read: {why}{where}; {remedy}", code=code)
+    error.__cause__ = cause
+    return error
 
 
 def _package_line(error: BaseException) -> str:
@@ -228,53 +228,40 @@ def _package_line(error: BaseException) -> str:
 def _calls(
     model: Any, name: str, size: Any, example: Any, axis: int, remarks: list[str]
 ) -> Iterator[tuple[Any, Any, Set[int]]]:
-    """Arguments to call a module with, as of `traced`, at batch size 1 on an `axis`.
+    """Arguments to call a module with, as of `traced`, at batch size 1 on an `axis`; `remarks` on sizes.
 
-    If the types of the inputs are not known, there are several: numbers first, then indices. `remarks` gets
-    those on their sizes.
+    If the types of the inputs are not known, there are several: numbers first, then indices.
     """
     import torch
 
     if example is not None:
         yield _of_one(model, example, name, size, axis, remarks)
         return
-    forms = _forms(model, size)
+    inputs = {"the input": _form(model, numbers_of(size))}
     if size and not numbers_of(size):
-        forms, size = iter([_whole_shapes(size)]), ()
+        inputs, size = _whole_shapes(size), ()
     tensors = [*model.parameters(), *model.buffers()]
     number = next((t.dtype for t in tensors if t.is_floating_point()), torch.get_default_dtype())
     device = tensors[0].device if tensors else None
-    refused = None
-    for inputs in forms:
-        remarks.clear()
-        try:
-            shapes = [*filled(inputs, size, name, remarks=remarks).values()]
-        except NetworkError as error:
-            if not size:
-                raise
-            refused = refused or error
-            continue
-        refused = None
-        if any(math.prod(s) > MOST_ELEMENTS for s in shapes):
-            raise NetworkError(
-                f"an input of network {name!r} has more elements than counts hold; give a smaller "
-                f"{arg('input_size')}",
-                code="input-size",
-            )
-        if not size and len(shapes[0]) == 4:
-            remarks.append(f"read on {shapes[0][1]} frames, as is usual for its weights")
-        types = (
-            [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
-            for f in inputs.values()
+    shapes = [*filled(inputs, size, name, remarks=remarks).values()]
+    if any(math.prod(s) > MOST_ELEMENTS for s in shapes):
+        raise NetworkError(
+            f"an input of network {name!r} has more elements than counts hold; give a smaller "
+            f"{arg('input_size')}",
+            code="input-size",
         )
-        for chosen in itertools.product(*types):
-            args = (  # without memory: nothing looks at the values
-                torch.empty((), dtype=dtype, device=device).expand(*shape[:axis], 1, *shape[axis:])
-                for shape, dtype in zip(shapes, chosen, strict=True)
-            )
-            yield tuple(args), {}, frozenset()
-    if refused:
-        raise refused
+    if not size and len(shapes[0]) == 4:
+        remarks.append(f"read on {shapes[0][1]} frames, as is usual for its weights")
+    types = (
+        [number] * (f.is_index is not True) + [torch.int64] * (f.is_index is not False)
+        for f in inputs.values()
+    )
+    for chosen in itertools.product(*types):
+        args = (  # without memory: nothing looks at the values
+            torch.empty((), dtype=dtype, device=device).expand(*shape[:axis], 1, *shape[axis:])
+            for shape, dtype in zip(shapes, chosen, strict=True)
+        )
+        yield tuple(args), {}, frozenset()
 
 
 def _of_one(
@@ -294,7 +281,7 @@ def _of_one(
         for t in leaves if t.shape[axis] == leaves[0].shape[axis]
     }  # fmt: skip
     index = {id(t): not t.is_floating_point() for t in leaves}
-    kind = next(iter(_first_layers(model)))
+    kind, _ = _first_layer(model)
     names = {
         f"input {i}": Form(shape, _channels(kind, len(shape)), index[of])
         for i, (of, shape) in enumerate(batched.items(), start=1)
@@ -321,28 +308,14 @@ def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, Form]:
     }
 
 
-def _forms(model: Any, size: Any) -> Iterator[dict[str, Form]]:
-    """The inputs that a module may have, the likeliest first; a call shows which ones fit.
-
-    A module does not tell the order in which it uses its layers.
-    """
+def _form(model: Any, size: tuple[int, ...]) -> Form:
+    """The input that a module's first layer reads, None where its size is open."""
     config = getattr(model, "default_cfg", None)  # of timm's networks
     default = tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()
-    layers = _first_layers(model)
-    forms = [_form(layers, kind, default, numbers_of(size)) for kind in layers]
-    if len(default) > 2:
-        forms = forms[:1]
-    yield from ({"the input": form} for form in forms)
-
-
-def _form(
-    layers: Mapping[str, Any], kind: str, default: tuple[int, ...], size: tuple[int, ...]
-) -> Form:
-    """The input that the layer of a kind reads, None where its size is open."""
-    spatial, layer = _SPATIAL.get(kind, 0), layers[kind]
+    kind, layer = _first_layer(model)
+    spatial = _SPATIAL.get(kind, 0)
     channels = int(layer.in_channels) if spatial else default[0] if default else 3
     shape: Shape = (channels, *[None] * (spatial or 2))
-    is_index: bool | None = kind == "Embedding"
     if len(default) > 2:
         shape = (channels if size else default[0], *default[1:])
     elif len(size) > 1 and len(size) != spatial:
@@ -354,20 +327,19 @@ def _form(
         shape = (features,) if size in ((), (features,)) else (None, features)
     elif kind in _RECURRENT:
         shape = (None, int(layer.input_size))
-    if not is_index and "Embedding" not in layers and len(shape) < 3:
-        is_index = None  # numbers, or indices that the code turns into some
-    return Form(shape, _channels(kind, len(shape)), is_index)
+    return Form(shape, _channels(kind, len(shape)), kind == "Embedding")
 
 
 def _channels(kind: str, rank: int) -> int:
-    """The axis of the channels of an input without the batch: in front, but behind the steps of a sequence
-    that no convolution reads first.
-    """
+    """The axis of an input's channels: the first, of steps that no convolution reads the last."""
     return -1 if rank == 2 and kind != "Conv1d" else 0
 
 
-def _first_layers(model: Any) -> dict[str, Any]:
-    """The first registered layer of each class that tells the shape that it reads, by class."""
+def _first_layer(model: Any) -> tuple[str, Any]:
+    """The first registered layer that tells the shape that it reads, and its class; ("", None) for none.
+
+    A projection may be registered before the convolution or the table that reads the input.
+    """
     known = {*_SPATIAL, *_RECURRENT, "Embedding", "Linear"}
     layers = [
         (cls.__name__, module)
@@ -375,10 +347,6 @@ def _first_layers(model: Any) -> dict[str, Any]:
         for cls in type(module).__mro__
         if cls.__name__ in known and cls.__module__.startswith("torch.nn.")
     ]
-    # A table of positions or a projection may be registered before the convolution that reads the image.
     if layers and layers[0][0] != "Embedding":
-        layers.sort(key=lambda pair: pair[0] not in _SPATIAL)
-    found: dict[str, Any] = {}
-    for kind, layer in layers or [("", None)]:
-        found.setdefault(kind, layer)
-    return found
+        layers.sort(key=lambda pair: (pair[0] not in _SPATIAL, pair[0] != "Embedding"))
+    return layers[0] if layers else ("", None)

@@ -156,13 +156,12 @@ class Tracer(TorchDispatchMode):
         for_batch = operations.for_batch(op, named, bool(sources))
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
         constant = self.writer.constants.issuperset(sources) and not (sources and grows)
-        before, begin = len(self.builder.tensors), len(self.builder.operations)
+        before, start = len(self.builder.tensors), len(self.builder.operations)
         # new_zeros(x) is of the type of x, not of its values
         if op.startswith("new_") or (constant and op not in operations.NEVER_FOLDED):
             written = []
         else:
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
-            start = begin
             call = Operation(
                 op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout,
                 not shares(results[0], named.get("self")),
