@@ -18,9 +18,13 @@ from lolat.units import byte_size, digits, dollars, duration, milliseconds, perc
 
 Row = tuple[Cost, TrainingPrediction]
 """A row of a table: a device's cost, and its option with a number of them."""
-BEST, ESTIMATED, OUTSIDE, ACROSS = MARKS = "*~!^"
-OF_BEST = "no other row is both faster and cheaper"
-OF_MACHINES = "several machines, whose gradients go over the network between them"
+MARKS = {
+    "*": "no other row is both faster and cheaper",
+    "~": "estimated from inference: no training step, or too few, was measured on that device",
+    "!": "extrapolating: most of it is unlike anything that was measured there in that precision",
+    "^": "several machines, whose gradients go over the network between them",
+}
+"""The marks of the last column."""
 LEFT_OUT = "without loading data, storage, data transfer, setting up the machines"
 
 
@@ -62,7 +66,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
     ]
     is_table = cost.fits is not False and (is_asked or several)
     table = Table(_columns(cost), [(cost, option) for option in cost.options] if is_table else ())
-    after = [f"{ACROSS} {OF_MACHINES}"] if table.rows and any(map(_across, cost.options)) else []
+    after = [*_legend(table)]
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after += [unknown] if cost.prices is None else _choice_lines(cost)
@@ -220,6 +224,12 @@ def _columns(of: Cost | Costs) -> list[Column]:
     ]  # fmt: skip
 
 
+def _legend(table: Table) -> Iterator[str]:
+    """The marks in the table, in words."""
+    marks = {mark for row in table.cells for mark in row[-1]}
+    yield from (f"{mark} {words}" for mark, words in MARKS.items() if mark in marks)
+
+
 def within_words(limits: Limits, before: str = " within") -> str:
     """The limits behind the words `before`; "" without limits."""
     words = [] if limits.max_hours is None else [f"{limits.max_hours:g} h"]
@@ -274,8 +284,6 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
             best = cost.option(devices)
             words = f"{cost.summary(devices)}{_across(best)}{_how_sure(best, limits)}"
             yield f"{name}{within_words(limits)}: {words}"
-    if len(choices) > 1 and len(cost.options) > 1:
-        yield f"{BEST} {OF_BEST}"
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
@@ -301,15 +309,8 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
         ),
     )
     table = Table(_columns(costs), listed)
-    marks = {mark for row in table.cells for mark in row[-1]}
-    told = {
-        BEST: OF_BEST,
-        ESTIMATED: "estimated from inference: no training step, or too few, was measured on that device",
-        OUTSIDE: "extrapolating: most of it is unlike anything that was measured there in that precision",
-        ACROSS: OF_MACHINES,
-    }
     yield from ("", table)
-    yield from (f"{mark} {words}" for mark, words in told.items() if mark in marks)
+    yield from _legend(table)
     yield ""
     yield from [] if costs.samples or costs.limits != Limits() else [NO_SAMPLES]
     yield from _best_lines(costs, listed)
