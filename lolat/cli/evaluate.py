@@ -6,7 +6,6 @@ import click
 
 import lolat
 from lolat.cli import common
-from lolat.cli.parsing import List
 from lolat.errors import AnswerIsNo, InputError, arg
 
 
@@ -25,7 +24,7 @@ from lolat.errors import AnswerIsNo, InputError, arg
 @common.wait_option
 @common.option("--table", type=click.Path(), metavar="FILE",
                help="Measure nothing: compare with the times in this table.")  # fmt: skip
-@common.option("--only", type=List(click.STRING, "NAME[,NAME]", "v100,p100"),
+@common.option("--only", type=common.List(click.STRING, "NAME[,NAME]", "v100,p100"),
                help="Of --table: the rows of these devices alone.")  # fmt: skip
 @common.option("--predictions", type=click.Path(dir_okay=False), metavar="FILE",
                help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip

@@ -224,51 +224,6 @@ class TestNetworks:
         assert found.coverage == 0.9
         assert low < found.latency_ms < high
 
-    def test_the_interval_narrows_where_more_averages_out(self) -> None:
-        """By hand: the 91st score times (n / 12)**-0.5, n the operations from 3 to 48."""
-        document = by_hand()
-        for predictor in document["predictors"].values():
-            scores = [abs(r) for r in predictor["residuals"]]
-            predictor["interval"] = {"exponent": 0.5, "ops": [3, 48], "scores": scores}
-        model = Model(document)
-        halves = []
-        for stages in (1, 3, 12):
-            found = model.predict(synthetic.network(stages))
-            many = min(max(found.counts["ops"], 3), 48)
-            assert found.interval_ms is not None
-            low, high = found.interval_ms
-            halves.append(math.log(high / found.latency_ms))
-            assert halves[-1] == pytest.approx(0.45 * (many / 12) ** -0.5)
-            assert math.log(found.latency_ms / low) == pytest.approx(halves[-1])
-        assert halves == sorted(set(halves), reverse=True)
-        assert halves[-1] == pytest.approx(0.45 / 2)  # no narrower than the largest measured
-
-    def test_no_interval_is_narrower_than_the_noise(self) -> None:
-        document = by_hand(noise={"floor": 0.25})
-        for coverage, half in ((0.1, math.log(1.25)), (0.9, 0.45)):
-            found = Model(document).predict(NETWORK, coverage=coverage)
-            assert found.interval_ms is not None
-            assert math.log(found.interval_ms[1] / found.latency_ms) == pytest.approx(half)
-
-    def test_outside_the_domain_it_is_wider_and_says_why(self) -> None:
-        inside = MODEL.predict(NETWORK)
-        outside = MODEL.predict(synthetic.network(width=4096, size=224))
-        assert inside.in_domain
-        assert not inside.warnings
-        assert outside.in_domain is False
-        assert any("than any measured block" in w for w in outside.warnings)
-        narrow, wide = (math.log(p.interval_ms[1] / p.interval_ms[0]) for p in (inside, outside))  # type: ignore[index]
-        assert wide > 1.5 * narrow
-
-    def test_an_operation_that_was_not_measured_is_outside(self) -> None:
-        builder = GraphBuilder("strange")
-        x = builder.input((1, 56, 56, 32))
-        x = builder.add("teleport", [x], (1, 56, 56, 32), "t")
-        found = MODEL.predict(builder.build([x]))
-        assert found.in_domain is False
-        assert any("no measured block has teleport" in w for w in found.warnings)
-        assert any("no formula for operation teleport" in w for w in found.warnings)
-
     def test_a_model_that_does_not_tell_has_no_interval_and_no_domain(self) -> None:
         document = by_hand(domain={})
         for predictor in document["predictors"].values():
@@ -318,31 +273,6 @@ class TestNetworks:
         assert (found["network"], found["batch_size"]) == ("hand made", 2)
         assert found["input_shapes"] == [[2, 56, 56, 3]]
         assert json.loads(json.dumps(found, allow_nan=False)) == found
-
-
-NOISE = {"floor": 0.03, "repeatability": 0.1}
-MACHINE = 1.644854 * math.log(1.1)
-
-
-class TestNoise:
-    """The machine as it usually is, and when it is quiet."""
-
-    def test_how_well_times_repeat_widens_an_interval(self) -> None:
-        found = Model(by_hand(noise=NOISE)).predict(NETWORK)
-        assert found.interval_ms is not None
-        wide = math.log(found.interval_ms[1] / found.latency_ms)
-        assert wide == pytest.approx(math.hypot(0.45, MACHINE))
-        assert found.interval_ms[0] == pytest.approx(found.latency_ms * math.exp(-wide))
-        assert found.coverage == 0.9
-
-    def test_networks_left_out_decide_the_interval_of_a_network(self) -> None:
-        """Of 12 families of spread 0.05: t of 12 degrees of a table, 1.782, times that."""
-        document = by_hand(noise={})
-        document["predictors"]["extended"]["networks"] = {"ops": 5, "spread": 0.05, "count": 12}
-        found = Model(document).predict(NETWORK)
-        assert found.interval_ms is not None
-        half = math.log(found.interval_ms[1] / found.latency_ms)
-        assert half == pytest.approx(1.782 * 0.05, rel=0.001)
 
 
 class TestLoading:

@@ -46,24 +46,17 @@ def torch_network() -> Any:
 
 
 def onnx_network() -> Any:
-    onnx = pytest.importorskip("onnx")
-    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
-    shapes = {"conv": [8, 3, 3, 3], "bias": [8], "dense": [10, 8], "dense_bias": [10]}
-    weights = [
-        helper.make_tensor(name, floats, shape, [0.5] * pandas.Series(shape).prod())
-        for name, shape in shapes.items()
-    ]
+    pytest.importorskip("onnx")
+    from tests.readers.onnx_networks import model, node
+
     nodes = [
-        helper.make_node("Conv", ["x", "conv", "bias"], ["a"], pads=[1, 1, 1, 1]),
-        helper.make_node("GlobalAveragePool", ["a"], ["b"]),
-        helper.make_node("Flatten", ["b"], ["c"]),
-        helper.make_node("Gemm", ["c", "dense", "dense_bias"], ["y"], transB=1),
+        node("Conv", "x conv bias", "a", pads=[1, 1, 1, 1]),
+        node("GlobalAveragePool", "a", "b"),
+        node("Flatten", "b", "c"),
+        node("Gemm", "c dense dense_bias", "y", transB=1),
     ]
-    graph = helper.make_graph(
-        nodes, "small", [helper.make_tensor_value_info("x", floats, ["n", 3, 32, 32])],
-        [helper.make_tensor_value_info("y", floats, ["n", 10])], weights,
-    )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    shapes = {"conv": (8, 3, 3, 3), "bias": (8,), "dense": (10, 8), "dense_bias": (10,)}
+    return model(nodes, ("N", 3, 32, 32), **shapes)
 
 
 # By hand: the convolution has 8 x 32 x 32 outputs of 3 x 3 x 3 products each, the dense layer 8 x 10.
