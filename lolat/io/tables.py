@@ -39,7 +39,6 @@ MAKERS = frozenset(["nvidia", "tesla", "geforce", "quadro"])
 _GZIP = b"\x1f\x8b"
 _FIRST_LINE = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?[\r\n]+)*([^\r\n]*)")
 """The names, after empty lines and comments."""
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 
 
 def device_key(name: str) -> str:
@@ -53,8 +52,7 @@ class Table:
     """The cells of a file by column, and its text, `content`.
 
     `header`: the cells of the first line; `names`: the columns' names by `column_name`; `lines`: the line
-    that each row ends in; `expected`: for messages; `has_commas`: numbers may have decimal commas; `used`:
-    names of the columns that somebody has read.
+    that each row ends in; `expected`: for messages; `used`: names of the columns that somebody has read.
     """
 
     source: str
@@ -64,7 +62,6 @@ class Table:
     lines: Sequence[int]
     content: str
     expected: str
-    has_commas: bool = False
     used: set[str] = field(default_factory=set, compare=False)
 
     def __len__(self) -> int:
@@ -133,14 +130,8 @@ class Table:
         import numpy as np
 
         cells = self.cells(column)
-        values = np.fromiter(map(self.as_number, cells), float, len(cells))
+        values = np.fromiter(map(as_number, cells), float, len(cells))
         return values, ~np.fromiter(map(bool, cells), bool, len(cells))
-
-    def as_number(self, cell: str) -> float:
-        """The number in a cell; NaN for any other text."""
-        if self.has_commas and _DECIMAL_COMMA.fullmatch(cell):
-            cell = cell.replace(",", ".")
-        return as_number(cell)
 
     def with_column(self, name: str, values: Iterable[str]) -> str:
         """The table as CSV text with one more column, the last; one of that name is replaced."""
@@ -210,7 +201,7 @@ class Row(Mapping[str, str]):
         text = self.get(column, "")
         if not text and default is not None:
             return default
-        value = self.table.as_number(text)
+        value = as_number(text)
         if not least <= value <= most:
             raise self.wrong(column, expected)
         if value and not LEAST <= abs(value) <= MOST:
@@ -274,15 +265,13 @@ def parse_table(
 ) -> Table:  # fmt: skip
     """Parse the text of a table; `source`: its name in messages. See `read_table`.
 
-    Comments, from # on, may stand before the first line. If that has semicolons and no commas, cells are
-    separated by them, and numbers may have decimal commas, as in half of Europe's spreadsheets.
+    Comments, from # on, may stand before the first line.
     """
     first = _FIRST_LINE.match(content)
     assert first is not None
     above = content.count("\n", 0, first.start(1)) or content.count("\r", 0, first.start(1))
-    is_local = ";" in first[1] and "," not in first[1]
     text = io.StringIO(content[first.start(1) :], newline="")
-    reader = csv.reader(text, strict=True, delimiter=";" if is_local else ",")
+    reader = csv.reader(text, strict=True)
     cells: list[list[str]] = []
     lines: list[int] = []
     try:
@@ -306,7 +295,7 @@ def parse_table(
     if rows is not None and not cells:
         raise InputError(f"{source} has no rows; expected one per {rows}")
     columns = [*zip(*cells, strict=True)] or [()] * len(header)
-    return Table(source, tuple(header), names, columns, lines[1:], content, expected, is_local)
+    return Table(source, tuple(header), names, columns, lines[1:], content, expected)
 
 
 def column_name(text: str) -> str:

@@ -173,27 +173,6 @@ def test_what_is_written_is_what_the_csv_module_reads(rows: list[list[str]]) -> 
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("quote", ["", '"'])
-@pytest.mark.parametrize("number", ["0.5", "0,5", ",5", "+5e-1", "5,e-1"])
-def test_semicolons_and_decimal_commas(end: str, quote: str, number: str) -> None:
-    """R's write.csv2 and spreadsheets of half of Europe write such tables; names keep their commas."""
-    rows = (("name", "ACTS ", "Latency  [ms]"), ("1,5", "1", number), ("b", "2", "4"))
-    text = end.join(";".join(f"{quote}{cell}{quote}" for cell in row) for row in rows)
-    table = parse_table(text, "FILE", ("acts", "latency_ms"))
-    (between_commas,) = parse_table('a,latency (ms)\n1,"0,5"\n', "FILE")
-    with pytest.raises(InputError, match="latency_ms is '0,5'; expected a time"):
-        between_commas.milliseconds()
-    first, second = table
-    assert (first["name"], first.line, second.line) == ("1,5", 2, 3)
-    if number == "5,e-1":
-        with pytest.raises(InputError, match=r"^FILE, line 2: latency_ms is '5,e-1'; expected"):
-            first.milliseconds()
-    else:
-        assert [row.milliseconds() for row in table] == [0.5, 4.0]
-        assert table.numbers("latency_ms")[0].tolist() == [0.5, 4.0]
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_comments_above_the_names(end: str) -> None:
     text = end.join(["# a phone, in its case;", "", "#", "a,b", "1,2", "#3,4", "5"])
     with pytest.raises(InputError, match=r"^FILE, line 7: 1 cells; expected 2"):

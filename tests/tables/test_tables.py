@@ -157,7 +157,7 @@ def test_a_table_that_cannot_be_compared(tmp_path: Path, text: str, words: str) 
         ("network,batch,latency_s", "a,4,0.008", 8.0),
         ("network,batch,latency_us", "a,4,8000", 8.0),
         ("model,batch_size,samples_per_s", "a,4,500", 8.0),
-        ("network;batch;time (ms)", "a;4;8,0", 8.0),
+        ("network,batch,time (ms)", "a,4,8", 8.0),
     ],
 )
 def test_times_in_other_units(tmp_path: Path, header: str, cells: str, ms: float) -> None:
