@@ -26,8 +26,6 @@ def of_torch(name: str) -> Graph:
             one, other = self.one(x), self.other(x)
             if name == "scores":  # (batch, batch)
                 return one @ other.T
-            if name == "differences":  # (batch, batch, 128)
-                return (one[:, None] - other[None]).abs().sum(-1)
             if name == "attention":  # batch x batch scores
                 made = torch.nn.functional.scaled_dot_product_attention
                 return made(
@@ -48,7 +46,6 @@ def of_keras(name: str) -> Graph:
     ops = keras.ops
     made = {
         "scores": lambda: ops.matmul(one, ops.transpose(other)),
-        "differences": lambda: ops.abs(ops.expand_dims(one, 1) - ops.expand_dims(other, 0)),
         "covariance": lambda: ops.matmul(ops.transpose(one), other),
         "usual": lambda: [one, other, ops.mean(one)],
     }
@@ -82,8 +79,8 @@ def of_onnx(name: str) -> Graph:
     [
         (make, package, name, told)
         for make, package, names in (
-            (of_torch, "torch", ("scores", "differences", "attention", "covariance", "usual")),
-            (of_keras, "keras", ("scores", "differences", "covariance", "usual")),
+            (of_torch, "torch", ("scores", "attention", "covariance", "usual")),
+            (of_keras, "keras", ("scores", "covariance", "usual")),
             (of_onnx, "onnx", ("scores", "covariance", "usual")),
         )
         for name in names

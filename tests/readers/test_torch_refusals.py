@@ -346,13 +346,6 @@ def test_causal_attention_is_told_where_it_takes_less_time(steps: int, causal: b
     assert any("causal attention of 2,048 steps" in w for w in said) == (causal and steps > 512)
 
 
-@pytest.mark.parametrize("kind", [nn.GRUCell, nn.LSTMCell, nn.RNNCell])
-def test_cells_that_a_gpu_fuses_are_told(kind: Any) -> None:
-    """ATen's RNN.cpp: two products and `_thnn_fused_gru_cell` or `_thnn_fused_lstm_cell`."""
-    said = lolat.read((kind(8, 8), torch.zeros(1, 8))).warnings
-    assert sum("a GPU runs three for each step" in w for w in said) == (kind is not nn.RNNCell)
-
-
 @pytest.mark.parametrize("make", [OnTraining, Inherited])
 def test_a_head_that_runs_in_training_alone_is_not_trained(make: Any) -> None:
     with pytest.raises(NetworkError, match="head run in training alone"):

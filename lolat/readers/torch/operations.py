@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from msgspec import structs
+from torch.utils._pytree import tree_leaves
 
 from lolat.graph.kinds import GATES, by_name
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, affine, normalized, sizes_of
@@ -48,7 +49,7 @@ class Operation:
     @property
     def operands(self) -> list[int]:
         """The tensors that it reads, in order; scalars only if there is no other."""
-        leaves = flat(list(self.arguments.values()))
+        leaves = tree_leaves(list(self.arguments.values()))
         tensors = [i for leaf in leaves if (i := self.tensor(leaf)) is not None]
         return [i for i in tensors if self.writer.shape(i)] or tensors
 
@@ -73,18 +74,9 @@ def write(operation: Operation) -> list[int]:
     if rule is not None:
         return rule(operation)
     name = operation.op if "." in operation.op else f"aten.{operation.op}"
-    packed = any(type(v).__name__ == "ScriptObject" for v in flat(operation.arguments))
+    packed = any(type(v).__name__ == "ScriptObject" for v in tree_leaves(operation.arguments))
     hides: dict[str, Any] = {"hides": True} if packed else {}
     return operation.write(NAMES.get(operation.op, name), **hides)
-
-
-def flat(value: Any) -> Sequence[Any]:
-    """The leaves of nested tuples, lists and dicts."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (tuple, list)):
-        return [leaf for item in value for leaf in flat(item)]
-    return [value]
 
 
 # ---- Convolutions, products, attention, recurrent layers, embeddings.
@@ -212,7 +204,7 @@ def _recurrent(o: Operation) -> list[int]:
     if "batch_first" not in o.arguments or len(params) != layers * ways * each:
         return writer.unknown(o.call(f"aten.{o.op}", o.operands, o.shapes))  # packed, projected
     x, weights = o.operands[0], iter(params[::each])
-    states = map(o.tensor, flat(o.get("hx")))
+    states = map(o.tensor, tree_leaves(o.get("hx")))
     initial = [i for i in states if i is not None and i not in writer.constants]
     shape = writer.shape(x)
     steps = shape[1] if o.get("batch_first") and len(shape) > 2 else shape[0]
@@ -390,7 +382,7 @@ def _mean(o: Operation) -> list[int]:
     """The mean over all positions of an image is a global average pooling."""
     source = o.operands[0]
     rank = len(o.writer.shape(source))
-    axes = sorted(axis % rank for axis in flat(o.get("dim", ())))
+    axes = sorted(axis % rank for axis in tree_leaves(o.get("dim", ())))
     channels = rank - 1 if o.layout.channels(source) == -1 else 1
     image = rank > 3 and axes == [axis for axis in range(1, rank) if axis != channels]
     return o.write("global_average_pool" if image else "reduce")

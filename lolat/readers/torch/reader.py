@@ -97,13 +97,8 @@ def _run_as(model: Any) -> Iterator[str]:
 
     if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
         yield f"it is compiled (torch.compile): {AS_COMPILED}"
-    layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
-    if any(
-        t.dim() in layouts
-        and not t.is_contiguous()
-        and t.is_contiguous(memory_format=layouts[t.dim()])
-        for t in model.parameters()
-    ):
+    weights = (p for p in model.parameters() if p.dim() == 4 and not p.is_contiguous())
+    if any(p.is_contiguous(memory_format=torch.channels_last) for p in weights):
         yield "its weights are in channels_last: the layout is that of the device's measurements"
 
 

@@ -127,7 +127,7 @@ class Tracer(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         result = func(*args, **kwargs)
-        results = [t for t in operations.flat(result) if isinstance(t, torch.Tensor)]
+        results = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
         if not results:
             return result  # sizes, assertions
         named = {a.name: kwargs.get(a.name, a.default_value) for a in schema.arguments}
@@ -152,7 +152,7 @@ class Tracer(TorchDispatchMode):
 
     def write(self, op: str, named: dict[str, Any], results: Sequence[Any], is_view: bool) -> None:
         """Write an operation; one that reads constants alone is folded into one, unless it is a product."""
-        sources = [i for v in operations.flat(named) if (i := self.index(v)) is not None]
+        sources = [i for v in pytree.tree_leaves(named) if (i := self.index(v)) is not None]
         for_batch = operations.for_batch(op, named, bool(sources))
         grows = for_batch or any(self.builder.tensors[i].batched for i in sources)
         constant = self.writer.constants.issuperset(sources) and not (sources and grows)
@@ -248,7 +248,7 @@ class Tracer(TorchDispatchMode):
     def parameters(self, named: dict[str, Any]) -> list[tuple[tuple[int, int, int], bool]]:
         """A key of each parameter of an operation (elements, offset, id), and True if it is learned."""
         found = []
-        for value in operations.flat(named):
+        for value in pytree.tree_leaves(named):
             *seen, root = self.viewed(value)
             is_learned = self.writer.held.isdisjoint(self.known.get(id(t), -1) for t in seen)
             if isinstance(root, torch.nn.Parameter):
