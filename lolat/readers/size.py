@@ -191,37 +191,24 @@ def _parts(
     if not size:
         return []
     if not isinstance(size[0], int) and not is_named(size):
-        if len(size) != len(inputs):
-            raise NetworkError(
-                f"{network!r} has the inputs {', '.join(inputs)}; expected an {arg(SIZE)} for each",
-                code="input-size",
-            )
-        return [(one, [name], False) for name, one in zip(inputs, size, strict=True)]
+        pairs = zip(size, inputs, strict=False) if len(size) == len(inputs) else [((), "")]
+        return [(one, [name] if name else [], False) for one, name in pairs]
     candidates = {n: f for n, f in inputs.items() if f.open} or inputs
     images = [n for n, f in candidates.items() if f.is_image]
-    parts = []
-    if numbers := of_images(size):
-        wide = (
-            [n for n, f in candidates.items() if len(f.shape) > 1] if candidates is inputs else []
-        )
-        names = images or ([] if is_named(size) else wide or list(candidates))
-        parts.append((numbers, names, False))
-    if is_named(size):
-        parts.append((length_of(size), _of_steps(inputs, candidates), True))
-    return parts
+    if not images and not is_named(size):
+        wide = [n for n, f in inputs.items() if len(f.shape) > 1]
+        images = wide if wide and candidates is inputs else list(candidates)
+    parts = [(numbers, images, False)] if (numbers := of_images(size)) else []
+    return [*parts, (length_of(size), _of_steps(inputs), True)] if is_named(size) else parts
 
 
-def _of_steps(inputs: Mapping[str, Form], candidates: Mapping[str, Form]) -> list[str]:
+def _of_steps(inputs: Mapping[str, Form]) -> list[str]:
     """The inputs that a length is for: those with open steps; else tokens and what is as long, or steps."""
-    if candidates is not inputs:
-        return [n for n, f in candidates.items() if f.long]
+    if any(f.open for f in inputs.values()):
+        return [n for n, f in inputs.items() if f.long]
     tokens = {f.shape for f in inputs.values() if f.is_index and len(f.shape) == 1}
-    if tokens:
-        return [n for n, f in inputs.items() if f.shape in tokens]
-    return next(
-        (found for rank in (2, 1) if (found := [n for n, f in inputs.items() if len(f.shape) == rank])),
-        [],
-    )  # fmt: skip
+    rank = max((len(f.shape) for f in inputs.values() if len(f.shape) < 3), default=0)
+    return [n for n, f in inputs.items() if (f.shape in tokens if tokens else len(f.shape) == rank)]
 
 
 def _refused(inputs: Mapping[str, Form], size: Any, network: str, fixed: bool) -> NetworkError:
@@ -243,15 +230,10 @@ def _refused(inputs: Mapping[str, Form], size: Any, network: str, fixed: bool) -
 def _remarks(inputs: Mapping[str, Form], made: Mapping[str, Form], size: Any) -> Iterable[str]:
     """Remarks on other inputs, and on frames or depth, that stay although a size was given."""
     for name, form in made.items():
-        same = form.shape == inputs[name].shape
-        frames = form.inner[:-2] if form.is_image else []
-        if len(of_images(size)) == 1 and frames:
-            kept = "x".join(str(form.shape[axis]) for axis in frames)
-            yield (
-                f"{name} is read as {_text(form.shape)}: one number is its height and width, and its "
-                f"{kept} frames (or its depth) stay"
-            )
-        elif same and len(made) > 1 and (form.is_index or len(form.shape) > 1) and all(form.shape):
+        same = len(made) > 1 and form.shape == inputs[name].shape and all(form.shape)
+        if len(of_images(size)) == 1 and form.is_image and len(form.inner) > 2:
+            yield f"{name} is read as {_text(form.shape)}: its frames, or its depth, stay"
+        elif same and (form.is_index or len(form.shape) > 1):
             yield f"{name} stays {_text(form.shape)}"
 
 
