@@ -88,14 +88,6 @@ def test_derivatives_are_those_of_finite_differences(space: Space, pieces: Piece
         assert slope == pytest.approx((up - down) / 2e-5, abs=1e-6)
 
 
-@EVERY
-def test_every_network_costs_something(space: Space, pieces: Pieces) -> None:
-    counts = pieces.counts(space.sample(500))
-    assert (counts >= 0).all()
-    assert (counts @ pieces.costs(np.zeros(pieces.size))[0] > 0).all()
-    assert (pieces.factors.sum(axis=1) >= 1).all()
-
-
 def test_overlap_takes_the_larger_of_starting_and_working() -> None:
     both = {p.name: p for p in IMAGENET.assumptions()}
     parameters = np.zeros(both["sum"].size)

@@ -182,5 +182,5 @@ def test_building_is_told_to_a_progress() -> None:
     found = Space.from_factory(chain, CHAIN).prepare(Told())
     assert found is not None
     stages = [text for text in told if isinstance(text, str)]
-    assert stages[0] == "building networks of chain (1 so far)"
+    assert stages[0] == "building networks of chain (0 so far)"
     assert len(told) - len(stages) == found.built

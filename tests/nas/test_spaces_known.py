@@ -10,7 +10,7 @@ from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS, count
 from lolat.nas import Space, spaces
-from lolat.nas.spaces import fbnet, nasbench201
+from lolat.nas.spaces import nasbench201
 from tests import synthetic
 
 MODEL = Model(synthetic.document())
@@ -76,20 +76,6 @@ def test_fbnets_of_the_paper(known: dict[str, Space]) -> None:
     rows = space.parse([FBNET_B, FBNET_C])
     np.testing.assert_allclose(macs(space, rows), [295e6, 375e6], rtol=0.04)
     np.testing.assert_allclose(space.counts(rows)[1, COLUMNS.index("weights")], 5.5e6, rtol=0.01)
-
-
-def test_another_image_size() -> None:
-    large, usual = fbnet.space(size=448), fbnet.space()
-    assert (large.name, usual.name) == ("fbnet-448", "fbnet")
-    rows = usual.sample(3)
-    dense = 1984 * 1000
-    ratio = (np.array(macs(large, rows)) - dense) / (np.array(macs(usual, rows)) - dense)
-    np.testing.assert_allclose(ratio, 4.0, rtol=1e-12)
-    odd = nasbench201.space(size=33, classes=100)
-    assert odd.name == "nasbench201-33"
-    rows = odd.sample(3)
-    whole = [count(odd.network(row)).total() for row in rows]
-    np.testing.assert_array_equal(odd.counts(rows), np.array(whole))
 
 
 def test_pytorchs_nasbench201_counts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

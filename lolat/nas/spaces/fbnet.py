@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -109,10 +109,9 @@ CIFAR = Variant(
 """The networks that HW-NAS-Bench and HELP measured."""
 
 
-def space(classes: int = IMAGENET.classes, size: int = IMAGENET.size) -> Space:
-    """Make the paper's space; another size of image is in the space's name: fbnet-448."""
-    name = IMAGENET.name if size == IMAGENET.size else f"{IMAGENET.name}-{size}"
-    return replace(IMAGENET, name=name, size=size, classes=classes).space()
+def space() -> Space:
+    """Make the paper's space."""
+    return IMAGENET.space()
 
 
 def cifar() -> Space:

@@ -28,7 +28,6 @@ from lolat.nas.space import Codec, Position, Row, Space
 from lolat.nas.tables import CellTable, CountTable, Part
 from lolat.units import shortened
 
-NAME = "nasbench201"
 CHOICES = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 """(from node, to node) of each position, in the order in which the text has them."""
@@ -56,10 +55,9 @@ def write(row: Row) -> str:
     return _TEXT.format(*(CHOICES[operation] for operation in row))
 
 
-def space(classes: int = CLASSES, size: int = SIZE) -> Space:
-    """Make the space of 15,625 networks; another size of image is in its name: nasbench201-64."""
-    parts = [Part("stem", (), (1, size, size, 3), _stem)]
-    side = size
+def space() -> Space:
+    """Make the space of 15,625 networks."""
+    parts, side = [Part("stem", (), (1, SIZE, SIZE, 3), _stem)], SIZE
     for stage, channels in enumerate(CHANNELS):
         if stage:
             before = (1, side, side, CHANNELS[stage - 1])
@@ -68,11 +66,9 @@ def space(classes: int = CLASSES, size: int = SIZE) -> Space:
         shape = (1, side, side, channels)
         name = f"stage{stage + 1}"
         parts.append(Cells(name, tuple(range(len(EDGES))), shape, partial(_cells, name)))
-    parts.append(Part("head", (), shape, partial(_head, classes)))
+    parts.append(Part("head", (), shape, _head))
     positions = [Position(name, CHOICES) for name in POSITIONS]
-    name = NAME if size == SIZE else f"{NAME}-{size}"
-    prior = assumptions if size == SIZE else None
-    return Space.of_parts(name, positions, parts, Codec(parse, write), prior)
+    return Space.of_parts("nasbench201", positions, parts, Codec(parse, write), assumptions)
 
 
 @dataclass(frozen=True)
@@ -133,9 +129,9 @@ def _reduction(layers: Layers, x: int) -> int:
     return layers.same("add", shortcut, y)
 
 
-def _head(classes: int, layers: Layers, x: int) -> int:
+def _head(layers: Layers, x: int) -> int:
     pooled = layers.global_pool(layers.norm_act(x, "relu"))
-    return layers.dense(layers.flatten(pooled), classes)
+    return layers.dense(layers.flatten(pooled), CLASSES)
 
 
 # ---- The prior of a fit to a few measured networks.
