@@ -11,9 +11,8 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
 from lolat.microbench import check
-from lolat.microbench.blocks import BLOCKS, NETWORKS, Predefined, known_blocks
+from lolat.microbench.blocks import Predefined
 from lolat.microbench.check import Case, NetworkAgain
-from lolat.microbench.learn import REFERENCES
 from lolat.microbench.runner import Runner
 from lolat.tables.blocks import Point
 from tests.microbench.fakes import FakeDevice, tiny
@@ -121,15 +120,6 @@ def test_networks_of_the_same_name() -> None:
     assert [(p.name, p.batch_size) for p, _ in found] == [("b", 4), ("a", 1)]
     assert [g for _, g in found] == [b.make(), a.make()]
     assert check.references_of([], "tensorflow", [b, a]) == []
-
-
-@pytest.mark.parametrize("backend", ["tensorflow", "torch", "onnxruntime+threads=1"])
-def test_of_a_model_of_this_version_the_five_references(backend: str) -> None:
-    """ONNX Runtime has its networks without batch norms."""
-    known = known_blocks(backend, [*BLOCKS[:3], *NETWORKS])
-    points = [point(b, n, b.whole) for b in known for n in b.batch_sizes]
-    found = check.references_of(points, backend)
-    assert sorted((p.name, p.batch_size) for p, _ in found) == sorted((n, 1) for n in REFERENCES)
 
 
 # ---- How well times repeat

@@ -76,7 +76,6 @@ def test_the_facts_of_the_first_processor(
         ({}, 60 * 1024),
         ({"max": "50000\n", "current": "20000\n"}, 30_000),
         ({"max": "50000\n", "current": "20000\n", "stat": "anon 5\ninactive_file 7000\n"}, 37_000),
-        ({"max": "9999999999\n", "current": "0\n"}, 60 * 1024),
         ({"max": "max\n", "current": "20000\n"}, 60 * 1024),
     ],
 )
@@ -102,7 +101,6 @@ def test_two_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
     ("files", "processors"),
     [
         ({}, 8),
-        ({"cpu.max": "max 100000\n"}, 8),
         ({"cpu.max": "200000 100000\n"}, 2),
         ({"cpu.max": "50000 100000\n"}, 1),
         ({"cpu.max": "6400000 100000\n"}, 8),  # more than it is scheduled on
@@ -220,8 +218,6 @@ THEN = "AMD EPYC (vendor AuthenticAMD family 25 model 17 stepping 1)"
     ("here", "field", "then", "now_"),
     [
         (chip(vendor="Intel"), "processor", THEN, THEN.replace("AuthenticAMD", "Intel")),
-        (chip(family=26), "processor", THEN, THEN.replace("family 25", "family 26")),
-        (chip(model=1), "processor", THEN, THEN.replace("model 17", "model 1")),
         (chip(stepping=2), "processor", THEN, THEN.replace("stepping 1", "stepping 2")),
         (now(cpu="EPYC 7B13"), "processor", THEN, THEN.replace("AMD EPYC", "EPYC 7B13")),
         (chip(threads=8), "threads_given", 2, 8),

@@ -130,13 +130,6 @@ def test_what_is_measured_in_slow_times_alone_comes_out_as_the_others() -> None:
     assert found.jobs["job 3"].spread is None, "two samples have no halves"
 
 
-def test_one_wild_sample_moves_nothing() -> None:
-    visits = measured(JOBS, 8, usual)
-    at = visits["job 5"][3].at_s
-    visits["job 5"][3] = Visit((1000 * JOBS["job 5"],), (), at)
-    assert ms_of(latencies(visits)) == pytest.approx(JOBS)
-
-
 @pytest.mark.parametrize("calls", [1, 3])
 def test_the_spread_is_between_every_other_visit(calls: int) -> None:
     """The visits of one job take 10 and 12 in turns, among many that are steady."""
@@ -152,16 +145,6 @@ def test_the_spread_is_between_every_other_visit(calls: int) -> None:
     assert found.jobs["job 9"].spread == pytest.approx(0.2)
     assert found.jobs["job 9"].latency_ms == pytest.approx(math.sqrt(10.0 * 12.0))
     assert found.floor == pytest.approx(0.0), "the median of thirty"
-
-
-def test_a_moment_is_of_each_sample_not_of_the_visit() -> None:
-    """One visit, its second sample after the machine got three times as slow."""
-    visits = measured(JOBS, 8, lambda at: 1.0 if at < 0.5 else 3.0)
-    length = 0.1 * 8 * len(JOBS)
-    visits["x"] = [Visit((7.0, 21.0), (), (1e9 + 0.25 * length, 1e9 + 0.75 * length))]
-    found = latencies(visits)
-    ratio = found.jobs["x"].latency_ms / found.jobs["job 9"].latency_ms
-    assert ratio == pytest.approx(7.0 / JOBS["job 9"], rel=0.01)
 
 
 def test_the_network_before_a_block_tells_of_the_moment_alone() -> None:

@@ -273,22 +273,6 @@ def test_an_epoch_is_every_sample_once_and_a_step_of_sgd_for_each_batch(torch_: 
         np.testing.assert_allclose(found.detach().double().numpy(), wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_a_start_is_one_step(torch_: Framework, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([1.0, 3.5])
-    monkeypatch.setattr(torch_.module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    steps: list[int] = []
-
-    def adam(torch: Any, _: str, parameters: Any) -> Any:
-        made = torch.optim.Adam(parameters)
-        made.register_step_post_hook(lambda *_: steps.append(len(made.state)))
-        return made
-
-    monkeypatch.setattr(torch_.module, "optimizer_of", adam)
-    assert torch_.trained.start(small(), 3, "adam") == 2500.0
-    assert len(steps) == 1
-    assert steps[0] > 0
-
-
 # ---- a device of its own, and the worker ---------------------------------------------------------
 
 

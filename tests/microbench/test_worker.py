@@ -87,15 +87,3 @@ def prepare(key: str = "job", network: str = "good") -> dict[str, Any]:
 def test_what_cannot_start(backend: str, device: str, error: type, words: str) -> None:
     with pytest.raises(error, match=words):
         WorkerProcess(backend, device)
-
-
-def test_a_job_that_fails_is_not_kept(working: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*unused: object) -> Any:
-        raise MeasuringError("the device's memory does not suffice")
-
-    working.answer(prepare("good"))
-    with monkeypatch.context() as patch:
-        patch.setattr(worker, "warm_up", fail)
-        with pytest.raises(MeasuringError):
-            working.answer(prepare("bad"))
-    assert set(working.calls) == {"net", "block", "layer", "good"}

@@ -17,9 +17,7 @@ ONE, TWO = data_sheets(["V100"]), data_sheets(["V100", "K80"])
     ("name", "cores", "clock_mhz"),
     # Cores and boost clock of the makers' data sheets.
     [("P100", 3584, 1303), ("1080ti", 3584, 1582), ("M60", 2048, 1178), ("GTX 1080", 2560, 1733),
-     ("T4", 2560, 1590), ("RTX 2080 Ti", 4352, 1545), ("RTX 3090", 10496, 1695),
-     ("A100", 6912, 1410), ("RTX 4090", 16384, 2520), ("H100-SXM", 16896, 1980),
-     ("B200", 18944, 1965)],
+     ("T4", 2560, 1590), ("RTX 3090", 10496, 1695), ("A100", 6912, 1410)],
 )  # fmt: skip
 def test_the_clock_follows_from_peak_and_cores(name: str, cores: int, clock_mhz: float) -> None:
     (sheet,) = data_sheets([name]).values()

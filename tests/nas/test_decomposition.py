@@ -12,7 +12,6 @@ from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from lolat.io.progress import Progress
 from lolat.nas import Space
 
 CHAIN = {
@@ -164,23 +163,3 @@ def test_a_function_that_fails_is_named_with_its_choices() -> None:
         Space.from_factory(fragile, {"a": (1, 2), "b": (1, 3)}).prepare()
     with pytest.raises(InputError):
         Space.from_factory(lambda a: object(), {"a": (1, 2)}).prepare()
-
-
-def test_choices_of_nothing_are_refused() -> None:
-    for choices in ({}, {"a": ()}):
-        with pytest.raises(InputError):
-            Space.from_factory(chain, choices)
-
-
-def test_building_is_told_to_a_progress() -> None:
-    told: list[str | int] = []
-
-    class Told(Progress):
-        start = staticmethod(lambda text, total: told.append(text))
-        step = staticmethod(lambda: told.append(1))
-
-    found = Space.from_factory(chain, CHAIN).prepare(Told())
-    assert found is not None
-    stages = [text for text in told if isinstance(text, str)]
-    assert stages[0] == "building networks of chain (0 so far)"
-    assert len(told) - len(stages) == found.built

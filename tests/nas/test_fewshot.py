@@ -17,7 +17,7 @@ from lolat import nas
 from lolat.api.model import Model, load
 from lolat.device.file import made
 from lolat.errors import InputError, ModelFileError
-from lolat.nas import FewShotModel, Space, fewshot, fit
+from lolat.nas import FewShotModel, Space, fit
 from lolat.nas.cost_prior import FREEDOM, Explanation, explain, outlying
 from lolat.nas.fewshot import Samples, read_samples, rounding
 from lolat.nas.spaces import SPACES
@@ -111,19 +111,6 @@ def noisy(count: int, noise: float, seed: int = 0) -> Samples:
 @pytest.fixture(scope="module")
 def cells() -> FewShotModel:
     return fit(CELLS, noisy(12, 0.02))
-
-
-def test_many_networks_are_answered_in_parts(
-    cells: FewShotModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archs = some_cells(50, seed=3)
-    rows, estimator = CELLS.parse(archs), cells
-    assert cells.predict(archs).tolist() == estimator.latency(rows).tolist()
-    whole = estimator.latency(rows), *estimator.interval(rows, 0.9)
-    monkeypatch.setattr(fewshot, "CHUNK", 7)
-    parts = estimator.latency(rows), *estimator.interval(rows, 0.9)
-    assert np.array(parts) == pytest.approx(np.array(whole))
-    assert cells.predict([]).shape == (0,)
 
 
 def test_what_is_faster_or_slower_than_all_samples_is_outside(cells: FewShotModel) -> None:
