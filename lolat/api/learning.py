@@ -185,8 +185,7 @@ def _backend_and_output(
     else:
         backend = backends.joined(name, options)
         own = None
-    threads = backends.threads_of(backend)
-    backends.check_threads(threads, device)
+    threads = backends.threads_of(backend, device)
     if own is None:  # a GPU is known by its name, which its backend tells
         own = worker.look(backend, device) if device == "gpu" else {}
     here = environment.here({"threads_asked": threads}, device) | own

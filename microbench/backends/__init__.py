@@ -148,24 +148,18 @@ def of_model(environment: Mapping[str, Any]) -> str:
     return joined(name, options)
 
 
-def threads_of(backend: str) -> int | None:
-    """The number of threads in a backend's options; None if not given."""
-    for option in split(backend)[1]:
-        if option.startswith(THREADS):
-            digits = option.removeprefix(THREADS)
-            if not digits.isdecimal():
-                raise InputError(f"{arg('threads')} {digits}: expected a number of threads")
-            return int(digits)
-    return None
-
-
-def check_threads(threads: int | None, device: str) -> None:
-    """InputError if `device` (cpu or gpu) cannot have so many `threads` (None: not given)."""
-    if threads is not None and (device != "cpu" or not 1 <= threads <= cpu_count()):
-        raise InputError(
-            f"{arg('threads')} {threads}: expected a number of this process' processors, 1 to "
-            f"{cpu_count()}, and the device cpu"
-        )
+def threads_of(backend: str, device: str) -> int | None:
+    """The number of threads in a backend's options; None if not given. InputError for too many."""
+    options = [o for o in split(backend)[1] if o.startswith(THREADS)]
+    if not options:
+        return None
+    digits = options[0].removeprefix(THREADS)
+    if device == "cpu" and digits.isdecimal() and 1 <= int(digits) <= cpu_count():
+        return int(digits)
+    raise InputError(
+        f"{arg('threads')} {digits}: expected a number of this process' processors, 1 to {cpu_count()}, "
+        "and the device cpu"
+    )
 
 
 # ---- Objects
@@ -174,8 +168,7 @@ def check_threads(threads: int | None, device: str) -> None:
 def create(backend: str, device: str) -> Backend:
     """The backend for `device`; InputError, MissingPackageError or DeviceError if there is none."""
     name, options = split(joined(*split(backend)))
-    threads = threads_of(backend)
-    check_threads(threads, device)
+    threads = threads_of(backend, device)
     switches = {option: True for option in options if not option.startswith(THREADS)}
     os.environ.setdefault(*KERNELS_KEPT)
     made: Backend = pkgutil.resolve_name(BACKENDS[name])(device, threads=threads, **switches)

@@ -99,7 +99,7 @@ def test_the_device_and_the_backend_in_the_model_file_and_its_name(
         return "+".join([picked, *options]), remark, name
 
     def measure(run: Any) -> Any:
-        number = threads_of(run.backend)
+        number = threads_of(run.backend, run.device)
         assert number == (int(arguments[2]) if threads else None)
         where = {**name, "device": device, "threads": number or 2, "threads_asked": number}
         return [], where, CALM, [], None

@@ -28,14 +28,17 @@ from tests.microbench.fakes import FakeDevice
         ("torch", ["half", "threads=2", "compile"], "torch+compile+half+threads=2"),
     ],
 )
-def test_a_backend_with_options_is_one_word(name: str, options: list[str], written: str) -> None:
+def test_a_backend_with_options_is_one_word(
+    monkeypatch: pytest.MonkeyPatch, name: str, options: list[str], written: str
+) -> None:
     assert backends.joined(name, options) == written
     again, found = backends.split(written)
     assert (again, sorted(found)) == (name, sorted(options))
     flags = [o for o in options if "=" not in o]
     plain = backends.joined(name, flags)
     threads = next((int(o.partition("=")[2]) for o in options if "=" in o), None)
-    assert backends.threads_of(written) == threads
+    monkeypatch.setattr(backends, "cpu_count", lambda: 12)
+    assert backends.threads_of(written, "cpu") == threads
     where = {"framework": name, **dict.fromkeys(flags, True), "channels_last": False, "threads": 3}
     assert backends.of_model(where) == plain, "as many threads as there were, unasked"
     if threads:
@@ -60,8 +63,7 @@ def test_a_backend_that_there_is_not(written: str, words: list[str]) -> None:
 
 def test_more_threads_than_processors_and_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "cpu_count", lambda: 3)
-    for fine in (None, 1, 3):
-        backends.check_threads(fine, "cpu")
+    assert [backends.threads_of(f"torch+threads={n}", "cpu") for n in (1, 3)] == [1, 3]
     for wrong, device in (("torch+threads=4", "cpu"), ("onnxruntime+threads=1", "gpu")):
         with pytest.raises(InputError) as caught:
             backends.create(wrong, device)
