@@ -149,9 +149,7 @@ def by_formula(
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if not isinstance(formula, Roofline):
         return compiled(space.grid, latency_tables(space, model, size, predictor)[1], formula, size)
-    rows, whole = _whole(space, formula, size)
-    kinds = [LATENCY] if formula.host is None else [LATENCY, DEVICE, HOST, MORE]
-    all_times = _by_operation(space, formula, size, kinds, rows, whole)
+    rows, whole_ms, all_times = _by_operation(space, formula, size)
     alone, *of_host = (compiled(space.grid, times, formula, size) for times in all_times)
     estimators: list[LatencyEstimator] = [alone]
     if of_host:  # if a compiler joins operations across parts, the sum of latencies may be nearer
@@ -161,7 +159,7 @@ def by_formula(
             device=device, host=host, more=more,
         )  # fmt: skip
         estimators.append(both)
-    errors = [np.abs(e.latency(rows) / whole[:, LATENCY] - 1.0) for e in estimators]
+    errors = [np.abs(e.latency(rows) / whole_ms - 1.0) for e in estimators]
     best = min(range(len(estimators)), key=lambda n: float((errors[n] ** 2).mean()))
     found, off = estimators[best], float(errors[best].max())
     if off < 1e-9:
@@ -179,30 +177,25 @@ def latency_tables(
     """
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if isinstance(formula, Roofline):
-        return formula, _by_operation(
-            space, formula, size, [LATENCY], *_whole(space, formula, size)
-        )[0]
+        return formula, _by_operation(space, formula, size)[2][LATENCY]
     columns = [COLUMNS.index(f) for f in formula.features]
     slopes = np.asarray(formula.slopes)
     return formula, [(t.positions, t.at(size)[..., columns] @ slopes) for t in space.tables]
 
 
-def _whole(space: Space, formula: Roofline, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a few candidates, and (n, 4) ms, as of `times_ms`, of their whole networks."""
+def _by_operation(
+    space: Space, formula: Roofline, batch_size: int
+) -> tuple[np.ndarray, np.ndarray, list[list[Times]]]:
+    """Return a few candidates, (n,) ms of their whole networks, and the tables of each kind of `times_ms`.
+
+    LATENCY alone if the formula has no host. Parts affect each other: a compiler fuses operations of two
+    parts, half precision converts between them. So a line is fitted to the times of whole candidates over
+    the sums of their parts.
+    """
     rows = space.sample(WHOLE_CANDIDATES, seed=0)
     graphs = map(space.network, rows)
-    return rows, np.array([times_ms(formula, g, batch_size, whole=True) for g in graphs])
-
-
-def _by_operation(
-    space: Space, formula: Roofline, batch_size: int, kinds: list[int], rows: np.ndarray,
-    whole: np.ndarray,
-) -> list[list[Times]]:  # fmt: skip
-    """Return the tables of some kinds of `times_ms`, by a formula that predicts single operations.
-
-    Parts affect each other: a compiler fuses operations of two parts, half precision converts between
-    them. So a line is fitted to the times of whole candidates over the sums of their parts.
-    """
+    whole = np.array([times_ms(formula, g, batch_size, whole=True) for g in graphs])
+    kinds = [LATENCY] if formula.host is None else [LATENCY, DEVICE, HOST, MORE]
     tables = [(t.positions, t.ms(formula, batch_size)) for t in space.tables]
     found = []
     for kind in kinds:
@@ -220,4 +213,4 @@ def _by_operation(
             times = [(positions, slope * table) for positions, table in times]
             times.append(((), np.array(offset)))
         found.append(times)
-    return found
+    return rows, whole[:, LATENCY], found

@@ -325,8 +325,8 @@ def fit(
     check_file(output, "output")
     if name is not None and output is None:
         raise InputError(f"{arg('name')} {name}: a name for the file; expected {arg('output')} too")
-    if output is not None and os.path.exists(output):
-        read(output)  # a file that is no model is refused before the work
+    # A file that is no model is refused before the work.
+    device = read(output)["device"] if output is not None and os.path.exists(output) else ""
     of_space = find_space(space)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space, name)
     of_space.prepare(progress)
@@ -344,10 +344,8 @@ def fit(
         warnings=_warnings(measured, found[0]),
         choices=of_space.fingerprint,
     )
-    if output is not None and os.path.exists(output) and measured.device:
-        own = str(read(output)["device"])
-        if measured.device not in own:
-            section.warnings.append(f"the samples are of {measured.device}, the file is of {own}")
+    if device and measured.device not in device:
+        section.warnings.append(f"the samples are of {measured.device}, the file is of {device}")
     model = FewShotModel.of(of_space, section)
     if output is not None:
         model.write(output, name)
