@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from pathlib import Path
 
@@ -57,18 +56,6 @@ def test_the_tuner_runs_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     finally:
         ray.shutdown()
     assert (tmp_path / "results").is_dir()
-
-
-def test_the_look_up_table_adds_up_to_whole_networks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    space = script(EXAMPLES["a_look-up_table", 1], tmp_path, monkeypatch)["space"]
-    table = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
-    model = lolat.load("epyc-2t")
-    for row in space.sample(5, seed=1):
-        chosen = space.values(row).items()
-        ms = table["constant_ms"] + sum(table["layers"][name][choice] for name, choice in chosen)
-        assert ms == pytest.approx(model.predict(space.network(row)).latency_ms, rel=1e-9)
 
 
 def test_the_differentiable_term_is_the_expectation_over_all_networks(
