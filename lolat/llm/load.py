@@ -13,8 +13,16 @@ from lolat.errors import InputError
 from lolat.io.tables import read_table
 from lolat.llm.frameworks import FrameworkOverheads, Limits
 from lolat.llm.gpu import GPU, ServedRow
-from lolat.llm.scheduler import Event, Requests, Simulated, StepTable, attention_of_prompt, simulate
-from lolat.llm.serving import PARTS, Deployment, StepParts, each_ms, rule_of, step_parts
+from lolat.llm.scheduler import (
+    Event,
+    Requests,
+    Rule,
+    Simulated,
+    StepTable,
+    attention_of_prompt,
+    simulate,
+)
+from lolat.llm.serving import PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
 from lolat.parameters import EVEN, POISSON, TRACE
 
 REQUESTS = 1000
@@ -222,7 +230,12 @@ class Server:
         drafts: int = 0, accepted: float = 0.0, tokens: float = 0.0,
     ) -> None:  # fmt: skip
         self.gpu, self.deployment = gpu, deployment
-        self.rule = rule_of(gpu.section, deployment, tokens or longest, limits, drafts, accepted)
+        server, each = gpu.section.server, tokens or longest
+        limits = limits or server.limits_on(gpu.section.sheet)
+        cache = cache_room(gpu.section, deployment) / (deployment.cache_bytes(each) / each)
+        self.rule = Rule(
+            limits.tokens, limits.sequences, cache, server.mixes, server.reserves, True, drafts, accepted
+        )  # fmt: skip
         self.longest = longest
         self._tables: dict[tuple[FrameworkOverheads, int], StepTable] = {}
 

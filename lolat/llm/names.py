@@ -131,8 +131,9 @@ def named(given: str) -> Decoder:
         return decoder
     if not dtype or (dtype != "bfloat16" and (decoder.has_mxfp4 or dtype.endswith("mxfp4"))):
         raise InputError(
-            f"{plain(given)}: {base} is known, and {shortened(rest)!r} behind it is no data type that was "
-            f"timed for it; expected its config.json; for an estimate give {base} and {NEAREST}",
+            f"{plain(given)}: {base} is known, and {shortened(rest)!r} behind it is not; expected the "
+            f"config.json as published with the model; for an estimate of a quantized {base} give this "
+            f"name and {NEAREST}",
             code="decoder-dtype",
         )
     in_blocks = base.startswith("qwen3") and rest == "fp8" and owner not in PER_TENSOR

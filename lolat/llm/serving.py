@@ -15,7 +15,7 @@ from typing import NamedTuple
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import BLOCK, CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder, LayerGroup
-from lolat.llm.frameworks import FrameworkOverheads, Limits
+from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, ServingSection, TimedOperation, dtypes_of, lacks
 from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
 
@@ -335,10 +335,9 @@ def deployment_of(
         )
     divides = gpus % expert_parallel == experts % expert_parallel == 0
     if not divides or expert_parallel > max(experts, 1):
-        raise InputError(
-            f"{arg('expert_parallel')} {expert_parallel}: expected a divisor of {gpus} GPUs and of "
-            f"{experts} experts"
-        )
+        right = f"a divisor of {gpus} GPUs and of {experts} experts"
+        right = right if experts else f"1: {decoder.name} has no experts"
+        raise InputError(f"{arg('expert_parallel')} {expert_parallel}: expected {right}")
     sheet, mxfp4 = section.sheet, decoder.has_mxfp4
     if dtype and dtype not in WEIGHT_BYTES:
         raise InputError(f"{arg('dtype')} {dtype}: expected one of {', '.join(DTYPES)}")
@@ -367,15 +366,7 @@ def deployment_of(
     )
 
 
-def requests_that_fit(
-    section: ServingSection, deployment: Deployment, tokens: np.ndarray
-) -> np.ndarray:
-    """(rows,) numbers of requests of (rows,) `tokens` whose caches fit; 0: the weights do not."""
-    each = np.array([deployment.cache_bytes(float(number)) for number in tokens])
-    return np.floor(_cache_room(section, deployment) / each)
-
-
-def _cache_room(section: ServingSection, deployment: Deployment) -> float:
+def cache_room(section: ServingSection, deployment: Deployment) -> float:
     """Return the bytes that caches have on each GPU beside the weights.
 
     Servers of models as large as those in OWN_FITS get options that leave caches half of what is free.
@@ -385,17 +376,9 @@ def _cache_room(section: ServingSection, deployment: Deployment) -> float:
     if deployment.decoder.kind in OWN_FITS:
         whole = GIB * (server.memory_share * sheet.memory_gib - server.own_gib)
         room = max(room, (whole - deployment.weight_bytes) / 2.0)
-    return max(section.server.cache_share * room, 0.0)
+    return max(server.cache_share * room, 0.0)
 
 
-def rule_of(
-    section: ServingSection, deployment: Deployment, longest: float, limits: Limits | None = None,
-    drafts: int = 0, accepted: float = 0.0,
-) -> Rule:  # fmt: skip
-    """Return the framework's rule for requests of `longest` tokens; `limits`: those of a step, if given."""
-    server, limits = section.server, limits or section.server.limits_on(section.sheet)
-    cache = _cache_room(section, deployment) / (deployment.cache_bytes(longest) / longest)
-    return Rule(
-        limits.tokens, limits.sequences, cache, server.mixes, server.reserves, is_ahead=True,
-        drafts=drafts, accepted=accepted,
-    )  # fmt: skip
+def requests_that_fit(section: ServingSection, deployment: Deployment, tokens: float) -> int:
+    """Return the number of requests of so many tokens whose caches fit; 0: the weights do not."""
+    return int(cache_room(section, deployment) / deployment.cache_bytes(tokens))

@@ -88,7 +88,7 @@ def deployments_of(
         raise refused
     if asked.tensor_parallel:
         return found
-    return [d for d in found if requests_that_fit(section, d, np.ones(1))[0]] or found[-1:]
+    return [d for d in found if requests_that_fit(section, d, 1)] or found[-1:]
 
 
 def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
@@ -145,10 +145,8 @@ class Sizing:
     @cached_property
     def fit(self) -> int:
         """Requests whose caches fit on one group of a replica; 0 if the weights or the longest do not."""
-        load = self.asked.loads()[0]
-        tokens = np.array([load.longest, load.tokens])
-        alone, several = requests_that_fit(self.gpu.section, self.deployment, tokens)
-        return int(several) if alone else 0
+        load, of = self.asked.loads()[0], (self.gpu.section, self.deployment)
+        return requests_that_fit(*of, load.tokens) if requests_that_fit(*of, load.longest) else 0
 
     @cached_property
     def largest_rate(self) -> float:

@@ -212,7 +212,7 @@ def test_an_answer_counts_the_requests_of_all_groups() -> None:
     each = Server(GPU(known), made, 1536.0).times(Load(1024, 512, 4.0), OVERHEADS)
     assert two.tpot_ms == pytest.approx(each.mean_tpot_ms)
     assert two.requests_per_s == pytest.approx(2 * each.requests_per_s)
-    fit = requests_that_fit(known, made, np.array([1536.0]))[0]
+    fit = requests_that_fit(known, made, 1536)
     assert two.largest_concurrency == 2 * fit
 
 
