@@ -28,7 +28,6 @@ from lolat.hardware.prices import (
     rental_of,
 )
 from lolat.io.results import Remark, Result, plain_data
-from lolat.llm.decoder import Decoder
 from lolat.llm.names import find_decoder, is_decoder
 from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE
 from lolat.readers.size import as_sizes, length_of, of_images
@@ -37,7 +36,7 @@ from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.model import Limits, TrainingPrediction, TrainingRun
 from lolat.training.parallel import NONE
 from lolat.training.plan import OF_DECODERS, NetworkPlan
-from lolat.units import dollars, duration, milliseconds, plain, plural, shortened
+from lolat.units import dollars, duration, milliseconds, plain, plural
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -143,9 +142,8 @@ class Cost(Result):
     def summary(self, devices: int) -> str:
         """Return an option in words: devices, time, dollars."""
         option = self.option(devices)
-        words = [plural(devices, "device"), duration(option.total_s or 0.0)]
-        words += [] if option.dollars is None else [dollars(option.dollars)]
-        return ", ".join(words)
+        price = "" if option.dollars is None else f", {dollars(option.dollars)}"
+        return f"{plural(devices, 'device')}, {duration(option.total_s or 0.0)}{price}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each number of devices: times in ms and s, US$, both ends of each interval."""
@@ -164,9 +162,8 @@ def no_room(cost: Cost) -> str:
     """Return the sentence that an iteration does not fit, with the largest batch that does."""
     least = min((o.memory_bytes or cost.memory_bytes, o.devices) for o in cost.options)[1]
     room = cost.available_bytes or 0, cost.largest_batch or 0
-    words = no_room_words(cost.memory_bytes, *room, least)
     others = f"; it would with {', or '.join(cost.would_fit)}" if cost.would_fit else ""
-    return words + others
+    return no_room_words(cost.memory_bytes, *room, least) + others
 
 
 # ---- The question.
@@ -181,7 +178,14 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
         return network
     if not is_decoder(network):
         return as_trained(readers.read(network, input_size))
-    sizes, decoder = as_sizes(input_size), _decoder(network)
+    sizes, decoder = as_sizes(input_size), find_decoder(network)
+    if decoder.dtype != "bfloat16":
+        raise InputError(
+            f"{decoder.name}: its weights are quantized ({decoder.dtype}), and training beside quantized "
+            "weights (QLoRA) is not predicted; expected it without the quantization: a frozen weight then "
+            f"takes 2 bytes ({arg('tune')} lora:16)",
+            code="quantized-decoder",
+        )
     numbers = (*of_images(sizes), *length_of(sizes))
     if len(numbers) != 1:
         raise InputError(
@@ -190,25 +194,6 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
             code="sequence-length",
         )
     return TrainedDecoder(decoder, numbers[0])
-
-
-def _decoder(network: Any) -> Decoder:
-    """Find a decoder whose weights are not quantized; InputError for others."""
-    try:
-        decoder = find_decoder(network)
-        name, dtype = decoder.name, decoder.dtype
-    except InputError as error:
-        if error.code != "decoder-dtype":
-            raise
-        name, dtype = plain(shortened(str(network))), "no timed data type"
-    if dtype == "bfloat16":
-        return decoder
-    raise InputError(
-        f"{name}: its weights are quantized ({dtype}), and training beside quantized weights (QLoRA) is "
-        "not predicted; expected its configuration without quantization_config, or its name without the "
-        f"quantization: a frozen weight then takes 2 bytes ({arg('tune')} lora:16)",
-        code="quantized-decoder",
-    )
 
 
 def check_limits(
@@ -376,8 +361,6 @@ def option_of(
         rented = f"{offer.form} is rented, with its link"
         if not offer.form and has_several_chips(offer.accelerator):
             rented = f"{plain(offer.instance_type)} may have another: the price list does not say"
-        elif not offer.form and form and devices > 1 and offer.instance_type:
-            rented = "and so are the links, as the price list does not say what form is rented"
         elif offer.form in ("", form or offer.form):
             return found
         said = Remark(f"the times are those of the {form or 'PCIe'} card", rented)
@@ -396,8 +379,8 @@ def option_of(
 def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
     """Return the cheapest option within the limits, the fastest within that of money, and the frontier.
 
-    The frontier has the options that no other beats in both time and money, from the cheapest on. An option
-    has `total_s`, `dollars` and `devices`; those without a time are left out.
+    An option has `total_s`, `dollars` and `devices`; those without a time are left out. The frontier begins
+    with the cheapest.
     """
     timed = [o for o in options if o.total_s is not None]
     paid = [o for o in timed if o.dollars is not None]
@@ -417,9 +400,9 @@ def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
 
 def _priced(option: TrainingPrediction, rented: Rented) -> TrainingPrediction:
     """Add the rented instances and their price, paid by the second, to an option."""
-    times_s = None if option.total_s is None else (option.total_s, *(option.interval_s or ()))
-    if times_s is None:
+    if option.total_s is None:
         return replace(option, rented=rented)
+    times_s = option.total_s, *(option.interval_s or ())
     total, *ends = (seconds / 3600 * rented.price_per_hour for seconds in times_s)
     both = (ends[0], ends[1]) if ends else None
     return replace(option, rented=rented, dollars=total, dollars_interval=both)

@@ -62,10 +62,9 @@ class DecoderStep:
 
     def __post_init__(self) -> None:
         if self.recipe.frozen > HALF_BYTES and not self.recipe.copy:
+            words = "the training of a decoder is predicted in amp or bf16"
             raise InputError(
-                f"{arg('precision')} {self.recipe.dtype}: the training of a decoder is predicted in amp or "
-                "bf16",
-                code="decoder-precision",
+                f"{arg('precision')} {self.recipe.dtype}: {words}", code="decoder-precision"
             )
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +96,7 @@ class DecoderStep:
         r, (trained, every), shards = self.recipe, self.numbers(), parallel.shards
         learned = float(trained.sum())
         # The norm of the gradients is computed and they are scaled (4); all else is read and written.
-        each = 4 * r.gradient + 2 * (r.weight + r.master + r.states)
+        each = 4 * r.gradient + 2 * (r.weight + r.states)
         moved = each * learned / shards.states
         moved += 3 * r.gradient * learned * (batches - 1) / shards.gradients
         if r.copy:
@@ -153,7 +152,7 @@ class DecoderStep:
             {AGAIN: again * is_again, TEMPORARY: gradients, COPIES: copies * is_again},
             {AT_LOSS: {COPIES: float(copies.sum()), **loss}}, batches,
         )  # fmt: skip
-        parts = state_parts(r, learned, frozen, 0, parallel.shards) | moving
+        parts = state_parts(r, learned, frozen, parallel.shards) | moving
         if sharded:
             gathered = HALF_BYTES * (GATHERED_LAYERS * every[1] + every[0] + every[-1])
             parts[GATHERED] = float(gathered + r.gradient * trained.max())

@@ -14,9 +14,7 @@ import numpy as np
 from lolat.errors import InputError, LolatError
 from lolat.graph.modes import EAGER, LAUNCHES
 from lolat.hardware.links import MACHINE, Link, assumed_link
-from lolat.io.paths import shown_path
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
-from lolat.io.writing import reason_of
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel
 from lolat.llm.names import find_decoder
 from lolat.parameters import CHECKPOINTING, SHARDINGS, optimizer_named
@@ -123,14 +121,11 @@ def _tokens_per_s(row: Row, folder: Path, gpus: int, length: int) -> float:
         last = next(one for one in reversed(history) if "train_samples_per_second" in one)
         each = last.get("train_tokens_per_second") or length * last["train_samples_per_second"]
         return float(each) / gpus
-    except OSError as error:
-        expected = (
-            f"the path of a log, relative to the table ({shown_path(path)}: {reason_of(error)})"
-        )
-        raise row.wrong(column, expected) from None
-    except (ValueError, KeyError, TypeError, StopIteration):
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
         raise row.wrong(
-            column, "the path of a trainer_state.json that ends with train_samples_per_second"
+            column,
+            "the path of a trainer_state.json, relative to the table, that ends with "
+            "train_samples_per_second",
         ) from None
 
 

@@ -158,9 +158,8 @@ LEAST_UPDATES = 3  # as many as coefficients: variable, parameter, call
 def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     """Fit the coefficients of both passes, and find the errors of blocks held out of the fit.
 
-    All points are one fit: a forward pass takes the forward coefficients, both passes take the sum of
-    forward and backward ones, all at least 0. `residuals` in the result: log(measured / predicted) of both
-    passes of held-out blocks. InputError for too few points in either direction.
+    All points are one fit: both passes take the sum of forward and backward coefficients. `residuals` in
+    the result: log(measured / predicted) of both passes. InputError for too few points in either direction.
     """
     both = np.array([p.backward for p in points], bool)
     for directions in (both, ~both):
@@ -169,11 +168,11 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     rows = np.hstack([terms, terms * both[:, None]])
     measured = np.array([p.latency_ms for p in points])
     sides = np.split(fit_relative(rows, measured), 2)
-    predicted = cross_validate(
-        leave_out([p.name for p in points]),
-        len(points),
-        lambda kept, out: rows[out] @ fit_relative(rows[kept], measured[kept]),
-    )
+
+    def of_others(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
+        return np.asarray(rows[out] @ fit_relative(rows[kept], measured[kept]))
+
+    predicted = cross_validate(leave_out([p.name for p in points]), len(points), of_others)
     residuals = log_errors(measured, predicted)[both]
     error = np.abs(predicted / measured - 1.0)
     folds = leave_out([p.name for p in points if p.backward])
@@ -194,35 +193,38 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     }
 
 
+def _fitted(
+    names: Sequence[str], rows: Sequence[Sequence[float]], points: Sequence[Any]
+) -> dict[str, float]:
+    """Fit the coefficients of the first columns of `rows` to the times of some points, in ms."""
+    times = np.array([p.latency_ms for p in points])
+    return dict(zip(names, fit_relative(np.array(rows), times).tolist(), strict=False))
+
+
 def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
-    """Fit ms for each variable and each parameter, by optimizer; the constant belongs to the call.
+    """Fit the coefficients of each `Update`, by optimizer; the constant belongs to the call.
 
     An optimizer with fewer than LEAST_UPDATES points is left out.
     """
     updates = {}
     for name in dict.fromkeys(p.optimizer for p in points):
-        measured = [p for p in points if p.optimizer == name]
-        if len(measured) < LEAST_UPDATES:
-            continue
-        rows = np.array([[p.variables, p.parameters, 1.0] for p in measured])
-        times = np.array([p.latency_ms for p in measured])
-        variable, parameter, _ = fit_relative(rows, times).tolist()
-        updates[name] = {"variable": variable, "parameter": parameter}
+        some = [p for p in points if p.optimizer == name]
+        if len(some) >= LEAST_UPDATES:
+            rows = [[p.variables, p.parameters, 1.0] for p in some]
+            updates[name] = _fitted(("variable", "parameter"), rows, some)
     return updates
 
 
 def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
-    """Fit the coefficients of `Loop`, in ms; all are 0 for fewer than three points."""
+    """Fit the coefficients of `Loop`; all are 0 for fewer than three points."""
     names = ("epoch", "step", "element")
     if len(points) < len(names):
         return dict.fromkeys(names, 0.0)
-    rows = np.array([[1.0, p.steps, p.steps * p.elements] for p in points])
-    times = np.array([p.latency_ms for p in points])
-    return dict(zip(names, fit_relative(rows, times).tolist(), strict=True))
+    return _fitted(names, [[1.0, p.steps, p.steps * p.elements] for p in points], points)
 
 
 def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
-    """Fit the coefficients of `Start`, in ms; the optimizer SIMPLEST adds no time for variables.
+    """Fit the coefficients of `Start`; the optimizer SIMPLEST adds no time for variables.
 
     Returns None unless SIMPLEST was timed on two networks with different numbers of operations: one alone
     does not tell the constant.
@@ -230,13 +232,10 @@ def fit_start(points: Sequence[StartPoint]) -> dict[str, Any] | None:
     if len({p.operations for p in points if p.optimizer == SIMPLEST}) < 2:
         return None
     names = [n for n in dict.fromkeys(p.optimizer for p in points) if n != SIMPLEST]
-    rows = [
-        [1.0, p.operations, *(p.variables * float(p.optimizer == n) for n in names)] for p in points
-    ]
-    times = np.array([p.latency_ms for p in points])
-    constant, operation, *each = fit_relative(np.array(rows), times).tolist()
-    variable = {SIMPLEST: 0.0, **dict(zip(names, each, strict=True))}
-    return {"constant": constant, "operation": operation, "variable": variable}
+    rows = [[1.0, p.operations, *(p.variables * (p.optimizer == n) for n in names)] for p in points]
+    found = _fitted(("constant", "operation", *names), rows, points)
+    variable = {SIMPLEST: 0.0} | {n: found.pop(n) for n in names}
+    return {**found, "variable": variable}
 
 
 def training_section(
@@ -274,10 +273,9 @@ WIDENING = 2.0  # factor on the interval for operations that no measured block h
 def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
     """Return how many operations of equal time average out their errors as well as these parts do.
 
-    `times`: (parts,) ms; `ops`: (parts,) numbers of operations. If operations have independent errors and
-    those of a part take equal times, the relative variance is sum(time**2 / ops) / total**2; that of n
-    operations of equal time is 1 / n. The result is the number of all operations if all take equally long,
-    and less if some take most of the time.
+    `times`: (parts,) ms; `ops`: (parts,) numbers of operations. If errors of operations are independent,
+    and those of a part take equal times, the relative variance is sum(time**2 / ops) / total**2; that of n
+    operations of equal time is 1 / n.
     """
     total = float(times.sum())
     if total <= 0.0:
@@ -336,9 +334,9 @@ class MeasuredTraining(Training):
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
-        framework = other_framework(self.document["environment"], graph.framework)
-        unknown = ", ".join(self._unmeasured_kinds(graph))
-        remarks = [f"no block measured in training has the operations {unknown}"] * bool(unknown)
+        remarks = [*other_framework(self.document["environment"], graph.framework)]
+        if unknown := ", ".join(self._unmeasured_kinds(graph)):
+            remarks.append(f"no block measured in training has the operations {unknown}")
         remarks += other_dtype(graph)
         inside = self._inside(graph, batch_size)
         if inside is not None and inside < MOSTLY_SHARE:
@@ -346,7 +344,7 @@ class MeasuredTraining(Training):
                 f"{percent(1.0 - inside)} of a forward pass is larger, or of other proportions, than what "
                 "was measured in inference"
             )
-        return *framework, *remarks, *count(graph).warnings
+        return *remarks, *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; sizes and proportions are judged for inference."""
@@ -357,12 +355,9 @@ class MeasuredTraining(Training):
 
     def _inside(self, graph: Graph, batch_size: int) -> float | None:
         """Return the fraction of a forward pass inside the measured range of inference; None if unknown."""
-        has_latencies = "predictors" in self.document
-        return (
-            predict(self.latency, graph, Question(batch_size)).inside_share
-            if has_latencies
-            else None
-        )
+        if "predictors" not in self.document:
+            return None
+        return predict(self.latency, graph, Question(batch_size)).inside_share
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`; wider for unmeasured kinds of operation, and outside the measured range."""

@@ -1,10 +1,4 @@
-"""Memory of a device in training: bytes of each parameter by the recipe, as named parts.
-
-recipe = recipe_of("bf16", optimizer_named("adamw"))
-state_parts(recipe, trained=8e9)                        # {"weights": 16e9, "gradients": 16e9, ...}
-state_parts(recipe, trained=2e7, frozen=8e9)            # LoRA
-state_parts(recipe, 8e9, shards=Shards(8, 8, 8))        # ZeRO 3 of eight devices
-"""
+"""Memory of a device in training: bytes of each parameter by the recipe, and the peak of an iteration."""
 
 from __future__ import annotations
 
@@ -42,8 +36,12 @@ from lolat.parameters import Optimizer, optimizer_named
 from lolat.units import byte_size
 
 HALF_BYTES = 2
-WEIGHTS, COPIES, GRADIENTS = "weights", "copies in half precision", "gradients"
-MASTERS, STATES = "master weights", "optimizer states"
+WEIGHTS, COPIES, GRADIENTS, STATES = (
+    "weights",
+    "copies in half precision",
+    "gradients",
+    "optimizer states",
+)
 
 
 @dataclass(frozen=True)
@@ -51,9 +49,9 @@ class Recipe:
     """Bytes of a parameter in training.
 
     `dtype`: a value of `lolat.graph.modes.DTYPES`; `optimizer`: its name. `weight`, `gradient`: of a
-    trained parameter; `copy`: in half precision, which autocast keeps for the backward pass; `master`: a
-    copy in float32 that the optimizer updates instead; `states`: all of the optimizer's together; `frozen`:
-    of a parameter that is not trained, which has none of the others but `copy`.
+    trained parameter; `copy`: in half precision, which autocast keeps for the backward pass; `states`: all
+    of the optimizer's together; `frozen`: of a parameter that is not trained, which has none of the others
+    but `copy`.
     """
 
     dtype: str
@@ -61,54 +59,39 @@ class Recipe:
     weight: float
     copy: float
     gradient: float
-    master: float
     states: float
     frozen: float
 
     @property
     def trained(self) -> float:
         """Bytes of a trained parameter, all together."""
-        return self.weight + self.copy + self.gradient + self.master + self.states
+        return self.weight + self.copy + self.gradient + self.states
 
     def words(self, frozen: bool = False) -> str:
         """Return the recipe in words; `frozen`: with what a frozen parameter takes."""
         plain = FLOAT32 if self.weight == FLOAT_BYTES else self.dtype
         words = [f"{plain} weights and gradients"]
-        words += ["copies in half precision"] * bool(self.copy)
-        words += [f"{FLOAT32} master weights"] * bool(self.master)
-        words += ["optimizer states"] * bool(self.states)
+        words += [COPIES] * bool(self.copy) + [STATES] * bool(self.states)
         rest = f", {self.frozen:g} if it is frozen" * frozen
         return f"{', '.join(words)}: {self.trained:g} bytes a parameter{rest}"
 
 
-def recipe_of(
-    precision: str, optimizer: Optimizer, masters: bool = False, half_frozen: bool = False
-) -> Recipe:
+def recipe_of(precision: str, optimizer: Optimizer, half_frozen: bool = False) -> Recipe:
     """Return the recipe of a precision, by any name of `lolat.graph.modes.DTYPES` or of another data type.
 
     `amp`: parameters, gradients and states in float32, and the copies that autocast makes; `bf16`, `fp16`:
-    everything in half precision. `masters`: in half precision a copy of the weights in float32, and states
-    in float32, as in mixed precision of Apex, DeepSpeed and Megatron (Rajbhandari et al., "ZeRO", 2020).
-    `half_frozen`: frozen parameters are in bfloat16 and the others, adapters of LoRA, in float32, as PEFT
-    makes them, unless all is in float32.
+    everything in half precision. `half_frozen`: frozen parameters are in bfloat16 and the others, adapters
+    of LoRA, in float32, as PEFT makes them, unless all is in float32.
     """
     dtype = DTYPES.get(precision.lower(), precision)
-    mixed = dtype == AMP
     own = float(SIZES.get(dtype, FLOAT_BYTES))
-    half_frozen &= mixed or own == HALF_BYTES
+    half_frozen &= dtype == AMP or own == HALF_BYTES
     weight = float(FLOAT_BYTES) if half_frozen else own
-    masters &= weight == HALF_BYTES
-    updated = float(FLOAT_BYTES) if masters else weight
-    each = updated if optimizer.state_bytes is None else optimizer.state_bytes
-    return Recipe(
-        dtype, optimizer.name,
-        weight=weight,
-        copy=float(HALF_BYTES) if mixed else 0.0,
-        gradient=weight,
-        master=updated if masters else 0.0,
-        states=optimizer.states * float(each),
-        frozen=SIZES[BFLOAT16] if half_frozen else weight,
-    )  # fmt: skip
+    each = weight if optimizer.state_bytes is None else optimizer.state_bytes
+    copy = float(HALF_BYTES) if dtype == AMP else 0.0
+    frozen = SIZES[BFLOAT16] if half_frozen else weight
+    states = optimizer.states * float(each)
+    return Recipe(dtype, optimizer.name, weight, copy, weight, states, frozen)
 
 
 class Shards(NamedTuple):
@@ -119,25 +102,10 @@ class Shards(NamedTuple):
     states: int = 1
 
 
-def state_parts(
-    recipe: Recipe, trained: float, frozen: float = 0, copied: float | None = None,
-    shards: Shards = Shards(),  # noqa: B008 (it is frozen)
-) -> dict[str, float]:  # fmt: skip
-    """Return the bytes on a device of parameters and what goes with them, by name; none of 0 bytes.
-
-    `trained`, `frozen`: numbers of parameters. `copied`: those that autocast keeps in half precision too;
-    None: all, but for frozen ones that are in half precision anyway. Master weights are divided as the
-    optimizer's states.
-    """
-    if copied is None:
-        copied = trained + (frozen if recipe.frozen > HALF_BYTES else 0)
-    parts = {
-        WEIGHTS: (recipe.weight * trained + recipe.frozen * frozen) / shards.parameters,
-        COPIES: recipe.copy * copied / shards.parameters,
-        GRADIENTS: recipe.gradient * trained / shards.gradients,
-        MASTERS: recipe.master * trained / shards.states,
-        STATES: recipe.states * trained / shards.states,
-    }
+def state_parts(recipe: Recipe, trained: float, frozen: float, shards: Shards) -> dict[str, float]:
+    """Return the bytes on a device of so many parameters and of their states; none of 0 bytes."""
+    weights = recipe.weight * trained + recipe.frozen * frozen
+    parts = {WEIGHTS: weights / shards.parameters, STATES: recipe.states * trained / shards.states}
     return {name: size for name, size in parts.items() if size}
 
 
@@ -157,17 +125,16 @@ def trained_parameters(graph: Graph) -> tuple[int, ...]:
 
     One that no gradient reaches is not trained. One that is no operation's weight is of what reads it.
     """
-    numbers = [*_trained_weights(graph)]
+    numbers = _trained_weights(graph)
     for position, elements in free_parameters(graph):
         numbers[position] += elements
     return tuple(numbers)
 
 
-def _trained_weights(graph: Graph) -> tuple[int, ...]:
-    part = backward_of(graph)
-    numbers = operations_parameters(graph)
-    each = zip(graph.operations, numbers, part.runs.tolist(), strict=True)
-    return tuple(min(n, o.attributes.get(TRAINED, n)) * runs for o, n, runs in each)
+def _trained_weights(graph: Graph) -> list[int]:
+    runs = backward_of(graph).runs.tolist()
+    each = zip(graph.operations, operations_parameters(graph), runs, strict=True)
+    return [min(n, o.attributes.get(TRAINED, n)) * runs for o, n, runs in each]
 
 
 def numbers_of(graph: Graph) -> Numbers:
@@ -184,14 +151,12 @@ def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
     are no operation's weights; it keeps a `frozen` kernel's copy where a gradient goes through.
     """
     part, weights = backward_of(graph), _trained_weights(graph)
-    tied, found = any(o.attributes.get("tied") for o in graph.operations), []
-    for i, (o, number) in enumerate(
-        zip(graph.operations, operations_parameters(graph), strict=True)
-    ):
+    found, every = np.zeros(len(weights)), operations_parameters(graph)
+    tied = any(o.attributes.get("tied") for o in graph.operations)
+    for i, o in enumerate(graph.operations):
         passed = frozen and part.first[i] and o.kind in KERNELS
-        copied = weights[i] + (number - weights[i]) * passed
-        found.append(copied if o.kind != "embedding" or tied else 0)
-    return np.array(found, float)
+        found[i] = (every if passed else weights)[i] * (o.kind != "embedding" or tied)
+    return found
 
 
 def recipe_for(
@@ -202,15 +167,13 @@ def recipe_for(
     dtype = mode.dtype if mode is not None and asked else own_dtype(graph)
     own = dtype if dtype in SIZES or asked else FLOAT32
     recipe = recipe_of(own or FLOAT32, optimizer, half_frozen=half_frozen)
-    still = {
-        graph.tensors[o.outputs[0]].dtype
+    # As of a base in half precision, whose adapters are in float32.
+    of_base = {
+        SIZES.get(graph.tensors[o.outputs[0]].dtype, FLOAT_BYTES)
         for o in graph.operations if o.kind in KERNELS and o.attributes.get(TRAINED) == 0
     }  # fmt: skip
-    # As of a base in half precision, whose adapters are in float32.
-    of_base = {SIZES.get(dtype, FLOAT_BYTES) for dtype in still}
-    return (
-        replace(recipe, frozen=min(recipe.frozen, of_base.pop())) if len(of_base) == 1 else recipe
-    )
+    frozen = min(recipe.frozen, *of_base) if len(of_base) == 1 else recipe.frozen
+    return replace(recipe, frozen=frozen)
 
 
 def gradient_bytes(graph: Graph, mode: Mode | None = None) -> float:
@@ -225,31 +188,26 @@ RECURRENT = {"lstm": 7, "gru": 7, "simple_rnn": 1}
 cell, state), as PyTorch's saved_tensors_hooks show; oneDNN's LSTM keeps two to three times as many."""
 
 
-def _views(graph: Graph) -> Iterator[int]:
-    """Yield the positions of transpositions that PyTorch's kernels take as they are.
+def _turned(graph: Graph) -> tuple[set[int], set[int]]:
+    """Return the positions of views of turned tensors, and of copies of them, in PyTorch.
 
-    They turn back the result of an attention, or are of the matrices of a batch for its product.
+    Its kernels take transpositions as they are if these turn back the result of an attention, or are of the
+    matrices of a batch for its product; slices of other transpositions are copied for that product.
     """
-    readers, of_attention = graph.consumers(), set[int]()
+    views, copies, turned, of_attention = set[int](), set[int](), set[int](), set[int]()
+    readers = graph.consumers()
     for i, o in enumerate(graph.operations) if graph.framework == "torch" else ():
+        kinds = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
         if o.kind == "attention":
             of_attention.update(o.outputs)
         elif o.kind == "transpose":
-            kinds = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
-            multiplied = kinds == {"matmul"} and len(graph.tensors[o.outputs[0]].shape) == 3
-            if multiplied or not of_attention.isdisjoint(o.inputs):
-                yield i
-
-
-def _copies(graph: Graph) -> Iterator[int]:
-    """Yield the positions of slices of transpositions that PyTorch copies for the product of a batch."""
-    readers, turned = graph.consumers(), set[int]()
-    for i, o in enumerate(graph.operations) if graph.framework == "torch" else ():
-        if o.kind == "transpose":
             turned.update(o.outputs)
-        elif o.kind in SLICES and not turned.isdisjoint(o.inputs):
-            kinds = {graph.operations[r].kind for r in readers.get(o.outputs[0], ())}
-            yield from [i] * (kinds == {"matmul"})
+            is_batch = len(graph.tensors[o.outputs[0]].shape) == 3
+            if (kinds == {"matmul"} and is_batch) or not of_attention.isdisjoint(o.inputs):
+                views.add(i)
+        elif o.kind in SLICES and kinds == {"matmul"} and not turned.isdisjoint(o.inputs):
+            copies.add(i)
+    return views, copies
 
 
 @once
@@ -262,7 +220,7 @@ def saved_tensors(graph: Graph) -> tuple[dict[int, int], dict[int, set[int]]]:
     number that its operations have.
     """
     part, viewed, kept = backward_of(graph), dict[int, int](), dict[int, int]()
-    turned, copied = {*_views(graph)}, {*_copies(graph)}
+    turned, copied = _turned(graph)
     inside, around, writer = dict[int, set[int]](), dict[int, set[int]](), dict[int, int | None]()
     first = dict[int, int]()
     for i, o in enumerate(graph.operations):
@@ -322,22 +280,9 @@ def saved_parts(
     return kept, again
 
 
-def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> tuple[int, int]:
-    """Return the bytes of `saved_parts` in all, and of the largest part that runs again."""
-    kept, again = saved_parts(graph, batch_size, mode)
-    return int(kept.sum()), int(again.max(initial=0))
-
-
 LOSS_NUMBERS = 3
 """Numbers in float32 per output of a loss: the output, its log-softmax, its gradient, as PyTorch's
 MemTracker shows for cross_entropy."""
-
-
-def loss_bytes(graph: Graph, batch_size: int) -> int:
-    """Return the bytes of the loss of all outputs while its gradient is computed."""
-    outputs = [graph.tensors[t] for t in set(graph.outputs).difference(graph.kept)]
-    numbers = sum(t.elements(batch_size) for t in outputs if t.batched and "float" in t.dtype)
-    return LOSS_NUMBERS * FLOAT_BYTES * numbers
 
 
 # ---- An iteration.
@@ -401,7 +346,9 @@ def memory_at_peak(
     copies = recipe.copy * copied_parameters(graph, recipe.frozen > HALF_BYTES) / shards.parameters
     is_again = np.array([CHECKPOINT in o.attributes for o in graph.operations], bool)
     before = {COPIES: float(copies.sum())}
-    loss = {ACTIVATIONS: float(kept.sum()), LOSS: loss_bytes(graph, batch_size)}
+    outputs = [graph.tensors[t] for t in set(graph.outputs).difference(graph.kept)]
+    results = sum(t.elements(batch_size) for t in outputs if t.batched and "float" in t.dtype)
+    loss = {ACTIVATIONS: float(kept.sum()), LOSS: LOSS_NUMBERS * FLOAT_BYTES * results}
     # A part that is not trained keeps nothing, and runs all the same.
     passing = analyze(graph).memory(batch_size, mode).activations_bytes
     moment, moving = at_peak(
@@ -410,7 +357,7 @@ def memory_at_peak(
         {AGAIN: again * part.runs, TEMPORARY: np.array(sizes), COPIES: copies * is_again},
         {AT_LOSS: before | loss, AT_FORWARD: before | {FORWARD: passing}}, accumulate,
     )  # fmt: skip
-    parts = state_parts(recipe, numbers.trained, numbers.frozen, 0, shards) | moving
+    parts = state_parts(recipe, numbers.trained, numbers.frozen, shards) | moving
     parts[BUCKETS] = (several and shards == Shards()) * recipe.gradient * numbers.trained
     if shards.parameters > 1:
         parts[GATHERED] = (2 * recipe.weight + recipe.gradient) * learned.max(initial=0)
@@ -423,10 +370,12 @@ def mixed_remarks(
     """Remark on training in half precision alone, with the memory that master weights take besides.
 
     `trained`: parameters of which a device has the states; `needed`: bytes of an iteration without these.
-    Other recipes have no remark.
+    With masters, weights and states are in float32 too, as in mixed precision of Apex, DeepSpeed and
+    Megatron (Rajbhandari et al., "ZeRO", 2020). Other recipes have no remark.
     """
     if recipe.weight == HALF_BYTES:
-        mixed = recipe_of(recipe.dtype, optimizer, masters=True).trained
+        states = recipe_of(FLOAT32, optimizer).states
+        mixed = recipe.trained - recipe.states + states + FLOAT_BYTES
         yield Remark(
             f"pure {recipe.dtype}: weights, gradients and states of {optimizer.name} take "
             f"{recipe.trained:g} bytes a parameter; with weights and states in float32 besides, as is "

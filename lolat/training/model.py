@@ -80,11 +80,8 @@ class TrainingRun:
             alone = "batch_size" if self.accumulate == 1 else "accumulate"
             wrong = arg("replicas" if devices > 1 else alone)
             times = f"{self.accumulate} x " * (self.accumulate > 1)
-            raise InputError(
-                f"{wrong}: {devices} x {times}a batch of {self.batch_size} is more than "
-                f"{self.samples} samples",
-                code="batch-over-data",
-            )
+            words = f"{wrong}: {devices} x {times}a batch of {self.batch_size} is more than "
+            raise InputError(f"{words}{self.samples} samples", code="batch-over-data")
 
 
 @dataclass(frozen=True)
@@ -192,10 +189,8 @@ class Training(ABC):
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Predict the ms to evaluate a batch, a forward pass in a loop; InputError if unknown."""
-        raise InputError(
-            f"no evaluation was measured; leave out {arg('validation_samples')}",
-            code="no-evaluation",
-        )
+        words = f"no evaluation was measured; leave out {arg('validation_samples')}"
+        raise InputError(words, code="no-evaluation")
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
         """Predict the s before the first iteration; None if unknown."""
@@ -207,7 +202,7 @@ class Training(ABC):
 
 @dataclass(frozen=True)
 class TrainingPrediction:
-    """The prediction of training on `devices` devices.
+    """Training on `devices` devices, as it is predicted.
 
     `link`, `link_gbps`: name and Gbit/s of the link that joins them; the user's link has no name.
     `iteration_ms`: one update, with all its micro-batches. `parts_ms`: forward, backward, update (None each
@@ -264,9 +259,8 @@ def predict(
 ) -> TrainingPrediction:
     """Predict training on `devices` devices; several need the `link` that joins them.
 
-    Samples are divided among the devices, rounded up. Gradients travel during the backward pass, if its
-    time is known. InputError for zero devices, for batches that together are larger than the data set, and
-    for an optimizer that was not measured.
+    Samples are divided among the devices, rounded up. InputError for batches that together are larger than
+    the data set, and for an optimizer that was not measured.
     """
     run.check_batch(devices)
     optimizer = optimizer_named(run.optimizer)
@@ -309,10 +303,9 @@ def _with_epochs(
 ) -> TrainingPrediction:  # fmt: skip
     """Add the times of epochs; an epoch's last iteration has the rest of a device's samples.
 
-    `micro`: a micro-batch; `update_ms`: the update behind those of an iteration; `ends_ms`: the wait for
-    the exchange over the fastest and over the slowest possible link. The lower ends of computing and
-    exchanging are added, and so are the upper ends: a sum of squares would be narrower, as a ratio, than
-    either part alone.
+    `micro`: a micro-batch; `update_ms`: of an iteration; `ends_ms`: the wait for the exchange over the
+    fastest and the slowest possible link. The lower ends of computing and exchanging are added, and so are
+    the upper ends: a sum of squares would be narrower, as a ratio, than either part alone.
     """
     assert run.samples is not None
     optimizer = optimizer_named(run.optimizer)

@@ -33,9 +33,8 @@ def exposed_ms(
     """Return the ms that the exchange goes on after the backward pass has ended.
 
     `gradient_bytes`, `backward_ms`: (gradients,) bytes, and ms of the backward pass that computes each, in
-    the order of the forward pass. `allreduce`: bytes -> ms. Gradients become ready from the last to the
-    first and fill a bucket, which leaves with `bucket_bytes` or more (the first with `first_bytes`). The
-    link exchanges one bucket at a time.
+    the order of the forward pass. `allreduce`: bytes -> ms. Gradients fill a bucket from the last to the
+    first; it leaves with `bucket_bytes` or more (the first with `first_bytes`), one at a time.
     """
     computed = free = bucket = 0.0
     limit = first_bytes
@@ -53,9 +52,8 @@ def gradients(
 ) -> tuple[list[float], list[float]]:
     """Return the bytes of each gradient, and the ms of the backward pass that each one waits for.
 
-    One of both for every operation with trained parameters, in the order of the forward pass.
-    `backward_ms`: (operations,) ms. Operations in front of the first such one have no backward pass, as
-    nobody needs the gradient of an input; their time is divided among the others, so that the sum stays.
+    They are those of operations with trained parameters, in the order of the forward pass. `backward_ms`:
+    (operations,) ms; those in front of the first such operation are divided among the others.
     """
     size, numbers = gradient_bytes(graph, mode), trained_parameters(graph)
     learned = [i for i, n in enumerate(numbers) if n]
@@ -111,10 +109,10 @@ class Parallel:
         """Return the ms that an iteration waits for messages, and the ms of messages that it hides.
 
         `gradients`, `weights`: bytes of each part's messages, in the order of the forward pass;
-        `backward_ms`, `forward_ms`: ms of each part in a batch, of which an iteration has `batches`.
-        Without `backward_ms` all gradients are exchanged at once after the backward pass. Gradients of
-        zero2 and fsdp leave each batch, others once in an iteration; fsdp gathers the parameters of a part
-        before each of its passes, zero1 and zero2 gather them all once after the update.
+        `backward_ms`, `forward_ms`: ms of each part in a batch, of which an iteration has `batches`;
+        without `backward_ms` all messages follow the backward pass. Gradients of zero2 and fsdp leave each
+        batch, others once in an iteration; fsdp gathers the parameters of a part before each of its passes,
+        zero1 and zero2 gather them all once after the update.
         """
         if self.devices == 1 or self.link is None:
             return 0.0, 0.0
@@ -158,16 +156,14 @@ def exchange_ms(
 ) -> tuple[float, float]:  # fmt: skip
     """Return the ms that an iteration waits for the exchange, and the ms that the backward pass hides.
 
-    `gradient_bytes`, `backward_ms`: as `gradients` returns them. Without `backward_ms` all gradients are
-    exchanged at once after the backward pass. One device exchanges nothing.
+    `gradient_bytes`, `backward_ms`: as `gradients` returns them; None: all are exchanged at once after it.
     """
 
     def allreduce(size_bytes: float) -> float:
         """Return the ms of an all-reduce in a ring, as in NCCL and gloo.
 
         K-1 steps scatter sums and K-1 gather them, each of bytes / K (Patarasuk and Yuan, "Bandwidth
-        optimal all-reduce algorithms for clusters of workstations", 2009). Adding costs nothing: memory is
-        far faster than a link.
+        optimal all-reduce algorithms for clusters of workstations", 2009).
         """
         return 2 * (devices - 1) * link.message_ms(size_bytes / devices)
 

@@ -78,8 +78,8 @@ steps of LoRA of rank 16 with Llama 3.1 8B on an H100."""
 class Tuning:
     """The part that is trained: all, LoRA's adapters of a `rank`, or all but the first `frozen` layers.
 
-    `frozen` is HEAD where the last layer alone is trained, and nobody counted the others. `half`: adapters
-    have the bfloat16 of their base, as with PEFT's autocast_adapter_dtype=False; else they are in float32.
+    `frozen`: HEAD if the last layer alone is trained, of an unknown number. `half`: adapters have the
+    bfloat16 of their base, as with PEFT's autocast_adapter_dtype=False; else they are in float32.
     """
 
     rank: int = 0
@@ -138,9 +138,8 @@ class DecoderPasses:
     def __post_init__(self) -> None:
         d, frozen = self.decoder, self.tuning.frozen
         if d.kind != "dense":
-            has = {"latent": "latent attention", "linear": "linear attention"}.get(
-                d.kind, "experts"
-            )
+            others = {"latent": "latent attention", "linear": "linear attention"}
+            has = others.get(d.kind, "experts")
             raise InputError(
                 f"{d.name} has {has}; expected a dense decoder: the training of others is not predicted",
                 code="decoder-kind",
@@ -177,12 +176,8 @@ class DecoderPasses:
         d, (query, cached) = self.decoder, self.widths
         into = [query, cached // 2, cached // 2] if d.gated else [query + cached]
         wide = [(d.intermediate, d.hidden)] * (2 if d.gated else 1)
-        return [
-            *((n, d.hidden) for n in into),
-            (d.hidden, query),
-            *wide,
-            (d.hidden, d.intermediate),
-        ]
+        into_hidden = (d.hidden, query), (d.hidden, d.intermediate)
+        return [*((n, d.hidden) for n in into), into_hidden[0], *wide, into_hidden[1]]
 
     def flops(self) -> float:
         """FLOPs of a token by the usual definition: 6 a parameter, and 12 x layers x width x length of
@@ -223,10 +218,9 @@ class DecoderPasses:
             ms = into + attention[window] + moved
             again = {"full": ms, "selective": into / 2 + moved}.get(self.checkpointing, 0.0)
             learns = i > frozen
-            back = (
-                out_of + learned * (learns and not rank) + (moved_back if learns else moved_still)
-            )
-            back += FLASH_BACKWARD * c.backward * attention[window] + again
+            back = out_of + learned * (learns and not rank) + again
+            back += moved_back if learns else moved_still
+            back += FLASH_BACKWARD * c.backward * attention[window]
             forward[i] = max(ms, starts)
             backward[i] = max(back, starts + again_starts) * (i > self.untouched)
         sizes = (m, d.vocab, d.hidden), (m, d.hidden, d.vocab), (d.vocab, d.hidden, m)
@@ -272,11 +266,8 @@ class DecoderPasses:
         number, elements = d.norms, d.norms * float(d.hidden)
         if d.head_norm:
             number, elements = number + 2, elements + query + cached / 2
-        counts = {
-            norm: (number, elements),
-            act: (1, float(d.intermediate)),
-            "sum": (2, 2.0 * d.hidden),
-        }
+        act_elements = float(d.intermediate)
+        counts = {norm: (number, elements), act: (1, act_elements), "sum": (2, 2.0 * d.hidden)}
         if not d.positions:
             counts["rotation"] = 2, query + cached / 2
         if d.gated:
@@ -285,15 +276,13 @@ class DecoderPasses:
             counts["norm_weights"] = counts[norm]
         if self.tuning.rank:
             (number, elements), pairs = counts.get("branch", (0, 0.0)), self.products
+            made, read = (float(sum(each)) for each in zip(*pairs, strict=True))
             wide = self.casts and not self.autocast
-            counts["wide adapter" if wide else "adapter"] = (
-                len(pairs),
-                float(sum(n for n, _ in pairs)),
-            )
+            counts["wide adapter" if wide else "adapter"] = len(pairs), made
             if self.casts:
                 times = 1 + self.autocast  # to float32, and back for a product in half precision
-                counts["cast"] = times * len(pairs), times * float(sum(k for _, k in pairs))
-            counts["branch"] = number + len(pairs), elements + sum(k for _, k in pairs)
+                counts["cast"] = times * len(pairs), times * read
+            counts["branch"] = number + len(pairs), elements + read
         return counts
 
     def _moved(self, learns: bool = True) -> tuple[float, float]:
@@ -313,8 +302,8 @@ class DecoderPasses:
     # ---- Memory.
 
     def kept(self, learns: bool = True) -> tuple[float, float]:
-        """Return the elements of half precision that a layer keeps for a token until its backward pass,
-        with checkpointing and without.
+        """Return the elements of half precision that a layer keeps for a token, with checkpointing and
+        without.
 
         `learns`: False for a frozen layer, which keeps no operands of its weights. Adapters in float32 keep
         the input of each product for themselves, under autocast in half precision.

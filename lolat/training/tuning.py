@@ -42,15 +42,11 @@ def is_tied(graph: Graph, tune: str | None) -> bool:
 def tuned(graph: Graph, tune: str | None, checkpointing: str | None) -> Graph:
     """Return a network as it is asked to be trained; None or "" leaves what it says itself.
 
-    NetworkError if nothing of it is trained, or it has no layer that adapters are for; InputError for words
-    that are not known.
+    NetworkError if nothing of it is trained, or no layer can have adapters; InputError for unknown words.
     """
     if tune:
         graph = _tuned(graph, Tuning.named(tune))
     if checkpointing:
-        if checkpointing not in CHECKPOINTING:
-            expected = f"expected one of {', '.join(CHECKPOINTING)}"
-            raise InputError(f"{arg('checkpointing')} {checkpointing!r}: {expected}")
         graph = _recomputed(graph, checkpointing)
     if numbers_of(graph).frozen and not numbers_of(graph).trained:
         raise NetworkError(
@@ -129,17 +125,18 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
         thin = Tensor((*given.shape[:-1], rank), given.batched, result.dtype)
         tensors += [thin, result, result, result]
         made[-1] = replace(made[-1], outputs=(base,))
-        sizes = o.attributes["in_features"], rank, o.attributes["out_features"]
-        path = o.full_name
         about = {k: v for k, v in o.attributes.items() if k in (CHECKPOINT, REENTRANT, "tied")}
+        into = {"in_features": o.attributes["in_features"], "out_features": rank, "bias": False}
+        out_of = {"in_features": rank, "out_features": o.attributes["out_features"], "bias": False}
         made += [
-            Operation("lora_A", "dense", (read,), (low,),
-                      {"in_features": sizes[0], "out_features": rank, "bias": False, **about}, path),
-            Operation("lora_B", "dense", (low,), (high,),
-                      {"in_features": rank, "out_features": sizes[2], "bias": False, **about}, path),
-            Operation("scale", "multiply", (high,), (scaled,), about, path),
-            Operation("add", "add", (base, scaled), (out,), about, path),
-        ]  # fmt: skip
+            Operation(name, kind, inputs, outputs, {**sizes, **about}, o.full_name)
+            for name, kind, inputs, outputs, sizes in (
+                ("lora_A", "dense", (read,), (low,), into),
+                ("lora_B", "dense", (low,), (high,), out_of),
+                ("scale", "multiply", (high,), (scaled,), {}),
+                ("add", "add", (base, scaled), (out,), {}),
+            )
+        ]
     if not found:
         raise NetworkError(
             f"{arg('tune')} lora: {shortened(graph.name)} has no linear layer before its last layer; "
@@ -163,21 +160,18 @@ def units(graph: Graph) -> list[list[int]]:
     They are the numbered modules that hold several layers, the innermost ones (`blocks.3`, `layer1.0`); of
     a network without such names, those that `lolat report` lists if they hold several layers.
     """
+
+    def is_large(part: Iterable[int]) -> bool:
+        return sum(graph.operations[i].kind in COMPUTE for i in part) >= LEAST_LAYERS
+
     names = dict[str, list[int]]()
-    layers = dict[str, int]()
     for i, o in enumerate(graph.operations):
         for found in _NUMBERED.finditer(o.full_name):
-            name = o.full_name[: found.end()]
-            names.setdefault(name, []).append(i)
-            layers[name] = layers.get(name, 0) + (o.kind in COMPUTE)
-    large = {name for name, number in layers.items() if number >= LEAST_LAYERS}
-    inner = {n for n in large if not any(other.startswith((n + ".", n + "/")) for other in large)}
-    parts = [names[name] for name in names if name in inner]
-    if not parts:
-        blocks = (list(block.operations) for block in cut(graph))
-        parts = [
-            b for b in blocks if sum(graph.operations[i].kind in COMPUTE for i in b) >= LEAST_LAYERS
-        ]
+            names.setdefault(o.full_name[: found.end()], []).append(i)
+    large = {name: part for name, part in names.items() if is_large(part)}
+    outer = {n for n in large for other in large if other.startswith((n + ".", n + "/"))}
+    parts = [part for name, part in large.items() if name not in outer]
+    parts = parts or [list(b.operations) for b in cut(graph) if is_large(b.operations)]
     if not parts:
         raise NetworkError(
             f"{shortened(graph.name)} has no blocks of several layers, which {arg('checkpointing')} and "
@@ -189,7 +183,10 @@ def units(graph: Graph) -> list[list[int]]:
 
 
 def _recomputed(graph: Graph, checkpointing: str) -> Graph:
-    nothing = {CHECKPOINT: None, REENTRANT: None, SELECTIVE: None}
+    if checkpointing not in CHECKPOINTING:
+        expected = f"expected one of {', '.join(CHECKPOINTING)}"
+        raise InputError(f"{arg('checkpointing')} {checkpointing!r}: {expected}")
+    nothing = dict.fromkeys((CHECKPOINT, REENTRANT, SELECTIVE))
     operations = [changed(o, **nothing) for o in graph.operations]
     if checkpointing != "none":
         selective = {SELECTIVE: True} if checkpointing == "selective" else {}

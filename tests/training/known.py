@@ -13,7 +13,7 @@ from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.parameters import Optimizer
-from lolat.training.memory import memory_at_peak, recipe_for
+from lolat.training.memory import memory_at_peak, recipe_for, saved_parts
 from lolat.training.model import Iteration, Training
 
 
@@ -23,6 +23,11 @@ def memory_bytes(
     """All bytes of an iteration in the recipe of a mode."""
     recipe = recipe_for(graph, optimizer, mode)
     return sum(memory_at_peak(graph, batch_size, recipe, mode, several)[1].values())
+
+
+def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
+    """All bytes that are kept for the backward pass."""
+    return int(saved_parts(graph, batch_size, mode)[0].sum())
 
 
 @dataclass

@@ -20,9 +20,9 @@ from lolat.training.iteration import (
     started,
     variables,
 )
-from lolat.training.memory import memory_at_peak, recipe_of, saved_bytes
+from lolat.training.memory import memory_at_peak, recipe_of
 from tests import synthetic
-from tests.training.known import memory_bytes
+from tests.training.known import memory_bytes, saved_bytes
 
 OWN = PASS_TERMS[len(PLAIN) :]
 
@@ -173,8 +173,8 @@ def test_memory_by_hand() -> None:
     # input of the convolution, relu's result, dropout's, which the dense layer reads, softmax's; and a
     # byte of the dropout's mask each
     kept, mask = 32 + 48 + 48 + 5, 48
-    assert saved_bytes(graph, 1)[0] == 4 * kept + mask
-    assert saved_bytes(graph, 7)[0] == 7 * (4 * kept + mask)
+    assert saved_bytes(graph, 1) == 4 * kept + mask
+    assert saved_bytes(graph, 7) == 7 * (4 * kept + mask)
     # At the dense layer: 48 + 5 of the pass, its gradients, and what all before it keeps.
     kept, last = kept - 5 + 48 + 5, 48 * 5 + 5
     for name, slots in (("sgd", 0), ("momentum", 1), ("adam", 2)):

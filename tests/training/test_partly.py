@@ -21,8 +21,9 @@ from lolat.graph.work import work_of
 from lolat.parameters import optimizer_named
 from lolat.readers.torch.named import load_torchvision
 from lolat.training.iteration import variables
-from lolat.training.memory import numbers_of, recipe_for, saved_bytes
+from lolat.training.memory import numbers_of, recipe_for
 from lolat.training.tuning import tuned
+from tests.training.known import saved_bytes
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
@@ -73,7 +74,7 @@ def by_us(graph: Graph, batch_size: int) -> Seen:
     again = 0.0
     if part is not None:
         again = work.macs[~work.backward & part.again[work.operation]].sum()
-    saved = saved_bytes(graph, batch_size)[0]
+    saved = saved_bytes(graph, batch_size)
     return Seen(int(work.macs.sum() + again), numbers_of(graph).trained, saved)
 
 
@@ -285,7 +286,7 @@ def test_a_base_in_half_precision_has_adapters_in_float32() -> None:
     # Asked for in bfloat16 it is the same network: what it keeps, and its adapters, are in float32.
     graph, half = as_trained(lolat.read((network, torch.rand(1, 64).bfloat16()))), Mode("bfloat16")
     assert recipe_for(graph, optimizer_named("sgd"), half).weight == 4
-    assert saved_bytes(graph, 4, half)[0] == by_pytorch(network, torch.rand(4, 64).bfloat16()).saved
+    assert saved_bytes(graph, 4, half) == by_pytorch(network, torch.rand(4, 64).bfloat16()).saved
 
 
 class Prompted(Blocks):
@@ -415,7 +416,7 @@ def test_selective_checkpointing_multiplies_nothing_again() -> None:
     assert by_us(graph, 4).macs == by_pytorch(Selective(), TOKENS).macs
     # The stem's result, and of each block the results of its products and what it adds up.
     of_block = 3 * 32 + 16 + 32 + 2 * 32 + 32
-    assert saved_bytes(graph, 4)[0] == 4 * 4 * 16 * (8 + 32 + 4 * of_block + 3 * 32 + 32)
+    assert saved_bytes(graph, 4) == 4 * 4 * 16 * (8 + 32 + 4 * of_block + 3 * 32 + 32)
     with pytest.raises(NetworkError, match="context_fn"):
         as_trained(lolat.read((Selective(), (TOKENS,))))
 

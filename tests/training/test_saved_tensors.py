@@ -14,8 +14,7 @@ from lolat.graph.analysis import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, PRODUCTS, work_of
 from lolat.parameters import OPTIMIZERS
-from lolat.training.memory import saved_bytes
-from tests.training.known import memory_bytes
+from tests.training.known import memory_bytes, saved_bytes
 
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -60,7 +59,7 @@ def test_a_kind_saves_what_pytorch_saves(kind: str) -> None:
     inputs = [torch.rand(1, 64, requires_grad=True) * 1.0 for _ in range(1 + (kind in TWO))]
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         kept.append((ONE.get(kind) or TWO[kind])(*inputs))
-    assert saved_bytes(of_kind(kind), 1)[0] == sum(saved.values())
+    assert saved_bytes(of_kind(kind), 1) == sum(saved.values())
 
 
 def saved_by_pytorch(network: Any, *inputs: Any) -> int:
@@ -92,7 +91,7 @@ def test_an_activation_between_layers_keeps_what_pytorch_keeps(kind: str, in_pla
         torch.nn.Linear(64, 32), getattr(torch.nn, kind)(inplace=in_place), torch.nn.Linear(32, 8)
     )
     own = saved_by_pytorch(network, torch.rand(4, 64))
-    assert saved_bytes(lolat.read(network, (64,)), 4)[0] == own
+    assert saved_bytes(lolat.read(network, (64,)), 4) == own
 
 
 class Windows(torch.nn.Module):  # type: ignore[misc]
@@ -112,7 +111,7 @@ def test_a_slice_that_is_multiplied_is_kept_without_the_others() -> None:
     """PyTorch copies it for the product of a batch."""
     network = Windows()
     own = saved_by_pytorch(network, torch.rand(4, 49, 32))
-    assert saved_bytes(lolat.read(network, (49, 32)), 4)[0] == pytest.approx(own, rel=0.01)
+    assert saved_bytes(lolat.read(network, (49, 32)), 4) == pytest.approx(own, rel=0.01)
 
 
 MEASURED = {
@@ -224,7 +223,7 @@ def test_a_recurrent_layer_saves_what_pytorch_saves(kind: str) -> None:
     with torch.backends.mkldnn.flags(enabled=False), hooks:
         layer(torch.rand(8, 50, 64))
     graph = lolat.read(layer, (50, 64))
-    assert saved_bytes(graph, 8)[0] == pytest.approx(sum(saved.values()), rel=0.05)
+    assert saved_bytes(graph, 8) == pytest.approx(sum(saved.values()), rel=0.05)
 
 
 def test_a_decoder_with_grouped_queries_saves_what_pytorch_saves() -> None:
@@ -239,7 +238,7 @@ def test_a_decoder_with_grouped_queries_saves_what_pytorch_saves() -> None:
     model, tokens = transformers.LlamaForCausalLM(settings), torch.zeros(8, 64, dtype=torch.int64)
     own = saved_by_pytorch(model, tokens)
     graph = lolat.read((model, {"input_ids": tokens[:1]}))
-    assert saved_bytes(graph, 8)[0] == pytest.approx(own, rel=0.02)
+    assert saved_bytes(graph, 8) == pytest.approx(own, rel=0.02)
     assert not {"repeat", "where"} & {o.kind for o in graph.operations}
 
 
@@ -265,7 +264,7 @@ def test_a_dropout_of_rate_zero_saves_nothing() -> None:
         kept = network(x)
     weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
     expected = sum(size for at, size in saved.items() if at not in weights)
-    assert saved_bytes(lolat.read(network, (64,)), 4)[0] == expected
+    assert saved_bytes(lolat.read(network, (64,)), 4) == expected
     assert kept.shape == (4, 8)
 
 
@@ -283,4 +282,4 @@ def test_a_dropout_saves_a_mask_of_bytes(after: Any) -> None:
     read = lolat.read(
         torch.nn.Sequential(first, torch.nn.GELU(), torch.nn.Dropout(0.1), after), (64,)
     )
-    assert saved_bytes(read, 4)[0] == expected
+    assert saved_bytes(read, 4) == expected
