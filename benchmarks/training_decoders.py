@@ -97,13 +97,13 @@ def _linked(row: TrainedRow, gbps: float) -> TrainedRow:
     return replace(row, parallel=replace(parallel, link=replace(parallel.link, gbps=gbps)))
 
 
-def _after_ten(off: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """(rows,) errors at the level of ten rows, of those that are left, in DRAWS draws."""
+def _after_ten(off: np.ndarray, generator: np.random.Generator) -> str:
+    """The median error of other rows at the level of ten rows, in DRAWS draws."""
     found = []
     for _ in range(DRAWS):
         order = generator.permutation(len(off))
         found.append(off[order[TEN:]] - np.median(off[order[:TEN]]))
-    return np.concatenate(found)
+    return percent(float(np.median(np.abs(np.concatenate(found)))))
 
 
 def _judged(runs: Runs, off: np.ndarray, half_widths: np.ndarray) -> Table:
@@ -111,11 +111,7 @@ def _judged(runs: Runs, off: np.ndarray, half_widths: np.ndarray) -> Table:
     for device in (*DEVICES, "all"):
         which = (runs.of == device) | (device == "all")
         e = Errors(np.expm1(off[which]), [*(np.abs(off) <= half_widths)[which]])
-        ten = (
-            percent(float(np.median(np.abs(_after_ten(off[which], generator)))))
-            if device != "all"
-            else ""
-        )
+        ten = "" if device == "all" else _after_ten(off[which], generator)
         inside = percent(float(np.mean(e.inside)), 0)
         rows.append([device, str(which.sum()), e.median, e.bias, inside, ten])
     return ["GPU", "runs", "median", "bias", "inside the 90 % interval", "after ten rows"], rows
@@ -143,12 +139,9 @@ def _others() -> Table:
         parallel = Parallel(8, link, FSDP, link)
         parts = step.iteration_ms(gpu, parallel)
         each = 1e3 * step.passes.tokens / sum(ms for name, ms in parts.items() if name != "hidden")
-        words = [
-            f"{published:,.0f} tokens/s",
-            f"{each:,.0f} tokens/s",
-            percent(each / published - 1),
-        ]
-        rows.append([f"torchtitan, {launch}", *words])
+        off = percent(each / published - 1)
+        told = [f"{number:,.0f} tokens/s" for number in (published, each)]
+        rows.append([f"torchtitan, {launch}", *told, off])
     gib = sum(step.memory(parallel)[1].values()) / GIB
     rows.append(["torchtitan, memory", "77 to 82 GiB", f"{gib:.1f} GiB", ""])
     full = None
@@ -162,10 +155,10 @@ def _others() -> Table:
             continue
         known, ours = (one / of_full for one, of_full in zip(its, full, strict=True))
         gib = sum(step.memory(Parallel())[1].values()) / GIB
-        words = [f"{measured:.1f} GiB", f"{gib:.1f} GiB", percent(gib / measured - 1)]
-        rows.append([f"{tune}, memory", *words])
-        words = [f"{known:.2f}", f"{ours:.2f}", percent(ours / known - 1)]
-        rows.append([f"{tune}, time over that of full", *words])
+        told = [f"{measured:.1f} GiB", f"{gib:.1f} GiB", percent(gib / measured - 1)]
+        rows.append([f"{tune}, memory", *told])
+        told = [f"{known:.2f}", f"{ours:.2f}", percent(ours / known - 1)]
+        rows.append([f"{tune}, time over that of full", *told])
     return ["what", "known", "predicted", "off by"], rows
 
 
@@ -173,11 +166,7 @@ def _others() -> Table:
 def training_decoders(data: Path) -> Tables:
     """Published runs that train decoders, from kernels alone and after ten rows."""
     runs = Runs(data / "training.csv")
-    off, widths, constants = (
-        np.zeros(len(runs.rows)),
-        np.zeros(len(runs.rows)),
-        list[Sequence[str]](),
-    )
+    (off, widths), constants = np.zeros((2, len(runs.rows))), list[Sequence[str]]()
     for name, which in (("first half", runs.half), ("second half", ~runs.half)):
         found = runs.fit(which)
         off[~which] = runs.off(found, ~which)

@@ -37,12 +37,8 @@ class Data:
 
     def some(self, chosen: np.ndarray) -> Data:
         """Some of the rows."""
-        return Data(
-            self.families[chosen],
-            self.rows[chosen],
-            self.times[chosen],
-            [self.same[i] for i in chosen],
-        )
+        same = [self.same[i] for i in chosen]
+        return Data(self.families[chosen], self.rows[chosen], self.times[chosen], same)
 
 
 def network_of(row: dict[str, str]) -> str:
@@ -60,37 +56,21 @@ def network_of(row: dict[str, str]) -> str:
     return f"generate:{family}?{'&'.join(said)}"
 
 
-def table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """(families, rows) of the study's table."""
+def table(path: Path) -> Data:
+    """The terms and times of the study's epochs; each network is read once."""
     with open(path, newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
-    rows = [
-        {
-            "network": network_of(r),
-            "batch_size": r["batch_size"],
-            "samples": r["samples"],
-            "optimizer": OPTIMIZER,
-            "epoch_s": r["epoch_s_median"],
-        }
-        for r in found
-    ]
-    return [r["family"] for r in found], rows
-
-
-def counted(families: list[str], rows: list[dict[str, str]]) -> Data:
-    """The terms of each epoch; each network is read once."""
+        rows = list(csv.DictReader(file))
     graphs: dict[str, lolat.Graph] = {}
     found, same = [], []
     for row in rows:
-        graph = graphs.get(row["network"])
-        if graph is None:
-            graph = graphs[row["network"]] = lolat.read(build(row["network"]))
-        batch_size, samples = int(row["batch_size"]), int(row["samples"])
+        name, batch_size, samples = network_of(row), int(row["batch_size"]), int(row["samples"])
+        if name not in graphs:
+            graphs[name] = lolat.read(build(name))
         full = samples - samples % batch_size  # the last batch was left out
-        found.append(epoch_row(graph, batch_size, full, OPTIMIZERS[OPTIMIZER]))
-        same.append(str(pass_counts(graph, 1)))
-    times = np.array([1e3 * float(r["epoch_s"]) for r in rows])
-    return Data(np.array(families), np.array(found), times, same)
+        found.append(epoch_row(graphs[name], batch_size, full, OPTIMIZERS[OPTIMIZER]))
+        same.append(str(pass_counts(graphs[name], 1)))
+    times = np.array([1e3 * float(r["epoch_s_median"]) for r in rows])
+    return Data(np.array([r["family"] for r in rows]), np.array(found), times, same)
 
 
 def judge(data: Data, rows: int, draws: int, part: int) -> list[str]:
@@ -131,15 +111,11 @@ def unseen(data: Data, family: str, rows: int, draws: int) -> str:
 @benchmark("training-epochs", "training", "training", data="benchmarked_insights_epochs.csv")
 def training_epochs(data: Path, draws: str = "20") -> Tables:
     """A device from 10 to 80 timed epochs."""
-    families, rows = table(data / "benchmarked_insights_epochs.csv")
-    every = counted(families, rows)
-    half = np.random.default_rng(7).permutation(len(rows))
-    parts = {
-        "all rows": every,
-        "development split": every.some(half[:120]),
-        "test split": every.some(half[120:]),
-    }
-    names = sorted(set(families))
+    every = table(data / "benchmarked_insights_epochs.csv")
+    half = np.random.default_rng(7).permutation(len(every.times))
+    development, test = every.some(half[:120]), every.some(half[120:])
+    parts = {"all rows": every, "development split": development, "test split": test}
+    names = sorted(set(every.families))
     lines = [
         [f"{number}, {words}", *judge(some, number, int(draws), part)]
         for part, (words, some) in enumerate(parts.items())
@@ -147,9 +123,5 @@ def training_epochs(data: Path, draws: str = "20") -> Tables:
     ]
     far = [unseen(every, name, 40, int(draws)) for name in names]
     lines.append(["40, of the other families only", "", "", "", *far, ""])
-    return {
-        "epochs": (
-            ["rows fitted on, of", "median", "worst draw", "90 % within", *names, "inside"],
-            lines,
-        )
-    }
+    heads = ["rows fitted on, of", "median", "worst draw", "90 % within", *names, "inside"]
+    return {"epochs": (heads, lines)}

@@ -16,12 +16,7 @@ from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.parameters import optimizer_named
-from lolat.training.estimate import (
-    KNOWN,
-    ForwardTraining,
-    Ratios,
-    operation_work,
-)
+from lolat.training.estimate import KNOWN, ForwardTraining, Ratios, operation_work
 from lolat.training.plan import training_of
 
 BATCH_SIZES = (8, 32)

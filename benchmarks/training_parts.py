@@ -92,18 +92,13 @@ def training_parts(model: str = "epyc-2t-torch", rounds: str = str(ROUNDS)) -> T
             for way, step in steps.items():
                 least[way] = min(least[way], step())
         training = training_of(device.document, model)
-        predicted = {
-            way: training.iteration(
-                tuned(as_trained(read(n, size)), None, None), batch_size, sgd
-            ).total
-            for way, n in networks.items()
-        }
+        graphs = {way: tuned(as_trained(read(n, size)), None, None) for way, n in networks.items()}
+        predicted = {w: training.iteration(g, batch_size, sgd).total for w, g in graphs.items()}
         for way in [*networks][1:]:
             real, ours = least[way] / least["whole"], predicted[way] / predicted["whole"]
-            errors.setdefault(way, []).append(ours / real - 1)
-            rows.append(
-                (name, way, f"{real:.2f}", f"{ours:.2f}", f"{100 * (ours / real - 1):+.0f} %")
-            )
+            off = ours / real - 1
+            errors.setdefault(way, []).append(off)
+            rows.append((name, way, f"{real:.2f}", f"{ours:.2f}", f"{100 * off:+.0f} %"))
     summary = [
         (way, percent(float(np.median(np.abs(off)))), percent(float(np.max(np.abs(off)))))
         for way, off in errors.items()

@@ -3,8 +3,7 @@
 MODEL has been learned here with `--mode training`. Each network is trained by `model.fit` on made-up data
 in a process of its own: a first epoch, further ones, evaluations; half a minute each, some ten minutes in
 all, on an idle machine. training-runs.json in the working directory keeps the times; a network that it
-holds is not measured again. The networks of "seen" were looked at while the terms were chosen, those of
-"unseen" once, at the end.
+holds is not measured again. The networks were looked at once, after the terms were chosen on others.
 
 The data come from a `tf.data.Dataset` without autotuning. With it the end of a short epoch waits for a
 thread that sleeps for 10, 20, 40 ... milliseconds.
@@ -20,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,17 +52,7 @@ class Run:
     optimizer: str
 
 
-SEEN = (
-    Run("generate:vgg?layers=2,2&filters=32,64&hidden=256&input=64", (), 16, 320, "sgd"),
-    Run("keras:MobileNet", (96,), 16, 320, "adam"),
-    Run("keras:DenseNet121", (64,), 16, 160, "momentum"),
-    Run("keras:ResNet50V2", (96,), 8, 96, "adam"),
-    Run("keras:EfficientNetV2B0", (96,), 16, 160, "rmsprop"),
-    Run("generate:fc?layers=1000,1000,500&input=784", (), 128, 12800, "adam"),
-    Run("keras:InceptionV3", (128,), 8, 80, "sgd"),
-    Run("generate:resnet?input=32", (), 32, 640, "adagrad"),
-)
-UNSEEN = (
+RUNS = (
     Run("keras:ResNet50", (128,), 16, 120, "sgd"),
     Run("keras:VGG16", (64,), 16, 120, "momentum"),
     Run("keras:MobileNetV2", (128,), 32, 240, "adam"),
@@ -77,7 +66,6 @@ UNSEEN = (
     Run("generate:vgg?layers=1,1,2&filters=32,64,128&hidden=512&input=28,28,1", (), 128, 2000, "adam"),
     Run("generate:fc?layers=2000,500&input=3072", (), 64, 10000, "adadelta"),
 )  # fmt: skip
-PARTS = {"seen": SEEN, "unseen": UNSEEN}
 
 
 def train(run: Run, epochs: int) -> dict[str, Any]:
@@ -100,24 +88,19 @@ def train(run: Run, epochs: int) -> dict[str, Any]:
     shuffled = data.shuffle(run.samples).batch(run.batch_size).prefetch(2).with_options(options)
     in_order = data.batch(run.batch_size).prefetch(2).with_options(options)
     model.compile(optimizer_of(keras, run.optimizer), "sparse_categorical_crossentropy")
-    before = _resident_bytes()
-    times = []
-    for _ in range(epochs):
-        started = time.perf_counter()
-        model.fit(shuffled, epochs=1, verbose=0)
-        times.append(time.perf_counter() - started)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    evaluations = []
-    for _ in range(EVALUATIONS if epochs > 1 else 0):
-        started = time.perf_counter()
-        model.evaluate(in_order, verbose=0)
-        evaluations.append(time.perf_counter() - started)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    times = [_seconds(lambda: model.fit(shuffled, epochs=1, verbose=0)) for _ in range(epochs)]
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    number = EVALUATIONS if epochs > 1 else 0
+    evaluations = [_seconds(lambda: model.evaluate(in_order, verbose=0)) for _ in range(number)]
+    grown = most - pages * os.sysconf("SC_PAGE_SIZE")
     return {"epochs_s": times, "evaluations_s": evaluations, "grown_bytes": grown}
 
 
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def _seconds(call: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
 
 
 def in_own_process(run: Run, epochs: int) -> dict[str, Any]:
@@ -176,17 +159,13 @@ def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[R
         asked = TrainingRun(run.batch_size, run.samples, 1, run.optimizer, validation=run.samples)
         told, optimizer = predict(model, graph, asked), optimizer_named(run.optimizer)
         whole, quarter = (
-            sum(memory_at_peak(graph, n, recipe_for(graph, optimizer))[1].values())
+            sum(memory_at_peak(graph, n, recipe_for(graph, optimizer, None))[1].values())
             for n in (run.batch_size, run.batch_size // 4)
         )
-        assert told.epoch_s is not None
-        assert told.evaluation_s is not None
-        assert told.startup_s is not None
-        assert told.interval_s is not None
-        assert told.total_s is not None
+        assert None not in (told.epoch_s, told.evaluation_s, told.startup_s, told.total_s)
         epoch_s = statistics.median(found["epochs_s"][1:])
-        predicted = told.epoch_s - told.evaluation_s
-        half = math.log(told.interval_s[1] / told.total_s)
+        predicted = told.epoch_s - told.evaluation_s  # type: ignore[operator]
+        half = math.log(told.interval_s[1] / told.total_s)  # type: ignore[index, operator]
         rows.append(
             Row(
                 run, epoch_s, predicted, abs(math.log(predicted / epoch_s)) <= half,
@@ -199,11 +178,6 @@ def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[R
     return rows
 
 
-def signed(error: float) -> str:
-    """An error with its sign."""
-    return f"{100 * error:+.0f} %"
-
-
 def tables(rows: Sequence[Row]) -> dict[str, Table]:
     """Epochs, starts and evaluations; their medians; and the memory of three quarters of a batch."""
     runs, memory = [], []
@@ -211,15 +185,15 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
         name = " ".join([r.run.network, *map(str, r.run.size[:1])])
         size = f"{r.run.batch_size}, {r.run.optimizer}"
         runs.append([
-            name, size, f"{r.epoch_s:.2f} s", f"{r.predicted_s:.2f} s", signed(r.error),
+            name, size, f"{r.epoch_s:.2f} s", f"{r.predicted_s:.2f} s", f"{100 * r.error:+.0f} %",
             f"{r.start_s:.1f} s", f"{r.predicted_start_s:.1f} s", f"{r.evaluation_s:.2f} s",
             f"{r.predicted_evaluation_s:.2f} s",
         ])  # fmt: skip
         grown, predicted = r.more_bytes / 2**20, r.predicted_more_bytes / 2**20
         batches = f"{r.run.batch_size // 4} to {r.run.batch_size}"
-        off = signed(predicted / grown - 1)
+        off = f"{100 * (predicted / grown - 1):+.0f} %"
         memory.append([name, batches, f"{grown:.0f} MiB", f"{predicted:.0f} MiB", off])
-    off = {
+    judged = {
         "epoch": Errors(np.array([r.error for r in rows]), [r.inside for r in rows]),
         "start": Errors(np.array([r.predicted_start_s / r.start_s - 1 for r in rows])),
         "evaluation": Errors(
@@ -227,7 +201,7 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
         ),
     }
     summary = []
-    for name, e in off.items():
+    for name, e in judged.items():
         within = f"{sum(np.abs(e.off) <= 0.1)} of {len(rows)}"
         most = percent(float(np.max(np.abs(e.off))), 0)
         summary.append([name, e.median, most, within, e.held if e.inside else ""])
@@ -244,11 +218,10 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
 
 
 @benchmark("training-runs", "training", "training")
-def training_runs(model: str = "epyc-2t", part: str = "unseen") -> Tables:
-    """Epochs, starts and memory of networks that are trained here (part=seen)."""
+def training_runs(model: str = "epyc-2t") -> Tables:
+    """Epochs, starts and memory of networks that are trained here."""
     device = load(model)
-    loaded = training_of(device.document, device.source)
-    return tables(judge(loaded, PARTS[part], measure(PARTS[part])))
+    return tables(judge(training_of(device.document, device.source), RUNS, measure(RUNS)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,9 @@ def input_elements(graph: Graph) -> int:
 
 
 def pass_counts(graph: Graph, batch_size: int) -> np.ndarray:
-    """(4,) the first four EPOCH_TERMS of a forward pass; a backward pass has the same tensors.
+    """(4,) the first four EPOCH_TERMS of a forward pass.
 
-    Both together have three products of each kernel. Of a network that is not trained whole each operation
-    counts by those that run.
+    Both passes together have three products of each kernel; an operation counts by the share that runs.
     """
     back, again = shares(graph)
     rows = pass_rows(graph, batch_size) * ((1 + again + 2 * back) / 3)[:, None]
@@ -123,11 +122,11 @@ class EpochTraining(Training):
 
     def _beyond(self, graph: Graph, batch_size: int) -> Iterator[str]:
         """Yield remarks on a question that no timed epoch answers."""
-        sizes = {
-            f"a batch of {batch_size:,}": (batch_size, self.section.batch_sizes),
-            f"samples of {(size := input_elements(graph)):,} elements": (size, self.section.inputs),
-        }
-        for what, (asked, timed) in sizes.items():
+        size = input_elements(graph)
+        for what, asked, timed in (
+            (f"a batch of {batch_size:,}", batch_size, self.section.batch_sizes),
+            (f"samples of {size:,} elements", size, self.section.inputs),
+        ):
             if timed and not timed[0] <= asked <= timed[1]:
                 yield f"no timed epoch has {what}, only {timed[0]:,} to {timed[1]:,}: the interval is wider"
         if numbers_of(graph).frozen or checkpoints(graph):
@@ -151,9 +150,8 @@ def epochs_document(
 ) -> dict[str, Any]:
     """Make a device file from a CSV table with EPOCH_COLUMNS, which has a row for each timed epoch.
 
-    Columns in MODE_COLUMNS tell the execution mode; `warn` is called if there is none. Equal rows count
-    once. `read`: NETWORK and its size -> Graph, called once for each. InputError for too few rows, and,
-    with its line, for a row that is wrong or has another mode than the first.
+    Equal rows count once. `read`: NETWORK and its size -> Graph, called once for each. InputError for too
+    few rows, and, with its line, for a row that is wrong or has another execution mode than the first.
     """
     table = read_table(path, EPOCH_COLUMNS, rows="timed epoch")
     table = table.of_devices([device] if device else ())
@@ -172,33 +170,24 @@ def epochs_document(
         np.array(rows), times_ms, [work[p["network"], p.get("input_size")] for p in points]
     )
     environment = {"device": device or Path(path).stem, "source": "a table of epochs"}
+    sizes, inputs = [p["batch_size"] for p in points], [*map(input_elements, graphs.values())]
     section = {
         "coefficients_ms": dict(zip(EPOCH_TERMS, coefficients.tolist(), strict=True)),
         "residuals": residuals.tolist(),
         "optimizers": sorted({p["optimizer"] for p in points}),
         "kinds": sorted({k for graph in graphs.values() for k in behaviors(graph.operations)}),
         "points": points,
-        "batch_sizes": _ends(p["batch_size"] for p in points),
-        "inputs": _ends(map(input_elements, graphs.values())),
+        "batch_sizes": (min(sizes), max(sizes)),
+        "inputs": (min(inputs), max(inputs)),
         **({"mode": msgspec.to_builtins(mode)} if is_told else {}),
     }
     return {**made(name, environment["device"], environment), "epochs": section}
 
 
-def _ends(numbers: Iterable[int]) -> tuple[int, int]:
-    """Return the smallest and the largest of some numbers."""
-    ordered = sorted(numbers)
-    return ordered[0], ordered[-1]
-
-
 def _timed_epochs(
     table: Table, read: ReadNetwork
 ) -> tuple[list[dict[str, Any]], list[np.ndarray], dict[tuple[str, int | None], Graph], Mode]:
-    """Read a table of epochs.
-
-    Return its distinct points, the (EPOCH_TERMS,) row of each, the graphs by network and size, and the
-    execution mode.
-    """
+    """Return a table's distinct points, the (EPOCH_TERMS,) row of each, the graphs, and the mode."""
     points: list[dict[str, Any]] = []
     rows, graphs, first = [], dict[tuple[str, int | None], Graph](), None
     for row in table:

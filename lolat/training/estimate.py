@@ -184,11 +184,8 @@ class EstimatedTraining(Training):
         backward = np.bincount(steps.operation, steps.ms * back, number)
         within = self.within.accesses if self.within else 0
         # The measured networks have no large tables: their steps contain the update of other weights only.
-        each = zip(graph.operations, trained_parameters(graph), strict=True)
-        trained, tables = (
-            numbers_of(graph).trained,
-            sum(n for o, n in each if o.kind == "embedding"),
-        )
+        each = [*zip(graph.operations, trained_parameters(graph), strict=True)]
+        trained, tables = sum(n for _, n in each), sum(n for o, n in each if o.kind == "embedding")
         accesses = optimizer.accesses * trained - within * (trained - tables)
         moved = max(accesses, 0) * gradient_bytes(graph, self.mode)
         backward += shares(graph)[1] * forward
@@ -209,19 +206,16 @@ class EstimatedTraining(Training):
             runs = f"the GPU {milliseconds(steps.device_ms)} to run them"
             remarks.append(Remark("host-bound", f"the host takes {each}, {runs}"))
         if self.estimated:
-            number, how = self.measured_steps, "the backward pass is estimated from the forward one"
+            number, level = self.measured_steps, ", at their level" * bool(self.measured_steps)
             measured = f"only {number} training steps were" if number else "no training step was"
-            how += ", at their level" * bool(number)
-            remarks.append(f"{measured} measured on this device: {how}")
+            how = "the backward pass is estimated from the forward one"
+            remarks.append(f"{measured} measured on this device: {how}{level}")
         elif self.within is not None:
-            remarks.append(
-                f"the update of {self.within.name} is part of the measured training steps"
-            )
+            name = self.within.name
+            remarks.append(f"the update of {name} is part of the measured training steps")
         elif not self.formula.training_optimizer:
-            untold = (
-                "the tables do not say whether their training steps contain an update; one is added"
-            )
-            remarks.append(untold)
+            untold = "the tables do not say whether their training steps contain an update"
+            remarks.append(f"{untold}; one is added")
         remarks += other_framework(self.document["environment"], graph.framework)
         remarks += of_its_source(self.document)
         return tuple(dict.fromkeys((*remarks, *count(graph).warnings)))
@@ -240,11 +234,7 @@ class EstimatedTraining(Training):
         return max(half, steps.host_half) if steps.host_bound else half
 
     def _extrapolation(self, graph: Graph, batch_size: int) -> Extrapolation:
-        """Return the fraction of an iteration, and of its forward pass, that is unlike any measurement.
-
-        Kinds of products are known from inference alone, and so are the smallest measured times if no
-        training was measured.
-        """
+        """Return the fraction of an iteration that is unlike any measurement, with what inference knows."""
         if not self.formula.measured:
             return Extrapolation(unlike=1.0, remarks=(NOTHING_MEASURED,))
         share = sum(self._steps(graph, batch_size)[1].values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,31 @@ def memory_bytes(
 def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
     """All bytes that are kept for the backward pass."""
     return int(saved_parts(graph, batch_size, mode)[0].sum())
+
+
+def saved_by_pytorch(network: Any, *inputs: Any, **named: Any) -> int:
+    """Bytes of the tensors that autograd keeps after a forward pass, none of the network's own."""
+    import torch
+
+    class Held:
+        def __init__(self, tensor: Any) -> None:
+            self.tensor = tensor.detach()  # which does not keep the step alive
+
+    held: list[Any] = []
+
+    def keep(tensor: Any) -> Any:
+        box = Held(tensor)
+        held.append(weakref.ref(box))
+        return box
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda box: box.tensor):
+        result = network(*inputs, **named)
+    boxes = [box for reference in held if (box := reference()) is not None]
+    storages = [box.tensor.untyped_storage() for box in boxes]
+    own = {t.untyped_storage().data_ptr() for t in (*network.parameters(), *network.buffers())}
+    saved = {s.data_ptr(): s.nbytes() for s in storages if s.data_ptr() not in own}
+    del result  # until here it holds what is saved
+    return sum(saved.values())
 
 
 @dataclass

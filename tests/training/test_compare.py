@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock, call
 
-import msgspec
 import pytest
 
 import lolat as package
 from lolat.api.choosing import devices, with_a_price
 from lolat.errors import InputError
 from lolat.hardware.gpus import Gpu, find_gpu
-from lolat.report.cost import cost_lines, costs_lines
+from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
 from lolat.training.compare import compare
-from tests.training.several import GPUS, HEAD, PRICES, asked, network
+from tests.training.several import GPUS, PRICES, asked, network
 
 
 def test_each_device_is_in_its_fastest_precision(prices: str) -> None:
@@ -193,30 +191,6 @@ def test_each_device_is_told_as_it_is_asked(prices: str) -> None:
     assert told.mock_calls == [call(n, 3, name) for n, name in enumerate(GPUS, 1)]
 
 
-def test_the_reasons_of_all_devices_are_told_once_each(prices: str) -> None:
-    models = [package.load(name) for name in GPUS]
-    left_out = dict.fromkeys("abc", "no price in FILE") | {"d": "other"}
-    with pytest.raises(InputError) as error:
-        compare(models, network(), ("fp8", None, None), [64], left_out, samples=100, prices=prices)
-    assert str(error.value).count("no price in FILE") == 1
-    assert "a, b, c: no price in FILE; d: other; " in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("memory_gib", "instance"), [(None, "a"), (32, "a"), (80, "big"), (200, None)]
-)
-def test_what_is_rented_has_the_memory_that_is_asked(
-    tmp_path: Path, memory_gib: float | None, instance: str | None
-) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text(f"{PRICES}big,9,A100-80GB,1\n")
-    found = package.load("a100-fp32").cost(
-        network(), 8, 1000, prices=str(path), memory_gib=memory_gib
-    )
-    rented = found.options[0].rented
-    assert (rented and rented.instance_type) == instance
-
-
 def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
     """Of cards of 32 and 80 GiB, asked for 40: one is left out, the other has the largest batch of 40."""
     models = [package.load(name) for name in ("v100-fp32", "h100-fp32")]
@@ -249,50 +223,10 @@ def test_the_launch_is_asked_of_each(prices: str) -> None:
     assert (eager.launch, compiled.launch) == ("eager", "compiled")
 
 
-def test_what_the_answer_rests_on_comes_before_what_was_read() -> None:
-    """Of a device whose training was never measured."""
-    graph = network()
-    read = msgspec.structs.replace(graph, warnings=("read as images",))
-    for name in ("v100-fp32", "epyc-2t-onnxruntime", "epyc-2t-torch"):
-        found = package.load(name).cost(read, 8).warnings
-        assert found[-1] == "read as images"
-        assert len(found) > 1 or name == "epyc-2t-torch"
-    assert package.load("v100-fp32").run_as("amp").predict(read).warnings[-1] == "read as images"
-
-
-def test_adamw_counts_as_adam() -> None:
-    model = package.load("v100-fp32")
-    adam, adamw = (model.cost(network(), 8, optimizer=name) for name in ("adam", "AdamW"))
-    assert (adam.optimizer, adamw.optimizer) == ("adam", "adamw")
-    assert adam == replace(adamw, optimizer="adam")
-    assert " · adamw · " in next(iter(cost_lines(adamw)))
-
-
-def test_a_launch_that_saves_time_is_offered() -> None:
-    """By the prediction of the other launch."""
-    model = package.load("rtx-4090-amp")
-    now, at_once = (m.predict(network(), 1) for m in (model, model.run_as(None, "graph")))
-    assert now.host_bound
-    (found,) = (c for c in model.explain(network(), 1).counterfactuals if c.kind == "launch")
-    assert found.saves_ms == pytest.approx(now.latency_ms - at_once.latency_ms)
-    large = model.explain(network(), 512)
-    assert large.prediction.host_bound is False
-    assert all(c.kind != "launch" for c in large.counterfactuals)
-
-
 def test_a_gpu_that_was_measured_so_answers_for_its_launch() -> None:
     names = ("rtx-4090-amp-compiled", "rtx-4090-amp")
     found = compare([package.load(n) for n in names], network(), ("amp", "eager", None), [8], {})
     assert [c.device for c in found.answers] == ["rtx-4090-amp"]
-
-
-def test_a_price_with_the_makers_name_is_of_its_gpu(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text(f"{HEAD}x,5,NVIDIA A100 80GB,1\ny,1,NVIDIA GeForce RTX 4090,1\n")
-    for name, price in (("a100-fp32", 5), ("rtx-4090-amp", 1)):
-        found = package.load(name).cost(network(), 8, 1000, prices=str(path))
-        assert found.options[0].rented is not None
-        assert found.options[0].rented.price_per_hour == price
 
 
 def test_data_in_tokens_of_a_network_that_reads_tokens() -> None:

@@ -79,13 +79,6 @@ def test_a_budget_holds_the_memory(lolat: Command, net: str) -> None:
     assert fits == [True, False]
 
 
-def test_predictions_on_several_devices_without_a_model(lolat: Command, net: str) -> None:
-    found = lolat.json("predict", net, "--on", "v100-fp32,a100-fp32", "--precision", "fp16")
-    assert [(p["device"], p["precision"]) for p in found["answers"]] == [
-        ("v100-fp32", "fp16"), ("a100-fp32", "fp16"),
-    ]  # fmt: skip
-
-
 def test_an_unknown_name_is_told(lolat: Command, net: str) -> None:
     """With what it resembles; a GPU with a data sheet is known by its name."""
     done = lolat("predict", net, "--on", "A100,rtx-4091")
@@ -111,12 +104,6 @@ def test_each_device_in_its_fastest_precision(lolat: Command, net: str) -> None:
     assert best[0]["latency_ms"] <= min(o.latency_ms for o in others)
     assert best[0]["latency_ms"] < plain[0]["latency_ms"]
     assert (best[1]["precision"], best[1]["latency_ms"]) == ("fp32", plain[1]["latency_ms"])
-
-
-def test_nothing_fits_on_any(lolat: Command, net: str) -> None:
-    done = lolat("cost", net, "--on", "p4,t4", "--batch-size", 10**6)
-    assert done.code == 3
-    assert "DOES NOT FIT" in done.out
 
 
 def test_mixed_precision_is_offered_where_nobody_asked(lolat: Command, net: str) -> None:
@@ -340,17 +327,6 @@ def test_a_device_whose_memory_is_not_known_is_left_out_among_several(
         assert "is not known" in lost.err
 
 
-def test_own_prices_say_what_they_leave_out_and_what_is_not_among_them(
-    lolat: Command, prices: str, net: str
-) -> None:
-    ask = (net, "--batch-size", 8, "--samples", 10_000, "--prices", prices)
-    both = lolat.done("cost", "--on", "a100,t4", *ask).out
-    assert "without loading data" in both
-    assert f"No price of t4-fp32 in {prices}: " in both
-    alone = lolat.done("cost", "t4", *ask).out
-    assert f"No price of t4 with that memory in {prices}: " in alone
-
-
 def test_rows_of_another_launch_say_which(lolat: Command, net: str) -> None:
     names = {"rtx-4090-amp-compiled": "amp, compiled", "a100-fp32": "amp", "rtx-5090-amp": "amp"}
     ask = ("cost", net, "--batch-size", 256, "--precision", "amp", "--on", ",".join(names))
@@ -361,11 +337,3 @@ def test_rows_of_another_launch_say_which(lolat: Command, net: str) -> None:
         assert all(f" {way}  " in row for row in rows)
 
 
-def test_what_does_not_fit_keeps_no_limit(lolat: Command, net: str) -> None:
-    done = lolat("predict", "p4", net, "--batch-size", 10**6, "--max-ms", 10**11)
-    assert done.code == 3
-    assert "does not fit" in done.err
-    some = lolat("predict", net, "--on", "p4,a100", "--batch-size", "1,1000000", "--max-ms", 10**11)
-    rows = [line for line in some.out.splitlines() if "DOES NOT FIT" in line]
-    assert rows
-    assert all("  NO  " in row for row in rows)

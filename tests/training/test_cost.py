@@ -22,7 +22,7 @@ from lolat.graph.network import ON_CPU
 from lolat.hardware.prices import Offer, Rental, price_list
 from lolat.training import plan
 from lolat.training.cost import Cost, best_of, cost_on
-from lolat.training.model import Limits, TrainingRun
+from lolat.training.model import Limits
 from lolat.units import byte_size
 from tests import synthetic
 from tests.cli.commands import Command
@@ -327,16 +327,6 @@ def test_a_card_with_less_memory_is_rented_where_the_step_fits(
     assert (found.options[0].link == "the network between machines") == (instance == "two")
 
 
-def test_the_memory_of_the_rented_card_is_said(lolat: Command, tmp_path: Path, net: str) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text(SMALLER)
-    ask = (net, "--batch-size", 8, "--samples", 10**6, "--prices", path, "--replicas", 8)
-    for model in (("v100-fp32",), ("--on", "v100-fp32,a100-fp32")):
-        out = lolat.done("cost", *model, *ask).out
-        assert " eight (V100) " in out
-        assert "another memory than the model's device has: V100 with 16 GiB;" in out
-
-
 def test_memory() -> None:
     found = asked(known(), memory_gib=16)
     assert found.available_bytes == asked(known()).available_bytes == int(16 * 2**30 * 0.94) - 2**29
@@ -388,11 +378,6 @@ def test_the_price_list_is_printed(lolat: Command, prices: str) -> None:
     assert {("one", 3.0, "there"), ("eight", 20.0, "there")} <= {*found}
 
 
-def test_validation_without_samples_is_no_question() -> None:
-    with pytest.raises(InputError, match=r"validation_samples.* without .*samples"):
-        TrainingRun(8, validation=100)
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -404,12 +389,13 @@ def test_validation_without_samples_is_no_question() -> None:
         ({"link_gbps": "a"}, "link_gbps a"),
         ({"validation_samples": -5}, "validation_samples -5: expected a whole number from 1"),
         ({"validation_samples": 2.5}, "validation_samples 2.5"),
+        ({"validation_samples": 5, "samples": None}, "validation_samples without samples"),
         ({"optimizer": "x"}, "optimizer 'x': expected one of sgd"),
     ],
 )
 def test_python_checks_as_the_command_does(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        package.load("v100-fp32").cost(network(), 8, samples=100, **asked)
+        package.load("v100-fp32").cost(network(), 8, **{"samples": 100, **asked})
 
 
 def test_numbers_and_arrays_of_numpy_are_taken() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import lolat as package
-from lolat.api.choosing import serving_model
 from lolat.api.model import Model
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
@@ -18,12 +17,10 @@ from lolat.errors import InputError
 from lolat.hardware.links import Link
 from lolat.llm.gpu import GPU
 from lolat.parameters import optimizer_named
-from lolat.report.cost import cost_parts
 from lolat.training.decoder import FRAGMENTED, DecoderStep, tuned_recipe
 from lolat.training.parallel import Parallel
 from lolat.training.passes import DecoderPasses, Tuning
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, document, section
-from tests.training.several import network
 
 BILLIONS = 8_030_261_248  # parameters of Llama 3.1 8B, as published
 TABLES = 2 * 128256 * 4096
@@ -149,14 +146,6 @@ def test_micro_batches_are_added_up_and_updated_once() -> None:
     assert first == pytest.approx(second)  # gradients are exchanged once
 
 
-def test_lora_takes_less_time_than_all_and_more_than_its_forward_passes() -> None:
-    gpu = GPU(section())
-    full, lora = (
-        sum(step(tune=t).iteration_ms(gpu, Parallel()).values()) for t in ("full", "lora:16:bf16")
-    )
-    assert 0.5 < lora / full < 0.9
-
-
 # ---- The answer.
 
 
@@ -270,17 +259,6 @@ def test_cheaper_ways_out_of_70b_on_16_are_named_and_fit() -> None:
         assert large(model, **its).fits
 
 
-def test_what_does_not_fit_says_on_how_many(gpu: Model) -> None:
-    assert "on each of 2 devices;" in cost(gpu, replicas=2).words()
-    network_cost = package.load("v100-fp32").cost(network(), 10**6, replicas=(4, 2))
-    assert "on each of 2 devices;" in network_cost.words()
-
-
-def test_the_batch_of_all_is_in_the_header() -> None:
-    found = cost(package.load("h100-vllm"), replicas=8, batch_size=2, accumulate=3, tune="lora:16")
-    assert "batch 2 x 3 on each device, 48 in all" in "\n".join(cost_parts(found)[0])
-
-
 def test_a_network_faster_than_nvlink_says_what_is_taken() -> None:
     """900 GB/s both ways are 3,600 Gbit/s one way, of which 0.8 is reached."""
     h100, asked = package.load("h100-vllm"), {"replicas": 16, "sharding": "fsdp"}
@@ -294,14 +272,6 @@ def test_a_network_faster_than_nvlink_says_what_is_taken() -> None:
 def test_a_card_has_what_its_driver_tells_less_half_a_gib(name: str, mib: int) -> None:
     room = cost(package.load(name), tune="lora:16").available_bytes
     assert room == pytest.approx((mib - 512) * 2**20, rel=1e-3)
-
-
-def test_only_options_that_fit_are_chosen(gpu: Model) -> None:
-    found = cost(
-        gpu, replicas=(1, 8), sharding="fsdp", checkpointing="full", tokens=1e7, link_gbps=400
-    )
-    assert [o.fits for o in found.options] == [False, True]
-    assert (found.cheapest, found.fastest, found.frontier) == (8, 8, (8,))
 
 
 def test_a_link_between_machines_is_asked_for(gpu: Model) -> None:
@@ -336,34 +306,6 @@ def test_over_machines_whole_ones_are_rented(gpu: Model, tmp_path: Path) -> None
     for replicas, instances in ((2, ("two", 1)), (16, ("eight", 2))):
         rented = cost(gpu, replicas=replicas, checkpointing="full", **asked).options[0].rented
         assert rented is None or (rented.instance_type, rented.instances) == instances
-
-
-def test_training_takes_the_kernels_of_one_framework() -> None:
-    assert serving_model("h100", of_any=True).label == "h100-vllm"
-
-
-@pytest.mark.parametrize(
-    ("asked", "match"),
-    [
-        ({"sharding": "tensor"}, "tensor and pipeline parallelism are not predicted"),
-        ({"validation_samples": 5, "samples": 9}, "only of networks"),
-        ({"tokens": 1e6, "samples": 9}, "both say how much data"),
-        ({"mean_tokens": 4096}, "more than the 2,048 tokens"),
-        ({"input_size": None}, "is trained on sequences"),
-        ({"tokens": 4096, "replicas": 8}, "more than 2 samples"),
-        ({"tune": "lora"}, "expected full, lora:RANK"),
-    ],
-)
-def test_bad_questions_are_refused(gpu: Model, asked: dict[str, Any], match: str) -> None:
-    with pytest.raises(InputError, match=match):
-        cost(gpu, **asked)
-
-
-def test_float32_is_refused_and_a_network_takes_no_options_of_decoders(gpu: Model) -> None:
-    with pytest.raises(InputError, match="predicted in amp or bf16"):
-        cost(gpu.run_as("fp32"))
-    with pytest.raises(InputError, match="decoder's configuration only"):
-        package.load("v100-fp32").cost("timm:resnet18", 1, sharding="hybrid")
 
 
 def test_the_command_answers_in_json_and_ends_with_3_where_it_does_not_fit(

@@ -134,22 +134,6 @@ def test_it_trains_as_the_device_runs_networks() -> None:
     assert whole["update"] == 2 * (half["update"] or 0.0)
 
 
-def test_what_each_operation_takes() -> None:
-    found = model()
-    iteration = found.iteration(known.network(), 8, OPTIMIZERS["adam"])
-    each, update = iteration.forward + iteration.backward, iteration.update
-    product = 8 * known.TOKENS * known.NARROW * known.WIDE / known.MACS_PER_MS
-    wide = 8 * known.TOKENS * known.WIDE / known.BYTES_PER_MS
-    loss = 8 * known.TOKENS * known.NARROW * 8 * 2.5 / known.BYTES_PER_MS
-    relu, dropout = (8 + known.MOVED_BACK * 12) * wide, (9 + known.MOVED_BACK * 9) * wide
-    expected = [2 * product, relu, dropout, 3 * product + loss]
-    assert each == pytest.approx(expected)
-    assert update == pytest.approx(known.by_hand(8, "adam")["update"])
-    assert iteration.step == 0.0
-    prediction = asked(found, known.network(), 8, optimizer="adam")
-    assert each.sum() + update == pytest.approx(prediction.iteration_ms)
-
-
 def test_the_interval_is_of_training_steps_left_out() -> None:
     found = asked(model(**MANY), known.network(), 8, samples=80)
     assert found.warnings == ()

@@ -45,16 +45,6 @@ def conv(kind: str, size: int, channels: int, out: int, kernel: int, groups: int
     )  # fmt: skip
 
 
-def test_terms_are_the_counts_and_further_ones() -> None:
-    assert PASS_TERMS[: len(PLAIN)] == PLAIN
-    assert len(set(PASS_TERMS)) == len(PASS_TERMS)
-    graph = synthetic.network()
-    for batch_size in (1, 8):
-        rows = pass_rows(graph, batch_size)[:, : len(PLAIN)]
-        # No dropout, no groups: nothing replaced.
-        assert (rows == count(graph).at(batch_size)[:, : len(PLAIN)]).all()
-
-
 @pytest.mark.parametrize("kind", ["batch_norm", "layer_norm"])
 def test_a_norm_reads_and_writes_for_its_statistics_and_is_flat_without_positions(
     kind: str,

@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import lolat
 from lolat.api.model import Model
 from lolat.errors import InputError, ModelFileError
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import largest_fitting
 from lolat.graph.counts import behaviors
 from lolat.parameters import OPTIMIZERS
 from lolat.training.iteration import PASS_TERMS
@@ -35,7 +32,6 @@ from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from lolat.training.plan import training_of
 from tests import synthetic
 from tests.training import training_points
-from tests.training.known import memory_bytes
 from tests.training.training_points import BACKWARD, FORWARD, UPDATES, passes
 
 
@@ -250,20 +246,6 @@ def test_a_start_that_was_not_measured_is_left_out(start: Any) -> None:
     found = asked(model(start_ms=start), 8, samples=80, epochs=2, optimizer="adam")
     assert found.startup_s is None
     assert found.total_s == pytest.approx(2 * found.epoch_s)
-
-
-@settings(max_examples=40)
-@given(
-    least=st.integers(1, 300), slack=st.floats(0.0, 0.999), name=st.sampled_from(sorted(OPTIMIZERS))
-)
-def test_the_largest_batch_is_the_last_that_fits(least: int, slack: float, name: str) -> None:
-    graph, optimizer = network(), OPTIMIZERS[name]
-
-    def needed(batch_size: int) -> int:
-        return memory_bytes(graph, batch_size, optimizer)
-
-    this, more = needed(least), needed(least + 1)
-    assert largest_fitting(needed, this + slack * (more - this)) == least
 
 
 def test_a_damaged_section_is_refused() -> None:

@@ -6,7 +6,6 @@ tensors stay for the backward pass (its saved_tensors_hooks).
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,7 +22,7 @@ from lolat.readers.torch.named import load_torchvision
 from lolat.training.iteration import variables
 from lolat.training.memory import numbers_of, recipe_for
 from lolat.training.tuning import tuned
-from tests.training.known import saved_bytes
+from tests.training.known import saved_by_pytorch, saved_bytes
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
@@ -40,33 +39,17 @@ class Seen(NamedTuple):
 
 
 def by_pytorch(network: Any, x: Any) -> Seen:
-    """A training step of PyTorch, whose saved tensors are those alive after the forward pass."""
+    """A training step of PyTorch."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    class Held:
-        def __init__(self, tensor: Any) -> None:
-            self.tensor = tensor.detach()  # which does not keep the step alive
-
-    held: list[Any] = []
-
-    def keep(tensor: Any) -> Any:
-        box = Held(tensor)
-        held.append(weakref.ref(box))
-        return box
-
     network.train()
-    own = {t.untyped_storage().data_ptr() for t in (*network.parameters(), *network.buffers())}
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda box: box.tensor):
-        result = network(x)
-    boxes = [box for reference in held if (box := reference()) is not None]
-    storages = [box.tensor.untyped_storage() for box in boxes]
-    saved = {s.data_ptr(): s.nbytes() for s in storages if s.data_ptr() not in own}
+    saved = saved_by_pytorch(network, x)
     with FlopCounterMode(display=False) as flops:
         result = network(x)
         result = result if isinstance(result, torch.Tensor) else result[0]
         result.sum().backward()
     trained = sum(p.numel() for p in network.parameters() if p.grad is not None)
-    return Seen(flops.get_total_flops() // 2, trained, sum(saved.values()))
+    return Seen(flops.get_total_flops() // 2, trained, saved)
 
 
 def by_us(graph: Graph, batch_size: int) -> Seen:
@@ -137,10 +120,8 @@ PARTS = {
 @pytest.mark.parametrize("parts", PARTS)
 def test_a_network_of_which_some_is_trained(parts: str, reentrant: bool | None) -> None:
     agree(trained_only(Blocks(reentrant), *PARTS[parts]), TOKENS)
-
-
-def test_a_reentrant_checkpoint_runs_all_of_it_again() -> None:
-    agree(Blocks(True), TOKENS)
+    if parts == "all":
+        agree(Blocks(True), TOKENS)  # a reentrant checkpoint runs all of it again
 
 
 def convolutions() -> Any:
@@ -472,12 +453,6 @@ def test_a_network_of_which_nothing_is_trained_is_refused() -> None:
     with pytest.raises(NetworkError, match=r"none of its .* parameters is trained"):
         device.cost((network, (TOKENS,)), 4)
     assert device.cost((network, (TOKENS,)), 4, tune="full").trained_parameters > 0
-
-
-@pytest.mark.parametrize("tune", ["lora", "lora:0", "half", "frozen:-1", "lora:x"])
-def test_words_that_are_not_known_are_refused(tune: str) -> None:
-    with pytest.raises(InputError, match=r"tune.*expected full, lora:RANK"):
-        tuned(as_trained(lolat.read((Blocks(), (TOKENS,)))), tune, None)
 
 
 def test_adapters_need_a_linear_layer_and_blocks_several_layers() -> None:

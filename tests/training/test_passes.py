@@ -18,6 +18,7 @@ from lolat.training.memory import recipe_of
 from lolat.training.parallel import Parallel
 from lolat.training.passes import FLASH_BACKWARD, DecoderPasses, Tuning
 from tests.llm.known_gpu import EIGHT, LLAMA, MIXED, SMALL, section
+from tests.training.known import saved_by_pytorch
 
 HEADS = 8
 SIZES = {**LLAMA, "num_key_value_heads": HEADS}
@@ -28,29 +29,17 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-@pytest.fixture(scope="module")
-def layer(torch: Any) -> Any:
-    """A layer of transformers' Llama with the sizes of SIZES."""
+def llama() -> Any:
+    """The layers of transformers' Llama with the sizes of SIZES."""
     pytest.importorskip("transformers")
     transformers = import_package("transformers")
     settings = {k: v for k, v in SIZES.items() if k != "model_type"}
-    config = transformers.LlamaConfig(**settings, attn_implementation="sdpa")
-    return transformers.LlamaModel(config).to(torch.bfloat16)
+    return transformers.LlamaModel(transformers.LlamaConfig(**settings, attn_implementation="sdpa"))
 
 
-def saved_bytes(torch: Any, model: Any, tokens: Any) -> int:
-    """Bytes of the tensors that autograd keeps, each storage once, without parameters."""
-    storages: dict[int, Any] = {}
-
-    def keep(tensor: Any) -> Any:
-        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = model(inputs_embeds=tokens).last_hidden_state.sum()
-    known = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    del output
-    return sum(one.nbytes() for place, one in storages.items() if place not in known)
+@pytest.fixture(scope="module")
+def layer(torch: Any) -> Any:
+    return llama().to(torch.bfloat16)
 
 
 @pytest.mark.parametrize("learns", [True, False])
@@ -62,7 +51,7 @@ def test_a_layer_keeps_the_tensors_that_pytorch_keeps(torch: Any, layer: Any, le
     tokens = torch.randn(batch, length, hidden, dtype=torch.bfloat16, requires_grad=True)
     passes = DecoderPasses(read_decoder(SIZES), length, batch)
     layers = SIZES["num_hidden_layers"]
-    found = saved_bytes(torch, layer, tokens)
+    found = saved_by_pytorch(layer, inputs_embeds=tokens)
     norm = 4 * (1 + learns) * passes.tokens * hidden  # the last one, behind all layers
     expected = 2 * passes.tokens * passes.kept(learns)[0] * layers + norm
     assert expected == pytest.approx(found, rel=0.05)
@@ -73,15 +62,12 @@ def test_autocast_keeps_float32_and_copies_of_what_a_gradient_runs_through(
     torch: Any, frozen: int
 ) -> None:
     """Of a Llama in float32 under autocast: its activations, and copies of weights, none of frozen ones."""
-    transformers = import_package("transformers")
-    settings = {k: v for k, v in SIZES.items() if k != "model_type"}
-    config = transformers.LlamaConfig(**settings, attn_implementation="sdpa")
-    model = transformers.LlamaModel(config).requires_grad_(True)
+    model = llama().requires_grad_(True)
     for part in [model.embed_tokens, *model.layers[:frozen]] if frozen else []:
         part.requires_grad_(False)
     batch, length, hidden = 2, 96, SIZES["hidden_size"]
     with torch.autocast("cpu", torch.bfloat16):
-        found = saved_bytes(torch, model, torch.randn(batch, length, hidden))
+        found = saved_by_pytorch(model, inputs_embeds=torch.randn(batch, length, hidden))
     tuning = Tuning(frozen=frozen)
     passes = DecoderPasses(read_decoder(SIZES), length, batch, tuning=tuning)
     recipe = recipe_of("amp", optimizer_named("sgd"))
@@ -98,16 +84,12 @@ def test_autocast_keeps_float32_and_copies_of_what_a_gradient_runs_through(
 def test_adapters_keep_what_those_of_peft_keep(torch: Any, precision: str, tune: str) -> None:
     """On a base in bfloat16: adapters in bfloat16, in float32 as PEFT makes them, and under autocast."""
     peft = pytest.importorskip("peft")
-    transformers = import_package("transformers")
-    settings = {k: v for k, v in SIZES.items() if k != "model_type"}
-    config = transformers.LlamaConfig(**settings, attn_implementation="sdpa")
     batch, length, hidden, wide = 2, 96, SIZES["hidden_size"], not tune.endswith("bf16")
-    model = transformers.LlamaModel(config).to(torch.bfloat16)
     how = peft.LoraConfig(r=4, target_modules="all-linear")
-    model = peft.get_peft_model(model, how, autocast_adapter_dtype=wide)
+    model = peft.get_peft_model(llama().to(torch.bfloat16), how, autocast_adapter_dtype=wide)
     tokens = torch.randn(batch, length, hidden, dtype=torch.bfloat16, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "amp"):
-        found = saved_bytes(torch, model, tokens)
+        found = saved_by_pytorch(model, inputs_embeds=tokens)
     tuning = Tuning.named(tune)
     passes = DecoderPasses(read_decoder(SIZES), length, batch, tuning=tuning)
     recipe = tuned_recipe(precision, optimizer_named("sgd"), tuning)
@@ -173,19 +155,12 @@ def test_attention_of_long_sequences_takes_its_flops_in_both_passes() -> None:
     assert backward / forward == pytest.approx(FLASH_BACKWARD * 1.27, rel=0.05)
 
 
-def test_frozen_layers_have_no_backward_pass() -> None:
-    gpu = GPU(section())
-    backward = DecoderPasses(EIGHT, 2048, 1, tuning=Tuning.named("frozen:30", 32)).parts_ms(gpu)[1]
-    assert not backward[:31].any()
-    assert (backward[31:] > 0).all()
-
-
-def test_a_decoder_of_frozen_layers_trains_its_head_alone() -> None:
-    backward = DecoderPasses(EIGHT, 2048, 1, tuning=Tuning.named("frozen", 32)).parts_ms(
-        GPU(section())
-    )[1]
-    assert not backward[:-1].any()
-    assert backward[-1] > 0
+@pytest.mark.parametrize(("tune", "first"), [("frozen:30", 31), ("frozen", -1)])
+def test_frozen_layers_have_no_backward_pass(tune: str, first: int) -> None:
+    passes = DecoderPasses(EIGHT, 2048, 1, tuning=Tuning.named(tune, 32))
+    backward = passes.parts_ms(GPU(section()))[1]
+    assert not backward[:first].any()
+    assert (backward[first:] > 0).all()
 
 
 def test_flops_of_frozen_layers_that_a_gradient_runs_through() -> None:

@@ -14,7 +14,7 @@ from lolat.graph.analysis import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, PRODUCTS, work_of
 from lolat.parameters import OPTIMIZERS
-from tests.training.known import memory_bytes, saved_bytes
+from tests.training.known import memory_bytes, saved_by_pytorch, saved_bytes
 
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -60,21 +60,6 @@ def test_a_kind_saves_what_pytorch_saves(kind: str) -> None:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         kept.append((ONE.get(kind) or TWO[kind])(*inputs))
     assert saved_bytes(of_kind(kind), 1) == sum(saved.values())
-
-
-def saved_by_pytorch(network: Any, *inputs: Any) -> int:
-    """Bytes that autograd keeps in a forward pass, without the weights."""
-    saved, kept = dict[int, int](), list[Any]()  # kept, or another tensor may get its memory
-
-    def keep(tensor: Any) -> Any:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        kept.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        kept.append(network(*inputs))
-    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
-    return sum(size for at, size in saved.items() if at not in weights)
 
 
 IN_PLACE = [
@@ -208,22 +193,10 @@ def test_the_gradient_of_a_gate_is_a_whole_tensor_that_is_summed() -> None:
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_a_recurrent_layer_saves_what_pytorch_saves(kind: str) -> None:
     """PyTorch's own loop over the steps; the input and the last state are within 5 %."""
-    layer, saved = getattr(torch.nn, kind)(64, 128, batch_first=True), dict[int, int]()
-    weights = {p.untyped_storage().data_ptr() for p in layer.parameters()}
-    kept = []
-
-    def keep(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            saved[storage.data_ptr()] = storage.nbytes()
-        kept.append(tensor)
-        return tensor
-
-    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-    with torch.backends.mkldnn.flags(enabled=False), hooks:
-        layer(torch.rand(8, 50, 64))
-    graph = lolat.read(layer, (50, 64))
-    assert saved_bytes(graph, 8) == pytest.approx(sum(saved.values()), rel=0.05)
+    layer = getattr(torch.nn, kind)(64, 128, batch_first=True)
+    with torch.backends.mkldnn.flags(enabled=False):
+        own = saved_by_pytorch(layer, torch.rand(8, 50, 64))
+    assert saved_bytes(lolat.read(layer, (50, 64)), 8) == pytest.approx(own, rel=0.05)
 
 
 def test_a_decoder_with_grouped_queries_saves_what_pytorch_saves() -> None:
@@ -253,19 +226,9 @@ def test_a_table_of_embeddings_is_updated_beside_measured_steps() -> None:
 def test_a_dropout_of_rate_zero_saves_nothing() -> None:
     """PyTorch hands on its input."""
     layers = [torch.nn.Linear(64, 32), torch.nn.Dropout(0.0), torch.nn.Linear(32, 8)]
-    x, saved = torch.rand(4, 64), dict[int, int]()
-
-    def keep(tensor: Any) -> Any:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
-
     network = torch.nn.Sequential(*layers)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        kept = network(x)
-    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
-    expected = sum(size for at, size in saved.items() if at not in weights)
-    assert saved_bytes(lolat.read(network, (64,)), 4) == expected
-    assert kept.shape == (4, 8)
+    own = saved_by_pytorch(network, torch.rand(4, 64))
+    assert saved_bytes(lolat.read(network, (64,)), 4) == own
 
 
 @pytest.mark.parametrize("after", [torch.nn.Linear(256, 16), torch.nn.Flatten()])
