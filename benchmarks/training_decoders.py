@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 import lolat
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
 from lolat.hardware.gpus import GIB, UNUSABLE_BYTES
-from lolat.hardware.links import assumed_link
+from lolat.hardware.links import MACHINE, assumed_link
 from lolat.llm.gpu import GPU
 from lolat.llm.names import find_decoder
 from lolat.parameters import optimizer_named
@@ -92,7 +92,7 @@ class Runs:
 def _linked(row: TrainedRow, gbps: float) -> TrainedRow:
     """Give a run over several machines the network of its device."""
     parallel = row.parallel
-    if parallel.devices <= parallel.machine or parallel.link is None:
+    if parallel.devices <= MACHINE or parallel.link is None:
         return row
     return replace(row, parallel=replace(parallel, link=replace(parallel.link, gbps=gbps)))
 

@@ -286,9 +286,9 @@ def cost_on(
     if most and largest:
         run = replace(run, batch_size=run.filled(most, max(numbers) * run.accumulate))
         plan = replace(plan, run=run)
-    # A card with less memory may hold this iteration.
-    needed = sum(plan.memory(numbers, run.batch_size)[1].values())
-    numbers = numbers or run.most_devices(instances_of(rental_of(*priced, needed)))
+    if not numbers:  # a card with less memory may hold this iteration
+        needed = sum(plan.memory(numbers, run.batch_size)[1].values())
+        numbers = run.most_devices(instances_of(rental_of(*priced, needed)))
     return _answer(device, plan, numbers, limits, most, priced)
 
 

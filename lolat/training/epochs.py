@@ -27,7 +27,7 @@ from lolat.parameters import Optimizer, optimizer_named
 from lolat.tables.networks import SIZES, on_several
 from lolat.training.iteration import PASS_TERMS, pass_rows, shares
 from lolat.training.memory import numbers_of
-from lolat.training.model import Iteration, Training, TrainingRun
+from lolat.training.model import Iteration, Training, TrainingRun, unmeasured
 
 EPOCH_COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
 EPOCH_TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")
@@ -110,15 +110,17 @@ class EpochTraining(Training):
         if optimizer.name not in self.section.optimizers:
             optimizers = ", ".join(self.section.optimizers)
             remarks.append(f"{no_row} used {optimizer.name}, only {optimizers}")
-        if unknown := self._unknown(graph):
+        if unknown := unmeasured(graph, self.section.kinds):
             remarks.append(f"{no_row} has the operations {', '.join(unknown)}")
         remarks += other_dtype(graph, (self.mode or Mode()).dtype)
         return *remarks, *self._beyond(graph, batch_size), *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; widths and depths outside the table are not noticed."""
-        is_other = self._unknown(graph) or other_dtype(graph, (self.mode or Mode()).dtype)
-        return False if is_other or any(self._beyond(graph, batch_size)) else None
+        is_other = other_dtype(graph, (self.mode or Mode()).dtype) or any(
+            self._beyond(graph, batch_size)
+        )
+        return False if is_other or unmeasured(graph, self.section.kinds) else None
 
     def _beyond(self, graph: Graph, batch_size: int) -> Iterator[str]:
         """Yield remarks on a question that no timed epoch answers."""
@@ -134,10 +136,6 @@ class EpochTraining(Training):
                 "a part of the network is frozen or computed again, which epochs do not tell apart: its "
                 "time is taken from the counts, with a wider interval"
             )
-
-    def _unknown(self, graph: Graph) -> list[str]:
-        """Return the kinds of operation that no timed network has."""
-        return sorted(behaviors(graph.operations).difference(self.section.kinds))
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`."""

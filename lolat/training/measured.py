@@ -14,6 +14,7 @@ from lolat.device.domain import MOSTLY_SHARE, Extrapolation, extrapolated_half_w
 from lolat.device.file import Noise
 from lolat.device.intervals import Calibration
 from lolat.device.predicting import other_framework, predict
+from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import Question
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import cross_validate, leave_out, log_errors
@@ -21,7 +22,7 @@ from lolat.fitting.intervals import interval_entry
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
-from lolat.graph.counts import behaviors, count
+from lolat.graph.counts import count
 from lolat.graph.modes import other_dtype
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
 from lolat.parameters import Optimizer
@@ -35,7 +36,7 @@ from lolat.training.iteration import (
     variables,
 )
 from lolat.training.memory import numbers_of
-from lolat.training.model import Iteration, Training
+from lolat.training.model import Iteration, Training, unmeasured
 from lolat.units import percent
 
 # ---- Points of measurement, all times in ms.
@@ -288,7 +289,9 @@ class MeasuredTraining(Training):
     """Training by measured coefficients.
 
     `forward`, `backward`: (PASS_TERMS,) ms for each unit. The call of a block is left out, as the loop has
-    one call for all blocks.
+    one call for all blocks. `passes`: of a GPU whose host was fitted to passes, its roofline and host, as a
+    sum over operations would count the launches that the device hides; batches come while it computes, as
+    from a loader with workers and pinned memory.
     """
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
@@ -300,6 +303,9 @@ class MeasuredTraining(Training):
         self.epoch_ms = self.section.loop_ms.epoch
         self.forward, self.backward = map(_row, (self.section.forward_ms, self.section.backward_ms))
         self.latency = Device(document, source)
+        kernels = document.get("predictors", {}).get(Roofline.name, {})
+        has_host = (kernels.get("host") or {}).get("training")
+        self.passes = EstimatedTraining(document) if has_host else None
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
         """See `Training`."""
@@ -310,14 +316,16 @@ class MeasuredTraining(Training):
                 f"{', '.join(self.section.update_ms)}",
                 code="no-optimizer",
             )
-        rows = pass_rows(graph, batch_size)
-        again = shares(graph)[1] * (rows @ self.forward)
-        return Iteration(
-            rows @ self.forward,
-            backward_rows(graph, rows) @ self.backward + again,
-            update.variable * variables(graph) + update.parameter * numbers_of(graph).trained,
-            self._step_ms(graph, batch_size),
+        update_ms = (
+            update.variable * variables(graph) + update.parameter * numbers_of(graph).trained
         )
+        if self.passes:
+            passes = self.passes.iteration(graph, batch_size, optimizer)
+            return replace(passes, update=update_ms, step=self.section.loop_ms.step)
+        rows = pass_rows(graph, batch_size)
+        forward = rows @ self.forward
+        backward = backward_rows(graph, rows) @ self.backward + shares(graph)[1] * forward
+        return Iteration(forward, backward, update_ms, self._step_ms(graph, batch_size))
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """See `Training`; the predicted latency in the same loop."""
@@ -334,8 +342,10 @@ class MeasuredTraining(Training):
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
         """See `Training`."""
+        if self.passes:
+            return self.passes.warnings(graph, batch_size, optimizer)
         remarks = [*other_framework(self.document["environment"], graph.framework)]
-        if unknown := ", ".join(self._unmeasured_kinds(graph)):
+        if unknown := ", ".join(unmeasured(graph, self.section.kinds)):
             remarks.append(f"no block measured in training has the operations {unknown}")
         remarks += other_dtype(graph)
         inside = self._inside(graph, batch_size)
@@ -348,8 +358,10 @@ class MeasuredTraining(Training):
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `Training`; sizes and proportions are judged for inference."""
+        if self.passes:
+            return self.passes.in_domain(graph, batch_size)
         inside = self._inside(graph, batch_size)
-        if self._unmeasured_kinds(graph):
+        if unmeasured(graph, self.section.kinds):
             return False
         return None if inside is None else inside >= MOSTLY_SHARE
 
@@ -361,53 +373,19 @@ class MeasuredTraining(Training):
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `Training`; wider for unmeasured kinds of operation, and outside the measured range."""
+        if self.passes:
+            return self.passes.half_width(graph, batch_size, coverage)
         rows = pass_rows(graph, batch_size)
         blocks = np.array([rows[list(b.operations)].sum(axis=0) for b in cut(graph)])
         ops = blocks[:, PASS_TERMS.index("ops")]
         number = effective_ops(blocks @ (self.forward + self.backward), ops)
-        wider = WIDENING if self._unmeasured_kinds(graph) else 1.0
+        wider = WIDENING if unmeasured(graph, self.section.kinds) else 1.0
         half = self.section.half_width(number, coverage, self.section.noise.floor) * wider
         inside = self._inside(graph, batch_size)
         extrapolation = Extrapolation() if inside is None else Extrapolation(beyond=1.0 - inside)
         return half if extrapolation.negligible else extrapolated_half_width(half, extrapolation)
 
-    def _unmeasured_kinds(self, graph: Graph) -> list[str]:
-        """Return the kinds of operation that no measured block has."""
-        return sorted(behaviors(graph.operations).difference(self.section.kinds))
-
     def _step_ms(self, graph: Graph, batch_size: int) -> float:
         """Return the ms of the loop for a step: a constant, and moving the batch."""
         elements = sum(graph.tensors[i].elements(batch_size) for i in graph.inputs)
         return self.section.loop_ms.step + self.section.loop_ms.element * elements
-
-
-class MeasuredGpuTraining(MeasuredTraining):
-    """Training on a GPU that was measured: passes by its roofline and host, the rest as on a CPU.
-
-    A sum over operations, as a CPU has it, would count the launches that the device hides. Batches come
-    while the device computes, as from a loader with workers and pinned memory.
-    """
-
-    def __init__(self, document: Mapping[str, Any], source: str) -> None:
-        """Read a valid device file whose host was fitted to passes; ModelFileError if it is damaged."""
-        super().__init__(document, source)
-        self.passes = EstimatedTraining(document)
-
-    def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `Training`."""
-        passes = self.passes.iteration(graph, batch_size, optimizer)
-        rest = super().iteration(graph, batch_size, optimizer)
-        step = self.section.loop_ms.step
-        return replace(rest, forward=passes.forward, backward=passes.backward, step=step)
-
-    def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `Training`."""
-        return self.passes.warnings(graph, batch_size, optimizer)
-
-    def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; judged for inference."""
-        return self.passes.in_domain(graph, batch_size)
-
-    def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`."""
-        return self.passes.half_width(graph, batch_size, coverage)

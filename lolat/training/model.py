@@ -15,12 +15,12 @@ from lolat.device.question import as_whole
 from lolat.device.running import mode_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
+from lolat.graph.counts import behaviors
 from lolat.graph.modes import Mode
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark
 from lolat.parameters import COVERAGE, Optimizer, optimizer_named
-from lolat.training.memory import gradient_bytes, numbers_of
 from lolat.training.parallel import NONE, Parallel, check_sharding, gradients
 
 # ---- The question.
@@ -197,6 +197,11 @@ class Training(ABC):
         return None
 
 
+def unmeasured(graph: Graph, kinds: Sequence[str]) -> list[str]:
+    """Return the kinds of operation of a network that are not among the measured ones."""
+    return sorted(behaviors(graph.operations).difference(kinds))
+
+
 # ---- The answer.
 
 
@@ -268,23 +273,13 @@ def predict(
     parallel = Parallel(devices, link, run.sharding)
     micro = replace(micro, update=micro.update / parallel.shards.states)
     alone = micro.accumulated(run.accumulate, optimizer)
-    waited_ms = hidden_ms = 0.0
-    ends_ms = (0.0, 0.0)
-    if devices > 1:
-        assert link is not None
-        sizes, backward_ms = [numbers_of(graph).trained * gradient_bytes(graph, model.mode)], None
-        forward_ms: list[float] = []
-        if micro.backward is not None:  # that of the last micro-batch
-            sizes, backward_ms = gradients(graph, micro.backward, model.mode)
-            share = float(micro.forward.sum()) / max(sum(backward_ms), 1e-9)
-            forward_ms = [share * ms for ms in backward_ms]
-        (waited_ms, hidden_ms), (short, _), (long, _) = (
-            replace(parallel, link=each).exchange_ms(
-                sizes, backward_ms, sizes, forward_ms, run.accumulate
-            )
-            for each in (link, *link.ends)
-        )
-        ends_ms = short, long
+    sizes, backward_ms = gradients(graph, micro.backward, model.mode)
+    share = float(micro.forward.sum()) / max(sum(backward_ms or ()), 1e-9)
+    passes = sizes, backward_ms, sizes, [share * ms for ms in backward_ms or ()], run.accumulate
+    (waited_ms, hidden_ms), (short, _), (long, _) = (
+        replace(parallel, link=each).exchange_ms(*passes)
+        for each in ((None,) * 3 if link is None else (link, *link.ends))
+    )
     parts_ms, total_ms = alone.parts() | {"exchange": waited_ms}, alone.total + waited_ms
     prediction = TrainingPrediction(
         devices, None if link is None else link.name, None if link is None else link.gbps,
@@ -294,7 +289,7 @@ def predict(
     )  # fmt: skip
     if run.samples is None:
         return prediction
-    return _with_epochs(prediction, model, graph, run, micro, alone.update, ends_ms)
+    return _with_epochs(prediction, model, graph, run, micro, alone.update, (short, long))
 
 
 def _with_epochs(

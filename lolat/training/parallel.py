@@ -48,17 +48,18 @@ def exposed_ms(
 
 
 def gradients(
-    graph: Graph, backward_ms: np.ndarray, mode: Mode | None = None
-) -> tuple[list[float], list[float]]:
+    graph: Graph, backward_ms: np.ndarray | None, mode: Mode | None = None
+) -> tuple[list[float], list[float] | None]:
     """Return the bytes of each gradient, and the ms of the backward pass that each one waits for.
 
     They are those of operations with trained parameters, in the order of the forward pass. `backward_ms`:
-    (operations,) ms; those in front of the first such operation are divided among the others.
+    (operations,) ms; those in front of the first such operation are divided among the others. All are one
+    without these times.
     """
     size, numbers = gradient_bytes(graph, mode), trained_parameters(graph)
     learned = [i for i, n in enumerate(numbers) if n]
-    if not learned:
-        return [], []
+    if backward_ms is None or not learned:
+        return [size * sum(numbers)], None
     parts = np.add.reduceat(backward_ms, learned)
     behind, whole = float(parts.sum()), float(backward_ms.sum())
     parts = parts * (whole / behind) if behind > 0 else np.full(len(parts), whole / len(parts))
@@ -86,19 +87,18 @@ class Parallel:
 
     `sharding`: none (every device has all), zero1 (optimizer states are divided), zero2 (gradients too),
     fsdp (parameters too: ZeRO 3), hybrid (as fsdp inside a machine, whole in each machine). `link`: that of
-    all devices; None for one device. `within`, `machine`: that inside a machine, and its devices.
+    all devices; None for one device. `within`: that inside a machine of MACHINE devices.
     """
 
     devices: int = 1
     link: Link | None = None
     sharding: str = NONE
     within: Link | None = None
-    machine: int = MACHINE
 
     @property
     def shards(self) -> Shards:
         """Devices among which parameters, gradients and optimizer states are divided."""
-        k = min(self.devices, self.machine) if self.sharding == HYBRID else self.devices
+        k = min(self.devices, MACHINE) if self.sharding == HYBRID else self.devices
         level = SHARDINGS.index(self.sharding)
         return Shards(*(k if level >= least else 1 for least in (3, 2, 1)))
 
@@ -116,20 +116,22 @@ class Parallel:
         """
         if self.devices == 1 or self.link is None:
             return 0.0, 0.0
-        if self.sharding == NONE:
-            return exchange_ms(gradients, backward_ms, self.devices, self.link)
         if backward_ms is None:
             gradients, weights = [sum(gradients)], [sum(weights)]
             backward_ms = forward_ms = [0.0]
-        none, k = [0.0] * len(gradients), self.shards.states
-        is_apart, link = self.devices > k, self.link
+        none, k, link = [0.0] * len(gradients), self.shards.states, self.link
+        over = self.within if self.devices > k and self.within else link
 
         def ring(size_bytes: float) -> float:
             """Return the ms to gather, or to scatter sums, among the devices that divide something."""
-            over = self.within if is_apart and self.within else link
-            return _ring_ms(size_bytes, k, over, 1.0 if k <= self.machine else GATHERED)
+            return _ring_ms(size_bytes, k, over, 1.0 if k <= MACHINE else GATHERED)
+
+        def allreduce(size_bytes: float) -> float:
+            return 2 * _ring_ms(size_bytes, self.devices, link, 1.0)
 
         def waits(forward: Sequence[float], backward: Sequence[float]) -> float:
+            if self.sharding == NONE:
+                return exposed_ms(gradients, backward, allreduce)
             gathering = exposed_ms(weights[::-1], forward[::-1], ring, 0.0, 0.0)
             if self.sharding == ZERO1:
                 return exposed_ms(gradients, backward, ring) + gathering
@@ -137,40 +139,21 @@ class Parallel:
             if self.sharding == ZERO2:
                 return scattering + gathering
             both = [g + w for g, w in zip(gradients, weights, strict=True)]
-            return batches * (exposed_ms(both, backward, ring, 0.0, 0.0) + gathering)
+            every = batches * (exposed_ms(both, backward, ring, 0.0, 0.0) + gathering)
+            return every + 2 * _ring_ms(sum(gradients), self.devices // k, link, GATHERED)
 
-        last = 2 * _ring_ms(sum(gradients), self.devices // k, link, GATHERED)
-        exposed, whole = waits(forward_ms, backward_ms) + last, waits(none, none) + last
-        return exposed, max(whole - exposed, 0.0)
+        exposed, whole = waits(forward_ms, backward_ms), waits(none, none)
+        hidden = whole - exposed
+        return exposed, hidden if hidden > 1e-9 * whole else 0.0  # below: rounding
 
 
 def _ring_ms(size_bytes: float, devices: int, link: Link, share: float) -> float:
-    """Return the ms of a round in a ring that reaches a share of the link's rate; nothing is no message."""
+    """Return the ms of a round in a ring that reaches a share of the link's rate; nothing is no message.
+
+    In K-1 steps, each of bytes / K, it scatters sums or gathers them; both are an all-reduce, as in NCCL
+    and gloo (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+    2009).
+    """
     if not size_bytes or devices == 1:
         return 0.0
     return (devices - 1) * link.message_ms(size_bytes / devices / share)
-
-
-def exchange_ms(
-    gradient_bytes: Sequence[float], backward_ms: Sequence[float] | None, devices: int, link: Link,
-) -> tuple[float, float]:  # fmt: skip
-    """Return the ms that an iteration waits for the exchange, and the ms that the backward pass hides.
-
-    `gradient_bytes`, `backward_ms`: as `gradients` returns them; None: all are exchanged at once after it.
-    """
-
-    def allreduce(size_bytes: float) -> float:
-        """Return the ms of an all-reduce in a ring, as in NCCL and gloo.
-
-        K-1 steps scatter sums and K-1 gather them, each of bytes / K (Patarasuk and Yuan, "Bandwidth
-        optimal all-reduce algorithms for clusters of workstations", 2009).
-        """
-        return 2 * (devices - 1) * link.message_ms(size_bytes / devices)
-
-    if devices == 1 or backward_ms is None:
-        return allreduce(sum(gradient_bytes)), 0.0
-    # If the backward pass took no time, the wait would be the whole exchange, bucket by bucket.
-    whole = exposed_ms(gradient_bytes, [0.0] * len(backward_ms), allreduce)
-    exposed = exposed_ms(gradient_bytes, backward_ms, allreduce)
-    hidden = whole - exposed
-    return exposed, hidden if hidden > 1e-9 * whole else 0.0  # below: rounding

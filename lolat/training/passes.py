@@ -19,6 +19,7 @@ from lolat.graph.modes import COMPILED, EAGER, GRAPH, Launch
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
 from lolat.llm.serving import HALF
+from lolat.parameters import CHECKPOINTING
 from lolat.units import shortened
 
 
@@ -144,6 +145,9 @@ class DecoderPasses:
                 f"{d.name} has {has}; expected a dense decoder: the training of others is not predicted",
                 code="decoder-kind",
             )
+        if self.checkpointing not in CHECKPOINTING:
+            expected = f"expected one of {', '.join(CHECKPOINTING)}"
+            raise InputError(f"{arg('checkpointing')} {self.checkpointing!r}: {expected}")
         if frozen > d.layers:
             raise InputError(
                 f"{arg('tune')} frozen:{frozen}: {d.name} has {d.layers} layers; expected no more"

@@ -21,7 +21,7 @@ from lolat.io.results import Remark
 from lolat.parameters import optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
-from lolat.training.measured import MeasuredGpuTraining, MeasuredTraining
+from lolat.training.measured import MeasuredTraining
 from lolat.training.memory import (
     Recipe,
     memory_at_peak,
@@ -46,13 +46,13 @@ def training_of(document: Mapping[str, Any], source: str) -> Training:
     """
     if "epochs" in document:
         return EpochTraining(document, source)
-    kernels = document.get("predictors", {}).get(Roofline.name)
     if "training" in document:
-        on_gpu = ((kernels or {}).get("host") or {}).get("training")
-        return (MeasuredGpuTraining if on_gpu else MeasuredTraining)(document, source)
+        return MeasuredTraining(document, source)
     if "predictors" not in document:
         raise lacks(document, source, OF_TRAINING)
-    return ForwardTraining(document, source) if kernels is None else EstimatedTraining(document)
+    if Roofline.name in document["predictors"]:
+        return EstimatedTraining(document)
+    return ForwardTraining(document, source)
 
 
 OF_DECODERS = "of a decoder's configuration only"

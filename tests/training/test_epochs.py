@@ -129,9 +129,8 @@ def test_rows_are_read_and_each_network_once(tmp_path: Path) -> None:
 
 
 def test_epochs_of_several_devices_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "e.csv", epochs())
-    first, *rows = path.read_text().splitlines()
-    path.write_text("\n".join([first + ",gpus", *(row + ",2" for row in rows)]))
+    path = tmp_path / "e.csv"
+    path.write_text("network,batch_size,samples,optimizer,epoch_s,gpus\ns1w8x14,8,100,sgd,1,2\n")
     with pytest.raises(InputError, match="line 2: run on several devices"):
         epochs_document(str(path), "m", None, lambda name, _: read(name), print)
 

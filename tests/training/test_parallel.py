@@ -15,7 +15,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.modes import AMP, BFLOAT16, Mode
 from lolat.hardware.links import Link
-from lolat.training.parallel import GATHERED, Parallel, exchange_ms, exposed_ms, gradients
+from lolat.training.parallel import GATHERED, Parallel, exposed_ms, gradients
 from tests import synthetic
 
 SLOW = Link(0.008, 2.0)  # 1,000 bytes per ms
@@ -62,7 +62,7 @@ def test_devices_that_pass_their_numbers_on_take_as_long(k: int) -> None:
     for step in range(k - 1):
         wire.round([(i, (i + 1) % k, [(i + 1 - step) % k], False) for i in range(k)])
     assert wire.done()
-    assert exchange_ms([5_000, 7_000], None, k, SLOW)[0] == pytest.approx(wire.clock)
+    assert Parallel(k, SLOW).exchange_ms([5_000, 7_000], None)[0] == pytest.approx(wire.clock)
     assert wire.sent_bytes == pytest.approx(2 * (k - 1) / k * 12_000)
 
 
@@ -148,8 +148,9 @@ def test_gradients_add_up(stages: int, data: st.DataObject) -> None:
 def test_no_less_than_nothing_is_hidden(gradients: list[tuple[float, float]], gbps: float) -> None:
     """Where nothing is, rounding would leave 1e-14 ms: the last backward pass ends with all to send."""
     sizes, backward = map(list, zip(*gradients, strict=True))
-    assert exchange_ms(sizes, backward, 8, Link(gbps))[1] >= 0.0
-    assert exchange_ms(sizes, [*[0.0] * (len(backward) - 1), 0.7], 8, Link(gbps))[1] == 0.0
+    eight = Parallel(8, Link(gbps))
+    assert eight.exchange_ms(sizes, backward)[1] >= 0.0
+    assert eight.exchange_ms(sizes, [*[0.0] * (len(backward) - 1), 0.7])[1] == 0.0
 
 
 # ---- Sharding.

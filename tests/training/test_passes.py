@@ -210,5 +210,7 @@ def test_a_tuning_of_another_form_is_refused(tune: str) -> None:
 def test_experts_and_more_frozen_layers_than_there_are_are_refused() -> None:
     with pytest.raises(InputError, match="experts"):
         DecoderPasses(MIXED, 512, 1)
+    with pytest.raises(InputError, match="checkpointing 'some': expected one of none"):
+        DecoderPasses(SMALL, 512, 1, "some")
     with pytest.raises(InputError, match="2 layers"):
         DecoderPasses(SMALL, 512, 1, tuning=Tuning(frozen=3))
