@@ -103,6 +103,7 @@ def compare(
     from lolat.hardware.prices import given_list
     from lolat.llm.names import is_decoder
     from lolat.training import compare as training
+    from lolat.training.question import TrainingQuestion
 
     names, models, left_out = several(on) or (ALL,), list[Model](), dict[str, str]()
     if is_decoder(network):
@@ -113,7 +114,7 @@ def compare(
     if ALL in names:
         models, unpriced = with_a_price(models, listed)
         left_out = {**left_out, **unpriced}
-    mode = None if precision == BEST else precision, launch, host_us
-    asked = {**asked, "prices": listed, "replicas": asked.get("replicas") or ()}
-    sizes = several(batch_size)
-    return training.compare(models, network, mode, sizes, left_out, on_progress, **asked)
+    run_as = None if precision == BEST else precision, launch, host_us
+    asked |= {"prices": listed, "replicas": asked.get("replicas") or ()}
+    question = TrainingQuestion(batch_size, **asked)
+    return training.compare(models, network, run_as, question, left_out, on_progress)

@@ -235,8 +235,7 @@ class Model(Device):
         from lolat.training.cost import cost_on
 
         ask: Callable[..., Cost | Costs] = cost_on if is_one(asked.batch_size) else costs_on
-        given = dict(vars(asked))
-        return ask(self, network, given.pop("batch_size"), **given)
+        return ask(self, network, asked)
 
     # ---- Language models
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.question import ask_each, no_device
+from lolat.device.question import ask_each, no_device, several
 from lolat.device.running import mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
@@ -19,6 +19,7 @@ from lolat.io.results import Result
 from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, Trained, best_of, check_limits, cost_on, read_question
 from lolat.training.model import Limits
+from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
 from lolat.units import dollars, duration, plain, plural
 
@@ -103,19 +104,19 @@ as weights, gradients and states in two bytes have to be asked for."""
 
 
 def compare(
-    models: Sequence[Device], network: Any, run_as: RunAs, batch_sizes: Sequence[int | str],
-    left_out: Mapping[str, str], on_progress: OnProgress | None = None, **asked: Any,
+    models: Sequence[Device], network: Any, run_as: RunAs, asked: TrainingQuestion,
+    left_out: Mapping[str, str], on_progress: OnProgress | None = None,
 ) -> Costs:  # fmt: skip
     """Compare devices for one training, with each batch size.
 
     `run_as`: None stands for the fastest precision, and for the launch and host as measured. `left_out`:
     reasons why other devices cannot answer, by device. `on_progress`: called with (done, all, name) for
-    each device. `asked`: arguments of `lolat.api.model.Model.cost`. InputError if no device can answer.
+    each device. InputError if no device can answer.
     """
-    check_limits(**asked)
-    trained = read_question(network, asked.pop("input_size", None))
+    check_limits(asked)
+    trained = read_question(network, asked.input_size)
     if isinstance(trained, Graph):
-        tuned(trained, asked.get("tune"), asked.get("checkpointing"))  # what is wrong is said once
+        tuned(trained, asked.tune, asked.checkpointing)  # what is wrong is said once
     by_label, left_out = {model.label: model for model in models}, dict(left_out)
     if launch := run_as[1]:  # if a GPU was measured so, its other files are left out
         of_launch = {n: m for n, m in by_label.items() if _mode(m, "launch") == launch}
@@ -125,15 +126,15 @@ def compare(
             if n in of_launch or name_of(m.document) not in measured
         }  # fmt: skip
     answers = list[Cost]()
-    for size in batch_sizes:
+    for one in _each(asked):
         number = count(1)
 
-        def ask(model: Device, size: int | str = size, number: count[int] = number) -> Cost:
+        def ask(model: Device, one: TrainingQuestion = one, number: count[int] = number) -> Cost:
             if on_progress is not None:
                 on_progress(next(number), len(by_label), model.label)
-            if why := _too_small(model, asked.get("memory_gib"), asked.get("prices")):
+            if why := _too_small(model, one):
                 raise AnswerIsNo(why)
-            return _fastest(model, trained, run_as, size, asked)
+            return _fastest(model, trained, run_as, one)
 
         found = ask_each(by_label, ask, left_out)
         # Two files of one GPU may answer alike in a third mode.
@@ -143,14 +144,17 @@ def compare(
     return joined(answers, left_out)
 
 
-def costs_on(
-    device: Device, network: Any, batch_sizes: Sequence[int | str], *args: Any, **asked: Any
-) -> Costs:
+def costs_on(device: Device, network: Any, asked: TrainingQuestion) -> Costs:
     """Predict the cost of training on `device` with each batch size; the network is read once."""
-    if not len(batch_sizes):  # an array has no truth value
+    if not (each := _each(asked)):
         raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
-    trained = read_question(network, asked.pop("input_size", None))
-    return joined([cost_on(device, trained, size, *args, **asked) for size in batch_sizes], {})
+    trained = read_question(network, asked.input_size)
+    return joined([cost_on(device, trained, one) for one in each], {})
+
+
+def _each(asked: TrainingQuestion) -> list[TrainingQuestion]:
+    """Return the question with each of its batch sizes."""
+    return [replace(asked, batch_size=size) for size in several(asked.batch_size)]
 
 
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
@@ -169,9 +173,7 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
     )  # fmt: skip
 
 
-def _fastest(
-    model: Device, trained: Trained, run_as: RunAs, batch_size: int | str, asked: dict[str, Any]
-) -> Cost:
+def _fastest(model: Device, trained: Trained, run_as: RunAs, asked: TrainingQuestion) -> Cost:
     """Answer in the precision asked for, or the fastest; the first error if none answers."""
     costs, errors = list[Cost](), list[LolatError]()
     precisions: tuple[str | None, ...] = run_as[:1]
@@ -180,9 +182,7 @@ def _fastest(
         precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
     for precision in precisions:
         try:
-            costs.append(
-                cost_on(model.run_as(precision, *run_as[1:]), trained, batch_size, **asked)
-            )
+            costs.append(cost_on(model.run_as(precision, *run_as[1:]), trained, asked))
         except LolatError as error:
             errors.append(error)
     if not costs:
@@ -195,10 +195,10 @@ def _mode(model: Device, name: str) -> Any:
     return getattr(mode_of(model.document), name) if "predictors" in model.document else None
 
 
-def _too_small(model: Device, least_gib: float | None, prices: Any) -> str | None:
+def _too_small(model: Device, asked: TrainingQuestion) -> str | None:
     """Return why a device is left out: it has too little memory, and so have rented ones; else None."""
-    gpu = gpu_of(model.document)
+    gpu, least_gib = gpu_of(model.document), asked.memory_gib
     if least_gib is None or gpu is None or (gpu.memory_gib or least_gib) >= least_gib:
         return None
-    has_larger = rental_of(model.document, None, prices, least_gib) is not None
+    has_larger = rental_of(model.document, None, asked.prices, least_gib) is not None
     return None if has_larger else f"less than {least_gib:g} GiB of memory"

@@ -36,6 +36,7 @@ from lolat.training.decoder_plan import DecoderPlan
 from lolat.training.model import Limits, TrainingPrediction, TrainingRun
 from lolat.training.parallel import NONE
 from lolat.training.plan import OF_DECODERS, NetworkPlan
+from lolat.training.question import TrainingQuestion
 from lolat.units import dollars, duration, milliseconds, plain, plural
 
 if TYPE_CHECKING:
@@ -196,21 +197,15 @@ def read_question(network: Any, input_size: Any = None) -> Trained:
     return TrainedDecoder(decoder, numbers[0])
 
 
-def check_limits(
-    price_per_hour: float | None = None, prices: str | Prices | None = None,
-    memory_gib: float | None = None, **limits: Any,
-) -> None:  # fmt: skip
+def check_limits(asked: TrainingQuestion) -> None:
     """Raise InputError for two prices, and impossible numbers."""
-    check_price(price_per_hour, prices)
-    amounts = {n: limits.get(n) for n in ("max_hours", "max_dollars", "link_gbps")}
-    for name, value in ({"memory_gib": memory_gib} | amounts).items():
-        if value is not None:
+    check_price(asked.price_per_hour, asked.prices)
+    for name in ("memory_gib", "max_hours", "max_dollars", "link_gbps"):
+        if (value := getattr(asked, name)) is not None:
             PARAMETERS[name].check(value)
 
 
-def _tokens(
-    trained: Trained, samples: int | None, tokens: float | None, mean_tokens: float | None
-) -> tuple[int | None, float]:
+def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, float]:
     """Return the samples of the data, and the tokens of one that are no padding.
 
     The data may be given in tokens if a sample is a sequence: of a decoder, or of a network whose first
@@ -221,75 +216,68 @@ def _tokens(
     else:
         shapes = zip(trained.input_sizes, trained.inputs, strict=True)
         whole = (s for s, i in shapes if len(s) == 1 and trained.tensors[i].dtype.startswith("int"))
-        length = next(whole, (0,))[0] if tokens is not None else 0
-    for name, value in {"tokens": tokens, "mean_tokens": mean_tokens}.items():
-        if value is None:
+        length = next(whole, (0,))[0] if asked.tokens is not None else 0
+    for name in ("tokens", "mean_tokens"):
+        if (value := getattr(asked, name)) is None:
             continue
         if not length:
             words = f"{arg(name)}: {OF_DECODERS}, or of a network whose samples are tokens; leave it out"
             raise InputError(words, code="decoder-only")
         PARAMETERS[name].check(value)
-    useful = float(length if mean_tokens is None else mean_tokens)
+    useful = float(length if asked.mean_tokens is None else asked.mean_tokens)
     if useful > length:
         raise InputError(
             f"{arg('mean_tokens')} {useful:g}: more than the {length:,} tokens of a sequence; "
             "expected the mean of the samples, each of which is padded to a sequence"
         )
-    if tokens is None:
-        return samples, useful
-    if samples is not None:
+    if asked.tokens is None:
+        return asked.samples, useful
+    if asked.samples is not None:
         raise InputError(
             f"{arg('tokens')} and {arg('samples')}: both say how much data; expected one"
         )
-    return max(math.ceil(tokens / useful), 1), useful
+    return max(math.ceil(asked.tokens / useful), 1), useful
 
 
 # ---- The answer.
 
 
-def cost_on(
-    device: Device, network: Any, batch_size: int | str, samples: int | None = None, epochs: int = 1,
-    optimizer: str | None = None, coverage: float | None = None, *, replicas: int | Sequence[int] = 1,
-    link_gbps: float | None = None, validation_samples: int | None = None,
-    memory_gib: float | None = None, max_hours: float | None = None, max_dollars: float | None = None,
-    price_per_hour: float | None = None, prices: str | Prices | None = None, input_size: Any = None,
-    accumulate: int = 1, checkpointing: str | None = None, tune: str | None = None, sharding: str = NONE,
-    tokens: float | None = None, mean_tokens: float | None = None,
-) -> Cost:  # fmt: skip
-    """Predict the cost of training on `device`; arguments and errors as of `lolat.api.model.Model.cost`."""
-    limits, largest = Limits(max_hours, max_dollars), batch_size == AUTO
-    check_limits(price_per_hour, prices, memory_gib, **asdict(limits), link_gbps=link_gbps)
-    given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(replicas)))
-    trained = read_question(network, input_size)
+def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
+    """Predict the cost of training on `device` with one batch size; errors as of `lolat.api.Model.cost`."""
+    check_limits(asked)
+    largest = asked.batch_size == AUTO
+    given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(asked.replicas)))
+    trained = read_question(network, asked.input_size)
     is_decoder = isinstance(trained, TrainedDecoder)
-    samples, useful = _tokens(trained, samples, tokens, mean_tokens)
+    samples, useful = _data(trained, asked)
     run = TrainingRun(
-        1 if largest else as_whole(batch_size), samples, epochs,
-        optimizer or ("adamw" if is_decoder else "sgd"), COVERAGE if coverage is None else coverage,
-        validation_samples, accumulate, sharding, link_gbps,
+        1 if largest else as_whole(asked.batch_size), samples, asked.epochs,
+        asked.optimizer or ("adamw" if is_decoder else "sgd"),
+        COVERAGE if asked.coverage is None else asked.coverage, asked.validation_samples,
+        asked.accumulate, asked.sharding, asked.link_gbps,
     )  # fmt: skip
     run.check_batch(max(given, default=1))
     plan: Plan
     if isinstance(trained, TrainedDecoder):
-        plan = DecoderPlan.of(device, trained, run, memory_gib, useful, tune, checkpointing)
+        plan = DecoderPlan.of(device, trained, run, asked, useful)
     else:
-        plan = NetworkPlan.of(device, trained, run, memory_gib, optimizer, tune, checkpointing)
-    listed = price_list(prices) if price_per_hour is None else None
-    priced = plan.document, price_per_hour, listed, plan.gib
+        plan = NetworkPlan.of(device, trained, run, asked)
+    listed = price_list(asked.prices) if asked.price_per_hour is None else None
+    priced = plan.document, asked.price_per_hour, listed, plan.gib
     numbers = given
     if not given and (largest or is_decoder):
         numbers = run.most_devices(instances_of(rental_of(*priced)))
     if largest and plan.available is None:
         raise no_memory(device.label)
-    asked = given or (numbers[-1:] if is_decoder else numbers)
-    most = None if plan.available is None else plan.largest(asked, plan.available)
+    tried = given or (numbers[-1:] if is_decoder else numbers)
+    most = None if plan.available is None else plan.largest(tried, plan.available)
     if most and largest:
         run = replace(run, batch_size=run.filled(most, max(numbers) * run.accumulate))
         plan = replace(plan, run=run)
     if not numbers:  # a card with less memory may hold this iteration
         needed = sum(plan.memory(numbers, run.batch_size)[1].values())
         numbers = run.most_devices(instances_of(rental_of(*priced, needed)))
-    return _answer(device, plan, numbers, limits, most, priced)
+    return _answer(device, plan, numbers, Limits(asked.max_hours, asked.max_dollars), most, priced)
 
 
 def _answer(

@@ -25,6 +25,7 @@ from lolat.training.memory import Recipe, mixed_remarks
 from lolat.training.model import TrainingPrediction, TrainingRun
 from lolat.training.parallel import FSDP, HYBRID, Parallel
 from lolat.training.passes import DecoderPasses, Tuning
+from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import TIED
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class DecoderPlan:
 
     @classmethod
     def of(
-        cls, device: Device, trained: TrainedDecoder, run: TrainingRun, gib: float | None, useful: float,
-        tune: str | None, checkpointing: str | None,
+        cls, device: Device, trained: TrainedDecoder, run: TrainingRun, asked: TrainingQuestion,
+        useful: float,
     ) -> DecoderPlan:  # fmt: skip
         """Make the plan of a decoder; ModelFileError if the device knows no language models."""
         if "llm" not in device.document:
@@ -108,14 +109,14 @@ class DecoderPlan:
                 f"{arg('validation_samples')}: only of networks; leave it out", code="no-evaluation"
             )
         section = section_of(device.document, device.source)
-        tuning = Tuning.named(tune or "full", trained.decoder.layers)
+        tuning = Tuning.named(asked.tune or "full", trained.decoder.layers)
         updates = optimizer_named(run.optimizer)
         recipe = tuned_recipe(device.asked_precision or PRECISION, updates, tuning)
-        gib = gib or card_gib(device.document, section)
+        gib = asked.memory_gib or card_gib(device.document, section)
         available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
         return cls(
             device, section, hardware_of(device.document), trained, run, recipe, available, gib, useful,
-            checkpointing or "none", tuning, device.asked_launch or EAGER,  # type: ignore[arg-type]
+            asked.checkpointing or "none", tuning, device.asked_launch or EAGER,  # type: ignore[arg-type]
         )  # fmt: skip
 
     @property

@@ -31,6 +31,7 @@ from lolat.training.memory import (
 )
 from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.parallel import HYBRID, Parallel
+from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import TIED, is_lora, is_tied, tuned
 
 if TYPE_CHECKING:
@@ -60,47 +61,42 @@ OF_DECODERS = "of a decoder's configuration only"
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Training a network on a device, on any number of it.
-
-    `available`: bytes of its memory, None if unknown; `gib`: those that a rented device must have, None:
-    enough for an iteration. `optimizer`, `tune`, `checkpointing`: as asked for, None: not asked.
-    """
+    """Training a network on a device, on any number of it; `available`: bytes of one, None if unknown."""
 
     training: Training
     graph: Graph
     run: TrainingRun
     available: int | None
-    gib: float | None
-    optimizer: str | None
-    tune: str | None
-    checkpointing: str | None
+    asked: TrainingQuestion
 
     @classmethod
     def of(
-        cls, device: Device, graph: Graph, run: TrainingRun, gib: float | None, optimizer: str | None,
-        tune: str | None, checkpointing: str | None,
-    ) -> NetworkPlan:  # fmt: skip
+        cls, device: Device, graph: Graph, run: TrainingRun, asked: TrainingQuestion
+    ) -> NetworkPlan:
         """Make the plan of a network; ModelFileError if the device knows neither training nor latencies."""
         if run.sharding == HYBRID:
             raise InputError(f"{arg('sharding')} {HYBRID}: {OF_DECODERS}", code="decoder-only")
-        graph = tuned(graph, tune, checkpointing)
+        graph, gib = tuned(graph, asked.tune, asked.checkpointing), asked.memory_gib
         training = training_of(as_written(device, graph).document, device.source)
         own = available_bytes(training.document)
         available = own if gib is None else max(Gpu("", gib).usable_bytes or 0, 0)
-        return cls(
-            training, graph, run, available, gib, optimizer, tune or None, checkpointing or None
-        )
+        return cls(training, graph, run, available, asked)
 
     @property
     def document(self) -> Mapping[str, Any]:
         """The file of the device as it trains."""
         return self.training.document
 
+    @property
+    def gib(self) -> float | None:
+        """The memory that a rented device must have; None: enough for an iteration."""
+        return self.asked.memory_gib
+
     @cached_property
     def recipe(self) -> Recipe:
         """The bytes of a parameter."""
         optimizer = optimizer_named(self.run.optimizer)
-        return recipe_for(self.graph, optimizer, self.training.mode, is_lora(self.tune))
+        return recipe_for(self.graph, optimizer, self.training.mode, is_lora(self.asked.tune))
 
     def memory(self, numbers: Sequence[int], batch_size: int) -> tuple[str, dict[str, int]]:
         """Return the moment of an iteration at which a device needs most, and its bytes by part.
@@ -140,8 +136,8 @@ class NetworkPlan:
             "parameters": learned.trained + learned.frozen,
             "trained_parameters": learned.trained,
             "recipe": self.recipe.words(learned.frozen > 0),
-            "tune": self.tune,
-            "checkpointing": self.checkpointing,
+            "tune": self.asked.tune or None,
+            "checkpointing": self.asked.checkpointing or None,
             "precision": mode and PRECISION_OF[mode.dtype],
             "launch": mode and mode.launch,
             "channels_last": mode is not None and mode.channels_last,
@@ -154,7 +150,7 @@ class NetworkPlan:
         graph, kinds = self.graph, {o.kind for o in self.graph.operations}
         # A softmax whose result is read on is that of an attention of single operations.
         inner = {o.kind for o in graph.operations if set(o.outputs).isdisjoint(graph.outputs)}
-        if self.optimizer is None and ("attention" in kinds or "softmax" in inner):
+        if self.asked.optimizer is None and ("attention" in kinds or "softmax" in inner):
             yield (
                 "sgd is assumed, and networks with attention are mostly trained by adamw: "
                 "--optimizer adamw"
@@ -162,7 +158,7 @@ class NetworkPlan:
         on_cpu = self.document["environment"].get("device") == CPU
         if found := [what for what in graph.training_only if on_cpu or ON_CPU not in what]:
             yield f"in training only, and not counted: {', '.join(found)}"
-        if is_tied(graph, self.tune):
+        if is_tied(graph, self.asked.tune):
             yield TIED
         needed, optimizer = sum(memory.values()), optimizer_named(self.run.optimizer)
         yield from mixed_remarks(numbers_of(graph).trained, needed, self.recipe, optimizer)

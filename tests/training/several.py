@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import lolat as package
 from lolat.graph import Graph
+from lolat.readers.children import OnProgress
 from lolat.training.compare import Costs, compare
+from lolat.training.question import TrainingQuestion
 from tests import synthetic
 
 HEAD = "InstanceType,Price,AcceleratorName,AcceleratorCount\n"
@@ -16,7 +21,14 @@ def network() -> Graph:
     return synthetic.network(width=64, size=56)
 
 
+def compared(
+    names: Sequence[str], precision: str | None, batch_size: int | str, launch: str | None = None,
+    on_progress: OnProgress | None = None, **asked: Any,
+) -> Costs:  # fmt: skip
+    """The cost of the network on bundled devices."""
+    models, question = [package.load(name) for name in names], TrainingQuestion(batch_size, **asked)
+    return compare(models, network(), (precision, launch, None), question, {}, on_progress)
+
+
 def asked(prices: str, precision: str | None = None, batch_size: int | str = 64) -> Costs:
-    models = [package.load(name) for name in GPUS]
-    ask = {"samples": 10_000, "prices": prices, "replicas": ()}
-    return compare(models, network(), (precision, None, None), [batch_size], {}, **ask)
+    return compared(GPUS, precision, batch_size, samples=10_000, prices=prices, replicas=())

@@ -14,8 +14,7 @@ from lolat.errors import InputError
 from lolat.hardware.gpus import Gpu, find_gpu
 from lolat.report.cost import costs_lines
 from lolat.report.tables import lines_of
-from lolat.training.compare import compare
-from tests.training.several import GPUS, PRICES, asked, network
+from tests.training.several import GPUS, PRICES, asked, compared, network
 
 
 def test_each_device_is_in_its_fastest_precision(prices: str) -> None:
@@ -85,12 +84,12 @@ def test_who_cannot_answer_is_told(prices: str) -> None:
     found = asked(prices, "amp")
     assert [c.device for c in found.answers] == ["v100-fp32", "a100-fp32"]
     assert "no units" in found.left_out["p4-fp32"]
-    others = [package.load(name) for name in ("p4-fp32", "p100-fp32")]
+    others = "p4-fp32", "p100-fp32"
     with pytest.raises(InputError, match=r"no device can answer: .*P4.*P100") as error:
-        compare(others, network(), ("amp", None, None), [64], {})
+        compared(others, "amp", 64)
     assert error.value.code == "no-device"
     with pytest.raises(InputError) as only:
-        compare(others[:1], network(), ("amp", None, None), [64], {})
+        compared(others[:1], "amp", 64)
     assert only.value.code == "no-precision"
 
 
@@ -186,38 +185,35 @@ def test_a_card_without_a_model_is_that_of_its_data_sheet() -> None:
 
 
 def test_each_device_is_told_as_it_is_asked(prices: str) -> None:
-    told, models = Mock(), [package.load(name) for name in GPUS]
-    compare(models, network(), (None, None, None), [64], {}, told, samples=100, prices=prices)
+    told = Mock()
+    compared(GPUS, None, 64, on_progress=told, samples=100, prices=prices)
     assert told.mock_calls == [call(n, 3, name) for n, name in enumerate(GPUS, 1)]
 
 
 def test_no_more_memory_is_taken_than_is_asked(tmp_path: Path) -> None:
     """Of cards of 32 and 80 GiB, asked for 40: one is left out, the other has the largest batch of 40."""
-    models = [package.load(name) for name in ("v100-fp32", "h100-fp32")]
-    path = tmp_path / "p.csv"
+    h100, path = package.load("h100-fp32"), tmp_path / "p.csv"
     path.write_text(f"{PRICES}h,9,H100,1\n")
-    found = compare(
-        models, network(), ("fp32", None, None), ["auto"], {}, memory_gib=40, prices=str(path)
-    )
+    names = "v100-fp32", "h100-fp32"
+    found = compared(names, "fp32", "auto", memory_gib=40, prices=str(path))
     (answer,) = found.answers
     assert answer.device == "h100-fp32"
-    more = models[1].cost(network(), answer.batch_size + 1)
+    more = h100.cost(network(), answer.batch_size + 1)
     assert answer.memory_bytes <= (Gpu("", 40).usable_bytes or 0) < more.memory_bytes
-    alone = models[1].cost(network(), "auto", prices=str(path), memory_gib=40)
+    alone = h100.cost(network(), "auto", prices=str(path), memory_gib=40)
     assert alone.batch_size == answer.batch_size
     assert found.left_out == {"v100-fp32": "less than 40 GiB of memory"}
 
 
 def test_two_models_of_one_gpu_that_run_alike_are_one_answer() -> None:
     names = ("rtx-pro-6000-amp-compiled", "rtx-pro-6000-bf16-compiled")
-    found = compare([package.load(n) for n in names], network(), ("amp", None, None), [8], {})
+    found = compared(names, "amp", 8)
     assert [c.device for c in found.answers] == [names[0]]
 
 
 def test_the_launch_is_asked_of_each(prices: str) -> None:
-    models = [package.load("rtx-4090-amp-compiled")]
     eager, compiled = (
-        compare(models, network(), ("amp", launch, None), [8], {}).answers[0]
+        compared(["rtx-4090-amp-compiled"], "amp", 8, launch).answers[0]
         for launch in ("eager", None)
     )
     assert (eager.launch, compiled.launch) == ("eager", "compiled")
@@ -225,7 +221,7 @@ def test_the_launch_is_asked_of_each(prices: str) -> None:
 
 def test_a_gpu_that_was_measured_so_answers_for_its_launch() -> None:
     names = ("rtx-4090-amp-compiled", "rtx-4090-amp")
-    found = compare([package.load(n) for n in names], network(), ("amp", "eager", None), [8], {})
+    found = compared(names, "amp", 8, "eager")
     assert [c.device for c in found.answers] == ["rtx-4090-amp"]
 
 

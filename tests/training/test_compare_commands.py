@@ -291,5 +291,3 @@ def test_rows_of_another_launch_say_which(lolat: Command, net: str) -> None:
         rows = [line for line in lines if line.startswith(f"{name} ")]
         assert rows
         assert all(f" {way}  " in row for row in rows)
-
-

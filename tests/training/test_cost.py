@@ -23,6 +23,7 @@ from lolat.hardware.prices import Offer, Rental, price_list
 from lolat.training import plan
 from lolat.training.cost import Cost, best_of, cost_on
 from lolat.training.model import Limits
+from lolat.training.question import TrainingQuestion
 from lolat.units import byte_size
 from tests import synthetic
 from tests.cli.commands import Command
@@ -114,7 +115,8 @@ def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "training_of", lambda document, source: model)
         patch.setattr(plan, "as_written", lambda device, graph: device)
-        return cost_on(device, synthetic.network(), 10, 800, 5, replicas=replicas or 1, **more)
+        question = TrainingQuestion(10, 800, 5, replicas=replicas or 1, **more)
+        return cost_on(device, synthetic.network(), question)
 
 
 def test_a_price_for_a_device() -> None:
