@@ -386,7 +386,9 @@ class Form:
         return question
 
     def size(self) -> Any:
-        """The input size and the length of sequences, as `lolat.readers.size.as_sizes` returns them."""
+        """The size that is asked for, as `lolat.readers.size.as_sizes` returns it; () of a decoder."""
+        if self.subject.is_decoder:
+            return ()
         given = {name: self.fields[name].value(self.text(name)) for name in (SIZE, LENGTH)}
         return as_sizes(given if given[LENGTH] else given[SIZE])
 
@@ -401,6 +403,11 @@ class Form:
             return f'"{self.fields[name].label}"' if name in self.fields else name
 
         return plain(error.worded(label))
+
+    def refuse(self, error: LolatError, otherwise: str, before: str = "") -> None:
+        """Put an error at the field that it names, or at the one named `otherwise`."""
+        field = next((name for name in error.arguments if name in self.fields), otherwise)
+        self.errors[field] = before + self.words(error)
 
     def options(self) -> list[str]:
         """The fields of the tab as options of its command, without empty ones."""

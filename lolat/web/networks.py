@@ -128,7 +128,7 @@ class Decoders:
     def __init__(self) -> None:
         self._sent: dict[str, Decoder] = {}
 
-    def get(self, spec: str) -> Decoder:
+    def get(self, spec: str, _size: tuple[Any, ...] = ()) -> Decoder:
         """The language model. InputError if it is not known or not kept any more."""
         if not spec.startswith(UPLOAD):
             return named(spec)
@@ -136,7 +136,7 @@ class Decoders:
             raise _unknown(InputError, spec)
         return self._sent[spec]
 
-    def put(self, file: BinaryIO, name: str) -> str:
+    def put(self, file: BinaryIO, name: str, _size: tuple[Any, ...] = ()) -> str:
         """Keep a configuration that a client sent; returns its CONFIG. InputError if it is none."""
         name, content, spec = _received(file, name)
         with _written(content, name) as path:

@@ -34,7 +34,8 @@ class Pages:
         """`named`: model files to list besides the local and the bundled ones."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
-        self.networks, self.decoders, self.named = networks, Decoders(), named
+        self.networks, self.named = networks, named
+        self._sources: dict[bool, Networks | Decoders] = {False: networks, True: Decoders()}
         self._environment = Environment(
             loader=PackageLoader("lolat.web"), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
@@ -63,9 +64,7 @@ class Pages:
 
     def put(self, form: Form, file: BinaryIO, name: str) -> str:
         """Keep what an open file holds that was sent as `name`; what it is asked for by. InputError."""
-        if form.subject.is_decoder:
-            return self.decoders.put(file, name)
-        return self.networks.put(file, name, form.size())
+        return self._sources[form.subject.is_decoder].put(file, name, form.size())
 
     def report(self, query: Query) -> str | None:
         """The report page of the device that `only` of a latency question's link names; None where it
@@ -92,14 +91,9 @@ class Pages:
         named = form.subject.named.name
         spec = question[named]
         try:
-            subject = (
-                self.decoders.get(spec)
-                if form.subject.is_decoder
-                else self.networks.get(spec, form.size())
-            )
+            subject = self._sources[form.subject.is_decoder].get(spec, form.size())
         except LolatError as error:
-            field = next((name for name in error.arguments if name in form.fields), named)
-            form.errors[field] = form.words(error)
+            form.refuse(error, named)
             return None
         cards, failed = [], list[tuple[Device, LolatError]]()
         for device in (form.devices[key] for key in form.ticked):
@@ -109,8 +103,7 @@ class Pages:
                 failed.append((device, error))
         if not cards:
             for device, why in failed:
-                field = next((name for name in why.arguments if name in form.fields), "model")
-                form.errors[field] = f"{plain(device.key)}: {form.words(why)}"
+                form.refuse(why, "model", f"{plain(device.key)}: ")
             return None
         is_latency = form.view == "latency"
         return {

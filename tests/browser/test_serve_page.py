@@ -50,20 +50,6 @@ def test_a_first_time_user_reads_a_latency_and_compares_a_gpu(page: Chromium) ->
     answered(page, "Batch 16")
 
 
-def test_each_tab_keeps_network_and_devices(page: Chromium) -> None:
-    page.write("#f-network", "MobileNetV2")
-    answered(page, "MobileNetV2 224x224x3")
-    page.click(f"[name=model][value={GPU}]")
-    answered(page, "Side by side")
-    page.click(".tabs a:nth-of-type(2)")
-    said = answered(page, "stays within 15 ms")
-    assert "MobileNetV2" in said
-    assert GPU in said
-    page.click(".tabs a:nth-of-type(3)")
-    said = answered(page, "20 epochs of 50,000 samples")
-    assert "an estimate" in said  # of a device whose training was not measured
-
-
 def test_a_tab_takes_along_what_was_typed_just_before(page: Chromium) -> None:
     page.write("#f-network", "MobileNetV2")
     page.run("document.querySelector('.tabs a:nth-of-type(3)').click()")
