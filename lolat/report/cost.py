@@ -272,7 +272,7 @@ def _across(option: TrainingPrediction) -> str:
 
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
-    """Lines on the cheapest and the fastest option, the mark of others, and the source of the price."""
+    """Lines on the cheapest and the fastest option, and the source of the price."""
     choices = [
         ("Cheapest", cost.cheapest, cost.limits),
         ("Fastest", cost.fastest, cost.limits.of_money),
@@ -326,7 +326,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
         yield f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"
     yield from _card_lines(o for _, o in listed)
     if any(o.dollars is not None for _, o in listed):
-        yield f"Prices by the second (--json names each row's list): {LEFT_OUT}."
+        yield f"Prices by the second: {LEFT_OUT}."
 
 
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:

@@ -99,7 +99,7 @@ def test_what_is_wrong_with_a_file_stands_at_its_field(page: Chromium, tmp_path:
 def test_errors_come_and_go_and_nothing_typed_is_lost(page: Chromium) -> None:
     page.write("#f-batch_size", "x")
     error = "document.getElementById('e-batch_size').textContent"
-    page.wait(f"{error}.includes('expected whole numbers')")
+    page.wait(f"{error}.includes('expected a whole number')")
     assert page.attribute("#f-batch_size", "aria-invalid") == "true"
     answered(page, "One field needs another value")
     page.write("#f-batch_size", "5")
