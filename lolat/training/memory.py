@@ -327,13 +327,11 @@ def memory_at_peak(
 ) -> tuple[str, dict[str, int]]:  # fmt: skip
     """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
 
-    They are those of `state_parts` and of `at_peak`, whose name comes first: the saved activations with the
-    loss, in float32; what is left of them, the gradients so far, and what the backward pass of an
-    operation reads and writes; or the tensors that are alive at once in the forward pass, where these are
-    more, as of a network of which little is trained. `mode`: float32 if None; autocast saves activations in
-    half precision. `several`: devices exchange gradients, of which the buckets of DistributedDataParallel
-    are a copy; with `shards` they divide something instead, and if these are the parameters, two operations
-    have theirs whole.
+    The moment's name comes first: the loss, in float32, with the saved activations; what is left of them,
+    the gradients so far, and what the backward pass of an operation reads and writes; or the tensors that
+    are alive at once in the forward pass, if little is trained. `mode`: float32 if None. `several`: devices
+    exchange gradients, of which the buckets of DistributedDataParallel are a copy; with `shards` they
+    divide something instead, and if these are the parameters, two operations have theirs whole.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     numbers, learned = numbers_of(graph), np.array(trained_parameters(graph), float)
@@ -364,9 +362,7 @@ def memory_at_peak(
     return moment, {name: int(size) for name, size in parts.items() if size >= 1}
 
 
-def mixed_remarks(
-    trained: float, needed: int, recipe: Recipe, optimizer: Optimizer
-) -> Iterator[str]:
+def mixed_remarks(trained: float, needed: float, recipe: Recipe) -> Iterator[str]:
     """Remark on training in half precision alone, with the memory that master weights take besides.
 
     `trained`: parameters of which a device has the states; `needed`: bytes of an iteration without these.
@@ -374,10 +370,10 @@ def mixed_remarks(
     Megatron (Rajbhandari et al., "ZeRO", 2020). Other recipes have no remark.
     """
     if recipe.weight == HALF_BYTES:
-        states = recipe_of(FLOAT32, optimizer).states
+        states = recipe_of(FLOAT32, optimizer_named(recipe.optimizer)).states
         mixed = recipe.trained - recipe.states + states + FLOAT_BYTES
         yield Remark(
-            f"pure {recipe.dtype}: weights, gradients and states of {optimizer.name} take "
+            f"pure {recipe.dtype}: weights, gradients and states of {recipe.optimizer} take "
             f"{recipe.trained:g} bytes a parameter; with weights and states in float32 besides, as is "
             f"usual, {mixed:g} bytes",
             byte_size(needed + trained * (mixed - recipe.trained)),

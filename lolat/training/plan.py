@@ -160,8 +160,7 @@ class NetworkPlan:
             yield f"in training only, and not counted: {', '.join(found)}"
         if is_tied(graph, self.asked.tune):
             yield TIED
-        needed, optimizer = sum(memory.values()), optimizer_named(self.run.optimizer)
-        yield from mixed_remarks(numbers_of(graph).trained, needed, self.recipe, optimizer)
+        yield from mixed_remarks(numbers_of(graph).trained, sum(memory.values()), self.recipe)
         if graph.framework == "onnx" and kinds.isdisjoint(("batch_norm", "dropout")):
             yield Remark(
                 "an ONNX file without batch normalization and dropout",

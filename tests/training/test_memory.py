@@ -21,12 +21,11 @@ def test_a_recipe_has_the_bytes_counted_by_hand(
     precision: str, optimizer: str, weight: int, copy: int, states: int, mixed: int | None
 ) -> None:
     """A gradient has the bytes of its weight."""
-    updates = optimizer_named(optimizer)
-    found = recipe_of(precision, updates)
+    found = recipe_of(precision, optimizer_named(optimizer))
     every = weight, copy, weight, states
     assert (found.weight, found.copy, found.gradient, found.states) == every
     assert f"{sum(every):g} bytes a parameter" in found.words()
-    said = [*mixed_remarks(0.0, 0, found, updates)]
+    said = [*mixed_remarks(0.0, 0, found)]
     assert [f"is usual, {mixed} bytes" in words for words in said] == [True] * bool(mixed)
 
 
