@@ -22,13 +22,7 @@ from lolat.parameters import optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.measured import MeasuredTraining
-from lolat.training.memory import (
-    Recipe,
-    memory_at_peak,
-    mixed_remarks,
-    numbers_of,
-    recipe_for,
-)
+from lolat.training.memory import Recipe, memory_at_peak, mixed_remarks, numbers_of, recipe_for
 from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
 from lolat.training.parallel import HYBRID, Parallel
 from lolat.training.question import TrainingQuestion

@@ -22,15 +22,7 @@ from lolat.training.tuning import tuned
 from tests import synthetic
 from tests.cli.commands import Command
 from tests.training import known_device, test_measured
-from tests.training.epoch_tables import (
-    Epoch,
-    epoch,
-    epochs,
-    fit,
-    iteration_ms,
-    read,
-    write,
-)
+from tests.training.epoch_tables import Epoch, epoch, epochs, fit, iteration_ms, read, write
 from tests.training.known import memory_bytes
 
 NEW = ("s3w24x20", "s2w48x40", "s1w100x30")  # none of `networks()`

@@ -25,11 +25,7 @@ from lolat.hardware.gpus import dtype_named
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
 from lolat.parameters import OPTIMIZERS, optimizer_named
-from lolat.training.estimate import (
-    KNOWN,
-    ForwardTraining,
-    Ratios,
-)
+from lolat.training.estimate import KNOWN, ForwardTraining, Ratios
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from lolat.training.plan import training_of
 from lolat.training.tuning import tuned

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from lolat.errors import InputError
 from lolat.graph.analysis import parameters
 from lolat.hardware.links import Link
-from lolat.training.model import (
-    Training,
-    TrainingPrediction,
-    TrainingRun,
-    predict,
-)
+from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
 from tests import synthetic
 from tests.training.known import KnownTraining
 from tests.training.test_measured import model as measured
