@@ -24,10 +24,7 @@ from lolat.units import shortened
 
 
 def parameters(graph: Graph) -> int:
-    """Number of parameters: kernels, biases, tables and the vectors of normalizations.
-
-    A parameter that several operations share (a layer called twice, tied embeddings) counts once.
-    """
+    """Number of parameters: kernels, biases, tables, vectors of norms; a shared one counts once."""
     return sum(operations_parameters(graph))
 
 
@@ -68,10 +65,7 @@ def unread_parameters(graph: Graph, number: int) -> list[str]:
 
 
 def as_trained(graph: Graph) -> Graph:
-    """Return the graph as it is trained; NetworkError if it is quantized, or not countable.
-
-    A normalization by the batch at inference too is a batch norm like any other.
-    """
+    """Return the graph as it is trained, its norms as batch norms; NetworkError if it cannot be counted."""
     if quantized := sum("bits" in o.attributes for o in graph.operations):
         raise NetworkError(
             f"{shortened(graph.name)}: {quantized} of its operations are quantized, which nobody trains; "

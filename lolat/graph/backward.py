@@ -89,10 +89,7 @@ def is_view(graph: Graph, operation: Operation) -> bool:
 
 
 def free_parameters(graph: Graph) -> list[tuple[int, int]]:
-    """Return the trained parameters that are no operation's weights: of each, what reads it, its elements.
-
-    It is the first operation that gives it a gradient, by its position.
-    """
+    """Return (position of the first operation with its gradient, elements) of trained constants."""
     part, readers = backward_of(graph), graph.consumers() if graph.free else {}
     found = []
     for elements, constants in graph.free:

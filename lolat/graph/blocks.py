@@ -47,10 +47,7 @@ def depth_first(ends: Sequence[Node], sources: Callable[[Node], Sequence[Node]])
 
 
 def branch_by_branch(graph: Graph) -> list[int]:
-    """Positions of the operations in an order that keeps each branch together, whoever wrote the graph.
-
-    Depth first from the outputs; operations that no output needs come last.
-    """
+    """Positions of the operations, depth first from the outputs; those that no output needs come last."""
     operations = graph.operations
     writer = {t: p for p, o in enumerate(operations) for t in o.outputs}
     ends = [*(writer[t] for t in graph.outputs if t in writer), *range(len(operations))]
@@ -59,10 +56,7 @@ def branch_by_branch(graph: Graph) -> list[int]:
 
 
 class Flow:
-    """The tensors that flow from the inputs to the outputs of a graph, and its computing operations.
-
-    A tensor is known by its root: a view is the same data.
-    """
+    """The tensors between inputs and outputs, by root (a view is the same data), and what computes."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -227,10 +221,7 @@ class Grouping:
         return groups
 
     def _begins(self, light: Group, group: Group, computing: Group | None = None) -> bool:
-        """True if a light element goes with the `computing` one behind it, not with the `group` before.
-
-        An element that reads nothing of the group does, too.
-        """
+        """True if a light element belongs to the `computing` one, or reads nothing of the `group`."""
         if computing is not None and light.label is not None and light.label == computing.label:
             return True
         inputs = self.flow.graph.operations[light.positions[0]].inputs

@@ -183,10 +183,7 @@ Formula = Callable[[Sizes], Count]
 
 
 def _of_kind(w: Sizes, traffic: int | None = None, ops: int = 1, **more: int) -> Count:
-    """Counts of traffic and operations, also under the names of the kind, and other counts.
-
-    The traffic is the elements of all inputs and outputs unless given.
-    """
+    """Counts of traffic (inputs and outputs unless given) and operations, also by kind, and `more`."""
     kind, traffic = kind_of(w.kind), sum(w.ins) + sum(w.outs) if traffic is None else traffic
     return Count(traffic=traffic, ops=ops, **{kind.elements: traffic, kind.ops: ops}, **more)
 

@@ -317,10 +317,7 @@ def element_bytes(graph: Graph, mode: Mode | None = None) -> list[float]:
 
 
 def own_dtype(graph: Graph) -> str | None:
-    """The data type of the results of all products; None if there are several, or no products.
-
-    It is AMP if some are in half precision and the parameters in float32 (`Graph.autocast`).
-    """
+    """The data type of the results of all products, AMP for `Graph.autocast`; None if several, or none."""
     written = product_dtypes(graph)
     if graph.autocast and not written.isdisjoint((FLOAT16, BFLOAT16)):
         return AMP

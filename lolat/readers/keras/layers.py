@@ -314,10 +314,7 @@ _RECURRENT = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "simple_rnn"}
 
 
 def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
-    """One operation for each cell and all time steps; it reads and writes a sequence, and maybe states.
-
-    Cells of the user's are refused, as Keras runs them in a loop.
-    """
+    """One operation for each cell and all time steps, with states; a user's cell, a loop, is refused."""
     cells = getattr(call.layer.cell, "cells", [call.layer.cell])
     kinds = [_RECURRENT.get(type(c).call.__qualname__.partition("Cell")[0], "") for c in cells]
     if not all(kinds):

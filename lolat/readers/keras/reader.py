@@ -68,10 +68,7 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
 def _called(
     model: Any, size: Any, samples: int = 1, said: list[str] | None = None
 ) -> tuple[list[Any], list[Any], list[bool]]:
-    """The symbolic inputs and outputs of a call with `samples`, and whether each input grows with them.
-
-    A model that is not built is built.
-    """
+    """Symbolic inputs and outputs of a call (the model is built), and whether each input has the batch."""
     import keras
 
     if functional_of(model) is None and not model.built:

@@ -82,10 +82,7 @@ def _is_kernel(value: Any) -> bool:
 
 
 def otherwise(model: Any, partly: Sequence[str]) -> Iterator[str]:
-    """Reasons why training a network cannot be counted.
-
-    `partly`: layers of several operations of which some are trained.
-    """
+    """Reasons why training cannot be counted; `partly`: layers that are trained in part."""
     layers_of = list(model._flatten_layers())
     if partly:
         yield f"a part of {', '.join(map(shortened, partly))} is frozen"

@@ -42,10 +42,7 @@ def in_float(model: Any, parameters: set[str]) -> None:
 
 
 def _operands(node: Any) -> list[str]:
-    """The inputs of a quantized node that its float version has too: no scales, no zero points.
-
-    An optional input that is omitted is "".
-    """
+    """The inputs of a quantized node that its float version has too: no scales, no zero points."""
     positions = (p for p in _FLOAT[node.op_type][1:] if p < len(node.input))
     return [node.input[p] for p in positions]
 
