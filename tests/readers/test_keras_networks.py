@@ -290,13 +290,6 @@ def test_sizes(model: Any, size: Any, shape: tuple[int, ...]) -> None:
     assert total(graph).flops == macs
 
 
-@pytest.mark.parametrize(
-    ("model", "size"), [(OPEN, None), (CLOSED, (3, 4, 5, 6)), (CLOSED, (8, 8, 5))]
-)
-def test_sizes_that_do_not_fit(model: Any, size: Any) -> None:
-    refused(model, model.name, size=size)
-
-
 def test_a_dense_head_that_was_made_for_another_size() -> None:
     model = functional(
         lambda x: layers.Dense(5)(layers.Flatten()(layers.Conv2D(4, 3)(x))), (8, 8, 3)
