@@ -8,6 +8,7 @@ from math import prod
 from msgspec.structs import replace
 
 from lolat.graph import Graph, Operation
+from lolat.graph.backward import changed
 from lolat.graph.kinds import CONVOLUTIONS, KERNELS
 from lolat.graph.network import is_flat
 
@@ -44,8 +45,7 @@ def folded(graph: Graph, positions: Collection[int]) -> Graph | None:
             continue
         layer = operations[before]
         if layer is not None and layer.kind in KERNELS and len(layer.outputs) == 1:
-            attributes = {**layer.attributes, "bias": True}
-            operations[before] = replace(layer, outputs=o.outputs, attributes=attributes)
+            operations[before] = replace(changed(layer, bias=True), outputs=o.outputs)
             operations[position] = None
     kept = tuple(filter(None, operations))
     return None if len(kept) == len(operations) else replace(graph, operations=kept)
@@ -68,17 +68,8 @@ def has_large_kernel(operation: Operation) -> bool:
 def with_small_kernels(graph: Graph, positions: Collection[int]) -> Graph | None:
     """The graph with kernels of at most SMALL on a side; None if none is larger."""
 
-    def smaller(operation: Operation) -> Operation:
-        kernel = operation.attributes["kernel"]
-        changed = {**operation.attributes, "kernel": tuple(min(k, SMALL) for k in kernel)}
-        for name in ("padding", "pad_before"):
-            if isinstance(pairs := changed.get(name), tuple):
-                less = (max(k - SMALL, 0) for k in kernel)
-                changed[name] = tuple(
-                    (max(a - n // 2, 0), max(b - (n - n // 2), 0))
-                    for (a, b), n in zip(pairs, less, strict=True)
-                )
-        return replace(operation, attributes=changed)
+    def smaller(o: Operation) -> Operation:
+        return changed(o, kernel=tuple(min(k, SMALL) for k in o.attributes["kernel"]))
 
     return _each(graph, positions, has_large_kernel, smaller)
 
@@ -93,22 +84,21 @@ def has_heads(operation: Operation) -> bool:
 def with_fewer_heads(graph: Graph, positions: Collection[int]) -> Graph | None:
     """The graph with half the heads in attention, each twice as wide; None without such attention."""
 
-    def fewer(operation: Operation) -> Operation:
-        a = operation.attributes
-        halves = {name: a[name] // 2 for name in ("heads", "key_heads")}
-        doubles = {name: a[name] * 2 for name in ("head_size", "value_size")}
-        return replace(operation, attributes=a | halves | doubles)
+    def fewer(o: Operation) -> Operation:
+        halves = {name: o.attributes[name] // 2 for name in ("heads", "key_heads")}
+        doubles = {name: o.attributes[name] * 2 for name in ("head_size", "value_size")}
+        return changed(o, **halves, **doubles)
 
     return _each(graph, positions, has_heads, fewer)
 
 
 def _each(
     graph: Graph, positions: Collection[int], able: Callable[[Operation], bool],
-    changed: Callable[[Operation], Operation],
+    other: Callable[[Operation], Operation],
 ) -> Graph | None:  # fmt: skip
     """The graph with those operations changed that are able; None if none is."""
     found = {p for p in positions if able(graph.operations[p])}
-    operations = (changed(o) if p in found else o for p, o in enumerate(graph.operations))
+    operations = (other(o) if p in found else o for p, o in enumerate(graph.operations))
     return replace(graph, operations=tuple(operations)) if found else None
 
 

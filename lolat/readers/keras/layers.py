@@ -186,10 +186,10 @@ def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
-    """A normalization; Normalization, on a network's input, has its number of channels as an attribute."""
+    """A normalization; Normalization, on a network's input, is a batch norm."""
     layer, inputs = call.layer, call.inputs[:1]
     if type(layer).__name__ == "Normalization":
-        return r.write(call, "batch_norm", inputs, channels=int(call.shapes[0][-1]))
+        return r.write(call, "batch_norm", inputs)
     names = (normalized(cls.__name__) for cls in type(layer).__mro__)
     kind = next(KIND_OF[name] for name in names if name in KIND_OF)
     return r.write(call, kind, inputs, **affine(kind, bool(layer.center) + bool(layer.scale)))
@@ -333,7 +333,7 @@ def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
         sequence, *ends = r.write(
             call, kind, [sequence, *given[:count]], [out, *states[:count]], units=int(cell.units),
             in_features=shape[-1], timesteps=prod(shape[1:-1]), bias=bool(cell.use_bias),
-            sequences=not is_last or bool(call.layer.return_sequences), **vectors,
+            **vectors,
         )  # fmt: skip
         made += ends
         given, states = given[count:], states[count:]

@@ -283,7 +283,7 @@ def _recurrent(r: OnnxReader, node: Any) -> list[int]:
     parameters: dict[str, Any] = {
         "units": int(_attribute(node, "hidden_size") or r.shape(node.inputs[2])[-1]),
         "in_features": shape[-1], "timesteps": shape[1 if batch_first else 0],
-        "bias": _input(node, 3) is not None, "sequences": node.outputs[0] in outputs,
+        "bias": _input(node, 3) is not None,
         "bias_vectors": 2,  # of the input and of the state, as in PyTorch; Keras' LSTM has one
     }  # fmt: skip
     if _attribute(node, "direction") != "bidirectional":
