@@ -231,10 +231,7 @@ class Analysis:
         sums = self._sums.get(batch_size)
         if sums is None:
             if float(self.counts.scaled.max(initial=0)) * batch_size > MOST_COUNT:
-                why = (
-                    f"batch size {batch_size} of {self.graph.name!r}: too large, its counts do not fit "
-                    "in 64 bits"
-                )
+                why = f"batch size {batch_size} of {self.graph.name!r}: its counts do not fit in 64 bits"
                 raise InputError(f"{why}; give a smaller batch size or input size", why=why)
             sums = np.zeros((len(self.blocks), len(COLUMNS)), np.int64)
             np.add.at(sums, self.owner, self.counts.at(batch_size))

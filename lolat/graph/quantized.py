@@ -121,12 +121,8 @@ class _Int8:
         if not self.graph.tensors[tensor].batched or self._absorbed(tensor):
             return False
         writer = self.writer.get(tensor)
-        marks = (
-            [o.attributes.get(INT8, "") for o in readers]
-            if writer is None
-            else [self.marks[writer]]
-        )
-        return any(mark in (STATIC, SIGNED) for mark in marks)
+        around = readers if writer is None else [self.graph.operations[writer]]
+        return any(o.attributes.get(INT8) in (STATIC, SIGNED) for o in around)
 
     def _absorbed(self, tensor: int) -> bool:
         """True if the only reader of a tensor takes it into the rounding of the product that writes it."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError
 from lolat.graph import Graph, Operation, once
+from lolat.graph.backward import changed
 from lolat.graph.kinds import CONVOLUTIONS, ELEMENTWISE, GATES, KERNELS, VIEWS
 
 STEP = 8  # channel counts are multiples of this, as vector instructions like them
@@ -59,9 +60,7 @@ class Widths:
         self.lost: set[int] = set()  # tensors of which it is not clear what became of the channels
         self.layers: dict[Place, set[Place]] = {}  # of an axis: the layers that its size comes from
         self.sources: dict[Place, list[Place]] = {}  # the axes that it follows; none of a layer
-        self.attributes: list[
-            tuple[int, str, Place]
-        ] = []  # an operation's, and the axis it follows
+        self.attributes: list[tuple[int, str, Place]] = []  # an operation's, the axis it follows
         self.tied: dict[Place, Place] = {}  # layer -> another: both are free, or neither
         self.multiple: dict[Place, int] = {}
         self.fixed: set[Place] = set()
@@ -113,8 +112,9 @@ class Widths:
         operations = list(self.graph.operations)
         for p, name, place in self.attributes:
             o = operations[p]
-            changed = {**o.attributes, name: of(self.graph.operations[p].attributes[name], [place])}
-            operations[p] = replace(o, attributes=changed)
+            operations[p] = changed(
+                o, **{name: of(self.graph.operations[p].attributes[name], [place])}
+            )
         return replace(self.graph, tensors=tuple(tensors), operations=tuple(operations))
 
     # ---- Where sizes come from
@@ -145,9 +145,8 @@ class Widths:
         if any(p not in self.layers and p[0] not in self.lost for p in places):
             self.fixed.update(*found)
         sizes = {self._size(place) for place in places}
-        single = [
-            x for layers in found if len(layers) == 1 for x in layers if {self._size(x)} == sizes
-        ]
+        alone = (x for layers in found if len(layers) == 1 for x in layers)
+        single = [x for x in alone if {self._size(x)} == sizes]
         for other in single[1:]:
             if (one := self._root(single[0])) != (two := self._root(other)):
                 self.tied[two] = one

@@ -214,7 +214,7 @@ def _dense(r: KerasReader, call: LayerCall) -> list[int]:
     biases = 0 if layer.bias is None else prod(layer.bias.shape)
     bias: Any = (
         bool(biases) if biases in (0, out_features) else biases / out_features
-    )  # of EinsumDense
+    )  # EinsumDense
     sizes = {"in_features": in_features, "out_features": out_features, "bias": bias}
     return _activated(r, call, r.write(call, "dense", inputs, **sizes))
 

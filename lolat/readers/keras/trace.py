@@ -47,9 +47,7 @@ class KerasReader:
         self.shape = self.writer.shape
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
-        self.turned: dict[
-            int, tuple[Any, Any]
-        ] = {}  # id -> a tensor made of a variable, that variable
+        self.turned: dict[int, tuple[Any, Any]] = {}  # id -> a tensor made of a variable, that
 
     def read(
         self, inputs: Sequence[Any], outputs: Sequence[Any], grow: Sequence[bool]
