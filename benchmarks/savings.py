@@ -8,6 +8,7 @@ count. MODEL's profile is of the CPU, or with `device=cuda` of the GPU.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.runner import Tables, benchmark, in_turns, percent
@@ -50,28 +51,20 @@ def _small_kernel(conv: Any) -> Any:
     return Conv2d(conv.in_channels, conv.out_channels, 3, **about)
 
 
-def _folded(network: Any) -> Any:
+def _as_run(network: Any, kind: str) -> Any:
+    """The network with another way to run it."""
+    import torch
     from torch.fx.experimental.optimization import fuse
 
-    return fuse(network.eval())
-
-
-def _compiled(network: Any) -> Any:
-    import torch
-
-    return torch.compile(network)
-
-
-def _channels_last(network: Any) -> Any:
-    import torch
-
-    return network.to(memory_format=torch.channels_last)
-
-
-def _in_half(network: Any) -> Any:
-    import torch
-
-    return torch.autocast("cuda", torch.float16)(network)
+    match kind:
+        case "fold":
+            return fuse(network.eval())
+        case "compile":
+            return torch.compile(network)
+        case "channels_last":
+            return network.to(memory_format=torch.channels_last)
+        case _:
+            return torch.autocast("cuda", torch.float16)(network)
 
 
 CASES: tuple[tuple[str, str, dict[str, Any], Callable[[Any], Any] | None], ...] = (
@@ -80,12 +73,12 @@ CASES: tuple[tuple[str, str, dict[str, Any], Callable[[Any], Any] | None], ...] 
     ("drop", "vit_small_patch16_224", {"depth": 11}, None),
     ("separable", "resnet50", {}, lambda network: _replaced(network, _separable)),
     ("kernel", "convnext_tiny", {}, lambda network: _replaced(network, _small_kernel)),
-    ("fold", "resnet50", {}, _folded),
-    ("fold", "resnext50_32x4d", {}, _folded),
+    ("fold", "resnet50", {}, partial(_as_run, kind="fold")),
+    ("fold", "resnext50_32x4d", {}, partial(_as_run, kind="fold")),
     ("heads", "vit_small_patch8_224", {"num_heads": 3}, None),
-    ("compile", "resnet50", {}, _compiled),
-    ("channels_last", "resnet50", {}, _channels_last),
-    ("precision", "resnet50", {}, _in_half),
+    ("compile", "resnet50", {}, partial(_as_run, kind="compile")),
+    ("channels_last", "resnet50", {}, partial(_as_run, kind="channels_last")),
+    ("precision", "resnet50", {}, partial(_as_run, kind="precision")),
 )
 """Kind of saving, network of timm, arguments of the changed network, what changes it."""
 
@@ -136,14 +129,7 @@ def savings(
         low, high = (ms / now for ms in found.interval_ms or (0.0, float("inf")))
         held.append(low <= real <= high)
         told = percent(found.of_network), percent(1.0 - real)
-        rows.append(
-            (
-                kind,
-                name,
-                *told,
-                f"{percent(1 - high)} to {percent(1 - low)}",
-                "yes" if held[-1] else "no",
-            )
-        )
+        span = f"{percent(1 - high)} to {percent(1 - low)}"
+        rows.append((kind, name, *told, span, "yes" if held[-1] else "no"))
     columns = ("saving", "network", "predicted", "measured", "90 % interval", "inside")
     return {"savings": (columns, [*rows, ("all", "", "", "", "", f"{sum(held)} of {len(held)}")])}

@@ -22,7 +22,6 @@ OTHERS = {
     "network": "slow.json", "networks": "slow.json", "device": "gpu", "options": ["threads=1"],
     "samples": 5000, "space": "fbnet", "model": "other", "tables": "three.csv", "path": "gpu.json",
     "input_size": 64, "batch_size": 8, "predictor": "two-regime", "backend": "torch",
-    "value": "user_made:cells",
     "prices": "prices.csv", "name": "t4", "facts": "other_facts.csv", "restart": True, "training": True,
     "sure": True, "tensor_parallel": 2, "objective": "other_scores.csv", "among": "few.csv",
     "table": "none.csv",
