@@ -37,10 +37,7 @@ _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxs
 
 @dataclass(frozen=True)
 class Cache:
-    """Graphs of networks, and arrays made from them, as files in `folder` (None: nothing is cached).
-
-    `spec` is NETWORK and `size` its input size, as `lolat.readers.read` takes them.
-    """
+    """Graphs of networks, and arrays made from them, as files in `folder` (None: nothing is cached)."""
 
     folder: Path | None = field(default_factory=cache_folder)
 
@@ -85,10 +82,7 @@ class Cache:
         return graph
 
     def array(self, spec: str, size: Any, name: str) -> np.ndarray | None:
-        """The array `name` (letters, digits, -) of the network; None if it is not cached, or damaged.
-
-        The key does not cover the code that makes the array: if that changes, so must the name.
-        """
+        """The array `name` of the network, or None; the name changes with the code that makes it."""
         read = partial(np.lib.format.read_array, allow_pickle=False)
         return self._read(spec, size, f".{name}.npy", lambda content: read(io.BytesIO(content)))
 

@@ -1,7 +1,4 @@
-"""Networks read in child processes, so that a crash or an endless read ends a child alone.
-
-The pages read each network so; the networks of a table are read by several children at once.
-"""
+"""Networks read in child processes, so that a crash or an endless read ends a child alone."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from lolat.io.forms import is_file, is_function
 from lolat.readers.cache import Cache, bundled_as, nearest
 from lolat.readers.code import attribute_of, brief
 from lolat.readers.size import as_sizes, is_of_size, options_of
-from lolat.units import shortened
+from lolat.units import shapes_text, shortened
 
 OF_TRANSFORMERS = "configuration"
 """The code of the error of a `.json` file that is a configuration of transformers."""
@@ -144,9 +144,8 @@ def _of_document(path: str, size: Any) -> Graph:
 def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
     """Return a network that was read before; NetworkError if it is wanted at another size."""
     if size and not is_of_size(graph, size):
-        shapes = " and ".join("x".join(map(str, shape)) for shape in graph.input_sizes)
         raise NetworkError(
-            f"{shortened(name)} was read with inputs of {shapes}, not of another size; read it again "
+            f"{shortened(name)} was read with inputs of {shapes_text(graph.input_sizes)}; read it again "
             f"(`lolat read NETWORK{options_of(size) or ' --input-size SIZE'} --output FILE`)",
             code="input-size",
         )

@@ -24,9 +24,8 @@ class Layout:
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
-        self.expanded: dict[
-            int, int
-        ] = {}  # a view that repeats elements -> the tensor that has them
+        # A view that repeats elements -> the tensor that has them.
+        self.expanded: dict[int, int] = {}
         self._axes: dict[int, int] = {}
         self._followed = 0  # operations
 
@@ -62,9 +61,7 @@ class Layout:
 
 
 def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Operation]:
-    """The operations; a transposition from (N, T, C) to (N, C, T) is a view if an image is made of it, or a
-    convolution reads it as a signal.
-    """
+    """The operations; a turn to (N, C, T) is a view if an image or a convolution is made of it."""
     images: set[int] = set()  # tensors of which an image is made
     turned = []
     for operation in reversed(operations):

@@ -70,9 +70,8 @@ class Tracer(TorchDispatchMode):
         self.asked: set[int] = set()  # results whose gradient the code asks for (requires_grad_)
         self.bare: set[int] = set()  # results of normalizations without parameters
         self.gradients = True  # whether the code is outside of torch.no_grad and its like
-        self.part: tuple[int, bool] | None = (
-            None  # that is computed again: its number, if reentrant
-        )
+        # Of a part that is computed again: its number, whether it is reentrant.
+        self.part: tuple[int, bool] | None = None
         self.parts = 0
         self.stack: list[tuple[str, str]] = [("", "")]  # (path, class) of the modules being called
 
@@ -132,9 +131,8 @@ class Tracer(TorchDispatchMode):
             return result  # sizes, assertions
         named = {a.name: kwargs.get(a.name, a.default_value) for a in schema.arguments}
         named |= dict(zip(named, args, strict=False))
-        overwritten = [
-            named[a.name] for a in schema.arguments if a.alias_info and a.alias_info.is_write
-        ]
+        written = (a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+        overwritten = [named[name] for name in written]
         before = [self.index(t) for t in overwritten[:1]]
         bases = [t for t in args if isinstance(t, torch.Tensor)]
         is_view = any(r.alias_info is not None for r in schema.returns)
@@ -175,9 +173,8 @@ class Tracer(TorchDispatchMode):
                 self.learned += [(key[-1], written, yes and self.gradients) for key, yes in owned]
             weights = self.weights(sources, start)
             self.anew += not self.computed.isdisjoint(weights)
-            is_fixed = not self.still.issuperset(weights) and self.trainable.keys().isdisjoint(
-                weights
-            )
+            is_fixed = not self.still.issuperset(weights)
+            is_fixed &= self.trainable.keys().isdisjoint(weights)
             if grows and is_fixed:
                 self.fixed.append(written)
             inside = {k: n for i in weights for k, n in self.trainable.get(i, {}).items()}
@@ -371,9 +368,8 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     """Trace a call of a module; return its graph, and the first layer with its batch elsewhere, or "".
 
     `call`: positional and named arguments, at batch size 1 on their `axis`, and the ids of the tensors in
-    them that have no batch. The module runs in evaluation mode and stays as it is.
-    Operations that no output needs are left out. Raises whatever its code raises, and NetworkError if no
-    output depends on the inputs.
+    them that have no batch. Raises whatever the module's code raises, and NetworkError if no output depends
+    on the inputs.
     """
     tracer, outputs = _called(model, name, call, axis)
     builder = tracer.builder
