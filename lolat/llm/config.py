@@ -344,7 +344,11 @@ def _experts(config: Config, kind: _Kind) -> dict[str, Any]:
 def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple[LayerGroup, ...]:
     """Group equal layers, in the order in which each kind first occurs."""
     number = config.get("num_hidden_layers", LayerNumber)
-    windows, linear = _windows(config, kind, number), _linear_layers(config, number)
+    windows, whole = _windows(config, kind, number), config.get("full_attention_interval", Size, 1)
+    types = config.get("layer_types", list[str], [])
+    linear = [one == "linear_attention" for one in types] or [
+        (i + 1) % whole != 0 for i in range(number)
+    ]
     dense = set(config.get("mlp_only_layers", list[Count], []))
     dense.update(range(config.get("first_k_dense_replace", Count, 0)))
     step = config.get("decoder_sparse_step|interleave_moe_layer_step", Size, 1)
@@ -365,14 +369,6 @@ def _layers(config: Config, kind: _Kind, is_unquantized: IsUnquantized) -> tuple
         )
         for (window, experts, of_delta, stays), number in found.items()
     )
-
-
-def _linear_layers(config: Config, number: int) -> list[bool]:
-    """Return for each layer whether it is a gated delta network."""
-    every = config.get("full_attention_interval", Size, 1)
-    if types := config.get("layer_types", list[str], []):
-        return [name == "linear_attention" for name in types]
-    return [(i + 1) % every != 0 for i in range(number)]
 
 
 def _windows(config: Config, kind: _Kind, number: int) -> list[int]:

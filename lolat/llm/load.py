@@ -272,7 +272,8 @@ class Server:
             room = max(rule.tokens - n * (1 + rule.drafts) * rule.mixes, 1)
             chunks = math.ceil(new / room)
             whole = table.step_ms(n * rule.mixes, rule.drafts, context, int(new / chunks), 1)
-            prompt = table.prompt_ms(cached, new) + chunks * (whole - step * rule.mixes)
+            attention = attention_of_prompt(table.prefill, table.unit, cached, new)
+            prompt = attention + chunks * (whole - step * rule.mixes)
             left = max(1.0 - per_ms * prompt, 1e-9)
             steps = load.output_tokens / rule.tokens_per_step
             n = int(min(max(per_ms * steps * step / left, 1), most))

@@ -149,11 +149,6 @@ class ServingQuestion:
         """True if the question asks for the best row within limits."""
         return (self.max_tpot_ms, self.max_ttft_ms, self.gpus) != (None, None, None)
 
-    def most_gpus(self, section: ServingSection) -> int:
-        """Return the most GPUs of a row."""
-        usual = MOST_GPUS if self.request_rate else int(section.sheet.gpus_per_node)
-        return self.gpus or usual
-
     def limits(self, section: ServingSection) -> Limits:
         """Return the limits of a step; InputError for those that the framework refuses."""
         from lolat.llm.frameworks import Limits

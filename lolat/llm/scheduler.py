@@ -76,10 +76,6 @@ class StepTable(NamedTuple):
             return time
         return time + between(self.decode[sequences], context / self.unit)
 
-    def prompt_ms(self, start: float, new: float) -> float:
-        """Time of attention of `new` tokens of a prompt behind `start` others."""
-        return attention_of_prompt(self.prefill, self.unit, start, new)
-
 
 def between(row: Sequence[float], at: float) -> float:
     """Interpolate a row of CONTEXTS + 1 values; beyond its end the last interval goes on."""
@@ -296,7 +292,7 @@ class _Server:
             take = min(prompt[2] - prompt[1], budget - new)
             if take <= 0:
                 break
-            attention += table.prompt_ms(prompt[1], take)
+            attention += attention_of_prompt(table.prefill, table.unit, prompt[1], take)
             prompt[1] += take
             new += take
             if prompt[1] >= prompt[2]:

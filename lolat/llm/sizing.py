@@ -156,7 +156,8 @@ class Sizing:
 
     def rows(self) -> list[ServingConfig]:
         """Return a row for each load, with limits the one with the best number of replicas."""
-        most = max(self.asked.most_gpus(self.gpu.section) // self.deployment.gpus, 1)
+        usual = MOST_GPUS if self.asked.request_rate else int(self.gpu.section.sheet.gpus_per_node)
+        most = max((self.asked.gpus or usual) // self.deployment.gpus, 1)
         found = []
         for load in self.asked.loads():
             if load.request_rate:
@@ -198,11 +199,6 @@ class Sizing:
         end, nearer = ("inside", max) if row.within else ("outside", min)
         self.seen[end] = nearer(self.seen[end], each)
         return row
-
-    def _prompt(self, load: Load) -> np.ndarray:
-        """(PARTS + STARTS,) of a prompt alone."""
-        cached = min(load.cached_tokens, load.input_tokens - 1.0)
-        return self.server.prompt_parts(load.input_tokens - cached, cached)
 
     def headroom(self, row: ServingConfig) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits."""
@@ -252,7 +248,8 @@ class Sizing:
         """Return the fields of a row that follow from the times of one group of a replica."""
         section, rate, groups = self.gpu.section, row.request_rate, row.groups
         tpot, ttft = times.mean_tpot_ms, float(times.ttft_ms.mean())
-        prompt = self._prompt(load)
+        cached = min(load.cached_tokens, load.input_tokens - 1.0)
+        prompt = self.server.prompt_parts(load.input_tokens - cached, cached)
         step = times.step * each_ms(section.overheads)
         done = times.requests_per_s * groups
         if rate is None and load.concurrency * groups != row.concurrency:
