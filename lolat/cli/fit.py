@@ -54,20 +54,10 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     Epochs of training: network, batch_size, samples, optimizer, epoch_s, and where known precision; `lolat
     cost` answers by them.
 
-    Operations of language models: op, dtype, latency_ms; gemm has m, n, k; prefill_attention and
-    decode_attention have batch, length, heads, kv_heads, head_dim, kv_dtype, window; moe has tokens,
-    hidden, intermediate, experts, top_k, tensor_parallel, expert_parallel, distribution; all_reduce has
-    gpus, elements; mla_prefill, mla_decode have batch, length, heads, kv_dtype; gated_delta has kernel,
-    phase, batch, length, k_heads, k_dim, v_heads, v_dim. Then --facts has memory_gib, bf16_tflops, and
-    where known fp8_tflops, fp4_tflops, link_gb_s; `lolat llm` answers by them.
-
-    Served models, with these tables or the model file made of them: model, input_tokens, output_tokens,
-    concurrency, tensor_parallel, tpot_ms, and where known ttft_ms, dtype, kv_dtype, expert_parallel,
-    attention_data_parallel; or the JSON of `vllm bench serve --save-result` or of SGLang's bench_serving.
-
-    Runs that train decoders, with the model file of such a GPU: model, gpus, sequence_length,
-    micro_batch_size, tokens_per_s_per_gpu (or the path of a trainer_state.json), and where known
-    gradient_accumulation, precision, sharding, activation_checkpointing, optimizer, tune, link_gbps.
+    Of language models, for `lolat llm` and `lolat cost`: operations, with --facts; with these or the model
+    file of their GPU served models, or the JSON of `vllm bench serve --save-result` or of SGLang's
+    bench_serving, and runs that train decoders, or a trainer_state.json. docs/reference/files.md has all
+    columns.
 
     Without POINTS: from the data sheet of --name alone, in --facts, or of a GPU that LoLat knows.
     """
