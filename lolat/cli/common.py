@@ -304,15 +304,13 @@ def command(*examples: str, answers: Mapping[str, str] | None = None) -> Any:
     return decorate
 
 
-def option(*names: str, **about: Any) -> Any:
-    """Make an option; it is used as it is, or called with changes and `more` words of help."""
+def shared(*names: str, help: str, **about: Any) -> Callable[..., Any]:
+    """An option of several commands; each calls it, with `more` words of help and what it changes."""
 
-    def decorate(target: Any = None, /, more: str = "", **changed: Any) -> Any:
-        words = " ".join(filter(None, [about.get("help"), more]))
-        made = click.option(*names, **{**about, "help": words or None, **changed})
-        return made if target is None else made(target)
+    def made(more: str = "", **changed: Any) -> Any:
+        return click.option(*names, **{**about, "help": f"{help} {more}".rstrip(), **changed})
 
-    return decorate
+    return made
 
 
 def question(asked: type, **changes: Mapping[str, Any]) -> Any:
@@ -336,7 +334,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
     name = of.name
     several = changed.pop("several", bool(of.example))
     with_length = changed.pop("with_length", True)
-    about: dict[str, Any] = {"help": of.help, "show_default": bool(of.default)}
+    about: dict[str, Any] = {"show_default": bool(of.default)}
     if of.default is not None:  # to click None is a value, also of a required option
         about["default"] = of.default
     if of.choices:
@@ -358,9 +356,10 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
             about.setdefault("default", ())
     elif not of.choices:
         about["metavar"] = "N" if of.example else of.metavar
+    about |= {"help": f"{of.help} {more}".rstrip(), **changed}
     if name != SIZE or not with_length:
-        return option(of.option, name, **about)(more=more, **changed)
-    made = option(of.option, name, callback=_with_length, **about)(more=more, **changed)
+        return click.option(of.option, name, **about)
+    made = click.option(of.option, name, callback=_with_length, **about)
     length = parameter(LENGTH, expose_value=False, is_eager=True, callback=_keep_length)
     return lambda function: made(length(function))
 
@@ -407,21 +406,21 @@ def model_and_networks(
 network_argument = click.argument("network", metavar="NETWORK")
 model_argument = click.argument("model", metavar="MODEL")
 space_argument = click.argument("space", metavar="SPACE")
-on_option = option(
+on_option = shared(
     "--on", "--devices", "--device", "on", multiple=True, metavar="MODEL[,MODEL]",
     help="Devices to compare; all: every one that can answer.",
 )  # fmt: skip
-prices_option = option(
+prices_option = click.option(
     "--prices", type=click.Path(), metavar="FILE",
     help="A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not given.",
 )  # fmt: skip
-wait_option = option(
+wait_option = click.option(
     "--wait", is_flag=True,
     help="Start when other programs let the machine alone, after ten minutes at the latest.",
 )  # fmt: skip
-output_option = option(
+output_option = shared(
     "--output", type=click.Path(path_type=Path), metavar="PATH", help="Where the result goes."
 )
-csv_option = option(
+csv_option = shared(
     "--csv", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a table."
 )

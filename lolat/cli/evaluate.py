@@ -22,15 +22,15 @@ from lolat.errors import AnswerIsNo, InputError, arg
 @common.parameter("batch_size", "1 and 4 if not given.")
 @common.parameter("input_size")
 @common.wait_option
-@common.option("--table", type=click.Path(), metavar="FILE",
+@click.option("--table", type=click.Path(), metavar="FILE",
                help="Measure nothing: compare with the times in this table.")  # fmt: skip
-@common.option("--only", type=common.List(click.STRING, "NAME[,NAME]", "v100,p100"),
+@click.option("--only", type=common.List(click.STRING, "NAME[,NAME]", "v100,p100"),
                help="Of --table: the rows of these devices alone.")  # fmt: skip
-@common.option("--predictions", type=click.Path(dir_okay=False), metavar="FILE",
+@click.option("--predictions", type=click.Path(dir_okay=False), metavar="FILE",
                help="Of --table: write its rows with predicted_ms, low_ms, high_ms.")  # fmt: skip
-@common.option("--training", is_flag=True,
+@click.option("--training", is_flag=True,
                help="Of --table: its training steps, by a model of tables.")  # fmt: skip
-@common.option("--tensor-parallel", type=common.WHOLE, metavar="N",
+@click.option("--tensor-parallel", type=common.WHOLE, metavar="N",
                help="GPUs that share the model. With --table: of rows that do not say it.")  # fmt: skip
 @common.parameter("predictor", "With --table.")
 @common.parameter("precision", "With --table.")

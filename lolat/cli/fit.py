@@ -25,15 +25,15 @@ BADLY = 0.5  # off by, that says that times are in other units or of several dev
 @common.output_option(
     required=True, more="The device's model file: made, or its latencies are added or replaced."
 )
-@common.option("--name", "--device", "name", metavar="NAME",
+@click.option("--name", "--device", "name", metavar="NAME",
                help="What the device is called; also its row in --facts, and in tables of several "
                "devices.")  # fmt: skip
-@common.option("--facts", type=click.Path(), metavar="FILE",
+@click.option("--facts", type=click.Path(), metavar="FILE",
                help="Data sheets of devices. Columns: device, multiprocessors, bandwidth_gb_s, "
                "fp32_matrix_gflops; for language models memory_gib, bf16_tflops, fp8_tflops, fp4_tflops, "
                "link_gb_s.")  # fmt: skip
 @common.parameter("framework")
-@common.option("--tensor-parallel", type=common.List(common.WHOLE, "N[,N]", "1,2,4"), default=(),
+@click.option("--tensor-parallel", type=common.List(common.WHOLE, "N[,N]", "1,2,4"), default=(),
                help="GPUs that share the model. Of served rows and files that do not say it: one number, "
                "or one for each file.")  # fmt: skip
 def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:

@@ -22,12 +22,12 @@ from lolat.cli import common
 @common.parameter(
     "backend", "If not given: tensorflow on a CPU, torch on a GPU, or what is there instead."
 )
-@common.option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
-@common.option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
-@common.option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
-@common.option("--half", is_flag=True, help="torch: in float16 instead of float32.")
+@click.option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
+@click.option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
+@click.option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
+@click.option("--half", is_flag=True, help="torch: in float16 instead of float32.")
 @common.parameter("threads", "As many as there are processors if not given.")
-@common.option(
+@click.option(
     "--mode",
     type=click.Choice(["inference", "training"]),
     default="inference",
@@ -35,7 +35,7 @@ from lolat.cli import common
     help="training: measure forward, backward and update too, and add them to the model file.",
 )
 @common.wait_option
-@common.option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
+@click.option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
 def learn(
     device: str, output: Path | None, backend: str | None, threads: int | None, mode: str,
     restart: bool, wait: bool, **options: bool,

@@ -48,7 +48,7 @@ class LayerFit:
     answers={"layer-fit": "lolat.cli.mlp:LayerFit"},
 )
 @click.argument("table", metavar="CSV", type=click.Path())
-@common.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
+@click.option("--recipe", type=click.Choice(tuple(RECIPES)), default="best", show_default=True,
                help="How it is trained; paper: as in 2018.")  # fmt: skip
 @common.output_option(required=True, more="The layer model's file.")
 @common.parameter("epochs", "Instead of the recipe's.")

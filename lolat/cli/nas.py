@@ -55,7 +55,7 @@ class NasFit:
 @common.output_option(
     required=True, more="The device's model file: made, or the space is added to its knowledge."
 )
-@common.option("--name", metavar="NAME", help="What the device is called.")
+@click.option("--name", metavar="NAME", help="What the device is called.")
 def fit(space: str, samples: Path, output: Path, name: str | None) -> None:
     """Fit SPACE's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
@@ -89,22 +89,22 @@ def fit(space: str, samples: Path, output: Path, name: str | None) -> None:
 )
 @common.space_argument
 @common.model_argument
-@common.option(
+@click.option(
     "--objective", required=True, metavar="SCORE",
     help="package.module:callable that scores one candidate (its parameter is named arch, candidate or "
     "choices), or a CSV file with the columns arch,score.",
 )  # fmt: skip
 @common.parameter("max_ms", "Only candidates within it.")
-@common.option("--candidates", type=common.WHOLE, metavar="N",
+@click.option("--candidates", type=common.WHOLE, metavar="N",
                help="How many the callable scores, 200 if not given; in a larger space the search is "
                "evolutionary.")  # fmt: skip
 @common.parameter("seed")
-@common.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
+@click.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
 @common.parameter("batch_size", several=False, default=1, show_default=True)
 @common.parameter("precision")
 @common.parameter("launch")
 @common.output_option(more="The front as CSV.")
-@common.option(
+@click.option(
     "--accuracy", type=click.Path(), metavar="FILE",
     help="A CSV file to which each score of the callable is added at once; a later search reads it. "
     "If not given: FRONT.scores.csv beside --output, or SPACE.scores.csv here.",
@@ -154,12 +154,12 @@ def _opened(model: str, precision: str | None, launch: str | None) -> Model:
 @common.space_argument
 @common.model_argument
 @common.output_option(required=True, more="A CSV table.")
-@common.option(
+@click.option(
     "--among", metavar="ARCHS", type=click.Path(path_type=Path),
     help="Only the networks of a CSV table (or .csv.gz) with the column arch.",
 )  # fmt: skip
 @common.parameter("max_ms", "Only candidates within it.")
-@common.option(
+@click.option(
     "--best", type=click.IntRange(1, 100_000), metavar="N",
     help="Only the N fastest, the fastest first.",
 )  # fmt: skip

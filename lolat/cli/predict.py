@@ -91,12 +91,12 @@ def check_room(predictions: Sequence[OfDevice]) -> None:
         raise AnswerIsNo(line, code="no-room")
 
 
-as_learned_option = common.option(
+as_learned_option = click.option(
     "--as-learned",
     is_flag=True,
     help="Without the probe of a machine that may have changed since MODEL was learned.",
 )
-now_option = common.option(
+now_option = click.option(
     "--now",
     is_flag=True,
     help="As the machine is now: measures some networks of MODEL again, ten seconds.",
@@ -115,7 +115,7 @@ now_option = common.option(
     },
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
-@common.on_option
+@common.on_option()
 @common.parameter(
     "batch_size", "auto: the most that fit in memory, and keep --max-ms if given.",
     type=common.BATCHES, default="1", show_default=True,
@@ -234,9 +234,9 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
 @of_one
 @common.parameter("predictor")
 @common.csv_option(more="A row for each block.")
-@common.option("--html", type=click.Path(), metavar="FILE",
+@click.option("--html", type=click.Path(), metavar="FILE",
                help="Write a page to explore the blocks in a browser.")  # fmt: skip
-@common.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
+@click.option("--depth", type=click.IntRange(0), metavar="N", help="Fold by module, N names deep.")
 def report(
     model: Model, network: str, csv: Path | None, html: str | None, depth: int | None, **question: Any
 ) -> None:  # fmt: skip
@@ -277,7 +277,7 @@ def report(
     },
 )
 @of_one
-@common.option("--block", metavar="NAME", help="One block, operation by operation.")
+@click.option("--block", metavar="NAME", help="One block, operation by operation.")
 def explain(model: Model, network: str, **question: Any) -> None:
     """Explain where the milliseconds of NETWORK go, and what a change would save.
 

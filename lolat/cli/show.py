@@ -17,7 +17,7 @@ from lolat.cli import common
     answers={"model-summary": "lolat.device.summary:ModelSummary"},
 )
 @common.model_argument
-@common.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")
+@click.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")
 def show(model: str, formula: bool) -> None:
     """Show what MODEL knows of its device: its errors, where the time goes, what was measured.
 
@@ -89,7 +89,7 @@ def read(network: str, input_size: tuple[int, ...], output: Path) -> None:
 
 @common.command("lolat serve")
 @click.argument("models", nargs=-1, metavar="[MODEL ...]")
-@common.option(
+@click.option(
     "--port", type=click.IntRange(0, 65535), metavar="N", default=8000, show_default=True,
     help="Where the page is; 0: any that is free.",
 )  # fmt: skip
