@@ -16,11 +16,10 @@ import numpy as np
 import lolat
 from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.device.predictors.two_regime import THREE
-from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.blocks import predicted_ms
 from lolat.fitting.cross_validation import figures, leave_out
 from lolat.fitting.least_squares import fit_relative
-from lolat.fitting.two_regime import fit_two_regime
+from lolat.fitting.linear import fit_additive_costs, fit_two_regime
 from lolat.tables.blocks import Point, known_features, matrix, times
 
 FOLDS = 10

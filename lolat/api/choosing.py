@@ -9,7 +9,7 @@ from typing import Any
 from lolat.api.model import Model, load
 from lolat.device.file import answers_for
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.running import is_alike, is_measured, mode_of, on_card
+from lolat.device.running import is_measured, measured_models, mode_of, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER
 from lolat.hardware.gpus import Gpu, card_of, find_gpu, gpu_of, is_card, name_of
@@ -254,13 +254,10 @@ def _of_sheet(name: str) -> Model:
 
 def _of_chip(name: str, gpu: Gpu) -> Model | None:
     """The networks of a GPU by a measured form of its card, or another card of its chip; None without."""
-    known = {n: load(n) for n, _, _ in list_models()}
-    timed = [m for m in known.values() if Roofline.name in m.predictors and is_measured(m.document)]
-    alike = [m for m in timed if is_alike(gpu, name_of(m.document), gpu_of(m.document))]
-    alike.sort(
-        key=lambda m: (card_of(name_of(m.document)) != card_of(gpu.name), mode_of(m.document).half)
-    )
-    return on_card(alike[0], name, gpu) if alike else None
+    for path, document in measured_models(name, lambda _: True, gpu):
+        if Roofline.name in document["predictors"]:
+            return on_card(Model(document, str(path)), name, gpu)
+    return None
 
 
 NO_TIMES = "a price, but no times of networks here"

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
-from lolat.device.from_counts import MOST_OF_A_COUNT, latencies_ms
-from lolat.device.from_counts import plan as plan_of
 from lolat.device.predictors import PREDICTORS
+from lolat.device.predictors.formula import MOST_OF_A_COUNT, Formula
 from lolat.errors import InputError, ModelFileError, arg
+from lolat.graph.counts import FEATURES
 from lolat.io.results import Result, dict_of
 
 if TYPE_CHECKING:
     from lolat.device.domain import Domain
     from lolat.device.file import State
     from lolat.device.prediction import Prediction
-    from lolat.device.predictors.formula import Formula
 
 D = TypeVar("D", bound="Device")
 Numbers = Any  # a number or an array of them
@@ -155,7 +154,7 @@ class Device(Result):
         key = (traffic is None, weights is None, ops is None, predictor)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = plan_of(self, *key)
+            plan = self._plans[key] = self._plan(*key)
         formula, positions = plan
         every = (acts, inp, flops, traffic, weights, ops, 0.0)
         values = [every[i] for i in positions]
@@ -166,7 +165,27 @@ class Device(Result):
             answer = formula.one(values)
             if answer == answer:  # no NaN among them
                 return float(answer)
-        return latencies_ms(formula, values)
+        return formula.latencies(values)
+
+    def _plan(
+        self, no_traffic: bool, no_weights: bool, no_ops: bool, predictor: str | None
+    ) -> tuple[Formula, list[int]]:
+        """(the formula for counts without those left out, the position of each of its counts among the six
+        and a 0)."""
+        left_out = {"traffic": no_traffic, "weights": no_weights, "ops": no_ops}
+        absent = [name for name, is_absent in left_out.items() if is_absent]
+        if 0 < len(absent) < 3:
+            raise InputError(
+                f"predict_counts() lacks {', '.join(absent)}; give only acts, inp, flops (the two-regime "
+                "formula answers) or traffic, weights and ops too"
+            )
+        formula = self.predictor(predictor or "two-regime" if absent else predictor).of_six_counts
+        if lacking := [name for name in formula.features if name in absent]:
+            raise InputError(
+                f"predictor {formula.name!r} needs {', '.join(lacking)} too; give all six counts"
+            )
+        places = {name: place for place, name in enumerate(FEATURES)}
+        return formula, [places.get(name, -1) for name in formula.features]
 
 
 def load(path: str | os.PathLike[str], of: type[D] = Device) -> D:  # type: ignore[assignment]

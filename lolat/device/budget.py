@@ -6,7 +6,6 @@ not.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze
 from lolat.graph.edits import image_side, total_stride
-from lolat.graph.modes import GRAPH
 from lolat.graph.width import NOTE, widened, widths
 from lolat.io.results import Result, Several, of
 from lolat.units import byte_size, milliseconds
@@ -198,28 +196,10 @@ def _over_budget(answer: BudgetAnswer, smallest: Candidate) -> AnswerIsNo:
     enough = f"{1.006 * takes:.3g}"  # three digits, rounded up
     return AnswerIsNo(
         f"even {value} of {answer.best.prediction.network!r} takes "
-        f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms"
-        f"{_host_words(smallest.prediction, answer)}; give {arg('max_ms')} {enough} or more",
+        f"{'up to ' * answer.sure}{milliseconds(takes)}, not {answer.budget_ms:g} ms; give {arg('max_ms')} "
+        f"{enough} or more",
         document,
         code="over-budget",
         budget_ms=answer.budget_ms,
         enough_ms=float(enough),
     )
-
-
-def _host_words(smallest: Prediction, answer: BudgetAnswer) -> str:
-    """The remark on a host-bound network, with the remedies that help."""
-    if not smallest.host_bound:
-        return ""
-    graph, model, size = smallest.query.graph, smallest.query.model, smallest.batch_size
-    question = Question(size, coverage=smallest.coverage)
-    words = ": the host takes so long to start its operations, however small they are"
-    with contextlib.suppress(InputError):
-        at_once = predict(model.run_as(None, GRAPH), graph, question)
-        if at_once.latency_ms < smallest.latency_ms:
-            takes = milliseconds(end_ms(at_once, answer.sure))
-            words += f"; torch.compile with CUDA graphs ({arg('launch')} {GRAPH}) takes {takes}"
-    larger = predict(model, graph, question.at(2 * size))
-    if answer.vary != "batch" and larger.host_bound:
-        words += f"; {arg('batch_size')} {2 * size} takes no longer"
-    return words

@@ -25,7 +25,7 @@ from lolat.device.intervals import noise_level
 from lolat.device.predictors import AdditiveCosts, Roofline, TrainingSteps, TwoRegime
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.counts import EXTRAS
-from lolat.hardware.gpus import card_of, find_gpu, gpu_of, name_of
+from lolat.hardware.gpus import gpu_of
 from lolat.io.documents import (
     AtLeastOne,
     Count,
@@ -36,7 +36,7 @@ from lolat.io.documents import (
     read_json,
     to_json,
 )
-from lolat.io.paths import STATE, AnyPath, bundled_folder, list_models, near, shown_path
+from lolat.io.paths import STATE, AnyPath, bundled_folder, near, shown_path
 from lolat.io.writing import write_bytes
 from lolat.units import off, percent, plural, shortened
 
@@ -184,26 +184,9 @@ def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileEr
     """The error of a file that lacks a section: one of PARTS, or the space named `section`."""
     known = " and ".join(knows(document)) or "nothing yet"
     lacking = section if section in PARTS else f"networks of {section}"
-    lead = _others_with_language_models(document) if section == OF_LANGUAGE_MODELS else ""
-    if section in (OF_INFERENCE, OF_TRAINING) and "llm" in document:
-        card = card_of(name_of(document))
-        lead = f"for networks ask `{card.casefold().replace(' ', '-')}`; or " if card else ""
-    command = how_to_add(document, source, section)
     return ModelFileError(
-        f"{source} knows {known}, but no {lacking}; {lead}add them with {command}"
-    )
-
-
-def _others_with_language_models(document: Mapping[str, Any]) -> str:
-    """The models of the same card that know language models, or the command that makes one, with "or"."""
-    if (gpu := find_gpu(name_of(document))) is None or not gpu.bf16:
-        return ""
-    card, others = card_of(gpu.name), {name: read(path) for name, path, _ in list_models()}
-    names = [n for n, d in others.items() if "llm" in d and card_of(name_of(d)) == card]
-    if names:
-        return f"expected {' or '.join(names)}; or "
-    return (
-        f"`lolat fit --name {quote(str(card))} --output FILE` makes them from its data sheet; or "
+        f"{source} knows {known}, but no {lacking}; `lolat models` lists those that do; or add them with "
+        f"{how_to_add(document, source, section)}"
     )
 
 
@@ -251,7 +234,16 @@ def merged(path: AnyPath, new: dict[str, Any]) -> dict[str, Any]:
     if not Path(path).exists():
         return new
     old = read(path)
-    _check_device(path, old, new["device"])
+    label, called, own = (
+        str(text).partition(" (")[0].strip().casefold()
+        for text in (old["device"], old["name"], new["device"])
+    )
+    if own not in (label, called) and UNKNOWN not in (label, own):
+        raise InputError(
+            f"{shown_path(path)} is a model of another device: {old['device']}, and this is "
+            f"{new['device']}; give another {arg('output')}, or call it the same",
+            code="other-device",
+        )
     if "predictors" in new:
         document = {section: old[section] for section in SECTIONS if section in old} | new
         device, other = new["device"], old["device"]
@@ -264,20 +256,6 @@ def merged(path: AnyPath, new: dict[str, Any]) -> dict[str, Any]:
     name, bracket, how = device.partition(" (")
     name = other.partition(" (")[0] if name == UNKNOWN else name
     return document | {"device": name + bracket + how}
-
-
-def _check_device(path: AnyPath, document: Mapping[str, Any], device: str) -> None:
-    """InputError if a file is of another device."""
-    label, name, new = (
-        str(text).partition(" (")[0].strip().casefold()
-        for text in (document["device"], document["name"], device)
-    )
-    if new not in (label, name) and UNKNOWN not in (label, new):
-        raise InputError(
-            f"{shown_path(path)} is a model of another device: {document['device']}, and this is {device}; "
-            f"give another {arg('output')}, or call it the same",
-            code="other-device",
-        )
 
 
 # ---- The state of a model that was measured on this machine
@@ -330,7 +308,12 @@ def state_of(document: Mapping[str, Any], source: str) -> State | None:
     learned = _learned_here(document, source)
     if learned is None:
         return None
-    check, remark = document.get(CHECKED) or _read_check(source, learned), None
+    check, remark = document.get(CHECKED), None
+    if check is None:
+        with contextlib.suppress(LolatError, msgspec.ValidationError, KeyError):
+            stored = read_json(_state_file(source), "expected a state")
+            if stored["learned"] == learned:
+                check = msgspec.convert(stored["check"], Check)
     if check is None and age_of(learned) >= OLD:
         remark = f"learned {ago(learned)}, not checked since"
     elif check is not None and (check.is_off or age_of(check.date) >= OLD):
@@ -368,14 +351,6 @@ def _learned_here(document: Mapping[str, Any], source: str) -> str | None:
 def _state_file(source: str) -> Path:
     path = Path(source).resolve()
     return path.with_name(path.name.removesuffix(".json") + STATE)
-
-
-def _read_check(source: str, learned: str) -> Check | None:
-    """The last check of the model in the file `source`, learned at this date; None if there is none."""
-    with contextlib.suppress(LolatError, msgspec.ValidationError, KeyError):
-        stored = read_json(_state_file(source), "expected a state")
-        return msgspec.convert(stored["check"], Check) if stored["learned"] == learned else None
-    return None
 
 
 def now() -> datetime:

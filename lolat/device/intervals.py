@@ -15,7 +15,6 @@ import msgspec
 from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.io.documents import MOST, NotNegative, Number
-from lolat.io.results import Remark
 from lolat.parameters import COVERAGE
 
 STEEPEST = 0.5  # the exponent at which errors of operations are independent
@@ -38,27 +37,18 @@ class Interval(msgspec.Struct, frozen=True):
     ops: tuple[Operations, Operations] = (1.0, 1.0)
     scores: tuple[Number, ...] = ()
 
-    def scale(self, ops: float) -> float:
-        """s(n) for n = `ops`."""
-        return math.exp(-self.exponent * float(logarithms(ops, *self.ops)))
-
 
 class Networks(msgspec.Struct, frozen=True):
     """Errors of networks of `count` families, each family held out of the fit.
 
     `ops`: the lowest decile of their operations; `spread`: root mean square of log(measured / predicted).
+    Another network's error is Student's t times that; a family, whose errors are alike, is one degree of
+    freedom.
     """
 
     ops: NotNegative
     spread: NotNegative
     count: Annotated[int, msgspec.Meta(ge=2, le=2**63 - 1)]
-
-    def half_width(self, coverage: float) -> float:
-        """Half width of another network's interval, a logarithm, by Student's t.
-
-        A family is one degree of freedom, because errors of networks of a family are alike.
-        """
-        return t_quantile(coverage, self.count) * self.spread
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,32 +71,16 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         InputError for a coverage outside (0, 1) or too high for the number of points.
         """
         scale = self.interval or Interval(scores=self.residuals)
-        half = conformal_quantile(scale.scores, coverage) * scale.scale(ops)
+        half = conformal_quantile(scale.scores, coverage)
+        half *= math.exp(-scale.exponent * float(logarithms(ops, *scale.ops)))
         if self.networks is not None:
             most = math.log(max(self.networks.ops, math.e))
             part = min(math.log(max(ops, 1.0)) / most, 1.0)
             half *= UNLIKE
-            half += part**STEEP * (self.networks.half_width(coverage) - half)
+            of_networks = t_quantile(coverage, self.networks.count) * self.networks.spread
+            half += part**STEEP * (of_networks - half)
         elsewhere = normal_quantile(coverage) * self.elsewhere
         return min(max(math.hypot(half, elsewhere), math.log1p(floor)), LARGEST)
-
-
-def half_width_if_known(
-    calibration: Calibration, document: Mapping[str, Any], coverage: float | None, ops: float
-) -> tuple[float | None, tuple[str, ...]]:
-    """(half width of the interval for `ops` operations, a logarithm; remarks on a missing interval).
-
-    `document`: the model file. Without a `coverage`, too few points for the default give None; with one,
-    InputError.
-    """
-    floor = noise_level(document, "floor") or 0.0
-    wanted = COVERAGE if coverage is None else coverage
-    try:
-        return calibration.half_width(ops, wanted, floor), ()
-    except InputError as error:
-        if coverage is not None:
-            raise
-        return None, (Remark("no interval", str(error)),)
 
 
 def conformal_quantile(residuals: Sequence[float], coverage: float) -> float:
@@ -155,11 +129,6 @@ def noise_level(
     """
     level: float | None = document.get("noise", {}).get(kind)
     return level
-
-
-def machine(document: Mapping[str, Any], coverage: float) -> float:
-    """Half width, a logarithm, of the interval of the machine's own speed; 0 if it is not known."""
-    return math.log1p(noise_level(document, "repeatability") or 0.0) * normal_quantile(coverage)
 
 
 def normal_quantile(coverage: float) -> float:

@@ -18,7 +18,7 @@ from lolat.device.domain import (
     extrapolated_half_width,
     fit_again,
 )
-from lolat.device.intervals import half_width_if_known, machine
+from lolat.device.intervals import noise_level, normal_quantile
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
@@ -113,20 +113,18 @@ def largest_batch(model: Device, network: Graph | Analysis, question: Question) 
     InputError if the memory is not known, AnswerIsNo if not even one sample fits.
     """
     analysis, mode = analyze(network), mode_of(model.document)
-    has = available_bytes(model.document)
+    has, limit = available_bytes(model.document), question.max_ms
     if has is None:
         raise no_memory(model.label)
     most = largest_fitting(lambda n: analysis.memory(n, mode).total_bytes, has)
     if not most:
         needed = analysis.memory(1, mode).total_bytes
         raise AnswerIsNo(no_room_words(needed, has, 0), code="no-room")
-    limit = question.max_ms
     if limit is None:
         return most
 
     def keeps(n: int, sure: bool) -> bool:
-        """True if the limit holds at batch size n."""
-        return end_ms(_predict(model, network, question.at(n)), sure) <= limit
+        return end_ms(predict(model, network, question.at(n)), sure) <= limit
 
     return max(last_within(keeps, most, 1, question.sure), 1)
 
@@ -175,11 +173,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     InputError for a batch size, predictor or coverage that cannot be.
     """
     question.check(model)
-    return _predict(as_written(model, analyze(network).graph), network, question)
-
-
-def _predict(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
-    """The prediction by a device in the precision of the network, at one batch size or AUTO."""
+    model = as_written(model, analyze(network).graph)
     formula, coverage = model.predictor(question.predictor), question.coverage
     size = question.batch_size
     size = largest_batch(model, network, question) if size == AUTO else as_whole(size)
@@ -187,7 +181,7 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
     graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
-    if steps is not None:
+    if steps is not None and isinstance(formula, Roofline):
         found = formula.extrapolation(steps, size, model.domain.minimum)
         extrapolation = tables_extrapolation(model, analysis, size, found, steps)
     else:
@@ -195,7 +189,13 @@ def _predict(model: Device, network: Graph | Analysis, question: Question) -> Pr
         extrapolation = _extrapolation(model, analysis, size, formula, shares)
     untimed, of_counts = untimed_share(formula, analysis, size)
     if untimed:
-        extrapolation = with_untimed(extrapolation, untimed)
+        extrapolation = replace(
+            extrapolation,
+            beyond=(1.0 - untimed) * extrapolation.beyond,
+            unlike=(1.0 - untimed) * extrapolation.unlike,
+            unmeasured=untimed + (1.0 - untimed) * extrapolation.unmeasured,
+            known=extrapolation.known or untimed > NEGLIGIBLE_SHARE,
+        )
     mode = mode_of(document)
     steps_alone = (where.get("held") or {}).get("inference") is False
     inside = extrapolation.inside_share if is_measured(document) and not steps_alone else 0.0
@@ -282,18 +282,6 @@ def untimed_share(
     return max(share, idle), (remark, *remarks)
 
 
-def with_untimed(extrapolation: Extrapolation, share: float) -> Extrapolation:
-    """The extrapolation of a network with a `share`, quantized or not counted, that no measurement has."""
-    rest = 1.0 - share
-    return replace(
-        extrapolation,
-        beyond=rest * extrapolation.beyond,
-        unlike=rest * extrapolation.unlike,
-        unmeasured=share + rest * extrapolation.unmeasured,
-        known=extrapolation.known or share > NEGLIGIBLE_SHARE,
-    )
-
-
 def widened_half_width(
     formula: Formula,
     steps: Steps | None,
@@ -305,21 +293,24 @@ def widened_half_width(
 ) -> tuple[float | None, tuple[str, ...]]:
     """(half width of the interval, a logarithm; remarks if there is none).
 
-    `ops`: number of operations; `graph`: of a network that may be quantized.
+    `ops`: number of operations; `graph`: of a network that may be quantized. Without a `coverage`, too few
+    points for the default give None; with one, InputError.
     """
-    unlike = formula.unlike(steps) if steps is not None and formula.without_sheet else None
-    if unlike is not None and sum(unlike.values()) > MOSTLY_UNLIKE:
-        return None, (NOT_KNOWN,)
-    half_width, doubts = half_width_if_known(formula, document, coverage, ops)
-    if half_width is not None:
-        half_width = math.hypot(
-            extrapolated_half_width(half_width, extrapolation),
-            machine(document, coverage or COVERAGE),
-            int8_half_width(formula.int8, graph, coverage or COVERAGE)
-            if formula.int8 and graph
-            else 0.0,
-        )
-    return half_width, doubts
+    if steps is not None and isinstance(formula, Roofline) and formula.without_sheet:
+        unlike = formula.unlike(steps) or {}
+        if sum(unlike.values()) > MOSTLY_UNLIKE:
+            return None, (NOT_KNOWN,)
+    floor, sure = noise_level(document, "floor") or 0.0, COVERAGE if coverage is None else coverage
+    try:
+        half_width = formula.half_width(ops, sure, floor)
+    except InputError as error:
+        if coverage is not None:
+            raise
+        return None, (Remark("no interval", str(error)),)
+    widened = extrapolated_half_width(half_width, extrapolation)
+    int8 = int8_half_width(formula.int8, graph, sure) if graph and formula.int8 else 0.0
+    machine = math.log1p(noise_level(document, "repeatability") or 0.0) * normal_quantile(sure)
+    return math.hypot(widened, machine, int8), ()
 
 
 def tables_extrapolation(

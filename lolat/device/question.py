@@ -99,22 +99,10 @@ def as_whole(number: Any, argument: str = "batch_size") -> int:
 
 D = TypeVar("D")
 A = TypeVar("A")
-OF_ONE_DEVICE = frozenset(
-    [
-        "no-precision",
-        "no-launch",
-        "no-host",
-        "no-memory",
-        "no-room",
-        "no-optimizer",
-        "step-tokens",
-        "no-evaluation",
-        "batch-over-data",
-        "coverage-range",
-        "dtype",
-        "not-timed",
-    ]
-)
+OF_ONE_DEVICE = frozenset([
+    "no-precision", "no-launch", "no-host", "no-memory", "no-room", "no-optimizer", "step-tokens",
+    "no-evaluation", "batch-over-data", "coverage-range", "dtype", "not-timed",
+])  # fmt: skip
 """Codes of errors that are about the device that was asked, not about the question."""
 
 
@@ -131,10 +119,13 @@ def ask_each(
         try:
             answers[name] = ask(device)
         except LolatError as error:
-            is_only_one = len(devices) == 1 and not skipped
-            if is_only_one or not _is_of_one_device(error):
+            is_of_one = (
+                isinstance(error, (AnswerIsNo, ModelFileError)) or error.code in OF_ONE_DEVICE
+            )
+            if not is_of_one or (len(devices) == 1 and not skipped):
                 raise
-            skipped[name] = _reason(error)
+            no_auto = f"its memory is not known, so no batch size {AUTO}; expected a number"
+            skipped[name] = no_auto if error.code == "no-memory" else str(error)
     return answers
 
 
@@ -143,14 +134,3 @@ def no_device(skipped: Mapping[str, str]) -> InputError:
     reasons = by_text(skipped.items())
     why = "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
     return InputError(f"no device can answer: {why or 'there is none'}", code="no-device")
-
-
-def _is_of_one_device(error: LolatError) -> bool:
-    return isinstance(error, (AnswerIsNo, ModelFileError)) or error.code in OF_ONE_DEVICE
-
-
-def _reason(error: LolatError) -> str:
-    """The reason why a device is skipped, without its name."""
-    if error.code == "no-memory":
-        return f"its memory is not known, so no batch size {AUTO}; expected a number"
-    return str(error)

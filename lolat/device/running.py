@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -72,15 +72,12 @@ def epochs_mode(document: Mapping[str, Any]) -> Mode:
 def run_as(model: D, precision: str | None, launch: str | None, host_us: float | None = None) -> D:
     """The device in a precision and a launch (see `_in_mode`), with a host of a given launch overhead, µs.
 
-    None: as the model was asked before. InputError if it cannot run so, or has no host.
+    None: as the model was asked before. InputError if it cannot run so, has no host, or for another unit.
     """
-    device = _in_mode(model, precision, launch)
-    given = model.asked_host_us if host_us is None else host_us
-    return device if given is None else _with_host(device, given)
-
-
-def _with_host(model: D, host_us: float) -> D:
-    """The device with a host of this launch overhead, µs; InputError without a host, or in another unit."""
+    model = _in_mode(model, precision, launch)
+    host_us = model.asked_host_us if host_us is None else host_us
+    if host_us is None:
+        return model
     of = PARAMETERS["host_us"]
     if not isinstance(host_us, (int, float)) or not of.least <= host_us <= of.most:
         raise InputError(
@@ -163,27 +160,31 @@ def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
     It is a bundled model of the same GPU measured in that mode, if there is one, else the device with a
     formula changed by the GPU's data sheet. InputError if neither is possible.
     """
-    dtype = None if precision is None else dtype_named(precision)
-    asked = {n: v for n, v in (("dtype", dtype), ("launch", launch)) if v is not None}
-    if "predictors" not in model.document and "epochs" in model.document:
-        _check_epochs(model, dtype, launch)
-    if "predictors" not in model.document and not {"epochs", "llm"}.isdisjoint(model.document):
-        return _asked(model, {**model.document}, precision, launch)
-    document = dict(model.inference)
-    if "epochs" in document and replace(timed := epochs_mode(document), **asked) != timed:  # type: ignore[arg-type]
-        del document["epochs"]  # they were timed in another mode
-    mode = mode_of(document)
-    wanted = replace(
-        mode,
-        dtype=mode.dtype if dtype is None else dtype,
-        launch=mode.launch if launch is None else launch,  # type: ignore[arg-type]
-    )
-    kernels = document["predictors"].get(Roofline.name, {})
     if launch is not None and launch not in LAUNCHES:
         raise InputError(
             f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}",
             code="no-launch",
         )
+    given = {"dtype": precision and dtype_named(precision), "launch": launch}
+    asked: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
+    if "predictors" not in model.document and not {"epochs", "llm"}.isdisjoint(model.document):
+        if (
+            "epochs" in model.document
+            and replace(timed := epochs_mode(model.document), **asked) != timed
+        ):
+            name, code = ("launch", "no-launch") if launch else ("precision", "no-precision")
+            raise InputError(
+                f"{arg(name)} {launch or precision}: {model.name} has epochs of {timed} alone; expected "
+                "that, or a model of latencies",
+                code=code,
+            )
+        return _asked(model, {**model.document}, precision, launch)
+    document = dict(model.inference)
+    if "epochs" in document and replace(timed := epochs_mode(document), **asked) != timed:
+        del document["epochs"]  # they were timed in another mode
+    mode = mode_of(document)
+    wanted = replace(mode, **asked)
+    kernels = document["predictors"].get(Roofline.name, {})
     if wanted.launch != mode.launch and "host" not in kernels:
         raise InputError(
             f"{arg('launch')} {launch}: {model.name} was measured in {mode.launch} mode only; expected a "
@@ -215,21 +216,12 @@ def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
     other_units = wanted.dtype != mode.dtype and not (wanted.half and mode.half)
     if other_units and is_measured(document):
         assert gpu is not None  # or the precision was refused
-        changed[ESTIMATED] = _estimated(mode, wanted, gpu)
+        rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
+        sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
+        sheet = f"the data sheet of {gpu.name} ({peak:.3g} TFLOPS{sustained})"
+        asked_in = f"what products take in {PRECISION_OF[wanted.dtype]} is from {sheet}"
+        changed[ESTIMATED] = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
     return _asked(model, changed, precision, launch)
-
-
-def _check_epochs(model: Device, dtype: str | None, launch: str | None) -> None:
-    """InputError if the epochs of a file without latencies were timed in another mode."""
-    timed = epochs_mode(model.document)
-    if dtype not in (None, timed.dtype):
-        raise no_precision(dtype or "", timed.dtype, None)
-    if launch not in (None, timed.launch):
-        raise InputError(
-            f"{arg('launch')} {launch}: {model.name} has epochs of {timed.launch} alone; expected that, or "
-            "a model of latencies",
-            code="no-launch",
-        )
 
 
 def _asked(model: D, document: dict[str, Any], precision: str | None, launch: str | None) -> D:
@@ -277,22 +269,39 @@ def as_written(model: D, graph: Graph) -> D:
         ) from None
 
 
+def measured_models(
+    name: str, asked: Callable[[Mode], bool], gpu: Gpu | None = None, origin: str | None = None
+) -> list[tuple[Path, dict[str, Any]]]:
+    """(file, contents) of each model of networks measured on a device in a mode that is `asked`.
+
+    `name`: the device's; `gpu`: a sheet, so that other forms of its card and other cards of its chip count
+    too; `origin`: of the files, None: any. The nearest device first, float32 before half precision.
+    """
+    found = []
+    card, chip = (None, None) if gpu is None else (card_of(gpu.name), gpu.chip)
+    for _, path, where in list_models():
+        document = read(path) if origin in (None, where) else {}
+        if "predictors" not in document or not is_measured(document):
+            continue
+        own, sheet, mode = name_of(document), gpu_of(document), mode_of(document)
+        has_chip = bool(chip and sheet and sheet.chip == chip)
+        is_alike = gpu is not None and (card_of(own) == card or has_chip)
+        if asked(mode) and (own == name or (is_alike and Roofline.name in document["predictors"])):
+            found.append(((own != name, card_of(own) != card, mode.half), path, document))
+    return [(path, document) for _, path, document in sorted(found, key=lambda one: one[0])]
+
+
 def measured_so(model: Device, wanted: Mode, origin: str = SHIPPED) -> Path | None:
     """The file of a model of the same device and framework that was measured in the `wanted` mode.
 
-    Both are bundled, or of another `origin`: a user's own measurements would not count in a bundled file.
+    Both are of one `origin`: a user's own measurements would not count in a bundled file.
     """
-
-    def asked(document: Mapping[str, Any]) -> tuple[str, Any]:
-        return name_of(document), document["environment"].get("framework")
-
-    files = [path for _, path, where in list_models() if where == origin]
-    for path in files if Path(model.source) in files else ():
-        other = read(path)
-        is_alike = "predictors" in other and asked(other) == asked(model.inference)
-        if is_alike and mode_of(other) == wanted:
-            return path
-    return None
+    if all(path != Path(model.source) for _, path, where in list_models() if where == origin):
+        return None
+    own = model.inference
+    others = measured_models(name_of(own), wanted.__eq__, origin=origin)
+    framework = own["environment"].get("framework")
+    return next((p for p, d in others if d["environment"].get("framework") == framework), None)
 
 
 def _measured_in_half(model: D, mode: Mode) -> D | None:
@@ -300,30 +309,24 @@ def _measured_in_half(model: D, mode: Mode) -> D | None:
 
     For another card of a measured chip: that chip's, changed by the data sheets.
     """
-    name, files = name_of(model.document), [path for _, path, of in list_models() if of == SHIPPED]
-    carried, gpu = OF_FORM in model.document, find_gpu(name)
-    for path in files if carried or Path(model.source) in files else ():
-        other = read(path)
-        its = mode_of(other) if "predictors" in other else mode
-        if not its.half or replace(its, dtype=mode.dtype) != mode or not is_measured(other):
-            continue
-        made = type(model)(other, str(path))
-        if name_of(other) == name:
+    name, is_carried = name_of(model.document), OF_FORM in model.document
+    bundled = [path for _, path, where in list_models() if where == SHIPPED]
+    if not is_carried and Path(model.source) not in bundled:
+        return None
+
+    def asked(its: Mode) -> bool:
+        return its.half and replace(its, dtype=mode.dtype) == mode
+
+    gpu = find_gpu(name) if is_carried else None
+    for path, document in measured_models(name, asked, gpu, SHIPPED):
+        made = type(model)(document, str(path))
+        if gpu is None or name_of(document) == name:
             made.label = path.stem
             return made
-        if carried and gpu and is_alike(gpu, name_of(other), gpu_of(other)):
-            made = on_card(made, name, gpu)
-            made.source, made.label = model.source, model.label
-            return made
+        made = on_card(made, name, gpu)
+        made.source, made.label = model.source, model.label
+        return made
     return None
-
-
-def is_alike(gpu: Gpu, name: str, other: Gpu | None) -> bool:
-    """True if a device is the card of a sheet in another form, or another card of its chip.
-
-    `name`, `other`: the device's, and its sheet.
-    """
-    return card_of(name) == card_of(gpu.name) or bool(gpu.chip and other and other.chip == gpu.chip)
 
 
 def is_measured(document: Mapping[str, Any]) -> bool:
@@ -331,15 +334,6 @@ def is_measured(document: Mapping[str, Any]) -> bool:
     kernels = document["predictors"].get(Roofline.name)
     is_other = ESTIMATED in document or OF_FORM in document
     return not is_other and (kernels is None or bool(kernels["measured"]))
-
-
-def _estimated(mode: Mode, wanted: Mode, gpu: Gpu) -> str:
-    """The remark on a precision that was not measured."""
-    had, asked = PRECISION_OF[mode.dtype], PRECISION_OF[wanted.dtype]
-    rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
-    sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
-    sheet = f"the data sheet of {gpu.name} ({peak:.3g} TFLOPS{sustained})"
-    return Remark(f"measured in {had}", f"what products take in {asked} is from {sheet}")
 
 
 def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from lolat.device import Device
 from lolat.device.file import State, ago, knows, moment
 from lolat.device.intervals import noise_level
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.running import mode_of
-from lolat.graph.counts import GROUPS, MEANINGS, MEMBERS
+from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.graph.modes import COMPILED
 from lolat.units import milliseconds, percent, plain
 
@@ -32,8 +30,8 @@ class ModelSummary:
     """A model file without its points.
 
     `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
-    inference; `rates`: null without points; `families`: the extended formula as families of work, null
-    without one; `state`: its age and its last check, null if it was learned on another machine.
+    inference; `families`: the extended formula as families of work, null without one; `state`: its age and
+    its last check, null if it was learned on another machine.
     """
 
     name: str
@@ -45,7 +43,6 @@ class ModelSummary:
     noise_floor: float | None
     environment: Mapping[str, Any]
     predictors: Mapping[str, FittedPredictor]
-    rates: Rates | None
     families: Families | None
     state: State | None
     domain: Mapping[str, Any]
@@ -72,7 +69,6 @@ def summary_of(model: Device) -> ModelSummary:
         noise_floor=noise_level(document, "floor"),
         environment=document["environment"],
         predictors=fitted,
-        rates=rates_of(model),
         families=families_of(extended) if extended else None,
         state=model.state,
         domain=document.get("domain", {}),
@@ -132,80 +128,6 @@ def words_of(model: Device) -> str:
     if {"median", "points"} <= errors.keys():
         words += f": median error {percent(errors['median'])} on {errors['points']:,} points"
     return f"{headline(model)}\n{words}"
-
-
-# ---- Shares and rates of computing, moving and launching
-
-PART_OF_GROUP = {
-    "flops": "computing", "memory": "moving", "weights": "moving", "patches": "moving", "ops": "starting",
-}  # fmt: skip
-"""Group of a count (`lolat.graph.counts.GROUPS`) -> one of three parts of the time."""
-PART_OF = {name: PART_OF_GROUP[group] for name, group in GROUPS.items()}
-CONVOLUTIONS = ("pointwise_macs", "spatial_macs", "depthwise_macs", "grouped_macs")
-HALF_BYTES, SINGLE_BYTES = 2, 4  # of an element
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Shares of the time of a model's measured networks, and the rate of each part.
-
-    Shares are means over networks and add up to 1; `starting` includes the call of a network. A rate is
-    over all the time of its part, null if the formula has no such term: `gmacs_per_s` of all layers,
-    `convolution_gmacs_per_s` of convolutions alone, `gb_per_s` of tensors and weights, read or written,
-    `operation_us` an operation beside its work.
-    """
-
-    computing: float
-    moving: float
-    starting: float
-    gmacs_per_s: float | None
-    convolution_gmacs_per_s: float | None
-    gb_per_s: float | None
-    operation_us: float | None
-    call_ms: float
-
-
-def rates_of(model: Device) -> Rates | None:
-    """The rates of a model's default formula, over its networks, or over its blocks if it has no networks.
-
-    None without points, and for a formula by operation.
-    """
-    points = model.document.get("points", [])
-    points = [p for p in points if p.get("whole")] or points
-    if not points or not model.predictors or model.predictor().by_operation:
-        return None
-    formula, names = model.predictor(), model.predictor().features
-    counts = np.array([[p.get(name) or 0 for name in names] for p in points], float)
-    ms = counts * [formula.coefficients[name] for name in names]
-    totals = ms.sum(axis=1) + formula.constant
-    part, family = (np.array([of.get(name, "") for name in names]) for of in (PART_OF, FAMILY))
-    is_convolution = np.isin(names, CONVOLUTIONS)
-
-    def share(name: str) -> float:
-        """The mean share of a part over the points."""
-        of_part = ms[:, part == name].sum(axis=1) + formula.constant * (name == "starting")
-        return float((of_part / totals).mean())
-
-    def per_ms(unit: np.ndarray, term: np.ndarray) -> float | None:
-        """Units of some counts per ms of some terms; both: (counts,) masks."""
-        units, time = float(counts[:, unit].sum()), float(ms[:, term].sum())
-        return units / time if time > 0.0 and units > 0.0 else None
-
-    macs = per_ms(family == "flops", part == "computing")
-    of_convolutions = per_ms(is_convolution, is_convolution)
-    moved = per_ms(np.isin(family, ("elements", "weights")), part == "moving")
-    started = per_ms(family == "ops", part == "starting")
-    size = HALF_BYTES if model.document["environment"].get("half") is True else SINGLE_BYTES
-    return Rates(
-        computing=share("computing"),
-        moving=share("moving"),
-        starting=share("starting"),
-        gmacs_per_s=macs and macs / 1e6,
-        convolution_gmacs_per_s=of_convolutions and of_convolutions / 1e6,
-        gb_per_s=moved and moved * size / 1e6,
-        operation_us=started and 1e3 / started,
-        call_ms=formula.constant,
-    )
 
 
 # ---- A formula as families of counts with a rate each

@@ -14,11 +14,16 @@ from lolat.device.intervals import as_dict
 from lolat.device.predictors.additive import FREE_PARAMETERS, TERMS, AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import THREE, TwoRegime
-from lolat.fitting.additive import fit_additive_costs
-from lolat.fitting.cross_validation import cross_validate, error_entry, leave_out, log_errors
-from lolat.fitting.intervals import interval_entry, network_entry
+from lolat.fitting.cross_validation import (
+    cross_validate,
+    error_entry,
+    interval_entry,
+    leave_out,
+    log_errors,
+    network_entry,
+)
 from lolat.fitting.least_squares import require_points
-from lolat.fitting.two_regime import fit_two_regime
+from lolat.fitting.linear import fit_additive_costs, fit_two_regime
 from lolat.graph.counts import FEATURES
 from lolat.tables.blocks import Point, blocks_of, known_features, matrix, times
 

@@ -17,7 +17,6 @@ from lolat.device.predictors.additive import FREE_PARAMETERS, AdditiveCosts
 from lolat.device.predictors.host import ASSUMED, FACTOR, TIMING, Host, usual_ms
 from lolat.device.predictors.roofline import NOTHING_MEASURED, Roofline, TrainingSteps
 from lolat.errors import InputError, arg
-from lolat.fitting.additive import fit_additive_costs
 from lolat.fitting.blocks import assembled
 from lolat.fitting.cross_validation import (
     cross_validate,
@@ -25,8 +24,10 @@ from lolat.fitting.cross_validation import (
     error_entry,
     leave_folds_out,
     log_errors,
+    network_entry,
 )
-from lolat.fitting.intervals import network_entry
+from lolat.fitting.linear import fit_additive_costs
+from lolat.fitting.outliers import tell_odd_time
 from lolat.fitting.roofline import LEAST_OF_CLASS, fit_roofline, predicted
 from lolat.fitting.times import Times, check_sheet, seen_specs
 from lolat.graph.counts import COLUMNS
@@ -35,7 +36,6 @@ from lolat.graph.work import CLASSES, work_of
 from lolat.hardware.gpus import find_gpu
 from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 from lolat.io.progress import Warn
-from lolat.io.tables import Row
 from lolat.tables.blocks import family_of
 from lolat.tables.counted import Counted
 from lolat.tables.networks import TimedNetwork
@@ -53,11 +53,6 @@ ELSEWHERE = 0.12
 """Standard deviation, a logarithm, of other hosts and versions of PyTorch from a table. The same networks
 on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square); the development
 split of the networks of docs/results/index.md with published times are 0.13 off from batch 4 on."""
-WRONG = 20.0  # error factor of a wrong time; 16 is the largest in the 20 tables of bundled models
-ODD = 6.0
-"""Error factor of an odd time in a shorter table. In 128 tables drawn from timm's, of 6 to 16 networks, no
-right time is odd, and a time ten times too long or short is in 92 %."""
-MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # most rows to leave out: a share of all, and a number
 SMALLEST_SHARE = 0.01  # share of a table's rows, the smallest, below its minimum
 
 
@@ -87,15 +82,6 @@ class Timed:
         found = {network.optimizer for network, _ in self.networks if network.mode.training}
         return found.pop() if len(found) == 1 else ""
 
-    def without(self, position: int) -> Timed:
-        """The times without the one at a position of `times`."""
-        operations, networks = [*self.operations], [*self.networks]
-        if position < len(operations):
-            del operations[position]
-        else:
-            del networks[position - len(operations)]
-        return replace(self, operations=operations, networks=networks)
-
     def folds(self, which: np.ndarray | None = None) -> np.ndarray:
         """The cross-validation fold of each time, (times of `which`,) numbers below FOLDS.
 
@@ -122,15 +108,18 @@ def usual_mode(networks: Sequence[TimedNetwork], operations: Sequence[TimedOpera
 
 
 def tables_document(
-    name: str, device: str, timed: Timed, specs: Specs | None, source: Mapping[str, Any], warn: Warn,
-    left_out: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    device: str,
+    timed: Timed,
+    specs: Specs | None,
+    source: Mapping[str, Any],
+    warn: Warn,
+) -> dict[str, Any]:
     """Make a model file from times, with one formula for inference.
 
     The formula is by operation; or linear in the counts, for networks in float32 on a device without a data
     sheet, if its errors on held-out families are about as small, as on CPUs (SIMPLER). `source`: the
-    `environment`; `warn`: receives times that the others contradict; `left_out`: the number of such times
-    left out before. InputError for too few times.
+    `environment`; `warn`: receives times that the others contradict. InputError for too few times.
     """
     _check_enough(timed, specs)
     timed = replace(timed, operations=_thinned(timed.operations))
@@ -148,15 +137,13 @@ def tables_document(
     has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
     main = ~trained if has_two_formulas else np.ones_like(trained)
     is_open, fold = specs is None and bool(timed.operations), timed.folds(main)
-    formula, off, known = _judged_best(times.take(main), fold, known, timed.mode, is_open)
+    # With or without tiles, unless the device is known to have them, as GPUs do.
+    tried = [known, replace(known, tile=1.0)] if is_open else [known]
+    judged = [(*_judged(times.take(main), fold, s, timed.mode), s) for s in tried]
+    formula, off, known = min(judged, key=lambda one: np.abs(one[1]).mean())
     rows: list[TimedOperation | TimedNetwork] = [*timed.operations]
     rows += [network for network, _ in timed.networks]
-    of_main = (row for row, is_main in zip(rows, main, strict=True) if is_main)
-    few = left_out < min(MOST_ODD * len(rows), MOST_LEFT_OUT)
-    odd = odd_time([(r.row, r.name, r.latency_ms) for r in of_main], off, warn, few)
-    if odd is not None:
-        rest = timed.without(int(np.flatnonzero(main)[odd]))
-        return tables_document(name, device, rest, specs, source, warn, left_out + 1)
+    tell_odd_time([(r.row, r.name, r.latency_ms) for r in compress(rows, main)], off, warn)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
     if not timed.is_cpu:
@@ -219,49 +206,6 @@ def _judged(
     formula = fit_roofline(times, specs, mode, of)
     ms = held_out_of_folds(times, fold, specs, mode, of)
     return formula, np.log(times.latency_ms / ms)
-
-
-def _judged_best(
-    times: Times, fold: np.ndarray, specs: Specs, mode: Mode, is_open: bool
-) -> tuple[Roofline, np.ndarray, Specs]:
-    """`_judged`, and the specs: with or without tiles, whichever has the smaller held-out error.
-
-    `is_open`: false if the device is known to have tiles, as GPUs do.
-    """
-    formula, off = _judged(times, fold, specs, mode)
-    if is_open:
-        whole = replace(specs, tile=1.0)
-        other, other_off = _judged(times, fold, whole, mode)
-        if np.abs(other_off).mean() < np.abs(off).mean():
-            return other, other_off, whole
-    return formula, off, specs
-
-
-def odd_time(
-    timed: Sequence[tuple[Row, str, float]], off: np.ndarray, warn: Warn, leaves_out: bool = False
-) -> int | None:
-    """The position of the time with the largest error, if it is to be left out: beyond WRONG, `leaves_out`.
-
-    `timed`: rows with their names and ms; `off`: (rows,) log(measured / predicted), predicted without each.
-    `warn` receives a time beyond WRONG, in a shorter table beyond ODD, left out or not.
-    """
-    relative = off - np.median(off)
-    worst, far = int(np.argmax(np.abs(relative))), np.abs(relative)
-    limit = WRONG if len(off) > MOST_OF_A_PRODUCT else ODD
-    others = int((far > np.log(limit)).sum()) - 1
-    if others < 0:
-        return None
-    is_left_out = bool(leaves_out and far[worst] > np.log(WRONG))
-    # A time a thousand times off makes good ones look odd, too.
-    more = f", and {others} more are far off" if others and not is_left_out else ""
-    factor, (row, name, ms) = float(np.exp(far[worst])), timed[worst]
-    way = "longer" if relative[worst] > 0.0 else "shorter"
-    then = "left out" if is_left_out else "it hardly counts in the fit, but makes the interval wide"
-    warn(
-        f"{row.where}: {name} takes {ms:g} ms, {factor:.3g} times {way} than the other rows say{more}; "
-        f"{then}: measure it again, or remove it"
-    )
-    return worst if is_left_out else None
 
 
 def held_out_of_folds(

@@ -7,7 +7,7 @@ A block of a few small operations takes as long as launching them, a large block
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -25,9 +25,9 @@ from lolat.fitting.cross_validation import (
     error_entry,
     leave_folds_out,
     log_errors,
+    network_entry,
 )
 from lolat.fitting.from_tables import measured_minimum
-from lolat.fitting.intervals import network_entry
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.roofline import fit_roofline
 from lolat.fitting.times import Times, seen_specs
@@ -45,22 +45,13 @@ BOUND = 2.0  # a block is device-bound from so many times the host's time, host-
 LEAST_HOSTED = 5  # host-bound blocks to fit the launch overhead
 
 
-@dataclass(frozen=True)
-class BlockTimes:
-    """Measured points of a GPU: the work and the ms of each."""
+def device_times(parts: Sequence[Workload], latency_ms: np.ndarray, less_ms: float = 0.0) -> Times:
+    """The points as times, without `less_ms` each, for which the device waits at the beginning.
 
-    parts: Sequence[Workload]
-    latency_ms: np.ndarray
-
-    def take(self, which: np.ndarray) -> BlockTimes:
-        """The points that a mask (points,) selects."""
-        parts = [part for part, is_in in zip(self.parts, which, strict=True) if is_in]
-        return BlockTimes(parts, self.latency_ms[which])
-
-    def of_device(self, less_ms: float) -> Times:
-        """The times without `less_ms` each, for which the device waits at the beginning."""
-        ms = np.maximum(self.latency_ms - less_ms, 0.5 * self.latency_ms)
-        return Times.of(self.parts, ms, np.ones(len(ms), bool))
+    `parts`: the work of each point; `latency_ms`: (points,).
+    """
+    ms = np.maximum(latency_ms - less_ms, 0.5 * latency_ms)
+    return Times.of(parts, ms, np.ones(len(ms), bool))
 
 
 def with_operations(
@@ -75,24 +66,24 @@ def with_operations(
         return {**document}
     mode, device = mode_of(document), name_of(document)
     work = [work_of(graphs[p.name], p.batch_size, mode) for p in points]
-    measured = BlockTimes(work, times(points))
-    specs = _specs(device, measured.of_device(0.0), mode)
+    ms = times(points)
+    specs = _specs(device, device_times(work, ms), mode)
 
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
-        return hosted_ms(fit_hosted(measured.take(kept), specs, mode), measured.take(out))
+        formula = fit_hosted([*compress(work, kept)], ms[kept], specs, mode)
+        return hosted_ms(formula, [*compress(work, out)])
 
-    formula = fit_hosted(measured, specs, mode)
+    formula = fit_hosted(work, ms, specs, mode)
     folds = np.array(draw_folds(blocks_of(points), FOLDS, np.random.default_rng(0)))
     left_out_ms = cross_validate(leave_folds_out(folds), len(points), predict)
-    entry = formula.to_dict() | _evidence(points, hosted_ms(formula, measured), left_out_ms)
+    entry = formula.to_dict() | _evidence(points, hosted_ms(formula, work), left_out_ms)
     predictors = {**document["predictors"], Roofline.name: entry}
     median = {name: _median(e["error"]) for name, e in predictors.items()}
     default = document["default"]
     if median[Roofline.name] < median[default]:
         default = Roofline.name
-    least = measured_minimum(
-        measured.of_device(0.0), np.array([p.batch_size for p in points], float)
-    )
+    sizes = np.array([p.batch_size for p in points], float)
+    least = measured_minimum(device_times(work, ms), sizes)
     domain = {**document["domain"], "least": as_dict(least)}
     return {**document, "predictors": predictors, "default": default, "domain": domain}
 
@@ -131,26 +122,29 @@ def _specs(device: str, whole: Times, mode: Mode) -> Specs:
     return specs.of_dtype(mode.dtype) if has_rate else seen_specs(whole, specs.gpu)
 
 
-def fit_hosted(measured: BlockTimes, specs: Specs, mode: Mode) -> Roofline:
-    """Fit the formula with its host, in turns.
+def fit_hosted(
+    parts: Sequence[Workload], latency_ms: np.ndarray, specs: Specs, mode: Mode
+) -> Roofline:
+    """Fit the formula with its host, in turns; `parts`: the work of each point.
 
     With too few host-bound points, the host takes what the fastest point takes for each launch.
     """
-    starts = np.array([Host(1.0, 1.0, ASSUMED).starts(p, mode).sum() for p in measured.parts])
-    each = measured.latency_ms / np.maximum(starts, 1.0)
+    starts = np.array([Host(1.0, 1.0, ASSUMED).starts(part, mode).sum() for part in parts])
+    each = latency_ms / np.maximum(starts, 1.0)
     host = Host(float(np.quantile(each, 0.1)), FACTOR[ASSUMED], ASSUMED, mode.launch)
     for _ in range(ROUNDS):
         of_host = host.start_ms * starts + host.call_ms
-        by_device = measured.latency_ms > BOUND * of_host
+        by_device = latency_ms > BOUND * of_host
         if not by_device.any():
             by_device = each >= np.quantile(each, 0.5)
         waits_ms = host.start_ms + host.call_ms
-        formula = fit_roofline(measured.take(by_device).of_device(waits_ms), specs, mode)
-        device_ms = np.array([formula.steps(part).device_ms for part in measured.parts])
-        by_host = measured.latency_ms > BOUND * device_ms
+        own = device_times([*compress(parts, by_device)], latency_ms[by_device], waits_ms)
+        formula = fit_roofline(own, specs, mode)
+        device_ms = np.array([formula.steps(part).device_ms for part in parts])
+        by_host = latency_ms > BOUND * device_ms
         if by_host.sum() >= LEAST_HOSTED:
             terms = np.column_stack([starts, np.ones(len(starts))])[by_host]
-            start_ms, call_ms = fit_relative(terms, measured.latency_ms[by_host]).tolist()
+            start_ms, call_ms = fit_relative(terms, latency_ms[by_host]).tolist()
             if start_ms > 0.0:
                 host = Host(start_ms, FACTOR[FITTED], FITTED, mode.launch, call_ms)
         else:
@@ -197,6 +191,6 @@ def with_training(document: Mapping[str, Any], graphs: Mapping[str, Graph]) -> d
     return {**document, "predictors": {**document["predictors"], Roofline.name: kernels}}
 
 
-def hosted_ms(formula: Roofline, measured: BlockTimes) -> np.ndarray:
+def hosted_ms(formula: Roofline, parts: Sequence[Workload]) -> np.ndarray:
     """(points,) ms by the formula and its host."""
-    return np.array([formula.steps(part).latency_ms for part in measured.parts])
+    return np.array([formula.steps(part).latency_ms for part in parts])

@@ -14,12 +14,11 @@ from lolat.errors import InputError, LolatError
 from lolat.fitting.blocks import model_document
 from lolat.fitting.from_tables import (
     Timed,
-    odd_time,
     specs_document,
     tables_document,
     usual_mode,
 )
-from lolat.fitting.outliers import tell_other_units, warn_of_contradictions
+from lolat.fitting.outliers import tell_odd_time, tell_other_units, warn_of_contradictions
 from lolat.fitting.refined import refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
@@ -45,8 +44,7 @@ Contents = Sequence[tuple[str, Content]]  # (file, its content)
 def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dict[str, Any]:
     """Fit a model file to a table of blocks; `warn` receives missing counts and odd times."""
     of_rows = read_points(path, [device] if device else ())
-    lacking = lacking_counts([point for point, _ in of_rows], of_rows[0][1])
-    if lacking:
+    if lacking := lacking_counts([point for point, _ in of_rows]):
         warn(f"{path}: {lacking}")
     times = {((*p.counts.items(), p.batch_size), p.latency_ms): (p, row) for p, row in of_rows}
     if copies := len(of_rows) - len(times):
@@ -59,8 +57,9 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dic
     document = model_document(stem, shown, [p for p, _ in times.values()], source, {})
     off = document["predictors"][document["default"]].get("residuals")
     if off and not in_other_units:
-        timed = [(row, p.name, p.latency_ms) for p, row in times.values()]
-        odd_time(timed, np.array(off), warn)
+        tell_odd_time(
+            [(row, p.name, p.latency_ms) for p, row in times.values()], np.array(off), warn
+        )
     return document
 
 
@@ -102,9 +101,7 @@ def device_document(
                 f"an operation in {operation.mode}; expected {mode}, as most rows: a model has one "
                 "precision and layout"
             )
-    networks = _once(
-        [row for table in tables for row in _counted(table, mode, on_progress, warn)], warn
-    )
+    networks = _counted(tables, mode, on_progress, warn)
     rows: list[TimedOperation | TimedNetwork] = [*operations]
     rows += [network for network, _ in networks]
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r in rows), warn)
@@ -139,30 +136,25 @@ def device_document(
 
 
 def _counted(
-    table: NetworkTable, mode: Mode, on_progress: OnProgress | None, warn: Warn
+    tables: Sequence[NetworkTable], mode: Mode, on_progress: OnProgress | None, warn: Warn
 ) -> list[tuple[TimedNetwork, Counted]]:
-    """The rows of a table that were run in `mode`, each with its counts; `warn` receives the others."""
-    table.say_assumed(warn)
-    rows = [row for row in table.rows if row.mode.inference == mode]
-    for row in table.rows:
-        if row.mode.inference != mode:
-            table.left_out.add(f"run in another way than most ({row.mode}; most: {mode})", "mode")
-    if not rows:
-        raise table.nothing()
+    """The rows of tables that were run in `mode`, each once, with its counts; `warn`: of the others."""
     networks = []
-    for row, counts in zip(rows, counts_of(rows, on_progress), strict=True):
-        if isinstance(counts, LolatError):
-            table.left_out.network(row.name, row.network[0], counts)
-        else:
-            networks.append((row, counts))
-    table.say_left_out(warn)
-    return networks
-
-
-def _once(
-    networks: list[tuple[TimedNetwork, Counted]], warn: Warn
-) -> list[tuple[TimedNetwork, Counted]]:
-    """The networks without copies of rows."""
+    for table in tables:
+        table.say_assumed(warn)
+        rows = [row for row in table.rows if row.mode.inference == mode]
+        for row in table.rows:
+            if row.mode.inference != mode:
+                why = f"run in another way than most ({row.mode}; most: {mode})"
+                table.left_out.add(why, "mode")
+        if not rows:
+            raise table.nothing()
+        for row, counts in zip(rows, counts_of(rows, on_progress), strict=True):
+            if isinstance(counts, LolatError):
+                table.left_out.network(row.name, row.network[0], counts)
+            else:
+                networks.append((row, counts))
+        table.say_left_out(warn)
     once = {(row.same, row.latency_ms): (row, counts) for row, counts in networks}
     if copies := len(networks) - len(once):
         warn(COPIES.format(copies, len(networks)))
@@ -179,7 +171,7 @@ def refined_document(
     """Scale the model file of a GPU that was made from tables to the networks of more tables."""
     mode, devices = mode_of(document), _names_of(document, device)
     tables = [read_networks(path, devices, mode) for path in paths]
-    rows = _once([row for t in tables for row in _counted(t, mode, on_progress, warn)], warn)
+    rows = _counted(tables, mode, on_progress, warn)
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r, _ in rows), warn)
     tell_other_units([(c.total(r.batch_size), r.latency_ms, r.row) for r, c in rows], warn)
     names = ", ".join(Path(path).name for path in paths)

@@ -1,4 +1,4 @@
-"""A device on a screen: how far off it is, where the time goes, its formulas."""
+"""A device on a screen: how far off it is, its sections, its formulas."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lolat.device import Device
 from lolat.device.intervals import noise_level
 from lolat.device.predictors.formula import CONSTANT
 from lolat.device.running import OF_FORM, span
-from lolat.device.summary import Families, Rate, families_of, framework_of, headline, rates_of
+from lolat.device.summary import Families, Rate, families_of, framework_of, headline
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.parameters import COVERAGE
 from lolat.report.tables import Column, Part, Table
-from lolat.units import digits, milliseconds, percent, plain, plural
+from lolat.units import milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.listing import ListedModel
@@ -111,10 +111,9 @@ def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def device_lines(device: Device) -> Iterator[str]:
-    """The lines on a device's errors, and on where its time goes."""
+    """The lines on a device's errors."""
     if device.predictors:
         yield from _titled("how far off, each held out of the fit", _errors(device))
-        yield from _titled("where the time of its networks goes", _where_time_goes(device))
 
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -140,22 +139,6 @@ def _errors(device: Device) -> Iterator[str]:
     if floor is not None:
         times = "" if repeated is None else f"; times repeat within {percent(repeated)}"
         yield f"this machine: blocks measured again differ by {percent(floor)}{times}"
-
-
-def _where_time_goes(device: Device) -> Iterator[str]:
-    """Three parts of the time, each with its rate."""
-    rates = rates_of(device)
-    if rates is None:
-        return
-    conv, every = rates.convolution_gmacs_per_s, rates.gmacs_per_s
-    computing = [f"{digits(conv)} GMAC/s in convolutions"] if conv is not None else []
-    if every is not None:
-        computing.append(f"{digits(every)} in all layers" if conv else f"{digits(every)} GMAC/s")
-    moving = [f"{digits(rates.gb_per_s)} GB/s read and written"] if rates.gb_per_s else []
-    starting = [f"{digits(rates.operation_us)} µs an operation"] if rates.operation_us else []
-    starting.append(f"{milliseconds(rates.call_ms)} a call")
-    for name, words in (("computing", computing), ("moving", moving), ("starting", starting)):
-        yield f"{name} {100 * getattr(rates, name):.0f} %{': ' * bool(words)}{', '.join(words)}"
 
 
 def section_lines(document: Mapping[str, Any]) -> Iterator[str]:

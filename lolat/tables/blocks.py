@@ -112,20 +112,12 @@ def blocks_of(points: Sequence[Point]) -> list[str]:
     ]
 
 
-def lacking_counts(points: Sequence[Point], columns: Collection[str]) -> str:
-    """The warning about points of a table with these `columns` that lack some of six counts; else ""."""
+def lacking_counts(points: Sequence[Point]) -> str:
+    """The warning about points of a table that lack some of six counts; "" if none does."""
     lacks = Counter(f for p in points for f in FEATURES if f not in p.counts)
-    told = [
-        f"no {name}" if name not in columns else f"no {name} in {lacks[name]} of {len(points)} rows"
-        for name in FEATURES
-        if lacks[name]
-    ]
-    if not told:
-        return ""
-    return (
-        f"{', '.join(told)}: acts, inp, flops alone are used; answers get closer where every row has "
-        "traffic, weights and ops too"
-    )
+    told = [f"no {name} in {n} of {len(points)} rows" for name, n in lacks.items()]
+    more = "acts, inp, flops alone are used; answers get closer where every row has the others too"
+    return f"{', '.join(told)}: {more}" if told else ""
 
 
 def matrix(points: Sequence[Point], features: Sequence[str]) -> np.ndarray:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,9 +39,13 @@ MODEL = Content("models", "models")
 
 def content_of(path: str | Path) -> Content:
     """Return the content of a file; that of a table is the likeliest, whose reader then checks it."""
-    if not is_table(path):
-        return SERVED if _is_serving_benchmark(path) else MODEL
-    return content_of_columns(read_table(path).names)
+    if is_table(path):
+        return content_of_columns(read_table(path).names)
+    # A server's benchmark is JSON too; of any other file the reader of model files says what is wrong.
+    with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        if '"total_output_tokens"' in file.read(100_000):
+            return SERVED
+    return MODEL
 
 
 def content_of_columns(columns: Collection[str]) -> Content:
@@ -59,12 +64,3 @@ def content_of_columns(columns: Collection[str]) -> Content:
     if {*columns} & {*NETWORK_COLUMNS, *TIMES, *IN_MS, *RATES} - {"latency_ms"}:
         return NETWORKS
     return OPERATIONS if {"m", "n", "k"}.issubset(columns) else BLOCKS
-
-
-def _is_serving_benchmark(path: str | Path) -> bool:
-    """Return True for the JSON output of a server's benchmark."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return '"total_output_tokens"' in file.read(100_000)
-    except (OSError, ValueError):
-        return False  # the reader of model files says what is wrong

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-import importlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 
 from lolat.errors import LolatError
 from lolat.io.forms import BY_NAME, is_file
-from lolat.readers.cache import bundled_networks, installed_version
-from lolat.readers.torch.named import load_torchvision
 from lolat.units import shortened
 
 MOST_LINES = MOST_NAMES = 3
-PACKAGES = BY_NAME[::-1]
-"""Packages with networks by name, in the order in which a bare name is looked up."""
 UNKNOWN_NETWORK = "unknown-network"
 
 
@@ -46,7 +38,12 @@ class LeftOut:
         """Leave out a network that cannot be read; `spec`: NETWORK; `name`: the network in its row."""
         is_bare = ":" not in spec and not is_file(spec)
         if is_bare and error.code == UNKNOWN_NETWORK:
-            self.add(_of_bare_name(spec), "bare name", place=name)
+            shown, package = shortened(spec), BY_NAME[-1]
+            expected = (
+                f"expected the package before it ({package}:{shown}), or its configuration of "
+            )
+            why = f"no network {shown!r}; {expected}transformers in the folder networks beside the table"
+            self.add(why, "bare name", place=name)
         else:
             self.add(f"{name}: {error}", error.code, place=name)
 
@@ -83,41 +80,3 @@ class LeftOut:
                 text += f" (and {number} more like it{names and ': '}{names})"
             found.append((rows, text))
         return sorted(found, key=lambda one: -one[0])
-
-
-def _of_bare_name(name: str) -> str:
-    """The reason for a name without its package, with networks of a similar name."""
-    shown, near = shortened(name), near_names(name)
-    if near:
-        return f"no network {shown!r}; did you mean {' or '.join(near)}?"
-    return (
-        f"no network {shown!r}; expected the package before it ({PACKAGES[0]}:{shown}), or its "
-        "configuration of transformers in the folder networks beside the table"
-    )
-
-
-def near_names(name: str) -> list[str]:
-    """The networks of a name without its package, else of the nearest name."""
-    known = _known()
-    nearest = difflib.get_close_matches(name.lower(), known, n=1)
-    return list(known[nearest[0]]) if nearest else []
-
-
-@cache
-def _known() -> Mapping[str, tuple[str, ...]]:
-    """Name of a network in lower case -> its NETWORKs, in the order of PACKAGES."""
-    specs = {*bundled_networks()}
-    for package, module in (("torchvision", "torchvision.models"), ("timm", "timm")):
-        # A damaged package may raise anything; the hint is then left out.
-        with contextlib.suppress(Exception):
-            if installed_version(package):
-                load_torchvision()
-                listed = importlib.import_module(module).list_models()
-                specs |= {f"{package}:{name}" for name in listed}
-    found: dict[str, tuple[str, ...]] = {}
-    for package in PACKAGES:
-        for spec in sorted(specs):
-            prefix, _, name = spec.partition(":")
-            if prefix == package:
-                found[name.lower()] = (*found.get(name.lower(), ()), spec)
-    return found

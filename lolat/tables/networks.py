@@ -5,7 +5,6 @@ Their columns may be those of timm's benchmark.py (--results-file) or of timm's 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
@@ -58,11 +57,6 @@ EXPECTED_NETWORKS = (
     "samples_per_s), and where known sequence_length or input_size (or pixels), precision, channels_last, "
     "launch, pass"
 )
-READ_COLUMNS = (
-    *NETWORK_COLUMNS, *SIZES, *BATCHES, *TIMES, *IN_MS, *RATES, *MILLIONS, *MODE_COLUMNS, *SEVERAL,
-    "device", "optimizer",
-)  # fmt: skip
-NEAR = 0.8  # least similarity of a misspelled column's name to a known one
 CELLS = "cells"  # the cause of rows with a cell that cannot be read
 Network = tuple[str, int | None, Mode]
 """(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
@@ -118,26 +112,18 @@ class NetworkTable:
     def say_assumed(self, warn: Warn) -> None:
         """Warn of columns that are not read, and of an assumed execution mode or batch size."""
         say_unread((row.row for row in self.rows[:1]), warn)
-        for column in {*self.columns} - {*READ_COLUMNS}:
-            for near in difflib.get_close_matches(column, READ_COLUMNS, 1, NEAR):
-                if near not in self.columns:
-                    warn(f"{self.path}: did you mean {near} by the column {column}?")
         if self.rows and self.assumed is not None and not {*MODE_COLUMNS} & {*self.columns}:
             warn(
                 f"{self.path} has neither precision nor launch: its times are taken to be of "
                 f"{self.assumed.dtype}, {self.assumed.launch}"
             )
         if len(_ways(self.columns)) > 1:
-            read = {WAYS[row.mode.training] for row in self.rows}
-            for way in {*WAYS.values()} - read:
+            for way in {*WAYS.values()} - {WAYS[row.mode.training] for row in self.rows}:
                 warn(
                     f"{self.path} has times of inference and of training: the columns {way}... are left "
-                    "out; a file name with the word train, or a column pass, says which are read"
+                    "out; a column pass says which are read"
                 )
-        lacking = sum(not any(map(row.row.get, BATCHES)) for row in self.rows)
-        if lacking == len(self.rows) > 0:
-            warn(f"{self.path} has no batch_size: all its times are taken to be of a batch of 1")
-        elif lacking:
+        if lacking := sum(not any(map(row.row.get, BATCHES)) for row in self.rows):
             warn(
                 f"{self.path} has no batch_size in {lacking} of {len(self.rows)} rows: these are taken to "
                 "be of a batch of 1"
@@ -178,8 +164,7 @@ def read_networks(
     table.assumed = usual if mode is None and usual == Mode() else None
     ways = _ways(rows.names)
     if ways:
-        of_both = training or "train" in re.split(r"[-._ ]", Path(path).name.lower())
-        usual = replace(usual, training=of_both if len(ways) > 1 else ways[0])
+        usual = replace(usual, training=training if len(ways) > 1 else ways[0])
     wanted = {*map(device_key, devices)}
     for row in rows:
         if wanted and "device" in row and device_key(row["device"]) not in wanted:

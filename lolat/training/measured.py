@@ -17,8 +17,7 @@ from lolat.device.predicting import other_framework, predict
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import Question
 from lolat.errors import InputError
-from lolat.fitting.cross_validation import cross_validate, leave_out, log_errors
-from lolat.fitting.intervals import interval_entry
+from lolat.fitting.cross_validation import cross_validate, interval_entry, leave_out, log_errors
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.blocks import cut

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from lolat.device.domain import Extrapolation
 from lolat.device.intervals import (
     STEEPEST,
     Calibration,
@@ -17,13 +18,19 @@ from lolat.device.intervals import (
     Networks,
     check_coverage,
     conformal_quantile,
-    half_width_if_known,
-    machine,
     t_quantile,
 )
+from lolat.device.predicting import widened_half_width
 from lolat.errors import InputError
 
 RESIDUALS = tuple(i / 100 for i in range(-50, 50))  # the 91st smallest of their sizes is 0.45
+
+
+def half_width(
+    calibration: Calibration, noise: object, coverage: float | None, ops: float
+) -> tuple[float | None, tuple[str, ...]]:
+    """Of a network inside the measured range."""
+    return widened_half_width(calibration, None, Extrapolation(), {"noise": noise}, coverage, ops)
 
 
 def by_definition(residuals: list[float], coverage: float) -> float | None:
@@ -58,12 +65,12 @@ def test_a_scale_never_rises_and_is_constant_beyond_its_range(
     exponent: float, one: float, other: float, sizes: list[float]
 ) -> None:
     low, high = sorted([one, other])
-    scale = Interval(exponent, (low, high))
-    scales = [scale.scale(n) for n in sorted(sizes)]
-    assert scales == sorted(scales, reverse=True)
-    assert scale.scale(low) >= scales[0] >= scales[-1] >= scale.scale(high) > 0
-    assert scale.scale(low) * scale.scale(high) == pytest.approx(1.0)
-    assert scale.scale(low) / scale.scale(high) == pytest.approx((high / low) ** exponent)
+    calibration = Calibration(interval=Interval(exponent, (low, high), (1.0,) * 9))
+    scales = [calibration.half_width(n) for n in (low, *sorted(sizes), high)]
+    assert scales[1:-1] == sorted(scales[1:-1], reverse=True)
+    assert scales[0] >= scales[1] >= scales[-2] >= scales[-1] > 0
+    assert scales[0] * scales[-1] == pytest.approx(1.0)
+    assert scales[0] / scales[-1] == pytest.approx((high / low) ** exponent)
 
 
 # ---- Whole networks, the noise floor, the machine's ups and downs
@@ -95,10 +102,10 @@ def test_from_blocks_to_networks(spread: float, coverage: float) -> None:
 
 def test_errors_of_the_machine_and_of_another_host() -> None:
     """Normal quantiles from tables; independent errors add up in squares."""
-    noise = {"noise": {"repeatability": 0.1}}
-    assert machine(noise, 0.9) == pytest.approx(1.6449 * math.log(1.1), rel=1e-4)
-    assert machine(noise, 0.5) == pytest.approx(0.6745 * math.log(1.1), rel=1e-4)
-    assert machine({}, 0.9) == 0.0
+    for coverage, quantile in ((0.9, 1.6449), (0.5, 0.6745)):
+        own = Calibration(residuals=RESIDUALS).half_width(1, coverage)
+        found, _ = half_width(Calibration(residuals=RESIDUALS), {"repeatability": 0.1}, coverage, 1)
+        assert found == pytest.approx(math.hypot(own, quantile * math.log(1.1)), rel=1e-4)
     alone, other = (Calibration(residuals=RESIDUALS, elsewhere=e).half_width(1) for e in (0.0, 0.2))
     assert other == pytest.approx(math.hypot(alone, 1.6449 * 0.2), rel=1e-4)
 
@@ -107,14 +114,14 @@ def test_the_interval_of_a_prediction() -> None:
     """At 90 % by default, and never narrower than the noise."""
     wide = Calibration(residuals=RESIDUALS)
     narrow = Calibration(residuals=tuple(r / 100 for r in RESIDUALS))
-    noisy = {"noise": {"floor": 0.02}}
-    assert half_width_if_known(wide, noisy, None, 1) == (0.45, ())
-    assert half_width_if_known(wide, noisy, 0.5, 1) == (0.25, ())
-    assert half_width_if_known(narrow, noisy, 0.9, 1) == (math.log1p(0.02), ())
-    assert half_width_if_known(narrow, {}, 0.9, 1)[0] == pytest.approx(0.0045)
+    noisy = {"floor": 0.02}
+    assert half_width(wide, noisy, None, 1) == (pytest.approx(0.45), ())
+    assert half_width(wide, noisy, 0.5, 1) == (pytest.approx(0.25), ())
+    assert half_width(narrow, noisy, 0.9, 1) == (pytest.approx(math.log1p(0.02)), ())
+    assert half_width(narrow, {}, 0.9, 1)[0] == pytest.approx(0.0045)
     # Many operations are better known than one.
     scaled = Calibration(interval=Interval(0.5, (1, 100), (1.0,) * 20))
-    halves = [half_width_if_known(scaled, {}, None, ops)[0] for ops in (100, 1)]
+    halves = [half_width(scaled, {}, None, ops)[0] for ops in (100, 1)]
     assert halves == pytest.approx([math.sqrt(0.1), math.sqrt(10)])
 
 
@@ -125,12 +132,12 @@ def test_coverages_that_cannot_be() -> None:
             check_coverage(coverage)  # type: ignore[arg-type]
         assert (error.value.code, error.value.data) == ("coverage-range", {"coverage": coverage})
     few = Calibration(residuals=(0.1,) * 8)
-    assert half_width_if_known(few, {}, 0.8, 1) == (0.1, ())
+    assert half_width(few, {}, 0.8, 1) == (pytest.approx(0.1), ())
     for calibration in (few, Calibration()):
-        half, (remark,) = half_width_if_known(calibration, {}, None, 1)
+        half, (remark,) = half_width(calibration, {}, None, 1)
         assert (half, remark[:13]) == (None, "no interval: ")
         with pytest.raises(InputError) as error:
-            half_width_if_known(calibration, {}, 0.9, 1)
+            half_width(calibration, {}, 0.9, 1)
         assert error.value.data == {"coverage": 0.9}
     with pytest.raises(InputError, match=r"coverage 0.95: expected at most 0.9, "):
         conformal_quantile([0.1] * 9, 0.95)

@@ -15,7 +15,7 @@ from lolat.device.predictors import PREDICTORS
 from lolat.device.predictors.additive import AdditiveCosts
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.two_regime import TwoRegime
-from lolat.fitting.additive import fit_additive_costs
+from lolat.fitting.linear import fit_additive_costs
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.tables.blocks import matrix, times
 from tests import synthetic

@@ -12,14 +12,11 @@ import lolat
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.host import Host
 from lolat.device.predictors.roofline import Roofline
-from lolat.errors import AnswerIsNo, InputError
+from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.width import widened
 from lolat.parameters import optimizer_named
 from lolat.report.prediction import summary
 from lolat.training.plan import training_of
-from lolat.units import milliseconds
-from tests import synthetic
 from tests.device.test_roofline import MOVING_BANDWIDTH, classes
 
 START_MS = 0.05
@@ -64,31 +61,6 @@ def test_small_operations_take_as_long_as_the_host_takes_to_start_them() -> None
     assert "host-bound" in lines[1]
     assert "host-bound: the host takes 1.02 ms" in lines[3]
     assert found.to_dict()["host_bound"] is True
-
-
-@pytest.mark.parametrize("sure", [False, True])
-def test_a_budget_below_the_host_says_what_helps(sure: bool) -> None:
-    """A CUDA graph, with its time, and a batch of as long a pass; nothing where the GPU takes long."""
-
-    def refused(vary: str, max_ms: float, batch_size: int = 1, launch: str | None = None) -> str:
-        device = lolat.load("rtx-4090-amp").run_as(None, launch)
-        with pytest.raises(AnswerIsNo) as caught:
-            device.budget(synthetic.network(), max_ms, vary, batch_size, sure=sure)
-        return str(caught.value)
-
-    narrowest = widened(synthetic.network(), 0.01)
-    at_once = lolat.load("rtx-4090-amp").run_as(None, "graph").predict(narrowest, 4)
-    end = at_once.interval_ms[1] if sure and at_once.interval_ms else at_once.latency_ms
-    said = refused("width", 0.01, 4)
-    assert "the host takes so long to start its operations" in said
-    assert f"torch.compile with CUDA graphs (launch graph) takes {milliseconds(end)}" in said
-    assert "batch_size 8 takes no longer" in said
-    of_batches = refused("batch", 0.01)
-    assert "the host takes so long" in of_batches
-    assert "batch_size" not in of_batches
-    for words in (refused("width", 1e-4, 2**12, "graph"), refused("width", 0.01, 2**16)):
-        assert "the host takes" not in words
-        assert "launch" not in words
 
 
 def test_large_ones_hide_the_host() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from lolat.device.predictors.additive import TERMS, AdditiveCosts
 from lolat.device.summary import FAMILIES, PER, families_of
-from lolat.fitting.additive import fit_additive_costs
+from lolat.fitting.linear import fit_additive_costs
 from lolat.graph.counts import COLUMNS, MEANINGS, MEMBERS
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lolat.device.predictors.additive import APART, TERMS
-from lolat.fitting.additive import fit_additive_costs
+from lolat.fitting.linear import fit_additive_costs
 from lolat.graph.counts import COLUMNS, FEATURES, MEMBERS
 from lolat.tables.blocks import Point, matrix, times
 from tests import synthetic

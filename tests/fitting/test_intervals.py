@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 from lolat.device.intervals import STEEPEST, Calibration, Interval
-from lolat.fitting.cross_validation import leave_out
-from lolat.fitting.intervals import fit_interval, interval_entry, network_entry
+from lolat.fitting.cross_validation import fit_interval, interval_entry, leave_out, network_entry
 
 
 def uneven(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.device.predictors.two_regime import TwoRegime
-from lolat.fitting.two_regime import fit_two_regime
+from lolat.fitting.linear import fit_two_regime
 from tests import synthetic
 
 A, B, C, D = 2e-6, 1e-6, 2e-8, 0.4

@@ -1,15 +1,9 @@
-"""Rows that are left out: three lines at most, and networks that a bare name may be."""
+"""Rows that are left out: three lines at most."""
 
 from __future__ import annotations
 
-import sys
-from types import SimpleNamespace
-
-import pytest
-
 from lolat.errors import NetworkError
-from lolat.tables import left_out
-from lolat.tables.left_out import LeftOut, near_names
+from lolat.tables.left_out import LeftOut
 
 
 def test_at_most_three_lines_that_count_every_row() -> None:
@@ -37,19 +31,3 @@ def test_at_most_three_lines_that_count_every_row() -> None:
     assert str(found).endswith("; and 1 other reasons")
     assert found.reasons["cell 2"] == 1
     assert (str(LeftOut()), [*LeftOut().told()]) == ("", [])
-
-
-def test_networks_that_a_bare_name_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of an installed package too, and of the same name before similar ones."""
-    names = {"torchvision": ["resnet50", "resnet500"], "timm": ["resnet50", "vit_tiny"]}
-    for package, listed in names.items():
-        module = SimpleNamespace(list_models=listed.copy)
-        for name in (package, f"{package}.models"):
-            monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(left_out, "installed_version", lambda package: "1")
-    left_out._known.cache_clear()
-    near = {name: near_names(name) for name in ("resnet50", "ResNet50", "vit-tiny", "xyz")}
-    left_out._known.cache_clear()
-    assert near["resnet50"] == near["ResNet50"]
-    assert near["resnet50"] == ["torchvision:resnet50", "timm:resnet50", "keras:ResNet50"]
-    assert (near["vit-tiny"], near["xyz"]) == (["timm:vit_tiny"], [])

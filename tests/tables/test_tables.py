@@ -171,15 +171,14 @@ def test_how_it_ran_in_other_words(tmp_path: Path) -> None:
     assert (row.network[1], str(row.mode)) == (160, "float16, compiled, from a CUDA graph")
 
 
-def test_a_column_that_is_off_by_a_letter(tmp_path: Path) -> None:
+def test_columns_that_are_not_read(tmp_path: Path) -> None:
     said: list[str] = []
     read_networks(
         table(tmp_path, "network,batchsize,note,precision,ms\na,8,x,fp32,1\n")
     ).say_assumed(said.append)
-    assert len(said) == 3
+    assert len(said) == 2
     assert said[0].endswith("columns that are not read: batchsize, note")
-    assert said[1].endswith("did you mean batch_size by the column batchsize?")
-    assert said[2].endswith("all its times are taken to be of a batch of 1")
+    assert said[1].endswith("in 1 of 1 rows: these are taken to be of a batch of 1")
 
 
 def test_the_columns_tell_the_content() -> None:
@@ -390,9 +389,7 @@ BOTH = (
 
 @pytest.mark.parametrize(
     ("name", "asked", "training"),
-    [("train-amp-rtx4090.csv", False, True), ("both.csv", False, False), ("both.csv", True, True),
-     ("Train_results.csv", False, True), ("trains.csv", False, False),
-     ("infer-amp-rtx4090.csv", False, False)],
+    [("train-amp-rtx4090.csv", False, False), ("both.csv", False, False), ("both.csv", True, True)],
 )  # fmt: skip
 def test_times_of_timm_of_both_passes_are_those_that_are_asked_for(
     tmp_path: Path, name: str, asked: bool, training: bool

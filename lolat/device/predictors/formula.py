@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import mul
@@ -12,17 +13,19 @@ import msgspec
 from lolat.arrays import np
 from lolat.device.intervals import Calibration, as_dict
 from lolat.device.predictors.int8 import Factors, in_int8, parts
+from lolat.errors import InputError
 from lolat.graph.counts import COLUMNS
 from lolat.graph.quantized import SCHEMES
 from lolat.io.documents import NotNegative
+from lolat.units import shortened
 
 if TYPE_CHECKING:
-    from lolat.device.domain import Extrapolation, MeasuredMinimum
     from lolat.device.predictors.host import Steps
     from lolat.graph.analysis import Analysis
 
 CONSTANT = "call"
 CHUNK = 16384  # rows at a time: two columns of a chunk stay in a core's cache
+MOST_OF_A_COUNT = 1e100  # the latency of a larger one might overflow
 NOTHING_MS = 1e-200  # no division by a time below it
 Term = Literal[(*COLUMNS, CONSTANT)]  # type: ignore[valid-type]
 
@@ -36,7 +39,6 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
     """
 
     name: ClassVar[str]
-    by_operation: ClassVar[bool] = False
     coefficients: dict[Term, NotNegative]
     error: dict[str, dict[str, NotNegative | None]] = msgspec.field(default_factory=dict)
     int8: dict[str, Factors] = msgspec.field(default_factory=dict)
@@ -120,6 +122,24 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
             self.bend(part)
         return out
 
+    def latencies(self, values: Sequence[Any]) -> Any:
+        """Latencies in ms of numbers or arrays, broadcast; `values`: one for each feature.
+
+        InputError for shapes that do not broadcast, and for a value that is no number.
+        """
+        columns = [_column(n, v) for n, v in zip(self.features, values, strict=True)]
+        try:
+            shape = np.broadcast_shapes(*(c.shape for c in columns))
+        except ValueError as error:
+            raise InputError(
+                f"predict_counts() got arrays of different shapes "
+                f"({', '.join(str(c.shape) for c in columns)}); expected the same or broadcastable"
+            ) from error
+        if not shape:
+            return self.one([float(c) for c in columns])
+        flat = [float(c) if c.ndim == 0 else np.broadcast_to(c, shape).reshape(-1) for c in columns]
+        return self.many(flat, np.empty(math.prod(shape))).reshape(shape)
+
     def rows(self, counts: np.ndarray) -> np.ndarray:
         """(rows,) latencies in ms of (rows, features) counts."""
         return self.many(list(counts.T), np.empty(len(counts)))
@@ -173,23 +193,21 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         """(operations, CLASSES + 1) ms in INT8."""
         return in_int8(self.int8, analysis, self.int8_parts(analysis, batch_size))
 
-    # ---- A formula by operation overrides these
-
-    @property
-    def without_sheet(self) -> bool:
-        """True if the formula has no data sheet of the device."""
-        return False
-
-    def unlike(self, steps: Steps) -> dict[str, float] | None:
-        """Class that was not timed -> its share of the device's time; None if no class was timed."""
-        return None
-
-    def extrapolation(
-        self, steps: Steps, batch_size: int, minimum: MeasuredMinimum
-    ) -> Extrapolation:
-        """The part of a network outside the measured range."""
-        raise NotImplementedError
-
     def to_dict(self) -> dict[str, Any]:
         """The formula as a model file has it."""
         return as_dict(self)
+
+
+def _column(name: str, value: Any) -> np.ndarray:
+    """A number or array as an array of numbers; a number must be finite and not negative."""
+    try:
+        column = np.asarray(value)
+    except ValueError:  # nested lists of different lengths
+        column = np.empty(0, object)
+    is_number = column.dtype.kind in "iuf"
+    if not is_number or (column.ndim == 0 and not 0.0 <= float(column) < MOST_OF_A_COUNT):
+        raise InputError(
+            f"{name} is {shortened(ascii(value))}: expected a number of 0 or more, or an array of them of "
+            "one type"
+        )
+    return column

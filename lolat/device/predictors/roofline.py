@@ -91,7 +91,6 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     """
 
     name: ClassVar[str] = "kernels"
-    by_operation: ClassVar[bool] = True
     multiprocessors: Positive
     classes: dict[Literal[CLASSES], dict[str, Positive]]  # type: ignore[valid-type]
     launch_ms: Positive
