@@ -13,7 +13,7 @@ import numpy as np
 
 from lolat.device.domain import Extrapolation
 from lolat.device.intervals import normal_quantile
-from lolat.device.predicting import interval_around, widened_half_width
+from lolat.device.predicting import widened_half_width
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import is_measured, mode_of
@@ -113,6 +113,11 @@ class Compared:
     def error(self) -> float:
         """The relative error of the prediction."""
         return self.predicted_ms / self.latency_ms - 1.0
+
+
+def interval_around(ms: float, half_width: float) -> tuple[float, float]:
+    """The interval around a time in ms; `half_width`: a logarithm."""
+    return ms * math.exp(-half_width), ms * math.exp(half_width)
 
 
 def key_of_served(row: ServedRow) -> str:

@@ -183,11 +183,6 @@ class Extrapolation:
     known: bool = True
 
     @property
-    def inside_share(self) -> float | None:
-        """The share of the time inside the domain; None if that is not known."""
-        return max(1.0 - self.share, 0.0) if self.known else None
-
-    @property
     def share(self) -> float:
         """The share of the time outside the domain."""
         return self.beyond + self.unmeasured + self.unlike

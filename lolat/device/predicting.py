@@ -198,7 +198,8 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         )
     mode = mode_of(document)
     steps_alone = (where.get("held") or {}).get("inference") is False
-    inside = extrapolation.inside_share if is_measured(document) and not steps_alone else 0.0
+    inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
+    inside = inside if is_measured(document) and not steps_alone else 0.0
     ops = int(counts[:, _OPS].sum())
     half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops, graph)
     remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
@@ -206,9 +207,8 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     remarks += of_counts  # last: less important than the answer's interval
     interval = None
     if half is not None:
-        interval = (
-            interval_around(latency, half) if steps is None else steps.interval(half, coverage)
-        )
+        around = latency * math.exp(-half), latency * math.exp(half)
+        interval = around if steps is None else steps.interval(half, coverage)
     return model.answer_type(
         network=graph.name,
         batch_size=size,
@@ -387,8 +387,3 @@ def _extrapolation(
             )
         )
     return replace(extrapolation, remarks=tuple(remarks))
-
-
-def interval_around(latency: float, half_width: float) -> tuple[float, float]:
-    """The interval around a latency, ms; `half_width`: a logarithm."""
-    return latency * math.exp(-half_width), latency * math.exp(half_width)

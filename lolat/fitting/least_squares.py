@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lolat.arrays import np
 from lolat.errors import InputError
@@ -88,27 +88,37 @@ def minimum(
     from scipy.optimize import least_squares
 
     relative = features / times[:, None]
-    root, points = np.sqrt(weights) / OFF, len(times)
+    loss = soft_loss(np.concatenate([weights, np.ones(len(widths))]), len(widths))
 
     def errors(x: np.ndarray) -> np.ndarray:
         predicted = relative @ np.exp(start + turned @ x)
-        return np.concatenate([root * np.log(predicted), x / widths])
+        return np.concatenate([np.log(predicted) / OFF, x / widths])
 
     def slopes(x: np.ndarray) -> np.ndarray:
         parts = relative * np.exp(start + turned @ x)
-        own = (root / parts.sum(axis=1))[:, None] * (parts @ turned)
+        own = (parts @ turned) / (OFF * parts.sum(axis=1))[:, None]
         return np.vstack([own, np.diag(1.0 / widths)])
-
-    def loss(squares: np.ndarray) -> np.ndarray:
-        """Soft L1 of the points' errors, each weighted; squares of the prior."""
-        rows = np.vstack([squares, np.ones_like(squares), np.zeros_like(squares)])
-        softer = np.sqrt(1.0 + squares[:points] / weights)
-        rows[:, :points] = 2.0 * weights * (softer - 1.0), 1.0 / softer, -0.5 / softer**3 / weights
-        return rows
 
     tolerances = {"xtol": 1e-5, "ftol": 1e-6, "gtol": 1e-8, "max_nfev": 200}
     x = least_squares(errors, np.zeros(turned.shape[1]), slopes, loss=loss, **tolerances).x
     return np.asarray(np.exp(start + turned @ x))
+
+
+def soft_loss(weights: np.ndarray, squares_at_end: int = 0) -> Callable[[np.ndarray], np.ndarray]:
+    """SciPy's soft L1 with (errors,) weights, of squared errors: the loss and its two derivatives.
+
+    The last errors, `squares_at_end` of them, count by their squares, without a weight.
+    """
+
+    def loss(squares: np.ndarray) -> np.ndarray:
+        more = 1.0 + squares
+        rows = weights * np.array([2.0 * (more**0.5 - 1.0), more**-0.5, -0.5 * more**-1.5])
+        if squares_at_end:
+            rows[0, -squares_at_end:] = squares[-squares_at_end:]
+            rows[1:, -squares_at_end:] = [[1.0], [0.0]]
+        return rows
+
+    return loss
 
 
 def _middle_shares(features: np.ndarray, times: np.ndarray, of_family: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from lolat.device.predictors.roofline import (
     volumes,
 )
 from lolat.device.predictors.shape_residuals import LEAST_OPERATIONS, Row, fit_shape_residuals
+from lolat.fitting.least_squares import soft_loss
 from lolat.fitting.times import SAME, Times
 from lolat.graph import work as c
 from lolat.graph.modes import FLOAT32, Mode
@@ -84,8 +85,8 @@ def fit_roofline(
     problem = _Problem(times, specs, mode, of)
     optimum = least_squares(
         problem.errors, problem.start, problem.slopes, bounds=(problem.least, problem.most),
-        loss=problem.loss, f_scale=OUTLIER_ERROR, max_nfev=MOST_TRIALS, ftol=PRECISION, xtol=PRECISION,
-        gtol=PRECISION,
+        loss=soft_loss(problem.weights), f_scale=OUTLIER_ERROR, max_nfev=MOST_TRIALS,
+        ftol=PRECISION, xtol=PRECISION, gtol=PRECISION,
     )  # fmt: skip
     launch_ms, table = problem.terms(optimum.x)
     terms = {
@@ -218,11 +219,6 @@ class _Problem:
         total, slopes = self._totals(unknowns)
         relative = (slopes / np.maximum(total, 1e-12)).T[self.used]
         return np.concatenate([relative, self.prior / self.widths[:, None] * self.relative])
-
-    def loss(self, squares: np.ndarray) -> np.ndarray:
-        """SciPy's soft L1 with weights: the loss and its two derivatives by `squares`."""
-        more = 1.0 + squares
-        return self.weights * np.array([2.0 * (more**0.5 - 1.0), more**-0.5, -0.5 * more**-1.5])
 
     def _totals(self, unknowns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """((times,) ms, (unknowns, times) their derivatives)."""

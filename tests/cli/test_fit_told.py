@@ -63,7 +63,7 @@ def test_bare_names_are_told_once_with_the_networks_that_they_may_be(
     told = [line for line in found.err.splitlines() if re.search(r"\d .*left out(:| for )", line)]
     assert len(told) == 3
     assert all(len(line) < 300 for line in told)
-    assert "no network 'resnet50'; expected the package before it (timm:resnet50)" in told[0]
+    assert "no network 'resnet50'; expected the package before it (torchvision:resnet50)" in told[0]
     assert sum(int(line.split()[1]) for line in told) == len(rows)
 
 

@@ -103,25 +103,6 @@ def test_residuals_are_those_of_blocks_left_out() -> None:
     assert entry["error"]["left_out"]["median"] > entry["error"]["fitted"]["median"]
 
 
-def test_the_form_on_six_counts_has_its_own_errors() -> None:
-    """Left out by hand: every block predicted by a fit of the six counts on all others."""
-    points = synthetic.measured(noise=0.2)
-    entry = fit_document(points)["predictors"]["extended"]
-    x, y = np.column_stack([matrix(points, FEATURES), np.ones(len(points))]), times(points)
-    names = np.array([p.name for p in points])
-    left_out = np.empty(len(points))
-    for name in set(names):
-        left_out[names == name] = x[names == name] @ fit_relative(
-            x[names != name], y[names != name]
-        )
-    found = entry["six_counts"]["error"]
-    assert found == {
-        "fitted": pytest.approx(errors(x @ fit_relative(x, y), y)),
-        "left_out": pytest.approx(errors(left_out, y)),
-    }
-    assert Model(synthetic.document(points)).predictor("extended").six_counts is not None  # type: ignore[attr-defined]
-
-
 def with_networks(networks: int, noise: float = 0.05) -> list[Point]:
     """Blocks, and whole networks, each a family of its own."""
     return synthetic.measured(30, (1, 2), noise=noise) + [
