@@ -107,11 +107,14 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
 # ---- A prediction
 
 
-def largest_batch(model: Device, network: Graph | Analysis, question: Question) -> int:
-    """The largest batch that fits in memory and keeps the question's limit; 1 if none keeps it.
+def asked_batch(model: Device, network: Graph | Analysis, question: Question) -> int:
+    """The batch size of a question; if AUTO the largest that fits in memory and keeps the question's limit,
+    or 1 if none keeps it.
 
     InputError if the memory is not known, AnswerIsNo if not even one sample fits.
     """
+    if question.batch_size != AUTO:
+        return as_whole(question.batch_size)
     analysis, mode = analyze(network), mode_of(model.document)
     has, limit = available_bytes(model.document), question.max_ms
     if has is None:
@@ -175,8 +178,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     question.check(model)
     model = as_written(model, analyze(network).graph)
     formula, coverage = model.predictor(question.predictor), question.coverage
-    size = question.batch_size
-    size = largest_batch(model, network, question) if size == AUTO else as_whole(size)
+    size = asked_batch(model, network, question)
     analysis, document = analyze(network), model.inference
     graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
     terms, call_ms, steps = formula.of_blocks(analysis, size)
@@ -185,17 +187,8 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
         found = formula.extrapolation(steps, size, model.domain.minimum)
         extrapolation = tables_extrapolation(model, analysis, size, found, steps)
     else:
-        shares = terms.sum(axis=1) / (latency or 1.0)
-        extrapolation = _extrapolation(model, analysis, size, formula, shares)
-    untimed, of_counts = untimed_share(formula, analysis, size)
-    if untimed:
-        extrapolation = replace(
-            extrapolation,
-            beyond=(1.0 - untimed) * extrapolation.beyond,
-            unlike=(1.0 - untimed) * extrapolation.unlike,
-            unmeasured=untimed + (1.0 - untimed) * extrapolation.unmeasured,
-            known=extrapolation.known or untimed > NEGLIGIBLE_SHARE,
-        )
+        extrapolation = _extrapolation(model, analysis, size, formula, terms / (latency or 1.0))
+    extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size)
     mode = mode_of(document)
     steps_alone = (where.get("held") or {}).get("inference") is False
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
@@ -243,10 +236,11 @@ ROWS_FOR_ALL = 4
 """Rows for each expert of a mixture from which nearly all of them, 1 - exp(-4), have one."""
 
 
-def untimed_share(
-    formula: Formula, analysis: Analysis, batch_size: int
-) -> tuple[float, tuple[str, ...]]:
-    """The share of a network that no measurement has, by its work, and the remarks on its counts.
+def with_untimed(
+    found: Extrapolation, formula: Formula, analysis: Analysis, batch_size: int
+) -> tuple[Extrapolation, tuple[str, ...]]:
+    """(the extrapolation of a network with its share that no measurement has, by its work; the remarks on
+    its counts).
 
     It is what hides products, what is quantized as nothing was timed, and the weights whose experts have
     few rows. A row is a token at one of its experts, whichever by chance. Counts and work have all experts
@@ -269,17 +263,17 @@ def untimed_share(
             written = graph.tensors[o.outputs[0]].elements(batch_size)
             if (rows := written / o.attributes["out_features"]) < ROWS_FOR_ALL * experts:
                 few[position] = rows, experts
-    if not few:
-        return share, remarks
-    weights = counts.at(1)[:, COLUMNS.index("weights")]
-    rows, experts = min(few.values(), key=lambda one: one[0] / one[1])
-    hit = experts * (1.0 - (1.0 - 1.0 / experts) ** rows)
-    remark = Remark(
-        "a mixture of experts is timed as if it read all of them; with few tokens at once it reads fewer",
-        f"about {hit:.0f} of {experts:,}",
-    )
-    idle = float(weights[[*few]].sum()) / float(weights.sum())
-    return max(share, idle), (remark, *remarks)
+    if few:
+        weights = counts.at(1)[:, COLUMNS.index("weights")]
+        rows, experts = min(few.values(), key=lambda one: one[0] / one[1])
+        hit = experts * (1.0 - (1.0 - 1.0 / experts) ** rows)
+        read = "a mixture of experts is timed as if it read all of them; with few tokens at once it reads"
+        remarks = (Remark(f"{read} fewer", f"about {hit:.0f} of {experts:,}"), *remarks)
+        share = max(share, float(weights[[*few]].sum()) / float(weights.sum()))
+    beyond, unlike = (1.0 - share) * found.beyond, (1.0 - share) * found.unlike
+    unmeasured = share + (1.0 - share) * found.unmeasured
+    known = found.known or share > NEGLIGIBLE_SHARE
+    return Extrapolation(beyond, unmeasured, unlike, found.remarks, known), remarks
 
 
 def widened_half_width(
@@ -342,10 +336,10 @@ def tables_extrapolation(
 
 
 def _extrapolation(
-    model: Device, analysis: Analysis, batch_size: int, formula: Formula, shares: np.ndarray
+    model: Device, analysis: Analysis, batch_size: int, formula: Formula, terms: np.ndarray
 ) -> Extrapolation:
-    """The extrapolation of a formula by counts; `shares`: (blocks,) of the time."""
-    domain = model.domain
+    """The extrapolation of a formula by counts; `terms`: (blocks, features), shares of the time."""
+    domain, shares = model.domain, terms.sum(axis=1)
     if not domain.ratios:
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())

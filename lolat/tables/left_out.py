@@ -39,11 +39,8 @@ class LeftOut:
         is_bare = ":" not in spec and not is_file(spec)
         if is_bare and error.code == UNKNOWN_NETWORK:
             shown, package = shortened(spec), BY_NAME[-1]
-            expected = (
-                f"expected the package before it ({package}:{shown}), or its configuration of "
-            )
-            why = f"no network {shown!r}; {expected}transformers in the folder networks beside the table"
-            self.add(why, "bare name", place=name)
+            expected = f"the package before it ({package}:{shown}), or a file"
+            self.add(f"no network {shown!r}; expected {expected}", "bare name", place=name)
         else:
             self.add(f"{name}: {error}", error.code, place=name)
 
