@@ -168,17 +168,7 @@ def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
     given = {"dtype": precision and dtype_named(precision), "launch": launch}
     asked: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
     if "predictors" not in model.document and not {"epochs", "llm"}.isdisjoint(model.document):
-        if (
-            "epochs" in model.document
-            and replace(timed := epochs_mode(model.document), **asked) != timed
-        ):
-            name, code = ("launch", "no-launch") if launch else ("precision", "no-precision")
-            raise InputError(
-                f"{arg(name)} {launch or precision}: {model.name} has epochs of {timed} alone; expected "
-                "that, or a model of latencies",
-                code=code,
-            )
-        return _asked(model, {**model.document}, precision, launch)
+        return _without_latencies(model, asked, precision, launch)
     document = dict(model.inference)
     if "epochs" in document and replace(timed := epochs_mode(document), **asked) != timed:
         del document["epochs"]  # they were timed in another mode
@@ -222,6 +212,23 @@ def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
         asked_in = f"what products take in {PRECISION_OF[wanted.dtype]} is from {sheet}"
         changed[ESTIMATED] = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
     return _asked(model, changed, precision, launch)
+
+
+def _without_latencies(
+    model: D, asked: Mapping[str, Any], precision: str | None, launch: str | None
+) -> D:
+    """The device of a file without latencies; InputError if its epochs were timed in another mode."""
+    if (
+        "epochs" in model.document
+        and replace(timed := epochs_mode(model.document), **asked) != timed
+    ):
+        name, code = ("launch", "no-launch") if launch else ("precision", "no-precision")
+        raise InputError(
+            f"{arg(name)} {launch or precision}: {model.name} has epochs of {timed} alone; expected "
+            "that, or a model of latencies",
+            code=code,
+        )
+    return _asked(model, {**model.document}, precision, launch)
 
 
 def _asked(model: D, document: dict[str, Any], precision: str | None, launch: str | None) -> D:

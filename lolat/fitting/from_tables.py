@@ -27,7 +27,7 @@ from lolat.fitting.cross_validation import (
     network_entry,
 )
 from lolat.fitting.linear import fit_additive_costs
-from lolat.fitting.outliers import tell_odd_time
+from lolat.fitting.outliers import odd_time
 from lolat.fitting.roofline import LEAST_OF_CLASS, fit_roofline, predicted
 from lolat.fitting.times import Times, check_sheet, seen_specs
 from lolat.graph.counts import COLUMNS
@@ -53,6 +53,7 @@ ELSEWHERE = 0.12
 """Standard deviation, a logarithm, of other hosts and versions of PyTorch from a table. The same networks
 on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square); the development
 split of the networks of docs/results/index.md with published times are 0.13 off from batch 4 on."""
+MOST_ODD, MOST_LEFT_OUT = 0.05, 2  # most rows to leave out: a share of all, and a number
 SMALLEST_SHARE = 0.01  # share of a table's rows, the smallest, below its minimum
 
 
@@ -82,6 +83,15 @@ class Timed:
         found = {network.optimizer for network, _ in self.networks if network.mode.training}
         return found.pop() if len(found) == 1 else ""
 
+    def without(self, position: int) -> Timed:
+        """The times without the one at a position of `times`."""
+        operations, networks = [*self.operations], [*self.networks]
+        if position < len(operations):
+            del operations[position]
+        else:
+            del networks[position - len(operations)]
+        return replace(self, operations=operations, networks=networks)
+
     def folds(self, which: np.ndarray | None = None) -> np.ndarray:
         """The cross-validation fold of each time, (times of `which`,) numbers below FOLDS.
 
@@ -108,18 +118,15 @@ def usual_mode(networks: Sequence[TimedNetwork], operations: Sequence[TimedOpera
 
 
 def tables_document(
-    name: str,
-    device: str,
-    timed: Timed,
-    specs: Specs | None,
-    source: Mapping[str, Any],
-    warn: Warn,
-) -> dict[str, Any]:
+    name: str, device: str, timed: Timed, specs: Specs | None, source: Mapping[str, Any], warn: Warn,
+    left_out: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     """Make a model file from times, with one formula for inference.
 
     The formula is by operation; or linear in the counts, for networks in float32 on a device without a data
     sheet, if its errors on held-out families are about as small, as on CPUs (SIMPLER). `source`: the
-    `environment`; `warn`: receives times that the others contradict. InputError for too few times.
+    `environment`; `warn`: receives times that the others contradict; `left_out`: the number of such times
+    left out before. InputError for too few times.
     """
     _check_enough(timed, specs)
     timed = replace(timed, operations=_thinned(timed.operations))
@@ -143,7 +150,11 @@ def tables_document(
     formula, off, known = min(judged, key=lambda one: np.abs(one[1]).mean())
     rows: list[TimedOperation | TimedNetwork] = [*timed.operations]
     rows += [network for network, _ in timed.networks]
-    tell_odd_time([(r.row, r.name, r.latency_ms) for r in compress(rows, main)], off, warn)
+    few = left_out < min(MOST_ODD * len(rows), MOST_LEFT_OUT)
+    of_main = [(r.row, r.name, r.latency_ms) for r in compress(rows, main)]
+    if (odd := odd_time(of_main, off, warn, few)) is not None:
+        rest = timed.without(int(np.flatnonzero(main)[odd]))
+        return tables_document(name, device, rest, specs, source, warn, left_out + 1)
     of_inference = ~trained if (~trained).any() else np.ones_like(trained)
     inference = times.take(of_inference)
     if not timed.is_cpu:

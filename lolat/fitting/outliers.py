@@ -43,30 +43,35 @@ def warn_of_contradictions(timed: Iterable[KeyedTime], warn: Warn) -> None:
 # ---- Times that the others contradict
 
 LONG = 1500  # times of a table
-FAR_IN_LONG, FAR = 20.0, 6.0
-"""Error factor of an odd time, in a long table and in a shorter one; 16 is the largest in the 20 tables of
-bundled models. In 128 tables drawn from timm's, of 6 to 16 networks, no right time is odd, and a time ten
-times too long or short is in 92 %."""
+WRONG = 20.0  # error factor of a wrong time; 16 is the largest in the 20 tables of bundled models
+ODD = 6.0
+"""Error factor of an odd time in a table that is not LONG. In 128 tables drawn from timm's, of 6 to 16
+networks, no right time is odd, and a time ten times too long or short is in 92 %."""
 
 
-def tell_odd_time(timed: Sequence[tuple[Row, str, float]], off: np.ndarray, warn: Warn) -> None:
-    """Warn of the time with the largest error, if that is beyond FAR.
+def odd_time(
+    timed: Sequence[tuple[Row, str, float]], off: np.ndarray, warn: Warn, leaves_out: bool = False
+) -> int | None:
+    """The position of the time with the largest error, if it is to be left out: beyond WRONG, `leaves_out`.
 
     `timed`: rows with their names and ms; `off`: (rows,) log(measured / predicted), predicted without each.
+    `warn` receives an odd time, left out or not.
     """
     relative = off - np.median(off)
     far, worst = np.abs(relative), int(np.argmax(np.abs(relative)))
-    others = int((far > np.log(FAR_IN_LONG if len(off) > LONG else FAR)).sum()) - 1
+    others = int((far > np.log(WRONG if len(off) > LONG else ODD)).sum()) - 1
     if others < 0:
-        return
+        return None
+    is_left_out = bool(leaves_out and far[worst] > np.log(WRONG))
     # A time a thousand times off makes good ones look odd, too.
-    more = f", and {others} more are far off" if others else ""
+    more = f", and {others} more are far off" if others and not is_left_out else ""
     (row, name, ms), way = timed[worst], "longer" if relative[worst] > 0.0 else "shorter"
+    then = "left out" if is_left_out else "it hardly counts in the fit, but makes the interval wide"
     warn(
         f"{row.where}: {name} takes {ms:g} ms, {np.exp(far[worst]):.3g} times {way} than the other rows "
-        f"say{more}; it hardly counts in the fit, but makes the interval wide: measure it again, or "
-        "remove it"
+        f"say{more}; {then}: measure it again, or remove it"
     )
+    return worst if is_left_out else None
 
 
 # ---- Tables whose times are in seconds or microseconds

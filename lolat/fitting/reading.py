@@ -18,7 +18,7 @@ from lolat.fitting.from_tables import (
     tables_document,
     usual_mode,
 )
-from lolat.fitting.outliers import tell_odd_time, tell_other_units, warn_of_contradictions
+from lolat.fitting.outliers import odd_time, tell_other_units, warn_of_contradictions
 from lolat.fitting.refined import refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
@@ -57,9 +57,7 @@ def blocks_document(path: str, stem: str, device: str | None, warn: Warn) -> dic
     document = model_document(stem, shown, [p for p, _ in times.values()], source, {})
     off = document["predictors"][document["default"]].get("residuals")
     if off and not in_other_units:
-        tell_odd_time(
-            [(row, p.name, p.latency_ms) for p, row in times.values()], np.array(off), warn
-        )
+        odd_time([(row, p.name, p.latency_ms) for p, row in times.values()], np.array(off), warn)
     return document
 
 

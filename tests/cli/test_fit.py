@@ -215,7 +215,7 @@ def test_a_time_in_seconds_spoils_no_fit(lolat: Command, tmp_path: Path, number:
     for text in (path.read_text(), wrong):
         path.write_text(text)
         found = lolat.done("fit", path, "--output", tmp_path / "m.json")
-        assert ("makes the interval wide: measure it again" in found.err) == (text == wrong)
+        assert ("left out: measure it again" in found.err) == (text == wrong)
         errors.append(
             read(tmp_path / "m.json")["predictors"]["kernels"]["error"]["left_out"]["median"]
         )
