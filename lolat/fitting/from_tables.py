@@ -131,7 +131,6 @@ def tables_document(
     _check_enough(timed, specs)
     timed = replace(timed, operations=_thinned(timed.operations))
     times = timed.times
-    trained = times.trained
     if specs is not None and timed.mode.half:
         specs = specs.of_dtype(timed.mode.dtype)
     known = specs or seen_specs(times, None if timed.is_cpu else find_gpu(device))
@@ -140,7 +139,7 @@ def tables_document(
     if timed.mode.half and specs is None:
         known = replace(known, width=OFF_OF_NOTHING)
     # Inference and training get a formula each if there are enough timings of both; else they share one.
-    is_inference = times.whole & ~trained
+    trained, is_inference = times.trained, times.whole & ~times.trained
     has_two_formulas = min(trained.sum(), is_inference.sum()) >= LEAST_JUDGING_NETWORKS
     main = ~trained if has_two_formulas else np.ones_like(trained)
     is_open, fold = specs is None and bool(timed.operations), timed.folds(main)
