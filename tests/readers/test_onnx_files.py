@@ -316,6 +316,15 @@ def test_steps_in_front_are_no_batch(tmp_path: Path, x: Any, batched: bool) -> N
     refused(made, "x: ?x8")
 
 
+@pytest.mark.parametrize(("name", "told"), [("T", True), ("num_frames", True), ("N", False)])
+def test_a_first_axis_that_is_taken_as_the_batch_is_told(name: str, told: bool) -> None:
+    graph = read_model(model([node("Conv", "x w", "y")], (name, 3, 8, 8), w=(4, 3, 1, 1)))
+    assert graph.input_sizes == [(3, 8, 8)]
+    said = f"the first axis of x, {name}, is taken as the batch"
+    assert (said in graph.warnings) == told
+    assert count(graph).total(2).flops == 2 * 4 * 3 * 64
+
+
 def test_a_larger_batch_is_read_at_one_where_it_can_be(tmp_path: Path) -> None:
     nodes = [node("Conv", "x w", "a"), node("Reshape", "a s", "y", name="flat")]
     made = model(nodes, x=(8, 3, 8, 8), s=np.array([0, -1]), w=(4, 3, 1, 1))

@@ -12,7 +12,8 @@ from lolat.readers.size import Form, filled, numbers_of, of_images
 
 _STEPS = re.compile("seq|token|length|step|time", re.IGNORECASE)
 _ROWS = re.compile("seq|token|len|step|time|frame|patch|point|^[tl]$", re.IGNORECASE)
-"""Names of steps, and of a first axis that is no batch."""
+_BATCH = re.compile(r"[nb]|bs|.*batch.*|unk.*|.*dynamic.*|dim.*|.*_dim_0|s\d+|", re.IGNORECASE)
+"""Names of steps, of a first axis that is no batch, and of one that is; exporters number unnamed axes."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ def inputs_of(
     dims = {name: tensor.shape.dim for name, tensor in inputs.items()}
     dtypes = {name: tensor_dtype_to_np_dtype(t.elem_type) for name, t in inputs.items()}
     batch = _batch_axes(dims, _steps_first(graph))
+    remarks += [
+        f"the first axis of {name}, {called}, is taken as the batch"
+        for name, axis in batch.items()
+        if not axis and not _BATCH.fullmatch(called := dims[name][0].dim_param)
+    ]
     symbols = {dims[name][axis].dim_param for name, axis in batch.items()} - {""}
     axes = {
         name: [a for a, d in enumerate(of) if a != batch.get(name) and d.dim_param not in symbols]
