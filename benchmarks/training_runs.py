@@ -128,54 +128,50 @@ def measure(runs: Sequence[Run]) -> dict[str, Any]:
     return known
 
 
+TIMES = ("epoch", "start", "evaluation")
+
+
 @dataclass(frozen=True)
 class Row:
-    """A run beside its prediction; errors relative."""
+    """A run beside its prediction.
+
+    `pairs`: TIMES, s, and "memory", MiB of three quarters of a batch -> measured and predicted. `inside`:
+    True if the measured epoch lies in the interval.
+    """
 
     run: Run
-    epoch_s: float
-    predicted_s: float
+    pairs: dict[str, tuple[float, float]]
     inside: bool
-    start_s: float
-    predicted_start_s: float
-    evaluation_s: float
-    predicted_evaluation_s: float
-    more_bytes: float
-    predicted_more_bytes: float
 
-    @property
-    def error(self) -> float:
-        """The relative error of the predicted epoch."""
-        return self.predicted_s / self.epoch_s - 1.0
+    def off(self, name: str) -> float:
+        """The relative error of a prediction."""
+        measured, predicted = self.pairs[name]
+        return predicted / measured - 1.0
 
 
-def judge(model: Training, runs: Sequence[Run], known: dict[str, Any]) -> list[Row]:
-    """Predictions beside what was measured."""
-    rows = []
-    for run in runs:
-        found = known[json.dumps(asdict(run))]
-        is_generated = run.network.startswith(generated.PREFIX)
-        graph = read(generated.build(run.network) if is_generated else run.network, run.size)
-        asked = TrainingRun(run.batch_size, run.samples, 1, run.optimizer, validation=run.samples)
-        told, optimizer = predict(model, graph, asked), optimizer_named(run.optimizer)
-        whole, quarter = (
-            sum(memory_at_peak(graph, n, recipe_for(graph, optimizer, None))[1].values())
-            for n in (run.batch_size, run.batch_size // 4)
-        )
-        assert None not in (told.epoch_s, told.evaluation_s, told.startup_s, told.total_s)
-        epoch_s = statistics.median(found["epochs_s"][1:])
-        predicted = told.epoch_s - told.evaluation_s  # type: ignore[operator]
-        half = math.log(told.interval_s[1] / told.total_s)  # type: ignore[index, operator]
-        rows.append(
-            Row(
-                run, epoch_s, predicted, abs(math.log(predicted / epoch_s)) <= half,
-                found["epochs_s"][0] - epoch_s, told.startup_s,
-                min(found["evaluations_s"]), told.evaluation_s,
-                found["whole"]["grown_bytes"] - found["quarter"]["grown_bytes"],
-                whole - quarter,
-            )
-        )  # fmt: skip
-    return rows
+def judge(model: Training, run: Run, found: dict[str, Any]) -> Row:
+    """The prediction beside what was measured."""
+    is_generated = run.network.startswith(generated.PREFIX)
+    graph = read(generated.build(run.network) if is_generated else run.network, run.size)
+    asked = TrainingRun(run.batch_size, run.samples, 1, run.optimizer, validation=run.samples)
+    told: Any = predict(model, graph, asked)
+    recipe = recipe_for(graph, optimizer_named(run.optimizer), None)
+    whole, quarter = (
+        sum(memory_at_peak(graph, n, recipe)[1].values())
+        for n in (run.batch_size, run.batch_size // 4)
+    )
+    epoch_s, predicted_s = (
+        statistics.median(found["epochs_s"][1:]),
+        told.epoch_s - told.evaluation_s,
+    )
+    grown = found["whole"]["grown_bytes"] - found["quarter"]["grown_bytes"]
+    pairs = {
+        "epoch": (epoch_s, predicted_s), "start": (found["epochs_s"][0] - epoch_s, told.startup_s),
+        "evaluation": (min(found["evaluations_s"]), told.evaluation_s),
+        "memory": (grown / 2**20, (whole - quarter) / 2**20),
+    }  # fmt: skip
+    half = math.log(told.interval_s[1] / told.total_s)
+    return Row(run, pairs, abs(math.log(predicted_s / epoch_s)) <= half)
 
 
 def tables(rows: Sequence[Row]) -> dict[str, Table]:
@@ -183,22 +179,18 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
     runs, memory = [], []
     for r in rows:
         name = " ".join([r.run.network, *map(str, r.run.size[:1])])
+        epoch, start, evaluation = (
+            [f"{s:.{2 - (t == 'start')}f} s" for s in r.pairs[t]] for t in TIMES
+        )
         size = f"{r.run.batch_size}, {r.run.optimizer}"
-        runs.append([
-            name, size, f"{r.epoch_s:.2f} s", f"{r.predicted_s:.2f} s", f"{100 * r.error:+.0f} %",
-            f"{r.start_s:.1f} s", f"{r.predicted_start_s:.1f} s", f"{r.evaluation_s:.2f} s",
-            f"{r.predicted_evaluation_s:.2f} s",
-        ])  # fmt: skip
-        grown, predicted = r.more_bytes / 2**20, r.predicted_more_bytes / 2**20
+        runs.append([name, size, *epoch, f"{100 * r.off('epoch'):+.0f} %", *start, *evaluation])
+        grown = [f"{mib:.0f} MiB" for mib in r.pairs["memory"]]
         batches = f"{r.run.batch_size // 4} to {r.run.batch_size}"
-        off = f"{100 * (predicted / grown - 1):+.0f} %"
-        memory.append([name, batches, f"{grown:.0f} MiB", f"{predicted:.0f} MiB", off])
+        memory.append([name, batches, *grown, f"{100 * r.off('memory'):+.0f} %"])
+    inside = [r.inside for r in rows]
     judged = {
-        "epoch": Errors(np.array([r.error for r in rows]), [r.inside for r in rows]),
-        "start": Errors(np.array([r.predicted_start_s / r.start_s - 1 for r in rows])),
-        "evaluation": Errors(
-            np.array([r.predicted_evaluation_s / r.evaluation_s - 1 for r in rows])
-        ),
+        t: Errors(np.array([r.off(t) for r in rows]), *([inside] if t == "epoch" else []))
+        for t in TIMES
     }
     summary = []
     for name, e in judged.items():
@@ -221,7 +213,8 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
 def training_runs(model: str = "epyc-2t") -> Tables:
     """Epochs, starts and memory of networks that are trained here."""
     device = load(model)
-    return tables(judge(training_of(device.document, device.source), RUNS, measure(RUNS)))
+    training, known = training_of(device.document, device.source), measure(RUNS)
+    return tables([judge(training, run, known[json.dumps(asdict(run))]) for run in RUNS])
 
 
 if __name__ == "__main__":
