@@ -60,9 +60,20 @@ class TableEvaluation(Result):
 
     @property
     def summary(self) -> dict[str, float]:
-        """Errors over all rows, and the number inside their intervals."""
-        figures: dict[str, float] = summary(self.compared, self.content)
-        return figures
+        """The errors of the rows, relative: mean, median, bias, and how many are within 10 % and the
+        interval.
+        """
+        off = [c.error for c in self.compared]
+        known = [(c.latency_ms, c.interval_ms) for c in self.compared if c.interval_ms is not None]
+        return {
+            self.content: len(off),
+            "mean": sum(map(abs, off)) / len(off),
+            "median": median(map(abs, off)),
+            "bias": median(off),
+            "within_10": sum(abs(o) <= 0.1 for o in off) / len(off),
+            "inside": sum(low <= ms <= high for ms, (low, high) in known),
+            "intervals": len(known),
+        }
 
     def words(self) -> str:
         """The median error of the predictions."""
@@ -77,7 +88,13 @@ class TableEvaluation(Result):
 
     def to_csv(self) -> str:
         """The table's rows with predicted_ms, low_ms, high_ms."""
-        return predictions(self.compared, self.columns)
+        more = dict.fromkeys(name for c in self.compared for name in c.more)
+        rows = (
+            [*map(c.row.get, self.columns), c.predicted_ms, *(c.interval_ms or ("", "")),
+             *map(c.more.get, more)]
+            for c in self.compared
+        )  # fmt: skip
+        return to_csv([*self.columns, *PREDICTED, *more], rows)
 
 
 def evaluate_table(
@@ -144,7 +161,9 @@ def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[s
     card = None if found else card_of(Path(table).stem)
     if card and card != card_of(own):
         return [f"by its name the table is of {card}, the predictions are of {own}"]
-    others = [name for name in found if name not in (own, model.name) and _differ(name, own)]
+    gpu = find_gpu(own)
+    same = {own, model.name, *(name for name in found if gpu and find_gpu(name) == gpu)}
+    others = [name for name in found if name not in same]
     return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
 
 
@@ -162,12 +181,6 @@ def _of_fitted(model: Model, compared: Sequence[Compared], table: str) -> list[s
     ]
 
 
-def _differ(one: str, other: str) -> bool:
-    """True unless both are names of one known GPU."""
-    gpu = find_gpu(one)
-    return gpu is None or gpu != find_gpu(other)
-
-
 def _refuse_ignored(
     table: str, content: Content, columns: Collection[str], **options: object
 ) -> None:
@@ -181,35 +194,3 @@ def _refuse_ignored(
                 "it out, or give a table that it is for",
                 code=name,
             )
-
-
-def summary(rows: Sequence[Compared], content: str = NETWORKS.key) -> dict[str, Any]:
-    """The errors of rows, relative: mean, median, bias, and how many are within 10 % and the interval."""
-    off = [r.error for r in rows]
-    intervals = [(r.latency_ms, r.interval_ms) for r in rows if r.interval_ms is not None]
-    return {
-        content: len(rows),
-        "mean": sum(map(abs, off)) / len(off),
-        "median": median(map(abs, off)),
-        "bias": median(off),
-        "within_10": sum(abs(o) <= 0.1 for o in off) / len(off),
-        "inside": sum(low <= ms <= high for ms, (low, high) in intervals),
-        "intervals": len(intervals),
-    }
-
-
-def predictions(rows: list[Compared], columns: Sequence[str]) -> str:
-    """A CSV table of the rows with PREDICTED as further columns."""
-    more = dict.fromkeys(name for r in rows for name in r.more)
-    return to_csv(
-        [*columns, *PREDICTED, *more],
-        [
-            [
-                *map(r.row.get, columns),
-                r.predicted_ms,
-                *(r.interval_ms or ("", "")),
-                *map(r.more.get, more),
-            ]
-            for r in rows
-        ],
-    )

@@ -151,8 +151,6 @@ def test_a_file_that_knew_other_networks_is_told_to_forget_them(
     said = lolat.done("fit", few, "--output", out).err
     assert "knew latencies from 30 networks, batch 4 to 16: these are replaced" in said
     assert "neither precision" not in said
-    shown = lolat.done("show", out).out
-    assert "ask for less, or measure 9 or more" in shown.replace("\n    ", " ")
 
 
 @pytest.mark.usefixtures("empty_cache")

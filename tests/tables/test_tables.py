@@ -12,7 +12,7 @@ import pytest
 import lolat
 from lolat import fit, load
 from lolat.api.comparing import Compared, Comparison, compare_rows
-from lolat.api.evaluation import predictions, summary
+from lolat.api.evaluation import TableEvaluation
 from lolat.api.model import Model
 from lolat.device.running import mode_of
 from lolat.errors import InputError, NetworkError
@@ -71,11 +71,12 @@ def test_the_rows_and_their_predictions(tmp_path: Path) -> None:
     rows, skipped, columns = compare(read), read.left_out.reasons, read.columns
     assert [r.predicted_ms for r in rows] == pytest.approx([one, four])
     assert skipped == {"bad: no network 'bad'": 1}
-    found = summary(rows)
+    result = TableEvaluation("networks", rows, read.left_out, columns, ())
+    found = result.summary
     assert found["median"] == pytest.approx(0.1)
     assert found["bias"] == pytest.approx(0.1)
     assert (found["networks"], found["within_10"], found["intervals"]) == (2, 0.5, 2)
-    written = list(csv.DictReader(predictions(rows, columns).splitlines()))
+    written = list(csv.DictReader(result.to_csv().splitlines()))
     assert list(written[0]) == [*columns, "predicted_ms", "low_ms", "high_ms"]
     assert float(written[1]["predicted_ms"]) == pytest.approx(four)
     assert float(written[1]["low_ms"]) < four < float(written[1]["high_ms"])
