@@ -135,6 +135,15 @@ class TestTransformers:
         assert count(graph).total(1).flops == flops.get_total_flops() / 2
         assert "alone" not in " ".join(graph.warnings)
 
+    def test_an_adapter_beside_it_is_not_left_out_in_silence(self, tmp_path: Path) -> None:
+        file = config(tmp_path, BERT)
+        (tmp_path / "adapter_config.json").write_text("{}")
+        with pytest.raises(
+            NetworkError, match=r"adapter_config.*expected transformers:.*config\.json"
+        ):
+            read(f"transformers:{tmp_path}", 16)
+        assert read(file, 16).operations
+
     @pytest.mark.parametrize(
         "text",
         ["no json", "[1]", '{"hidden_size": 3}', '{"model_type": "dragon"}',

@@ -128,7 +128,13 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
     for attention as single operations and no cache, as in published tables.
     """
     expected = "expected the config.json of a network of the package transformers"
-    path = os.path.join(path, "config.json") if os.path.isdir(path) else path
+    if os.path.isdir(path):
+        folder, path = path, os.path.join(path, "config.json")
+        if os.path.exists(os.path.join(folder, "adapter_config.json")):
+            raise NetworkError(
+                f"{shortened(folder)} has an adapter (adapter_config.json), which is not read; expected "
+                f"transformers:{shortened(path)} for the network without it, as once the adapter is merged"
+            )
     config = read_json(path, expected)
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise NetworkError(f"{shortened(path)} has no model_type; {expected}, which names its kind")
