@@ -58,5 +58,8 @@ add or take away that want all processors: networks take several times as long, 
 
 
 def waking_ms(learned: Sequence[float], now: Sequence[float]) -> float:
-    """Time that an operation takes longer to start than when learned, ms; both: see Probe."""
+    """Time that an operation takes longer to start than when learned, ms.
+
+    `learned`, `now`: the times of a probe, see Probe.
+    """
     return PER_FORK * (statistics.fmean(now) - statistics.fmean(learned)) / FORKS

@@ -23,7 +23,8 @@ from lolat.units import percent, plain
 if TYPE_CHECKING:
     from lolat.api.model import Model
 
-BY_CHANCE = 0.1  # of the rows of another measurement, so many have the same four digits, or fewer
+BY_CHANCE = 0.1
+"""Largest share of an independent table's rows that agree with fitted rows in four digits by chance."""
 PREDICTED = ("predicted_ms", "low_ms", "high_ms")
 
 

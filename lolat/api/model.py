@@ -347,7 +347,7 @@ class Model(Device):
     # ---- Reading
 
     def _read(self, network: Any, question: Question) -> Graph | Analysis:
-        """The network read, once the question can be answered."""
+        """Check the question against the model, then read the network."""
         from lolat.api.predicting import read_network
 
         question.check(self)

@@ -256,7 +256,7 @@ def as_written(model: D, graph: Graph) -> D:
     if own is None or Roofline.name not in model.predictors:
         return model
     if {model.asked_precision, own} <= HALVES or model.asked_precision == own:
-        return model  # as many bytes, on the same units
+        return model  # fp16 and bf16 move equal bytes and use the same units
     if model.asked_precision is not None:
         raise InputError(
             f"{arg('precision')} {model.asked_precision}: the network is in {own} itself; expected {own}, "

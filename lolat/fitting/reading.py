@@ -37,7 +37,7 @@ from lolat.tables.operations import MULTIPLYING, TimedOperation, read_operations
 
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """Words of a CPU in the name of a device or table: it has no host to wait for."""
-MOST_JUDGING_UNITS = 500  # operations of a table that judge its unit
+MOST_JUDGING_UNITS = 500  # at most so many operations are used to check the unit of a table
 Contents = Sequence[tuple[str, Content]]  # (file, its content)
 
 

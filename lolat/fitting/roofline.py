@@ -32,8 +32,9 @@ from lolat.hardware.gpus import OF_PEAK
 from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
-"""Log error of a time that weighs as much as a term one standard deviation off. PRIOR_WHOLE: with MANY
-networks; a few do not tell all terms apart (four left an H100 with ten times its bandwidth)."""
+"""A time off by this log error costs as much as a term one standard deviation from its center.
+PRIOR_WHOLE: with MANY networks; a few do not tell all terms apart (four left an H100 with ten times its
+bandwidth)."""
 MANY = 30
 OUTLIER_ERROR = 0.1  # log error beyond which a time counts less
 LEAST_OF_CLASS = 5  # of a measured class

@@ -213,7 +213,7 @@ def is_same_gpu(accelerator: str, device: str, gpu: Gpu | None) -> bool:
     """True if the accelerator of a price list is the device's card, in any form and of any memory.
 
     `gpu`: the device's sheet; without one, or without the accelerator's, the names must be equal. Price
-    lists do not tell a Max-Q, of less power.
+    lists do not mark the low-power Max-Q, which matches the full card.
     """
     other = find_gpu(accelerator)
     if gpu is None or other is None:

@@ -250,7 +250,7 @@ def rental_of(
     def suffices(accelerator: str) -> bool:
         """True if an accelerator has nearly the needed memory, or holds what the network takes.
 
-        One with less bandwidth is not as fast; that of an unknown form is unknown.
+        One with less bandwidth does not suffice; a card of unknown form is not judged by its bandwidth.
         """
         its = find_gpu(accelerator)
         is_told = bool(form_of(accelerator)) or not has_several_chips(accelerator)

@@ -48,7 +48,7 @@ WAITING, LONGER = 0.5, 2.0
 """A request waits for memory if its first token takes more than WAITING times its output tokens, and more
 than LONGER times what prompts explain. Such rows say nothing about the overheads."""
 FEW_REQUESTS = 8.0
-"""With more of them the first token says less of `poll_steps`: prompts wait for each other too."""
+"""Beyond this concurrency prompts wait for each other, so the first token says less of `poll_steps`."""
 COLD = 10.0
 """A server was not warm if the first token takes COLD times what prompts explain; its time is unknown."""
 
@@ -176,7 +176,7 @@ def fit_overheads(
         if has_level:
             few = math.sqrt(1.0 + FEW / len(tpot))
             moved[LEVEL] = np.log(every[LEVEL] / begin[LEVEL]) * few / width[LEVEL]
-            moved *= np.sqrt(1.0 + moved**2 / 4.0)  # soft_l1 makes this the square
+            moved *= np.sqrt(1.0 + moved**2 / 4.0)  # soft_l1 then costs the plain square
         return np.concatenate([*off, moved[free]])
 
     inside = np.clip(begin, least + 1e-9, most * (1.0 - 1e-9))[free]

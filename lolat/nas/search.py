@@ -100,9 +100,10 @@ def search(
     """Find a space's Pareto front of latency on a device and of a score.
 
     `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar) or "package.module:callable". `model`: a
-    `Model`, or an argument of `lolat.load`. `objective`: a CSV file with the columns arch and score, whose
-    networks are all compared; or a function that scores one candidate (its parameter is named arch,
-    candidate or choices), or its name, "package.module:callable". `max_ms`: the longest latency.
+    `Model`, its file, or the name of a bundled one (of a GPU: `lolat.load("a100")`). `objective`: a CSV
+    file with the columns arch and score, whose networks are all compared; or a function that scores one
+    candidate (its parameter is named arch, candidate or choices), or its name, "package.module:callable".
+    `max_ms`: the longest latency.
     `candidates`: how many a function scores (None: 200): the whole space if it has no more, else those of
     an evolutionary search with random numbers from `seed`. `lower_is_better`: a low score is good, such as
     a loss. `accuracy`: a CSV file to which each score of a function is added at once; a later search reads

@@ -49,7 +49,7 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
     yield f"{result.predictor}: Spearman {'-' if rank is None else f'{rank:.3f}'}"
     if result.noise_floor is not None:
         floor = percent(result.noise_floor)
-        yield f"noise floor {floor}: so far off is a block that is measured again, and any formula"
+        yield f"noise floor {floor}: repeated measurements of a block differ by this much"
     yield from (f"not measured: {key}: {reason}" for key, reason in result.failures.items())
 
 

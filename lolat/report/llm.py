@@ -61,7 +61,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
 
 def _load_words(row: ServingConfig) -> str:
     if row.request_rate is None:
-        return "steady load: so many requests at all times"
+        return "steady load: this many requests are always in progress"
     return "requests that arrive at a rate, and wait where the GPUs are busy"
 
 

@@ -22,7 +22,7 @@ EXPECTED = (
     "op,latency_ms and their sizes"
 )
 MOST_OF_A_COUNT = 2**63 - 1  # in a model file
-MOST_ROWS = 2_000  # of a table; more do not improve some forty coefficients
+MOST_ROWS = 2_000  # used of a table; more do not improve a fit of some forty coefficients
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ LEFT_OUT = (
     0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
 )  # fmt: skip
 """Quantiles of |log(training / estimate)| if each of these devices is estimated by the ratios of the other
-two; the largest of the three devices each. The same command prints them.
+two; at each quantile the largest of the three devices. The same command prints them.
 """
 MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
 """Terms of a formula whose unit is a moved element; the first one that a device has is taken."""

@@ -428,7 +428,7 @@ class Form:
         return self._address(self.view, self.refused or [""] * (not self.ticked), changes)
 
     def tabs(self) -> dict[str, tuple[str, str]]:
-        """View -> its tab's title and address, with the devices and what is typed in all tabs."""
+        """View -> its tab's title and address, which keeps the devices and the texts of every tab."""
         return {view: (tab.title, self._address(view)) for view, tab in TABS.items()}
 
     def _address(self, view: str, more: Iterable[str] = (), changes: Mapping[str, str] = {}) -> str:
