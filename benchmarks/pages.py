@@ -65,7 +65,9 @@ def python_page() -> str:
     lines += ["## Model", _doc(Model)]
     for name, method in inspect.getmembers(Model, inspect.isfunction):
         if name[0] != "_" and name not in vars(Result) and inspect.getdoc(method):
-            lines += [f"### Model.{name}", _call(f"model.{name}", method), _doc(method)]
+            told, listed, _ = _doc(method).partition(":\n\n- `")
+            told += " ([meanings](command-line.md))." if listed else ""
+            lines += [f"### Model.{name}", _call(f"model.{name}", method), told]
     for name in (n for n in types if n != "Model"):
         lines += [f"## {name}", _doc(public[name])]
     results = [

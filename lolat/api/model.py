@@ -222,14 +222,11 @@ class Model(Device):
         """Predict time, memory and dollars of training on each number of devices in `replicas`.
 
         A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size`:
-        samples of an iteration on each device, "auto": the most that fit. `memory_gib`: half a GiB is free,
-        of networks 6 % too. `max_hours`, `max_dollars`: the cheapest is within both, the fastest within the
-        dollars.
+        samples of an iteration on each device, "auto": the most that fit.
 
-        Returns a `Cost`, whose `options` have times, and dollars where there is a price; for a list of
-        batch sizes `Costs`. If no training was measured it is an estimate from latencies, which its
-        warnings say. Raises ModelFileError if the model knows neither, and InputError for what cannot be.
-        The rest are the fields of a TrainingQuestion:
+        Returns a `Cost`; for a list of batch sizes `Costs`. If no training was measured it is an estimate
+        from latencies, which its warnings say. Raises ModelFileError if the model knows neither, and
+        InputError for what cannot be. The other arguments are the options of `lolat cost`:
         """
         from lolat.training.compare import costs_on
         from lolat.training.cost import cost_on
@@ -243,9 +240,9 @@ class Model(Device):
     def llm(self, config: Any, asked: ServingQuestion) -> ServingAnswer:
         """Times of a served language model on such GPUs, and the cost of a million tokens.
 
-        `config`: the path of a published config.json or its folder, its contents, or a known name. The
-        rest are the fields of a ServingQuestion. Raises InputError for an impossible question, AnswerIsNo
-        if no row keeps the limits, ModelFileError for a model without language models.
+        `config`: the path of a published config.json or its folder, its contents, or a known name. Raises
+        InputError for an impossible question, AnswerIsNo if no row keeps the limits, ModelFileError for a
+        model without language models. The other arguments are the options of `lolat llm`:
         """
         from lolat.hardware.prices import given_list, no_price, rental_of
         from lolat.llm.names import find_decoder
