@@ -143,7 +143,7 @@ _EVERY = (
           "How a GPU computes; as in the measurements if not given, else by its data sheet. amp keeps "
           "weights in float32; fp16 and bf16 are pure: weights, gradients and states in 2 bytes."),
     _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, fused by torch.compile, or "
-          "by it and at once from a CUDA graph (reduce-overhead); as in the measurements if not given."),
+          "also from a CUDA graph (reduce-overhead); as in the measurements if not given."),
     Parameter("host_us", "Time that the host of a GPU takes to launch an addition, µs (timeit x + y); "
               "dense layers and convolutions take 2.5 times as long. If not given, the usual one, "
               "within a factor of 1.8.", float, 1,

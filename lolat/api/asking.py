@@ -60,8 +60,7 @@ def predict(
 
     `on`: a device as `load` takes it or returns it, or names of several; "all": every one that can answer.
     The rest is as for `Model.predict`. One network, device and batch size give a `Prediction`; a list of
-    any of them, and "all", give `Predictions`, however many it has. Several devices have the prices of
-    `lolat prices` if `prices` is not given; a device that cannot answer is in `left_out`, with the reason.
+    any of them, and "all", give `Predictions`.
     """
     from lolat.api.choosing import ALL, devices
     from lolat.api.predicting import ask
@@ -91,12 +90,10 @@ def compare(
     """Compare devices for training a network: time, memory and dollars, as `lolat cost NETWORK` does.
 
     `on`: devices as `load` takes them; "all" or none: every one with times and a price. `precision`: of
-    each device, its fastest if None or "best"; `launch`, `host_us`: see `Model.run_as`. `prices`: a price
-    list. `asked`: the other arguments of `Model.cost`, such as samples, epochs, replicas and max_hours.
-    `on_progress`: called for each device (done, all, name).
+    each device, its fastest if None or "best"; `launch`, `host_us`: see `Model.run_as`. `asked`: the other
+    arguments of `Model.cost`. `on_progress`: called for each device (done, all, name).
 
-    Returns `Costs`, an answer for each device and batch size, however many. Raises InputError if no device
-    can answer.
+    Returns `Costs`, an answer for each device and batch size. Raises InputError if no device can answer.
     """
     from lolat.api.choosing import ALL, devices, serving_models, with_a_price
     from lolat.api.predicting import BEST

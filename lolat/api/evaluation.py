@@ -36,9 +36,8 @@ class TableEvaluation(Result):
     """A table's times compared; `content`: "networks", "operations", "blocks", "served" or "runs";
     `skipped`: reason -> rows left out; `warnings`: remarks on the table.
 
-    In JSON `networks`, `operations`, `blocks`, `served` or `runs` are the rows as they stand in the
-    table, with latency_ms, predicted_ms, interval_ms and in_domain; `summary` has relative errors, and how
-    many rows there are.
+    In JSON the key of that name has the rows as they stand in the table, with latency_ms, predicted_ms,
+    interval_ms and in_domain; `summary` has relative errors, and how many rows there are.
     """
 
     KEYS = ("networks", "operations", "blocks", "served", "runs", "summary", "skipped", "warnings")

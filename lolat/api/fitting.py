@@ -80,17 +80,12 @@ def fit(
 ) -> Model:
     """Fit a model to what somebody has measured: to tables of one device, or to a model file again.
 
-    `tables`: a model file (fitted again on its points), or CSV tables of blocks (acts, inp, flops,
-    latency_ms and more), of operations timed one by one (op, latency_ms and their sizes), or of whole
-    networks (network, batch_size, latency_ms). A model file and tables of networks of the same device:
-    fitted to all together; a file made from tables takes their level. Without `tables`
-    the data sheet of `name` is taken, from `facts` or of a known GPU; if the GPU computes bfloat16, the
-    model then answers for language models too.
-    `output`: the device's JSON file, whose other sections stay; None writes none. `name`: what the device
-    is called, also in tables. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served
-    model whose row or file does not say it: one number, or one for each file. `on_progress`: called
-    after each network is counted (done, all, name); `warn`: of rows left out, of what a table lacks or
-    contradicts, of how far off served models are.
+    `tables`: a model file, or CSV tables, as `lolat fit` takes them (docs/reference/files.md has the
+    columns). Without `tables` the data sheet of `name` is taken, from `facts` or of a known GPU. `output`:
+    the device's JSON file, whose other sections stay; None writes none. `name`: what the device is called,
+    also in tables. `facts`: a CSV of data sheets. `tensor_parallel`: GPUs that share a served model whose
+    row or file does not say it: one number, or one for each file. `on_progress`: called after each network
+    is counted (done, all, name); `warn`: called with each remark on the tables.
 
     `framework`: of language models, "vllm", "trtllm" or "sglang"; else the one that a table's name or
     `output` has, or vLLM.

@@ -49,9 +49,8 @@ def learn(
     run, and a model of another device in `output`. `wait`: for a calm moment, ten minutes
     at most. `progress`: gets stages, steps and notes.
 
-    Returns the `Model`. After Ctrl-C the same call goes on from the measurements. Raises
-    MissingPackageError or DeviceError where there is nothing to measure with, InputError where `output`
-    cannot be written or is of another device.
+    Returns the `Model`. After Ctrl-C the same call goes on. Raises MissingPackageError or DeviceError where
+    there is nothing to measure with, InputError where `output` cannot be written or is of another device.
     """
     shown = progress or Progress()
     path = None if output is None else Path(output)

@@ -70,8 +70,8 @@ class Evaluation(Result):
     `summary`: relative errors (0.05 is 5 %) as `predict` answers, and how it ranks; `ratio`: how many times
     as long as learned the model's own networks took meanwhile, the median, None where it has none;
     `ratio_taken_out`: the errors of predictions times that ratio; `limit`: how far the ratio may be from 1.
-    `verdict`: good, fair or poor; `cause`: of an error that is not good, one of machine (which moved beyond
-    the limit), domain, level (of the machine, within the limit), noise, formula.
+    `verdict`: good, fair or poor; `cause`: machine, domain, level, noise or formula
+    (docs/how-to/measure.md).
     """
 
     model: str

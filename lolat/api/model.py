@@ -38,11 +38,10 @@ MOST_KEPT = 1000  # answers of `llm`
 class Model(Device):
     """A model of a device: it predicts, explains and plans for networks of any framework.
 
-    A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path
-    to a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50" or
-    "timm:resnet50", or a `Graph`. All times are in milliseconds where their names end in `_ms`, in seconds
-    where they end in `_s`. What cannot be answered raises a `LolatError` that says how to fix it.
-    `label`: the path or name that it was loaded by, as a command takes it; `source`: its file.
+    A network is a Keras model, a `torch.nn.Module` (or a pair of one and inputs to call it with), a path to
+    a `.keras` or `.onnx` file, an ONNX `ModelProto`, a name such as "keras:ResNet50", "timm:resnet50" or
+    "package.module:callable", or a `Graph`. `label`: the path or name that it was loaded by, as a command
+    takes it; `source`: its file.
     """
 
     def __init__(self, document: Mapping[str, Any], source: str = "model") -> None:
@@ -94,9 +93,8 @@ class Model(Device):
         once. `predictor`: one of the model's `predictors`, its default if None. `coverage`: how sure the
         interval is, above 0 and below 1; if None 0.9, and no interval where the model has too few points
         for that. `precision`, `launch`, `host_us`: see `run_as`; "best": the fastest precision.
-        `input_size`: height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps,
-        1 where no batch does; `sure`: by the upper end of the interval, not the latency alone. `prices`: a
-        price list as for `cost`, for `dollars_per_million`.
+        `input_size`: height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps, 1
+        where no batch does; `sure`: by the upper end of the interval.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read (one of several is in
@@ -186,10 +184,9 @@ class Model(Device):
         """The widest, largest or most of a network that stays within a time.
 
         `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
-        "batch" (samples at once). `sure`: the upper end of the interval must stay within the time, not
-        the latency alone. The rest is as for `predict`. Returns a `BudgetAnswer`, whose `best.value` is the
-        answer; of a list of batch sizes `BudgetAnswers`. Raises AnswerIsNo where not even the smallest
-        stays within the time.
+        "batch" (samples at once). `sure`: the upper end of the interval must stay within it. The rest is as
+        for `predict`. Returns a `BudgetAnswer`, whose `best.value` is the answer; of a list of batch sizes
+        `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within the time.
         """
         from lolat.device.budget import BudgetAnswers, budget
         from lolat.device.prediction import at_size

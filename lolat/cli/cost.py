@@ -59,9 +59,8 @@ def cost(
     is then one of language models.
 
     MODEL answers by the best that it has: timed epochs, measurements of `lolat learn --mode training`, or
-    an estimate from its latencies of inference, which says so. With --price-per-hour K devices cost K times
-    as much. From a price list they are the instances of one type on which it costs least. Without MODEL,
-    and with --on, devices are compared, each in the precision in which it is fastest.
+    an estimate from its latencies of inference, which says so. Without MODEL, and with --on, devices are
+    compared, each in the precision in which it is fastest.
 
     Exit code 3 if an iteration does not fit into the device's memory.
     """

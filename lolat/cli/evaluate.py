@@ -43,13 +43,11 @@ def evaluate(
     """Measure NETWORKs on this machine and compare them with what MODEL predicts.
 
     Each is timed in a loop of its own, in rounds with some of MODEL's own networks, which tell how fast the
-    machine is meanwhile. Predictions are compared as `lolat predict` gives them; beside the error stands
-    what it is with the machine's speed taken out.
+    machine is meanwhile; beside the error stands what it is with the machine's speed taken out.
 
-    They are run with the backend that MODEL was learned with, and its options: Keras networks by
-    tensorflow, PyTorch modules by torch, .onnx files by onnxruntime. With --table nothing is run: it has
-    networks, operations, blocks, served language models or runs that train decoders, as `lolat fit` takes
-    them. Without NETWORK, and of tensorflow only: ten of keras.applications; a few minutes.
+    They are run with the backend that MODEL was learned with, and its options. With --table nothing is run:
+    it is a table as `lolat fit` takes it. Without NETWORK, and of tensorflow only: ten of
+    keras.applications; a few minutes.
     """
     from lolat.io.writing import write_text
     from lolat.report.evaluation import evaluation_lines, table_lines
@@ -89,8 +87,7 @@ def doctor(model: str) -> None:
     """Measure five networks of MODEL again, within 20 seconds: does it still hold on this machine?
 
     Exit code 0: it does, their median time is within 10 % of what was learned, or within what MODEL's own
-    repeated measurements differ by. 3: it does not (drifted, another machine), or that cannot be told now
-    (the machine is busy). What was found is kept beside MODEL, for `lolat predict` to say.
+    repeated measurements differ by. 3: it does not, or that cannot be told now (the machine is busy).
     """
     from lolat.report.evaluation import doctor_lines
 

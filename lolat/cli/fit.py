@@ -42,22 +42,16 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
     A model file and tables of networks timed on its device: all together; a file made from tables takes
     their level. Rows that cannot be used are left out.
 
-    Blocks: acts, inp, flops, latency_ms, and where known traffic, weights, ops, batch_size, name.
+    Whole networks: network, batch_size, latency_ms; also as timm's benchmark.py writes them.
 
-    Operations timed one by one: op and latency_ms; linear and bmm have batch, m, n, k, conv has
-    batch, in_channels, out_channels, kernel, input_size, stride, padding, all others rows, width.
+    Blocks: acts, inp, flops, latency_ms. Operations timed one by one: op, latency_ms and their sizes.
 
-    Whole networks: network, batch_size, latency_ms, and where known input_size or sequence_length,
-    precision, launch, channels_last, pass (inference or training), and of a training step optimizer, whose
-    update it contains (or none); also as timm's benchmark.py writes them. Several tables make one device.
+    Epochs of training: network, batch_size, samples, optimizer, epoch_s.
 
-    Epochs of training: network, batch_size, samples, optimizer, epoch_s, and where known precision; `lolat
-    cost` answers by them.
+    Of language models: operations, with --facts; with these or the model file of their GPU served models,
+    the JSON of `vllm bench serve --save-result` or of SGLang's bench_serving, and runs that train decoders.
 
-    Of language models, for `lolat llm` and `lolat cost`: operations, with --facts; with these or the model
-    file of their GPU served models, or the JSON of `vllm bench serve --save-result` or of SGLang's
-    bench_serving, and runs that train decoders, or a trainer_state.json. docs/reference/files.md has all
-    columns.
+    docs/reference/files.md has all columns.
 
     Without POINTS: from the data sheet of --name alone, in --facts, or of a GPU that LoLat knows.
     """

@@ -28,9 +28,8 @@ def llm(model: str, config: str, **question: object) -> None:
     CONFIG is the config.json that was published with the model (a file, or the folder that holds it), or a
     known name such as qwen3-32b or Qwen/Qwen3-32B-AWQ. With limits (--max-tpot-ms, --max-ttft-ms, --gpus)
     the best row keeps them and has the cheapest output tokens, or where no price is known the most a second
-    from each GPU; exit code 3 where none does, or the model fits on none. The load is a number of requests
-    at all times, or --request-rate; then the GPUs are the fewest that keep the limits, and each rate has
-    its own best row. Several MODELs with commas, or all: the best row of each, under the same load.
+    from each GPU; exit code 3 where none does, or the model fits on none. Under a --request-rate the GPUs
+    are the fewest that keep the limits. Several MODELs with commas, or all: the best row of each.
     """
     from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare

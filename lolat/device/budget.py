@@ -50,9 +50,8 @@ class Candidate:
 class BudgetAnswer(Result):
     """The largest width, resolution or batch within a time, `best.value`, in JSON `answer`.
 
-    `next`: the next larger one, beyond it; None at the largest that is tried, or if the network cannot be
-    read at it. `channels`: pairs of channel counts, now and at that width. If none stays within the time
-    (exit code 3), `answer` is null in JSON and `next` is the smallest.
+    `next`: the next larger one, beyond it; None if there is none. `channels`: pairs of channel counts, now
+    and at that width. If none stays within the time, `answer` is null in JSON and `next` is the smallest.
     """
 
     KEYS = (

@@ -79,12 +79,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     `inputs` and `outputs` are tensor indices. `warnings` are what its reader tells the user. `framework`:
     keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
     PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
-    as a decoder's keys and values. `training`: why its training cannot be counted, such as layers that run
-    in training alone. `autocast`: its code computes in half precision with parameters in float32, as
-    Keras' mixed policies and `torch.autocast` do. `still`: constants that are not trained
-    (`lolat.graph.backward`). `free`: where not all of it is trained, the elements of each trainable
-    parameter that is no operation's weight, with the constants that are computed from it. The fields are
-    the JSON that `lolat read` writes.
+    as a decoder's keys and values. `training`: why its training cannot be counted. `autocast`: its code
+    computes in half precision with parameters in float32, as `torch.autocast` does. `still`: constants that
+    are not trained. `free`: where not all of it is trained, the elements of each trainable parameter that
+    is no operation's weight, with the constants that are computed from it. The fields are the JSON that
+    `lolat read` writes.
     """
 
     name: str

@@ -21,17 +21,17 @@ class ServingConfig(Result):
     """A language model served on a number of GPUs under one load.
 
     `gpus`: `replicas`, which share the load, times `tensor_parallel` times `attention_data_parallel`.
-    `request_rate`: requests a second that arrive; None if `concurrency` requests are there at any time,
-    which is their mean under a rate. `memory_gib`: weights and caches on each GPU; `fits`: True if each GPU
-    has them, under a rate the weights. `largest_concurrency`: the most requests that fit; 0 if the weights
-    do not, and then there are no times. Times are means, and with p50, p90, p99 percentiles over requests;
-    `e2e_ms`: of a whole request; `intervals_ms`: those of further times, by name, as "ttft_p90".
-    `saturated`: True if more arrive than the `largest_rate` a second that is served; `utilization`: the
-    rate as a fraction of it. `tokens_per_s`: output tokens of all GPUs. `dollars_per_million`: US$ for a
-    million output tokens and their prompts. `breakdown`: ms of an output token by part. `rented`: the
-    machines that cost `dollars_per_hour`; each holds whole replicas. `within`: True if it fits and keeps
-    the limits. `in_domain`: True if such a load was served and its operations were timed. `headroom_rate`:
-    the most requests a second at which the best row of a rate keeps the limits.
+    `concurrency`: requests at any time, under a `request_rate` their mean. `memory_gib`: weights and caches
+    on each GPU; `fits`: True if each GPU has them, under a rate the weights. `largest_concurrency`: the
+    most requests that fit; 0 if the weights do not, and then there are no times. Times are means, and with
+    p50, p90, p99 percentiles over requests; `e2e_ms`: of a whole request; `intervals_ms`: those of further
+    times, by name, as "ttft_p90". `saturated`: True if more arrive than the `largest_rate` a second that is
+    served; `utilization`: the rate as a fraction of it. `tokens_per_s`: output tokens of all GPUs.
+    `dollars_per_million`: US$ for a million output tokens and their prompts. `breakdown`: ms of an output
+    token by part. `rented`: the machines that cost `dollars_per_hour`; each holds whole replicas. `within`:
+    True if it fits and keeps the limits. `in_domain`: True if such a load was served and its operations
+    were timed. `headroom_rate`: the most requests a second at which the best row of a rate keeps the
+    limits.
     """
 
     model: str

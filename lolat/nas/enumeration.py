@@ -41,8 +41,7 @@ class Ranking(Result):
     """The fastest candidates of a space, and how many have a latency and keep `max_ms`.
 
     `scored`: candidates with a latency; `within`: those within `max_ms`. `source` tells where the latencies
-    are from. `interval_ms`, `coverage`, `in_domain`, `warnings`: those that `predict` gives for the fastest
-    one.
+    are from. `interval_ms`, `coverage`, `in_domain`, `warnings`: those of the fastest one.
     """
 
     space: str
@@ -109,8 +108,7 @@ def rank(
     """Write the latencies of all candidates of a space, or of those in a table, and find the fastest.
 
     `space`, `model`: as for `search`. `output`: a CSV table with the columns arch and latency_ms, low_ms
-    and high_ms if samples answer. `among`: a CSV table with the column arch; None: all candidates.
-    `max_ms`: the longest latency to keep. `best`: how many to keep, the fastest; None: all.
+    and high_ms if samples answer. The other arguments are the options of `lolat nas score`.
 
     AnswerIsNo if no candidate is within the time; InputError for more than ten million rows.
     """

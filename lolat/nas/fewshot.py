@@ -317,8 +317,7 @@ def fit(
 ) -> FewShotModel:
     """Fit a space's latency on a device to a few measured networks; ten rank a space well.
 
-    `space`: a `Space`, "nasbench201", "fbnet" (224x224), "fbnet-cifar" (32x32) or
-    "package.module:callable". `samples`: a CSV table with the columns arch and latency_ms. `output`: the
+    `space`: as for `search`. `samples`: a CSV table with the columns arch and latency_ms. `output`: the
     device's model file, made or added to; None writes none. `name`: the device's, if the file is new.
     Returns a `FewShotModel`, with its `warnings`. Raises InputError for a table that cannot be used.
     """

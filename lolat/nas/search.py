@@ -47,7 +47,6 @@ class SearchResult(Result):
     """The Pareto front of a space with `size` candidates, the fastest first.
 
     `source` tells where the latencies are from. `scored`, `unscored`: candidates with and without a score.
-    `fastest_ms`: the shortest latency, if no candidate is within the time and the front is empty.
     """
 
     space: str
@@ -101,13 +100,9 @@ def search(
 
     `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar) or "package.module:callable". `model`: a
     `Model`, its file, or the name of a bundled one (of a GPU: `lolat.load("a100")`). `objective`: a CSV
-    file with the columns arch and score, whose networks are all compared; or a function that scores one
-    candidate (its parameter is named arch, candidate or choices), or its name, "package.module:callable".
-    `max_ms`: the longest latency.
-    `candidates`: how many a function scores (None: 200): the whole space if it has no more, else those of
-    an evolutionary search with random numbers from `seed`. `lower_is_better`: a low score is good, such as
-    a loss. `accuracy`: a CSV file to which each score of a function is added at once; a later search reads
-    it, and with more `candidates` it scores only the missing ones.
+    file with the columns arch and score; or a function that scores one candidate (its parameter is named
+    arch, candidate or choices), or its name, "package.module:callable". The other arguments are the options
+    of `lolat nas search`.
 
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """

@@ -41,14 +41,12 @@ class Network:
 def read(network: Any, input_size: Any = None) -> Graph:
     """Read a network into a Graph.
 
-    `network`: a Keras model, a PyTorch module, a pair of a PyTorch module and inputs to call it with, an
-    ONNX ModelProto, a Graph, or a string: `keras:ResNet50`, a path to a `.keras` or `.onnx` file,
-    `package.module:callable`.
-    `input_size`: height = width, or a shape without the batch, where the network leaves it open or
-    another one is wanted; for several inputs a list of shapes, or a mapping that tells images from texts:
-    `{"input_size": 224, "sequence_length": 77}`. Raises NetworkError when it cannot be read.
+    `network`: as `Model` describes it. `input_size`: height = width, or a shape without the batch, where
+    the network leaves it open or another one is wanted; for several inputs a list of shapes, or a mapping
+    that tells images from texts: `{"input_size": 224, "sequence_length": 77}`. Raises NetworkError when it
+    cannot be read.
 
-    A string is read once: then its graph is kept on disk (`lolat.readers.cache`), or comes with LoLat.
+    A string is read once: then its graph is kept on disk.
     """
     size = as_sizes(input_size)
     if isinstance(network, Graph):

@@ -41,9 +41,7 @@ class Costs(Result):
     """The cost of one training on several devices, or with several batch sizes.
 
     `answers`: the cost on each device that can answer; `left_out`: reasons why others cannot, by device.
-    `cheapest`: the cheapest choice within both limits; `fastest`: the fastest within the limit of money;
-    None without samples, without a price, or if no choice keeps the limits. `frontier`: choices that no
-    other beats in both time and money, from the cheapest on.
+    `cheapest`, `fastest`, `frontier`: choices, as in `Cost`.
     """
 
     network: str

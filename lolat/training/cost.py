@@ -50,21 +50,19 @@ NEARLY = 1.1
 class Cost(Result):
     """Time, memory and money of training on each number of devices.
 
-    `batch_size`: that of a micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`:
-    as asked for, None as the network says. `device`: the device profile as it was given. `precision`,
-    `launch`: its execution mode; None if unknown. `channels_last`: True if images lie so. `estimated`:
-    True if the answer follows from inference, because too little training was measured. `in_domain`: True
-    if most of the time is inside the measured range; None if unknown.
+    `batch_size`: that of a micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as
+    asked for, None as the network says. `precision`, `launch`, `channels_last`: the execution mode.
+    `estimated`: True if the answer follows from inference, because too little training was measured.
+    `in_domain`: True if most of the time is inside the measured range; None if unknown.
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`, `fastest`: numbers
     of devices, the cheapest within `max_hours` and `max_dollars`, the fastest within `max_dollars`.
-    `frontier`: numbers of devices that no other beats in both time and money, from the cheapest on. These
-    are None or empty without samples or a price, and if an iteration does not fit into memory.
+    `frontier`: numbers of devices that no other beats in both time and money. These are None or empty
+    without samples or a price, and if an iteration does not fit into memory.
 
-    `prices`: the source of the price; `price_list`: the list that was searched. `memory_bytes`: bytes of an
-    iteration on each device at its `peak`, `memory`: by part; `recipe`: what a parameter takes of it, in
-    words; `available_bytes`: those that a device has, None if unknown; `largest_batch`: the largest batch
-    that fits.
+    `prices`: the source of the price. `memory_bytes`: bytes of an iteration on each device at its `peak`,
+    `memory`: by part; `recipe`: what a parameter takes of it, in words; `available_bytes`: those that a
+    device has, None if unknown; `largest_batch`: the largest batch that fits.
 
     Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `would_fit`: options
     with which it would, if it does not; `memory_bytes` is then that of the number of devices that needs the
