@@ -163,16 +163,16 @@ _EVERY = (
     _word("optimizer", tuple(OPTIMIZERS), "Optimizer that updates the weights. sgd if not given, of a "
           "decoder adamw."),
     Parameter("accumulate", "Batches of each device, one after the other, before an update.", most=10**6),
-    _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again, to save "
-          "memory: none; all of a block but its input; all of a network's but results of products, of a "
-          "decoder's but attention and every second product. If not given, as a network says itself."),
+    _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again: none; all of "
+          "a block but its input; all of a network's but results of products, of a decoder's but attention "
+          "and every second product. If not given, as a network says itself."),
     Parameter("tune", "What is trained: full; lora:RANK, adapters at linear layers (in float32; of a "
               "decoder in bfloat16 by lora:RANK:bf16); frozen:N, all but the first N blocks; frozen, a "
               "network's last layer. If not given, as a network says itself (requires_grad, trainable).",
               str, metavar="WHAT"),
     Parameter("validation_samples", "Samples evaluated after each epoch."),
     Parameter("replicas", "Devices that train together. If not given, 1; of several devices as many as an "
-              "instance of the price list has, and the data set a batch for.", most=4096, metavar="K[,K]",
+              "instance of the price list has.", most=4096, metavar="K[,K]",
               example="1,2,4,8"),
     _word("sharding", SHARDINGS, "What the devices divide among them: nothing; optimizer states; gradients "
           "too; parameters too; these inside a machine alone."),
@@ -186,10 +186,10 @@ _EVERY = (
             "when a CPU was learned."),
     _amount("max_hours", "HOURS",
             "Name the cheapest option that takes no longer; exit code 3 if there is none. Without "
-            "data: how many samples or tokens are trained in it."),
+            "data: how much is trained in it."),
     _amount("max_dollars", "USD",
             "Name the fastest option that costs no more; exit code 3 if there is none. Without data: "
-            "how many samples or tokens it buys."),
+            "how much it buys."),
     _amount("price_per_hour", "USD", "US$ for one device.", is_open=False),
     # A language model.
     _word("framework", SERVING, "The framework that serves language models. If not given, the one in the "

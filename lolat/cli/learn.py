@@ -32,7 +32,7 @@ from lolat.cli import common
     type=click.Choice(["inference", "training"]),
     default="inference",
     show_default=True,
-    help="training: measure forward, backward and update too, and add them to the model file.",
+    help="training: measure forward, backward and update too.",
 )
 @common.wait_option
 @click.option("--restart", is_flag=True, help="Throw away what an interrupted run left.")
@@ -42,10 +42,9 @@ def learn(
 ) -> None:  # fmt: skip
     """Measure about a hundred predefined blocks on this device and fit a model: a few minutes.
 
-    With --mode training the model also tells how long training takes (`lolat cost`): some
-    minutes more. A model file of this device that is there already is kept, and training added to it.
-
-    A run that is interrupted goes on where it was when the same command is given again.
+    With --mode training also how long training takes (`lolat cost`): some minutes more. A model file of
+    this device that is there already is kept, and training added to it. A run that is interrupted goes on
+    where it was when the same command is given again.
     """
     from lolat.api import learning
     from lolat.io.paths import called, near

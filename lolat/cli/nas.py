@@ -59,7 +59,7 @@ class NasFit:
 def fit(space: str, samples: Path, output: Path, name: str | None) -> None:
     """Fit SPACE's latency to SAMPLES: a CSV table (or .csv.gz) with columns arch and latency_ms.
 
-    Ten random samples are enough to rank a space well. With fewer the formula decides more.
+    Ten random samples are enough to rank a space well.
     """
     from lolat.nas.fewshot import fit as fit_space
 

@@ -141,8 +141,8 @@ def predict(
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
     The interval holds the machine's usual ups and downs. Several networks, batch sizes and devices are
-    answered in one table; MODEL may be left out where --on has the devices. With a limit it is a check, of
-    a pull request for example: exit code 3 where the limit is exceeded, and where no network fits.
+    answered in one table; MODEL may be left out where --on has the devices. With --max-ms it is a check:
+    exit code 3 where the limit is exceeded, and where no network fits.
     """
     from lolat.api.choosing import devices
     from lolat.api.predicting import exceeded, predict_all

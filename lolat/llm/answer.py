@@ -28,10 +28,9 @@ class ServingConfig(Result):
     times, by name, as "ttft_p90". `saturated`: True if more arrive than the `largest_rate` a second that is
     served; `utilization`: the rate as a fraction of it. `tokens_per_s`: output tokens of all GPUs.
     `dollars_per_million`: US$ for a million output tokens and their prompts. `breakdown`: ms of an output
-    token by part. `rented`: the machines that cost `dollars_per_hour`; each holds whole replicas. `within`:
-    True if it fits and keeps the limits. `in_domain`: True if such a load was served and its operations
-    were timed. `headroom_rate`: the most requests a second at which the best row of a rate keeps the
-    limits.
+    token by part. `rented`: the machines that cost `dollars_per_hour`. `within`: True if it fits and keeps
+    the limits. `in_domain`: True if such a load was served and its operations were timed. `headroom_rate`:
+    the most requests a second at which the best row of a rate keeps the limits.
     """
 
     model: str
