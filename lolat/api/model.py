@@ -219,7 +219,7 @@ class Model(Device):
         """Predict time, memory and dollars of training on each number of devices in `replicas`.
 
         A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size`:
-        samples of an iteration on each device, "auto": the most that fit.
+        samples on each device, "auto": the most that fit.
 
         Returns a `Cost`; for a list of batch sizes `Costs`. If no training was measured it is an estimate
         from latencies, which its warnings say. Raises ModelFileError if the model knows neither, and

@@ -19,11 +19,7 @@ from lolat.cli import common
 @common.model_argument
 @click.option("--formula", is_flag=True, help="Its formulas: each term, its rate, its family.")
 def show(model: str, formula: bool) -> None:
-    """Show what MODEL knows of its device: its errors, where the time goes, what was measured.
-
-    With --formula how it computes a time: families of work with a rate each, and below how far each kind of
-    work is from that. --json has both.
-    """
+    """Show what MODEL knows of its device: its errors, where the time goes, what was measured."""
     from lolat.report.device import describe, formula_lines
 
     loaded = lolat.load(model)
@@ -97,8 +93,7 @@ def serve(models: tuple[str, ...], port: int) -> None:
     """Latency, what fits in a time, training and its cost, as a page in the browser; Ctrl-C ends it.
 
     The page is for this machine alone (127.0.0.1), and nothing leaves it. It lists the models that
-    `lolat models` does, and first any MODEL that is given. Training that was not measured is estimated
-    from the latencies of inference, and says so.
+    `lolat models` does, and first any MODEL that is given.
     """
     from lolat.web.server import serve as run
 
