@@ -53,8 +53,14 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
             f"no served {KINDS[decoder.kind]} of this GPU and framework is known: its times follow from "
             "its operations, and the interval is wider"
         )
-    if isinstance(asked.arrivals, Trace) and asked.arrivals.unread:
-        yield f"columns of the arrivals that are not read: {', '.join(asked.arrivals.unread)}"
+    if isinstance(asked.arrivals, Trace):
+        if asked.arrivals.unread:
+            yield f"columns of the arrivals that are not read: {', '.join(asked.arrivals.unread)}"
+        if short := sum(n <= asked.cached_tokens for n in asked.arrivals.input_tokens):
+            yield (
+                f"{plural(short, 'prompt')} of the arrivals with no more than the {asked.cached_tokens:,} "
+                "cached tokens: all but the last token of each is cached"
+            )
     if many := [row for row in rows if row.saturated]:
         most = max(row.largest_rate or 0.0 for row in many)
         yield (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -103,3 +104,13 @@ def test_a_part_that_stays_in_bfloat16_is_told() -> None:
     assert said(of().llm(config, concurrency=8, dtype="fp8"), remark)
     assert not said(of().llm(config, concurrency=8), remark)
     assert not said(of().llm(LARGE, concurrency=8, dtype="fp8"), remark)
+
+
+def test_cached_tokens_of_a_trace_are_of_its_own_prompts(tmp_path: Path) -> None:
+    """Three prompts, one as long as what the cache holds; the usual 1,024 tokens do not count."""
+    table = tmp_path / "trace.csv"
+    table.write_text("arrival_s,input_tokens,output_tokens\n1,5000,20\n2,3000,20\n3,4000,20\n")
+    for cached, told in ((3000, "1 prompt of the arrivals"), (2999, "")):
+        answer = of().llm(LARGE, arrivals=str(table), cached_tokens=cached, tensor_parallel=1)
+        assert said(answer, "cached tokens").startswith(told)
+        assert bool(said(answer, "cached tokens")) == bool(told)
