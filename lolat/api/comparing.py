@@ -300,7 +300,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     known, found = model.language_models, []
     device = name_of(model.document)
     gpus = asked.tensor_parallel
-    rows = read_served(asked.path, device, known.framework, gpus)
+    rows = read_served(asked.path, device, known.framework, gpus, asked.warn)
     refuse_unused(rows, () if gpus is None else (gpus,))
     for some in by_deployment(rows):
         try:
@@ -310,7 +310,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
             tpot, first = timed.found(section.overheads)
             deployment, gpu = deployment_of(section, decoder, *some[0].deployment), GPU(section)
             servers = [
-                Server(gpu, deployment, load.longest, row.limits)
+                Server(gpu, deployment, load.longest, row.limits(section))
                 for row, load in zip(some, loads, strict=True)
             ]
             at_rate = np.array(

@@ -298,7 +298,8 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     document["device"] = "".join([device, *about])
     each = gpus * len(served) if len(gpus) == 1 else gpus or (None,) * len(served)
     of_files = (
-        read_served(p, device, section.framework, n) for p, n in zip(served, each, strict=True)
+        read_served(p, device, section.framework, n, asked.warn)
+        for p, n in zip(served, each, strict=True)
     )
     rows = [row for of_file in of_files for row in of_file]
     say_unread((row.row for row in rows if isinstance(row.row, Row)), asked.warn)

@@ -109,7 +109,7 @@ def timed_of(
         deployment = deployment_of(section, decoder, *some[0].deployment)
         for row in some:
             load = Load.of(row)
-            key = load.longest, row.limits
+            key = load.longest, row.limits(section)
             if key not in servers:
                 servers[key] = Server(gpu, deployment, *key)
             parts = of_requests(servers[key], load, overheads or section.overheads)
@@ -124,15 +124,19 @@ def timed_steps(
     section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads | None = None
 ) -> Timed:
     """Simulate the served rows that did not wait for memory; InputError if there is none."""
-    overheads, of_use = overheads or section.overheads, np.zeros(0, bool)
-    if rows:
-        timed = timed_of(section, rows, overheads)
-        outputs = np.array([row.output_tokens for some in by_deployment(rows) for row in some])
-        is_waiting = timed.ttft_ms >= WAITING * timed.tpot_ms * outputs
-        is_waiting &= timed.ttft_ms > LONGER * timed.found(overheads)[1]
-        is_cold = timed.polls & (timed.ttft_ms > COLD * timed.found(section.server.overheads)[1])
-        timed = replace(timed, ttft_ms=np.where(is_cold, 0.0, timed.ttft_ms))
-        of_use = ~is_waiting & (timed.concurrency <= timed.capacity)
+    if not rows:
+        raise InputError(
+            f"no served row is of this device and framework ({section.server.title}); {SERVED}",
+            code="served",
+        )
+    overheads = overheads or section.overheads
+    timed = timed_of(section, rows, overheads)
+    outputs = np.array([row.output_tokens for some in by_deployment(rows) for row in some])
+    is_waiting = timed.ttft_ms >= WAITING * timed.tpot_ms * outputs
+    is_waiting &= timed.ttft_ms > LONGER * timed.found(overheads)[1]
+    is_cold = timed.polls & (timed.ttft_ms > COLD * timed.found(section.server.overheads)[1])
+    timed = replace(timed, ttft_ms=np.where(is_cold, 0.0, timed.ttft_ms))
+    of_use = ~is_waiting & (timed.concurrency <= timed.capacity)
     if not of_use.any():
         raise InputError(
             f"no served row is of use: in each the first token takes most of the time; {SERVED}",

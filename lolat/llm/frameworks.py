@@ -79,11 +79,14 @@ class Framework(msgspec.Struct, frozen=True):
     rounds: int = 10
     range_ratio: float = 0.8
 
-    def limits_on(self, sheet: Sheet) -> Limits:
-        """Return the limits of a step on a card."""
+    def limits_on(self, sheet: Sheet, sequences: int = 0, tokens: int = 0) -> Limits:
+        """Return the limits of a step on a card; `sequences`, `tokens`: not the usual ones."""
+        usual = next(one for one in self.limits if sheet.memory_gib >= one.memory_gib)
         if self.fp8_limits and sheet.fp8_tflops is None:
-            return self.limits[-1]
-        return next(one for one in self.limits if sheet.memory_gib >= one.memory_gib)
+            usual = self.limits[-1]
+        tokens = tokens or usual.tokens
+        most = min(usual.sequences, tokens) if self.token_each else usual.sequences
+        return Limits(usual.memory_gib, sequences or most, tokens)
 
     def room_gib(self, sheet: Sheet) -> float:
         """Return the GiB of a card that weights and caches can have."""

@@ -118,12 +118,10 @@ class ServedRow:
         split = self.tensor_parallel, self.expert_parallel
         return *split, self.dtype, self.kv_dtype, self.attention_data_parallel
 
-    @property
-    def limits(self) -> Limits | None:
-        """The limits of a step, None if they are the framework's."""
-        if not (self.max_num_batched_tokens and self.max_num_seqs):
-            return None
-        return Limits(0, self.max_num_seqs, self.max_num_batched_tokens)
+    def limits(self, section: ServingSection) -> Limits:
+        """Return the limits of a step."""
+        own = self.max_num_seqs, self.max_num_batched_tokens
+        return section.server.limits_on(section.sheet, *own)
 
 
 class ServedFit(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):

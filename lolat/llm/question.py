@@ -151,20 +151,15 @@ class ServingQuestion:
 
     def limits(self, section: ServingSection) -> Limits:
         """Return the limits of a step; InputError for those that the framework refuses."""
-        from lolat.llm.frameworks import Limits
-
-        server = section.server
-        _, sequences, tokens = server.limits_on(section.sheet)
-        sequences, tokens = self.max_num_seqs or sequences, self.max_num_batched_tokens or tokens
-        if server.token_each and tokens < sequences:
-            if self.max_num_seqs:
-                raise InputError(
-                    f"{arg('max_num_seqs')} {sequences:,}: more than the {tokens:,} tokens in a step of "
-                    f"{server.title}, which has one for each request; expected at most as many as "
-                    f"{arg('max_num_batched_tokens')}", code="step-tokens",
-                )  # fmt: skip
-            sequences = tokens
-        return Limits(0, sequences, tokens)
+        server, own = section.server, (self.max_num_seqs or 0, self.max_num_batched_tokens or 0)
+        limits = server.limits_on(section.sheet, *own)
+        if server.token_each and limits.tokens < limits.sequences:
+            raise InputError(
+                f"{arg('max_num_seqs')} {limits.sequences:,}: more than the {limits.tokens:,} tokens in a "
+                f"step of {server.title}, which has one for each request; expected at most as many as "
+                f"{arg('max_num_batched_tokens')}", code="step-tokens",
+            )  # fmt: skip
+        return limits
 
     def loads(self) -> list[Load]:
         """Return the loads, each on one replica."""

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from lolat.errors import InputError, arg
+from lolat.io.progress import Warn, nobody
 from lolat.io.tables import ABOVE_ZERO, device_key, is_table, read_table
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.frameworks import USUAL as USUAL_FRAMEWORK
 from lolat.llm.gpu import ServedRow
-from lolat.units import one_line
+from lolat.units import one_line, plural
 
 SERVED = (
     "expected a table with the columns model, input_tokens, output_tokens, tensor_parallel, tpot_ms, and "
@@ -32,6 +33,12 @@ USUAL = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size", "pp", "dp", "replicas", "num_replicas")  # fmt: skip
 """Columns of other ways to split a language model or its load, which are not predicted: all must be 1."""
+SEQUENCES = ("max_num_seqs", "max_running_requests")
+TOKENS = ("max_num_batched_tokens", "chunked_prefill_size")
+UNLIKE = ("disable_cuda_graph", "enforce_eager", "disaggregation_mode", "lora_paths",
+          "ramp_up_strategy")  # fmt: skip
+"""Keys of servers and loads that are not predicted, unless they are one of OFF."""
+OFF = ("", "none", "null", "false", "0", "[]")
 INFERENCEMAX = (10, 0.8)
 """`rounds` and `range_ratio`, as of Framework, of the benchmark that published rows with a date are of."""
 MOST_FAILED = 0.01
@@ -39,16 +46,18 @@ MOST_FAILED = 0.01
 
 
 def read_served(
-    path: str | Path, device: str = "", framework: str = "", tensor_parallel: int | None = None
-) -> list[ServedRow]:
+    path: str | Path, device: str = "", framework: str = "", tensor_parallel: int | None = None,
+    warn: Warn = nobody,
+) -> list[ServedRow]:  # fmt: skip
     """Read the served rows of a table or of a benchmark's JSON; InputError for anything else.
 
     `tensor_parallel`: the GPUs of rows that do not state them. Rows of another device or framework are left
-    out, and so are rows with fewer requests at once than are there.
+    out, and, with a word to `warn`, so are rows whose `batch_size` lets fewer requests run than are there.
     """
     if not is_table(str(path)):
-        return [*_of_json(Path(path), tensor_parallel)]
-    return [*_of_table(Path(path), {"device": device, "framework": framework}, tensor_parallel)]
+        return [*_of_json(Path(path), tensor_parallel, warn)]
+    of = {"device": device, "framework": framework}
+    return [*_of_table(Path(path), of, tensor_parallel, warn)]
 
 
 def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int]) -> None:
@@ -59,9 +68,12 @@ def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int]) -> None:
         )
 
 
-def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterator[ServedRow]:
+def _of_table(
+    path: Path, of: Mapping[str, str], parallel: int | None, warn: Warn
+) -> Iterator[ServedRow]:
     framework = FRAMEWORKS.get(of["framework"], FRAMEWORKS[USUAL_FRAMEWORK])
     columns = [name for name in SERVED_COLUMNS if name != "tensor_parallel" or parallel is None]
+    waiting = 0
     for row in read_table(path, columns, expected=SERVED):
         given = ((row.get(column) or name, name) for column, name in of.items() if name)
         others = any(device_key(one) != device_key(name) for one, name in given)
@@ -70,8 +82,16 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
         usual = 0.0 if rate else batch if row.get("batch_size") else None
         concurrency = row.number("concurrency", 1.0, default=usual)
         groups = max(row.whole("attention_data_parallel", 0, default=1), 1)
-        if others or concurrency > batch * groups:
+        if others:
             continue
+        if concurrency > batch * groups:
+            waiting += 1
+            continue
+        if rate and concurrency:
+            raise InputError(
+                f"{row.where}: requests_per_s and concurrency: requests a second, or requests at any time; "
+                "expected one of them", code="request-rate",
+            )  # fmt: skip
         for column in ALONE:
             row.number(column, 1.0, 1.0, "1: others are not predicted", default=1.0)
         tpot, ttft = (
@@ -98,14 +118,19 @@ def _of_table(path: Path, of: Mapping[str, str], parallel: int | None) -> Iterat
             row.whole("max_num_batched_tokens", 0, default=0), row.whole("max_num_seqs", 0, default=0),
             groups, row,
         )  # fmt: skip
+    if waiting:
+        why = "with a concurrency above batch_size, the most that run at once"
+        warn(f"{path}: {plural(waiting, 'row')} left out, {why}")
 
 
-def _of_json(path: Path, parallel: int | None) -> Iterator[ServedRow]:
+def _of_json(path: Path, parallel: int | None, warn: Warn) -> Iterator[ServedRow]:
     """Read one object (vLLM), or one from each line (SGLang)."""
     try:
         text = path.read_text("utf-8").strip()
         for found in map(json.loads, text.splitlines() if "\n{" in text else [text]):
             yield _of_benchmark(found, parallel)
+            if words := ", ".join(_varying(found)):
+                warn(f"{path}: all requests are taken as long as their mean: {words}")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"not the result of a server's benchmark ({type(error).__name__}: {one_line(error)})"
         raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
@@ -120,20 +145,47 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
     rate = 0.0 if math.isinf(rate) else rate
     parallel = next((int(every[name]) for name in GPUS if name in every), gpus)
     _check(every, parallel, rate)
+    # SGLang draws lengths evenly from this fraction of the longest one to that, so that their mean is
+    # (1 + fraction) / 2 of it.
+    drawn = every.get("random_range_ratio") if _is_random(every) else None
+    ratio = 1.0 if drawn is None else float(drawn)
+    longest = 2.0 / (1.0 + ratio) / done
+    sequences, tokens = (
+        next((int(every[name]) for name in names if every.get(name)), 0)
+        for names in (SEQUENCES, TOKENS)
+    )
     row = ServedRow(
         str(every.get("model") or every.get("model_id") or every["model_path"]),
-        every["total_input_tokens"] / done, every["total_output_tokens"] / done,
+        every["total_input_tokens"] * longest, every["total_output_tokens"] * longest,
         # Without a rate and a limit, all requests start at once.
         float(every.get("max_concurrency") or (0.0 if rate else done)),
         float(every["mean_tpot_ms"]), float(every["mean_ttft_ms"]), parallel or 0,
         next((int(every[name]) for name in EXPERTS if name in every), 1),
         str(every["dtype"]), str(every.get("kv_dtype", "")), rate,
-        float(every.get("cached_tokens") or 0.0), requests=done,
+        float(every.get("cached_tokens") or 0.0), requests=done, range_ratio=max(ratio, 1e-6),
+        max_num_batched_tokens=tokens, max_num_seqs=sequences,
     )  # fmt: skip
     for name in NUMBERS:
         if not 0 < (number := getattr(row, name)) <= MOST:
             raise ValueError(f"{name} is {number:g}: expected a number above 0")
     return row
+
+
+def _is_random(every: Mapping[str, Any]) -> bool:
+    """Return True if SGLang drew the lengths."""
+    return str(every.get("dataset_name") or "random").startswith("random")
+
+
+def _varying(found: Mapping[str, Any]) -> Iterator[str]:
+    """Name the lengths of a benchmark that differ, other than as SGLang draws them."""
+    if not _is_random(found):
+        yield f"dataset_name {found['dataset_name']}"
+    if "random_range_ratio" in found:
+        return
+    for name in ("input_lens", "output_lens"):
+        lengths = [*filter(None, found.get(name) or [])]
+        if lengths and min(lengths) < 0.9 * max(lengths):
+            yield f"{name} from {min(lengths):,} to {max(lengths):,}"
 
 
 def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
@@ -146,6 +198,9 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
     options = ("quantization", "kv_cache_dtype")
     dtypes = [f"{name} {every[name]}" for name in options if every.get(name) not in USUAL]
     typed = every["dtype"] and every.get("kv_dtype")
+    unlike = [name for name in UNLIKE if str(every.get(name)).lower() not in OFF]
+    unlike += [name for name in TOKENS if int(every.get(name) or 0) < 0]  # prompts are not cut
+    burst = float(every.get("burstiness") or 1.0)
     for wrong, expected, code in (
         (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
          "served"),
@@ -155,6 +210,10 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
          "run with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
         (at_most, f"its requests came at a rate, but {at_most:g} at most at once; expected one of "
          "--request-rate and --max-concurrency", "request-rate"),
+        (rate and burst != 1.0, f"its requests came with burstiness {burst:g}; expected 1: others are not "
+         "predicted", "served"),
+        (unlike, f"it has {', '.join(f'{name} {every[name]}' for name in unlike)}, which is not predicted; "
+         "expected a benchmark without", "served"),
         (drafts, "its server decodes speculatively; expected a server that does not", "served"),
         (split, f"{', '.join(split)} is above 1; expected a model that is split by tensor_parallel alone, "
          "and one server", "served"),

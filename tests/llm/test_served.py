@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lolat
 from lolat.errors import InputError
+from lolat.llm.calibration import timed_of
 from lolat.llm.gpu import ServedRow
 from lolat.llm.load import Load
 from lolat.llm.served import read_served
@@ -57,11 +60,13 @@ def test_a_table_of_requests_at_a_rate(write: Write) -> None:
         "a", 600, 200, 0, 14.0, 45.0, 2, request_rate=2.5, cached_tokens=592, distinct_prompts=40,
         requests=250, max_num_batched_tokens=2048, max_num_seqs=128,
     )  # fmt: skip
-    assert (Load.of(row).request_rate, Load.of(row).concurrency, row.limits) == (
-        2.5,
-        0,
-        (0, 128, 2048),
-    )
+    assert (Load.of(row).request_rate, Load.of(row).concurrency) == (2.5, 0)
+    assert row.limits(known_gpu.section())[1:] == (128, 2048)
+    with pytest.raises(InputError, match="line 2: requests_per_s and concurrency") as caught:
+        read_served(
+            write("b.csv", f"concurrency,{head}8,a,2.5,600,592,40,100,200,2,45,14,2048,128\n")
+        )
+    assert caught.value.code == "request-rate"
     with pytest.raises(InputError, match="cached_tokens is '700'; expected at most the 600"):
         read_served(write("w.csv", head + "a,2.5,600,700,40,100,200,2,45,14,2048,128\n"))
 
@@ -90,6 +95,11 @@ def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
         ({"server_info": {"dp_size": 2}}, "dp_size is above 1"),
         ({"server_info": {"kv_cache_dtype": "fp8_e4m3"}}, "has kv_cache_dtype fp8_e4m3; expected the keys"),
         ({"server_info": {"quantization": "fp8"}, "dtype": "fp8"}, "has quantization fp8"),
+        ({"request_rate": 4.0, "max_concurrency": None, "burstiness": 0.25}, "burstiness 0.25"),
+        ({"server_info": {"disable_cuda_graph": True}}, "disable_cuda_graph True"),
+        ({"server_info": {"disaggregation_mode": "decode"}}, "disaggregation_mode decode"),
+        ({"enforce_eager": "True"}, "enforce_eager True"),
+        ({"server_info": {"chunked_prefill_size": -1}}, "chunked_prefill_size -1"),
     ],
 )  # fmt: skip
 def test_a_result_that_cannot_be(changes: dict[str, Any], given: str, write: Write) -> None:
@@ -97,6 +107,86 @@ def test_a_result_that_cannot_be(changes: dict[str, Any], given: str, write: Wri
         read_served(write("v.json", json.dumps(VLLM | changes)))
     assert caught.value.code in ("served", "concurrency", "request-rate", "dtype")
     assert "\n" not in str(caught.value)
+
+
+def test_lengths_that_sglang_draws(write: Write) -> None:
+    """Its own draw with numpy: from the range's part of the longest to that, 0 by default."""
+    rng, longest = np.random.default_rng(3), np.array([2048, 512])
+    for ratio in (0.0, 0.5):
+        lengths = rng.integers(np.maximum(ratio * longest, 1), longest + 1, (4000, 2))
+        totals = dict(
+            zip(("total_input_tokens", "total_output_tokens"), lengths.sum(0).tolist(), strict=True)
+        )
+        asked = {"completed": 4000, "dataset_name": "random", "random_range_ratio": ratio}
+        said = list[str]()
+        [row] = read_served(write("s.json", json.dumps(SGLANG | asked | totals)), warn=said.append)
+        assert not said
+        assert (row.input_tokens, row.output_tokens) == pytest.approx(longest, rel=0.03)
+        found = Load.of(row).drawn(16, 0.0)
+        for mine, own in zip((found.inputs, found.outputs), lengths.T, strict=True):
+            shares = np.linspace(0.0, 1.0, 11)
+            near = pytest.approx(np.quantile(own, shares), abs=0.04 * own.max())
+            assert np.quantile(mine, shares) == near
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"input_lens": [0, 500, 3500], "output_lens": [500, 500, 480]}, "input_lens from 500 to 3,500"),
+        ({"dataset_name": "sharegpt", "random_range_ratio": 0.0}, "dataset_name sharegpt"),
+    ],
+)  # fmt: skip
+def test_lengths_that_are_not_known_are_told(
+    changes: dict[str, Any], told: str, write: Write
+) -> None:
+    said = list[str]()
+    [row] = read_served(write("v.json", json.dumps(VLLM | changes)), warn=said.append)
+    assert [one.partition("mean: ")[2] for one in said] == [told]
+    assert (row.input_tokens, row.output_tokens, row.range_ratio) == (2000, 500, 1.0)
+
+
+def test_one_limit_of_a_step_alone(write: Write) -> None:
+    """The other is the framework's: 8,192 tokens, and on vLLM no more requests than tokens."""
+    for info, limits in (
+        ({"max_running_requests": 16}, (16, 8192)), ({"chunked_prefill_size": 512}, (2048, 512))
+    ):  # fmt: skip
+        info = (
+            SGLANG["server_info"]
+            | info
+            | {"disaggregation_mode": "null", "disable_cuda_graph": False}
+        )
+        [row] = read_served(write("s.json", json.dumps(SGLANG | {"server_info": info})))
+        assert row.limits(known_gpu.section(framework="sglang"))[1:] == limits
+    for given, limits in (
+        ({}, (1024, 8192)), ({"max_num_seqs": 8}, (8, 8192)), ({"max_num_batched_tokens": 64}, (64, 64))
+    ):  # fmt: skip
+        [row] = read_served(write("v.json", json.dumps(VLLM | given)))
+        assert row.limits(known_gpu.section(framework="vllm"))[1:] == limits
+
+
+def test_requests_beyond_the_limit_wait(write: Write) -> None:
+    """Tokens come as with four requests, and eight of each twelve wait: three times until the first."""
+    config = write("config.json", json.dumps(known_gpu.LARGE))
+    row = ServedRow(str(config), 512, 256, 4, 9.0, requests=240)
+    rows = [row, replace(row, concurrency=12, max_num_seqs=4), replace(row, concurrency=12)]
+    timed = timed_of(known_gpu.section(), rows)
+    tpot, ttft = timed.found(known_gpu.section().overheads)
+    assert tpot[1] == pytest.approx(tpot[0], rel=0.02)
+    assert tpot[2] > 1.03 * tpot[0]
+    assert ttft[1] == pytest.approx(2 * 255 * tpot[0], rel=0.2)
+
+
+def test_rows_that_do_not_count_are_told(write: Write, tmp_path: Path) -> None:
+    text = SERVED.replace("\n", ",batch_size\n") + "".join(
+        f"qwen3-8b,other,99,99,{n},1,9,,,{most}\n" for n, most in ((4, 4), (8, 4), (16, 4))
+    )
+    path, said = write("s.csv", text), list[str]()
+    assert len(read_served(path, warn=said.append)) == 1
+    assert ["2 rows left out" in one for one in said] == [True]
+    model = tmp_path / "gpu.json"
+    model.write_text(json.dumps(known_gpu.document()))
+    with pytest.raises(InputError, match="no served row is of this device and framework"):
+        lolat.fit([model, path])
 
 
 def test_a_server_with_its_own_data_types_says_them_as_keys(write: Write) -> None:
