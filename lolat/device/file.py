@@ -25,7 +25,7 @@ from lolat.device.intervals import noise_level
 from lolat.device.predictors import AdditiveCosts, Roofline, TrainingSteps, TwoRegime
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.counts import EXTRAS
-from lolat.hardware.gpus import gpu_of
+from lolat.hardware.gpus import card_of, gpu_of, name_of
 from lolat.io.documents import (
     AtLeastOne,
     Count,
@@ -184,8 +184,11 @@ def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileEr
     """The error of a file that lacks a section: one of PARTS, or the space named `section`."""
     known = " and ".join(knows(document)) or "nothing yet"
     lacking = section if section in PARTS else f"networks of {section}"
+    others = "`lolat models` lists those that do"
+    if section in PARTS and "llm" in document and (card := card_of(name_of(document))):
+        others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
     return ModelFileError(
-        f"{source} knows {known}, but no {lacking}; `lolat models` lists those that do; or add them with "
+        f"{source} knows {known}, but no {lacking}; {others}; or add them with "
         f"{how_to_add(document, source, section)}"
     )
 

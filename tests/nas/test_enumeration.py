@@ -71,7 +71,8 @@ def test_the_fastest_of_many_pieces(
     run: Run, truth: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimators, "DECODED", 1000)
-    limit = float(np.sort(truth)[5000:5002].mean())
+    levels = np.unique(truth.round(9))  # equal sums differ in the last digit
+    limit = float(levels[len(levels) // 3 :][:2].mean())
     expected = sorted(range(len(truth)), key=lambda i: (round(truth[i], 9), i))[:30]
     result, table = run(max_ms=limit, best=30)
     assert [c.arch for c in result.best] == archs(expected)
