@@ -107,6 +107,15 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
     return within or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
 
 
+def given_link(device: str, devices: int, gbps: float) -> Link:
+    """The link of devices that have a link of `gbps` each; those of a machine use all of theirs.
+
+    Nothing is faster between machines than inside one.
+    """
+    within = assumed_link(device, min(devices, MACHINE))
+    return Link(gbps if devices <= MACHINE else min(MACHINE * gbps, max(within.gbps, gbps)))
+
+
 def form_in(instance: str) -> str:
     """The form of the cards of an instance type, by its name or by networks.csv; "" if unknown."""
     return form_of(instance) or next((form for *_, form in _known(instance)), "")

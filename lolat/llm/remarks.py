@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lolat.arrays import np
+from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen
 from lolat.llm.gpu import IN_GENERAL, lacks
 from lolat.llm.load import REQUESTS, Trace
-from lolat.llm.serving import GIB, operations_of
-from lolat.units import plural
+from lolat.llm.serving import GIB, deployment_of, operations_of
+from lolat.units import milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.llm.answer import ServingConfig
     from lolat.llm.sizing import Sizing
 
+FASTER = 0.9
+"""Another data type is remarked on if a token takes less than FASTER times as long with it."""
+FP8 = ("fp8", "fp8_block")
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
          "linear": "model with linear attention"}  # fmt: skip
 CALLED = {"gemm": "products", "moe": "experts"}
 
 
-def remarks_on(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
-    """Yield remarks on `rows` and on the deployment of the chosen one; first on weights that do not fit."""
+def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig) -> Iterator[str]:
+    """Yield remarks on `rows`, and on the `chosen` one and its deployment; first on weights that do not
+    fit.
+    """
     asked, decoder = of.asked, of.deployment.decoder
     if none := [one.gpus // one.replicas for one in rows if not one.largest_concurrency]:
         yield _room(of, min(none))
@@ -40,6 +48,8 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
             f"{parts}, wherever {decoder.name} was published with them in bfloat16, stay so: dtype "
             f"{asked.dtype} is of the rest"
         )
+    if asked.dtype and chosen.tpot_ms:
+        yield from _faster(of, chosen, chosen.tpot_ms)
     if decoder.tower_remark:
         yield decoder.tower_remark
     yield from _not_timed(of)
@@ -69,6 +79,36 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
             f"{REQUESTS:,} requests"
         )
     yield from _beyond(of, [row for row in rows if row.tpot_ms])
+
+
+def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
+    """Remark on the published data type, or the other FP8, if a token takes less than FASTER times `ms`.
+
+    Types are compared if they were timed on the same GPU.
+    """
+    here, found = of.deployment, dict[str, float]()
+    alone = of.asked.kv_dtype, here.attention_data_parallel
+    for dtype in {here.decoder.dtype, *(FP8 if here.dtype in FP8 else ())} - {here.dtype}:
+        with suppress(InputError):  # a type that this GPU or framework lacks
+            other = deployment_of(
+                of.gpu.section,
+                here.decoder,
+                here.tensor_parallel,
+                here.expert_parallel,
+                dtype,
+                *alone,
+            )
+            used = [*operations_of(of.gpu, here).items(), *operations_of(of.gpu, other).items()]
+            sources = {operation.like for (name, _), operation in used if name in CALLED}
+            its = replace(of, deployment=other).row(of.load_of(row), row.replicas)
+            if its.fits and its.tpot_ms and len(sources) == 1:
+                found[dtype] = its.tpot_ms
+    best = min(found, key=found.__getitem__, default="")
+    if best and found[best] < FASTER * ms:
+        yield (
+            f"{here.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes "
+            f"{milliseconds(found[best])} a token, {here.dtype} {milliseconds(ms)} ({row.load_words})"
+        )
 
 
 def _room(of: Sizing, gpus: int) -> str:

@@ -54,7 +54,7 @@ def answer(
             rows[n] = replace(rows[n], headroom_rate=headroom)
     best = best_of([rows[n] for n in bests], asked.is_sure)
     row = best or rows[0]
-    remarks = [*remarks_on(sizings[row.tensor_parallel], rows)]
+    remarks = [*remarks_on(sizings[row.tensor_parallel], rows, row)]
     remarks += [remark] * bool(remark and not rental)
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
@@ -200,11 +200,18 @@ class Sizing:
         self.seen[end] = nearer(self.seen[end], each)
         return row
 
+    def load_of(self, row: ServingConfig) -> Load:
+        """Return the load that a row is of."""
+        asked = row.request_rate or row.concurrency
+        return next(
+            one for one in self.asked.loads() if asked in (one.request_rate, one.concurrency)
+        )
+
     def headroom(self, row: ServingConfig) -> float:
         """Return the most requests a second at which the GPUs of a row keep the limits."""
         low = max(row.request_rate or 0.0, self.seen["inside"] * row.replicas)
         high = max(min(self.largest_rate, self.seen["outside"]) * row.replicas, low)
-        (load,) = (one for one in self.asked.loads() if one.request_rate == row.request_rate)
+        load = self.load_of(row)
         while high - low > NEAR * high:
             rate = (low + high) / 2.0
             if self._seen(replace(load, request_rate=rate), row.replicas).within:

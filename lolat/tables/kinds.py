@@ -10,8 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from lolat.errors import InputError
 from lolat.io.tables import is_table, read_table
 from lolat.tables.networks import IN_MS, NETWORK_COLUMNS, RATES, TIMES
+from lolat.units import plain
 
 
 class Content(NamedTuple):
@@ -43,8 +45,16 @@ def content_of(path: str | Path) -> Content:
         return content_of_columns(read_table(path).names)
     # A server's benchmark is JSON too; of any other file the reader of model files says what is wrong.
     with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-        if '"total_output_tokens"' in file.read(100_000):
+        start = file.read(100_000)
+        if '"total_output_tokens"' in start:
             return SERVED
+        if '"log_history"' in start:
+            raise InputError(
+                f"{plain(str(path))}: a log of transformers' Trainer lacks the model and the GPUs; "
+                "expected a table with the columns model, gpus, sequence_length, micro_batch_size, and "
+                "tokens_per_s_per_gpu, which may be the path of this file",
+                code="runs",
+            )
     return MODEL
 
 

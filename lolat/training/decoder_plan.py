@@ -14,7 +14,7 @@ from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import BFLOAT16, EAGER, Launch
 from lolat.hardware.gpus import GIB, UNUSABLE_BYTES, find_gpu, name_of
-from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK, Link, assumed_link
+from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK, Link, assumed_link, given_link
 from lolat.hardware.prices import Rental, hardware_of
 from lolat.io.results import Remark
 from lolat.llm.domain import UNTIMED
@@ -142,15 +142,11 @@ class DecoderPlan:
         return Parallel(devices, link, self.run.sharding, within)
 
     def link(self, devices: int, most: int) -> Link | None:
-        """Return the link of GPUs whose own is given: those of a machine use all of theirs.
-
-        Nothing is faster between machines than inside one, which keeps its own link beside several.
-        """
+        """Return the link of GPUs whose own is given; one machine keeps its link beside several."""
         gbps = self.run.link_gbps
         if gbps is None or devices <= MACHINE < most:
             return None
-        within = assumed_link(self.gpu, min(devices, MACHINE))
-        return Link(gbps if devices <= MACHINE else min(MACHINE * gbps, max(within.gbps, gbps)))
+        return given_link(self.gpu, devices, gbps)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many GPUs, None if these do not hold the training.

@@ -13,7 +13,7 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError
 from lolat.graph.modes import EAGER, LAUNCHES
-from lolat.hardware.links import MACHINE, Link, assumed_link
+from lolat.hardware.links import MACHINE, assumed_link, given_link
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel
 from lolat.llm.names import find_decoder
@@ -39,10 +39,10 @@ WORDS: dict[str, dict[str, str]] = {
     "launch": {**{name: name for name in LAUNCHES}, "": EAGER},
 }  # fmt: skip
 """Column -> the words in it, those of llm-foundry among them, by their meaning."""
-CLUSTER_GBPS = {"NVLink 3": 800.0}
-"""Gbit/s of a machine's network in a cluster by the link inside it, if a row does not state it; else
-USUAL_GBPS, InfiniBand of 400 Gbit/s for each GPU."""
-USUAL_GBPS = 3200.0
+CLUSTER_GBPS = {"NVLink 3": 100.0}
+"""Gbit/s of each GPU's network in a cluster by the link inside a machine, if a row does not state it; else
+USUAL_GBPS, InfiniBand."""
+USUAL_GBPS = 400.0
 TOO_FAR = math.log(3.0)
 """The median error of own rows, as a logarithm, above which they must be those of another GPU."""
 
@@ -76,7 +76,8 @@ def read_runs(
             found.append(_run_of(row, Path(path).parent, device))
         except InputError as error:
             if error.code not in ("decoder-kind", "not-predicted"):
-                raise
+                placed = str(error).startswith(row.where)
+                raise error if placed else error.reworded(f"{row.where}: {error}") from None
             refused.append((row, error))
     return found, refused
 
@@ -91,9 +92,9 @@ def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
     passes = DecoderPasses(decoder, length, batch, checkpointing, tuning, launch)  # type: ignore[arg-type]
     step = DecoderStep(passes, tuned_recipe(precision, updates, tuning))
     within = assumed_link(device, min(gpus, MACHINE))
-    usual = CLUSTER_GBPS.get(within.name or "", USUAL_GBPS)
-    between = Link(min(row.number("link_gbps", ABOVE_ZERO, default=usual), within.gbps))
-    link = None if gpus == 1 else within if gpus <= MACHINE else between
+    usual = min(CLUSTER_GBPS.get(within.name or "", USUAL_GBPS), within.gbps)
+    gbps = row.number("link_gbps", ABOVE_ZERO, default=usual if gpus > MACHINE else 0.0)
+    link = None if gpus == 1 else given_link(device, gpus, gbps) if gbps else within
     tokens = _tokens_per_s(row, folder, gpus, length)
     ms = 1e3 * batch * batches * length / tokens
     return TrainedRow(step, Parallel(gpus, link, sharding, within), batches, ms, row)
@@ -119,8 +120,8 @@ def _tokens_per_s(row: Row, folder: Path, gpus: int, length: int) -> float:
     try:
         history = json.loads(path.read_text("utf-8"))["log_history"]
         last = next(one for one in reversed(history) if "train_samples_per_second" in one)
-        each = last.get("train_tokens_per_second") or length * last["train_samples_per_second"]
-        return float(each) / gpus
+        # Of all GPUs. The tokens beside them are those of one GPU, of all, or without padding, by version.
+        return length * float(last["train_samples_per_second"]) / gpus
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
         raise row.wrong(
             column,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from lolat.arrays import np
 from lolat.device.predictors.host import GRAPH_MS, OPERATION_MS
 from lolat.errors import InputError, arg
-from lolat.graph.modes import COMPILED, EAGER, GRAPH, Launch
+from lolat.graph.modes import EAGER, GRAPH, Launch
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
 from lolat.llm.serving import HALF
@@ -166,6 +166,11 @@ class DecoderPasses:
         return 0 if self.decoder.tied else self.tuning.frozen
 
     @property
+    def is_fused(self) -> bool:
+        """True if torch.compile fuses neighbors: from a CUDA graph too."""
+        return self.launch != EAGER
+
+    @property
     def widths(self) -> tuple[int, int]:
         """Elements of a token's queries, and of its keys and values together."""
         d = self.decoder
@@ -229,7 +234,7 @@ class DecoderPasses:
             backward[i] = max(back, starts + again_starts) * (i > self.untouched)
         sizes = (m, d.vocab, d.hidden), (m, d.hidden, d.vocab), (d.vocab, d.hidden, m)
         head = [c.products * float(gpu.ms("gemm", "bfloat16", *size)) for size in sizes]
-        loss = m * d.vocab * LOSS_BYTES[self.launch == COMPILED] / 3 / bandwidth
+        loss = m * d.vocab * LOSS_BYTES[self.is_fused] / 3 / bandwidth
         forward[0] = 2 * HALF * m * d.hidden / bandwidth
         backward[0] = 3 * forward[0] * (not rank and not self.untouched)
         forward[-1], backward[-1] = head[0] + loss, head[1] + head[2] * (not rank) + 2 * loss
@@ -291,7 +296,7 @@ class DecoderPasses:
 
     def _moved(self, learns: bool = True) -> tuple[float, float]:
         """Return the elements of a token that a layer's element-wise work moves in both passes."""
-        passes, counts = FUSED if self.launch == COMPILED else UNFUSED, self._counts(learns)
+        passes, counts = FUSED if self.is_fused else UNFUSED, self._counts(learns)
         forward, backward = (
             sum(passes[name][way] * n for name, (_, n) in counts.items()) for way in (0, 1)
         )
@@ -312,7 +317,7 @@ class DecoderPasses:
         `learns`: False for a frozen layer, which keeps no operands of its weights. Adapters in float32 keep
         the input of each product for themselves, under autocast in half precision.
         """
-        d, fused, (query, cached) = self.decoder, self.launch == COMPILED, self.widths
+        d, fused, (query, cached) = self.decoder, self.is_fused, self.widths
         autocast, learns = self.autocast and not self.tuning.rank, learns and not self.casts
         # The input of a normalization, in float32 for an RMS one, its normalized form, and its result.
         wide, stream = d.gated and not fused, 1 + autocast

@@ -29,6 +29,29 @@ def said(answer: Any, words: str) -> str:
 WIDE = {**MIXTURE, "hidden_size": 2048, "moe_intermediate_size": 1024, "num_experts": 64}
 
 
+def slow_experts(factor: float) -> Model:
+    """The known GPU, its experts in FP8 at a part of their rate and bandwidth."""
+    operations = {name: dict(dtypes) for name, dtypes in section().operations.items()}
+    usual = operation("moe", "fp8")
+    slower = {term: usual.terms[term] * factor for term in ("rate", "bandwidth")}
+    operations["moe"]["fp8"] = msgspec.structs.replace(usual, terms=usual.terms | slower)
+    return of(operations=operations)
+
+
+@pytest.mark.parametrize("load", [{"concurrency": (8, 64)}, {"request_rate": 2.0}])
+def test_a_data_type_that_is_slower_than_the_published_one_is_told(load: dict[str, Any]) -> None:
+    asked = {**load, "tensor_parallel": 1}
+    fp8, usual = (slow_experts(0.1).llm(WIDE, **asked, dtype=dtype) for dtype in ("fp8", ""))
+    same = fp8.served.index(fp8.chosen)
+    mine, its = (answer.served[same].tpot_ms for answer in (fp8, usual))
+    assert its < 0.9 * mine
+    remark = said(fp8, "fp8 is slower than bfloat16 here")
+    figures = [float(ms) for ms in re.findall(r"([\d.]+) ms", remark)]
+    assert figures == pytest.approx([its, mine], rel=0.01)
+    assert not said(usual, "slower")
+    assert not said(slow_experts(1.0).llm(WIDE, **asked, dtype="fp8"), "slower")
+
+
 def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider() -> None:
     dense = of(kinds=("dense",), spread=(0.1, 0.3))
     large, mixture = (dense.llm(c, concurrency=8, tensor_parallel=1) for c in (LARGE, MIXTURE))

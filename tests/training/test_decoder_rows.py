@@ -45,12 +45,14 @@ def test_a_row_is_an_iteration_with_all_its_micro_batches(folder: Path) -> None:
 
 def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
     """8 samples of 1,024 tokens a second on two GPUs: 4,096 tokens/s on each."""
-    log = {
-        "log_history": [{"loss": 2.0, "step": 10}, {"train_samples_per_second": 8.0, "step": 20}]
-    }
-    (folder / "trainer_state.json").write_text(json.dumps(log))
-    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
-    assert rows[0].ms == pytest.approx(1e3 * 4 * 1024 / 4096)
+    for tokens in (None, 4096.0, 8192.0):  # not told; of each GPU (transformers 4), of both (5)
+        last = {"train_samples_per_second": 8.0, "train_tokens_per_second": tokens, "step": 20}
+        log = {"log_history": [{"loss": 2.0, "step": 10}, last]}
+        (folder / "trainer_state.json").write_text(json.dumps(log))
+        rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
+        assert rows[0].ms == pytest.approx(1e3 * 4 * 1024 / 4096)
+    with pytest.raises(InputError, match="tokens_per_s_per_gpu, which may be the path of"):
+        package.fit([folder / "gpu.json", folder / "trainer_state.json"])
     (folder / "empty.json").write_text("{}")
     for log_file in ("empty.json", "missing.json"):
         with pytest.raises(InputError, match=r"relative to the table, .*train_samples_per_second"):
@@ -66,6 +68,27 @@ def test_fp8_is_left_out_and_a_wrong_cell_named(folder: Path) -> None:
         read_runs(table(folder, "8,512,2,1,bf16,half,,9000"), "")
     with pytest.raises(InputError, match="micro_batch_size"):
         read_runs(table(folder, "8,512,x,1,bf16,,,9000"), "")
+
+
+@pytest.mark.parametrize(("column", "cell"), [("optimizer", "adamx"), ("tune", "frozen:99")])
+def test_a_wrong_optimizer_or_tune_is_told_with_its_line(
+    folder: Path, column: str, cell: str
+) -> None:
+    path = Path(table(folder, "1,512,2,1,bf16,,,9000"))
+    path.write_text(path.read_text().replace("\n", f",{column}\n", 1).rstrip() + f",{cell}\n")
+    with pytest.raises(InputError, match=rf"^{path}, line 2: {column} '?{cell}") as error:
+        read_runs(path, "")
+    assert str(error.value).count("line 2") == 1
+
+
+@pytest.mark.parametrize("gpus", [8, 16])
+def test_a_link_of_a_row_is_that_of_a_cost(folder: Path, gpus: int) -> None:
+    path = Path(table(folder, f"{gpus},1024,1,1,amp,full_shard,,9000"))
+    path.write_text(path.read_text().replace("\n", ",link_gbps\n", 1).rstrip() + ",10\n")
+    (row,), _ = read_runs(path, "")
+    asked = {"replicas": gpus, "sharding": "fsdp", "input_size": 1024, "link_gbps": 10}
+    cost = Model(document()).cost(folder / "small.json", 1, **asked)
+    assert row.predicted_ms(GPU(section())) == pytest.approx(cost.options[0].iteration_ms)
 
 
 def slower(folder: Path, factor: float) -> str:
