@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -517,6 +518,14 @@ def test_a_dropout_that_evaluation_turns_off_keeps_its_rate(rate: float) -> None
     (dropout,) = [o for o in graph.operations if o.kind == "dropout"]
     assert dropout.attributes == ({"rate": rate} if rate else {})
     assert not graph.training_only
+
+
+def test_layers_left_out_at_random_are_told() -> None:
+    network = nn.Sequential(nn.Linear(8, 8))
+    network.config = SimpleNamespace(layerdrop=0.1, decoder_layerdrop=0.0)
+    assert graph_of(network, (8,)).training_only == ("layerdrop=0.1",)
+    network.config = {"of": "the user's"}
+    assert not graph_of(network, (8,)).training_only
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float32])

@@ -15,7 +15,7 @@ import lolat
 from lolat.errors import InputError, MissingPackageError, NetworkError
 from lolat.graph.analysis import analyze, as_trained, parameters
 from lolat.graph.counts import count
-from lolat.readers import read
+from lolat.readers import open_network, read
 from lolat.readers.torch.named import load_torchvision
 from tests.processes import python
 
@@ -134,6 +134,18 @@ class TestTransformers:
             made(**given)
         assert count(graph).total(1).flops == flops.get_total_flops() / 2
         assert "alone" not in " ".join(graph.warnings)
+
+    def test_more_tokens_than_positions_are_told(self, tmp_path: Path) -> None:
+        """BERT's code adds a table of 128 rows; the shapes of GPT-2, given as a module too, do not tell."""
+        import torch
+
+        with pytest.raises(NetworkError, match=r"max_position_embeddings: 128"):
+            read(config(tmp_path, BERT), 129)
+        module = open_network(config(tmp_path, GPT)).model
+        for steps in (128, 129):
+            remarks = lolat.read((module, torch.zeros(1, steps, dtype=torch.int64))).warnings
+            told = sum("longer than the 128 positions" in text for text in remarks)
+            assert told == (steps > 128)
 
     def test_an_adapter_beside_it_is_not_left_out_in_silence(self, tmp_path: Path) -> None:
         file = config(tmp_path, BERT)
@@ -274,8 +286,10 @@ class TestTransformers:
         tower = BERT | {"model_type": "clip_vision_model", "image_size": 32, "patch_size": 8}
         of = {"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"]}
         graph = read(config(tmp_path, of | {"text_config": LLAMA, "vision_config": tower}))
+        assert any("vision_config describes is not run" in text for text in graph.warnings)
         assert any("parameters are the weights of no operation" in text for text in graph.warnings)
         assert graph.training == ()
+        assert not any("not run" in text for text in read(config(tmp_path, LLAMA)).warnings)
 
     def test_a_tower_of_images_has_the_size_that_is_given(self, tmp_path: Path) -> None:
         """By hand: patches of 16 x 16 of an image of 64 x 64, of 3 channels, in 64 each."""

@@ -293,6 +293,13 @@ class Casting(nn.Linear):
             return super().forward(x)
 
 
+def _dropping() -> Any:
+    """As one asks for several answers of one network (Monte Carlo dropout)."""
+    network = nn.Sequential(nn.Linear(8, 8), nn.Dropout()).eval()
+    network[1].train()
+    return network
+
+
 def _compiled_in_place() -> Any:
     network = nn.Sequential(nn.Linear(8, 8))
     network.compile()
@@ -303,6 +310,7 @@ def _compiled_in_place() -> Any:
     ("make", "said"),
     [
         (Unread, f"{4 * 64 * 64:,} of its {5 * 64 * 64:,} parameters are the weights of no operation"),
+        (_dropping, "1 module in training mode inside one in evaluation mode, such as Dropout"),
         (Decoder, "4,160 of its 8,320 parameters are the weights of no operation"),
         pytest.param(
             lambda: Casting(8, 8), "torch.autocast of CUDA",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from lolat.errors import NetworkError
 from lolat.graph.kinds import by_name
 from lolat.readers.ops import (
     KIND_OF,
@@ -318,7 +319,10 @@ def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
     cells = getattr(call.layer.cell, "cells", [call.layer.cell])
     kinds = [_RECURRENT.get(type(c).call.__qualname__.partition("Cell")[0], "") for c in cells]
     if not all(kinds):
-        return r.follow_layer(call)
+        raise NetworkError(
+            f"{call.layer.name} ({type(call.layer).__name__}) runs {type(cells[kinds.index('')]).__name__} "
+            "in a loop over its steps, which is not read; expected Keras's own LSTM, GRU or SimpleRNN"
+        )
     (sequence, *given), states, made = call.inputs, list(call.shapes[1:]), []
     for i, (cell, kind) in enumerate(zip(cells, kinds, strict=True)):
         shape, is_last = r.shape(sequence), i + 1 == len(cells)
@@ -369,7 +373,7 @@ RULES = by_name({
     _conv: _CONVOLUTIONS, _pool: "MaxPooling AveragePooling", _dense: "Dense EinsumDense",
     _activation: "Activation ReLU",
     _normalization: "Normalization BatchNormalization LayerNormalization GroupNormalization",
-    _recurrent: "LSTM GRU SimpleRNN RNN",
+    _recurrent: "LSTM GRU SimpleRNN RNN ConvLSTM",
     _multi_head_attention: "MultiHeadAttention GroupQueryAttention GroupedQueryAttention",
     _pad: "ZeroPadding", _embedding: "Embedding", _dot: "Dot", _dot_attention: "Attention",
     _flatten: "Flatten", _time_distributed: "TimeDistributed",

@@ -94,10 +94,19 @@ def otherwise(model: Any, partly: Sequence[str]) -> Iterator[str]:
         yield "activations are computed again (keras.RematScope)"
 
 
+_OPTIMIZER = ("gradient_accumulation_steps", "use_ema", "clipnorm", "clipvalue", "global_clipnorm")
+"""Settings of a compiled optimizer that change the time of an update."""
+
+
 def in_training_only(model: Any) -> Iterator[str]:
-    """Yield what layers do in training alone, which is not counted."""
+    """Yield what layers do in training alone, and settings of the optimizer: none of it is counted."""
     layers_of = list(model._flatten_layers())
     yield from switched(layers_of, "call")
+    optimizer = getattr(model, "optimizer", None)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss that is scaled
+    for name in _OPTIMIZER:
+        if value := getattr(optimizer, name, None):
+            yield f"{name}={value:g} of the compiled optimizer"
     synchronized = [m for m in layers_of if getattr(m, "synchronized", False) is True]
     yield from (f"drops of {name}" for name in several_of(filter(drop_rates, layers_of)))
     yield from (f"exchanges between devices of {name}" for name in several_of(synchronized))

@@ -214,9 +214,9 @@ def noted(graph: Graph, model: Any) -> Graph:
     if {"attention", "softmax"} & {o.kind for o in graph.operations}:
         words += f", attention {settings._attn_implementation}"
     remarks.append(words + ", keys and values kept (use_cache)" * keeps)
-    most = getattr(settings, "max_position_embeddings", None)
-    if most and any(len(s) == 2 and s[1] > most for s in shapes):
-        remarks.append(f"longer than the {most} positions that its configuration gives it")
+    towers = [key for key in ("vision_config", "audio_config") if getattr(settings, key, None)]
+    if towers and all(len(s) == 2 for s in shapes):
+        remarks.append(f"read on text alone: what its {' and '.join(towers)} describes is not run")
     if quantized := getattr(settings, "quantization_config", None):
         method = quantized.get("quant_method", "") if isinstance(quantized, dict) else ""
         remarks.append(

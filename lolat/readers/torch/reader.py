@@ -23,7 +23,7 @@ from lolat.graph import Graph
 from lolat.readers.batch import batch_remarks
 from lolat.readers.ops import AS_COMPILED
 from lolat.readers.size import Form, Shape, filled, numbers_of
-from lolat.units import one_line, shapes_text, shortened, user_line
+from lolat.units import one_line, plural, shapes_text, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
             "ConvTranspose1d": 1, "ConvTranspose2d": 2, "ConvTranspose3d": 3}  # fmt: skip
@@ -92,11 +92,17 @@ def _refuse(model: Any) -> None:
 
 
 def _run_as(model: Any) -> Iterator[str]:
-    """Remarks on how a module runs that a graph does not say: compiled, in another layout."""
+    """Remarks on how a module runs that a graph does not say: compiled, in training, in another layout."""
     import torch
 
     if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
         yield f"it is compiled (torch.compile): {AS_COMPILED}"
+    acting = [type(m).__name__ for m in model.modules() if m.training]
+    if acting and not model.training:
+        yield (
+            f"{plural(len(acting), 'module')} in training mode inside one in evaluation mode, such as "
+            f"{acting[0]}: read as in evaluation mode, without what it drops or measures"
+        )
     weights = (p for p in model.parameters() if p.dim() == 4 and not p.is_contiguous())
     if any(p.is_contiguous(memory_format=torch.channels_last) for p in weights):
         yield "its weights are in channels_last: the layout is that of the device's measurements"
@@ -162,6 +168,20 @@ def _as_image(model: Any, size: Any, graph: Graph) -> list[str]:
     ]
 
 
+def _most_positions(model: Any) -> int:
+    """The positions that a network of transformers has, by its configuration; 0 if it does not tell."""
+    most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    return most if isinstance(most, int) else 0
+
+
+def _longer(model: Any, graph: Graph) -> Iterator[str]:
+    """A remark if there are more tokens than positions, which no shape tells."""
+    inputs, most = [graph.tensors[i] for i in graph.inputs], _most_positions(model)
+    lengths = (t.shape[1] for t in inputs if len(t.shape) == 2 and t.dtype.startswith("int"))
+    if most and max(lengths, default=0) > most:
+        yield f"longer than the {most} positions that its configuration gives it"
+
+
 _PUBLISHED = {"torchvision", "timm", "transformers"}
 """Packages whose networks take any batch."""
 
@@ -175,6 +195,7 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
         try:
             graph, misread = traced(model, name, call, axis)
             sized += _as_image(model, size, graph) if example is None else []
+            sized += _longer(model, graph)
             graph = replace(graph, warnings=(*graph.warnings, *sized))
             if not misread and type(model).__module__.partition(".")[0] not in _PUBLISHED:
                 two = partial(read_with_two, model, name, call, axis)
@@ -192,6 +213,8 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
 def _unread(model: Any, name: str, cause: Exception) -> NetworkError:
     """The error of a module whose code raised an exception."""
     code, why = "network", shortened(one_line(cause))
+    if (most := _most_positions(model)) and str(most) in str(cause):
+        why += f" (its max_position_embeddings: {most})"
     remedy = (
         f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
         "inputs), and a forward whose operations depend on shapes alone"

@@ -102,3 +102,8 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
     yield from switched(model.modules(), "forward")
     if synchronized := [m for m in model.modules() if type(m).__name__ == "SyncBatchNorm"]:
         yield f"exchanges between devices of {', '.join(several_of(synchronized))}"
+    for module in model.modules():
+        config = getattr(module, "config", None)  # of transformers; of others it may be anything
+        for name, rate in getattr(config, "__dict__", vars(module)).items():
+            if name.endswith("layerdrop") and isinstance(rate, float) and rate:
+                yield f"{name}={rate:g}"
