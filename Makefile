@@ -49,6 +49,8 @@ learn: $(VENV)/.lolat-learn
 
 # Else each of the hundreds of processes compiles the packages again, and pytest all tests.
 check test coverage: export PYTHONDONTWRITEBYTECODE =
+# A fit has small matrices: threads of both processes would wait for each other, up to 25 times as long.
+check test coverage: export OPENBLAS_NUM_THREADS = 1
 
 test: lint
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
