@@ -92,9 +92,10 @@ _TABLE = {
     # in float32 by PyTorch's documentation, in half as timm runs them, and those times are what is known
     _norm(work="group_norm", vectors=2): "group_norm instance_norm",
     _pool(requires="kernel", saves=BOTH): "max_pool",
-    _pool(requires="kernel"): "average_pool",
+    _pool(requires="kernel", saves=INPUT): "average_pool",
     _pool(saves=BOTH): "global_max_pool",
-    _pool(): "global_average_pool adaptive_pool",
+    _pool(): "global_average_pool",
+    _pool(saves=INPUT): "adaptive_pool",
     # whole tensors, in another order or size
     Kind("move", work="moves", like_memory=True): "pad transpose repeat",
     Kind("move", work="sums", like_memory=True): "reduce",

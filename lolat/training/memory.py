@@ -192,7 +192,8 @@ def _turned(graph: Graph) -> tuple[set[int], set[int]]:
     """Return the positions of views of turned tensors, and of copies of them, in PyTorch.
 
     Its kernels take transpositions as they are if these turn back the result of an attention, or are of the
-    matrices of a batch for its product; slices of other transpositions are copied for that product.
+    matrices of a batch for its product; slices of other transpositions are copied for that product, and a
+    turned image for a dense layer.
     """
     views, copies, turned, of_attention = set[int](), set[int](), set[int](), set[int]()
     readers = graph.consumers()
@@ -205,7 +206,10 @@ def _turned(graph: Graph) -> tuple[set[int], set[int]]:
             is_batch = len(graph.tensors[o.outputs[0]].shape) == 3
             if (kinds == {"matmul"} and is_batch) or not of_attention.isdisjoint(o.inputs):
                 views.add(i)
-        elif o.kind in SLICES and kinds == {"matmul"} and not turned.isdisjoint(o.inputs):
+        elif o.kind in SLICES:
+            if kinds == {"matmul"} and not turned.isdisjoint(o.inputs):
+                copies.add(i)
+        elif "permutation" in o.attributes and "dense" in kinds:
             copies.add(i)
     return views, copies
 

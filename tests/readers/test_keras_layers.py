@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 import lolat
+from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
 from lolat.readers.keras import read_model
+from lolat.training.memory import trained_parameters
 from tests.readers.counting import refused
 from tests.readers.keras_networks import (
     check,
@@ -264,6 +267,20 @@ def test_time_distributed_runs_on_every_step() -> None:
     assert count(graph).total(1).flops == 6 * 5 * 7 * 4 * 18 + 6 * 140 * 3
     graph = graph_of(layers.TimeDistributed(layers.Conv2D(4, 3, activation="relu")), (6, 7, 9, 2))
     assert six(count(graph).total(1)) == (840, 756, 15120, 1680, 76, 2)  # on each of 6 steps
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_is_time_distributed_keeps_its_parameters(frozen: bool) -> None:
+    """Those of a layer that is called twice count once."""
+    dense = layers.Dense(5)
+    inner = functional(lambda x: dense(dense(layers.Conv2D(5, 3)(x))), (7, 9, 2))
+    inner.layers[1].trainable = not frozen
+    steps = layers.TimeDistributed(inner)
+    network = functional(lambda x: layers.Dense(4)(steps(x) + steps(-x)), (6, 7, 9, 2))
+    graph = read_model(network)
+    assert parameters(graph) == network.count_params()
+    trained = sum(math.prod(v.shape) for v in network.trainable_weights)
+    assert sum(trained_parameters(graph)) == trained
 
 
 def test_masks_do_not_count_as_operands() -> None:

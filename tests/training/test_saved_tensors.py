@@ -79,6 +79,29 @@ def test_an_activation_between_layers_keeps_what_pytorch_keeps(kind: str, in_pla
     assert saved_bytes(lolat.read(network, (64,)), 4) == own
 
 
+class Permute(torch.nn.Module):  # type: ignore[misc]
+    """A transposition of an image into tokens."""
+
+    def forward(self, x: Any) -> Any:
+        return x.permute(0, 2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        [torch.nn.AvgPool2d(3, 1, 1)], [torch.nn.AvgPool2d(2), torch.nn.ReLU()], [torch.nn.AvgPool2d(16)],
+        [torch.nn.AdaptiveAvgPool2d(7)], [torch.nn.AdaptiveAvgPool2d(1)],
+        [Permute(), torch.nn.Linear(32, 8)], [torch.nn.ReLU(), Permute(), torch.nn.Linear(32, 8)],
+        [torch.nn.ReLU(), Permute(), torch.nn.GELU(), torch.nn.Linear(32, 8)],
+    ],
+)  # fmt: skip
+def test_a_pooled_and_a_turned_image_are_kept_as_pytorch_keeps_them(between: list[Any]) -> None:
+    """An average keeps its input unless it is of the whole image; a dense layer keeps a copy of a turn."""
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3, padding=1), *between)
+    own = saved_by_pytorch(network, torch.rand(4, 3, 16, 16))
+    assert saved_bytes(lolat.read(network, (3, 16, 16)), 4) == own
+
+
 class Windows(torch.nn.Module):  # type: ignore[misc]
     """Attention of a window as timm's Swin has it: slices of a turned tensor are multiplied."""
 

@@ -344,7 +344,7 @@ def _recurrent(r: KerasReader, call: LayerCall) -> list[int]:
     return [sequence, *made]
 
 
-def _time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
+def time_distributed(r: KerasReader, call: LayerCall) -> list[int]:
     """The wrapped layer on all time steps at once, as a part of the batch."""
     import keras
 
@@ -376,7 +376,7 @@ RULES = by_name({
     _recurrent: "LSTM GRU SimpleRNN RNN ConvLSTM",
     _multi_head_attention: "MultiHeadAttention GroupQueryAttention GroupedQueryAttention",
     _pad: "ZeroPadding", _embedding: "Embedding", _dot: "Dot", _dot_attention: "Attention",
-    _flatten: "Flatten", _time_distributed: "TimeDistributed",
+    _flatten: "Flatten", time_distributed: "TimeDistributed",
 })  # fmt: skip
 """Layer, without the number of dimensions -> its rule."""
 OPERATIONS = by_name({

@@ -76,8 +76,9 @@ class KerasReader:
                 written = self.follow_layer(call)
             else:
                 written = rule(self, replace(call, inputs=self.unmasked(call)))
-                self.writer.tie(start, self.weight(node), remarks.bits_of(layer))
-                self.mark(node, start)
+                if rule is not layers.time_distributed:  # the calls of its layer are followed
+                    self.writer.tie(start, self.weight(node), remarks.bits_of(layer))
+                    self.mark(node, start)
             if type(layer).__name__ == "StopGradient":
                 self.writer.held.update(written)
             self.known.update((id(t), i) for t, i in zip(node.output_tensors, written, strict=True))
