@@ -66,7 +66,8 @@ class Backward:
             kept = {left: self.needs[right], right: o.kind == "divide" or self.needs[left]}
             return {t for t, keeps in kept.items() if keeps}
         by_number = o.kind in ("multiply", "divide") and len(o.inputs) < 2
-        saves = "" if by_number or is_view(graph, o) else _saves(o)
+        by_shape = o.kind == "average_pool" and graph.framework == "keras"  # of TensorFlow
+        saves = "" if by_number or by_shape or is_view(graph, o) else _saves(o)
         return {*o.inputs * ("input" in saves), *o.outputs * ("output" in saves)}
 
 

@@ -102,6 +102,15 @@ def test_a_pooled_and_a_turned_image_are_kept_as_pytorch_keeps_them(between: lis
     assert saved_bytes(lolat.read(network, (3, 16, 16)), 4) == own
 
 
+@pytest.mark.parametrize(("framework", "kept"), [("torch", 4 * 64), ("keras", 0)])
+def test_tensorflow_averages_without_keeping_its_input(framework: str, kept: int) -> None:
+    """Its AvgPoolGrad reads the shape of the input alone."""
+    builder = GraphBuilder("net", framework)
+    image = builder.tensor((1, 8, 8, 1))  # which needs a gradient
+    graph = builder.build([builder.add("average_pool", [image], (1, 4, 4, 1), kernel=[2, 2])])
+    assert saved_bytes(graph, 1) == kept
+
+
 class Windows(torch.nn.Module):  # type: ignore[misc]
     """Attention of a window as timm's Swin has it: slices of a turned tensor are multiplied."""
 
