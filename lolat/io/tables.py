@@ -276,6 +276,8 @@ def parse_table(
     lines: list[int] = []
     try:
         for row in filter(None, reader):
+            if not cells and len(row) == 1 and ";" in row[0]:
+                raise csv.Error("semicolons between cells; expected commas, and decimal points")
             if cells and len(row) != len(cells[0]):
                 raise csv.Error(f"{len(row)} cells; expected {len(cells[0])}, as in the first line")
             cells.append(row)

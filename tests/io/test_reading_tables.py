@@ -181,6 +181,13 @@ def test_comments_above_the_names(end: str) -> None:
     assert [(row["a"], row.line) for row in table] == [("1", 5), ("#3", 6)]
 
 
+def test_semicolons_are_named() -> None:
+    with pytest.raises(
+        InputError, match=r"^FILE, line 2: semicolons between cells; expected commas"
+    ):
+        parse_table("# of a spreadsheet\na;b\n1,5;2\n", "FILE")
+
+
 def test_what_a_message_on_a_table_says(tmp_path: Path) -> None:
     """The expected columns, or the words of the caller; why it is no file."""
     path = tmp_path / "a.csv"
