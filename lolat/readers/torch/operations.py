@@ -218,7 +218,7 @@ def _recurrent(o: Operation) -> list[int]:
             single = [(*writer.shape(x)[:-1], units), *(s[1:] for s in o.shapes[1:])]
             call = o.call(
                 kind, [x, *initial], single, units=units, in_features=features, timesteps=steps,
-                bias=biased, bias_vectors=2, sequences=True,
+                bias=biased, bias_vectors=2,
             )  # fmt: skip
             output, *last = writer.write(replace(call, name=call.label(kind, part)))
             outputs.append(output)
