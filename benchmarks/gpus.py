@@ -17,7 +17,7 @@ from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.api.comparing import Comparison, compare_rows
 from lolat.api.model import Model
 from lolat.errors import InputError
-from lolat.fitting.from_tables import Timed, tables_document
+from lolat.fitting.from_tables import TimedRows, tables_document
 from lolat.graph.modes import Mode
 from lolat.hardware.specs import read_specs
 from lolat.tables.networks import read_networks
@@ -50,7 +50,7 @@ def judged(folder: Path, device: str, number: int, seeds: int) -> list[str]:
     rows = read_operations(folder / f"kernels-{device}.csv.gz")
     off, inside, widths, draws, trained = [], [], [], [], []
     for seed in range(seeds):
-        timed = Timed(drawn(rows, number, seed), [], Mode())
+        timed = TimedRows(drawn(rows, number, seed), [], Mode())
         facts = read_specs(folder / "devices.csv", device)
         model = Model(tables_document(device, device, timed, facts, {}, print))
         networks = read_networks(folder / "networks.csv", [device])

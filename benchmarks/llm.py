@@ -128,7 +128,7 @@ def by_type(lines: Sequence[Sequence[str]]) -> Table:
 # ---- Served models.
 
 
-def served(data: Path, section: ServingSection, device: str) -> calibration.Timed:
+def served(data: Path, section: ServingSection, device: str) -> calibration.ServedTimes:
     """The served rows of a GPU and framework that did not wait for memory, simulated as in a fit."""
     rows = read_rows(data, "serving.csv", device, section.framework)
     timed = calibration.timed_steps(section, rows)
@@ -153,7 +153,7 @@ def joined(offs: Sequence[Off]) -> Off:
 
 
 def errors(
-    timed: calibration.Timed, overheads: FrameworkOverheads, spread: tuple[float, float]
+    timed: calibration.ServedTimes, overheads: FrameworkOverheads, spread: tuple[float, float]
 ) -> Off:
     """Errors of the predictions for served rows."""
     tpot, ttft = timed.found(overheads)
@@ -183,7 +183,7 @@ FIGURES = ("median error", "within 10 %", "bias", "inside the 90 % interval", "i
            "first token, up to 8 requests")  # fmt: skip
 
 
-def groups(timed: calibration.Timed) -> Iterator[tuple[str, np.ndarray]]:
+def groups(timed: calibration.ServedTimes) -> Iterator[tuple[str, np.ndarray]]:
     """Each model and data type, and its rows."""
     for group in np.unique(timed.group):
         yield str(group).strip(), timed.group == group

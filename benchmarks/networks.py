@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 
 from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.device.intervals import conformal_quantile
-from lolat.fitting.from_tables import FOLDS, Timed, held_out_of_folds, linear_entry, seen_specs
+from lolat.fitting.from_tables import FOLDS, TimedRows, held_out_of_folds, linear_entry, seen_specs
 from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import Times
 from lolat.hardware.gpus import Gpu, find_gpu
@@ -28,15 +28,15 @@ HEADER = (
 )  # fmt: skip
 
 
-def read_timed(path: Path) -> tuple[Timed, int]:
+def read_timed(path: Path) -> tuple[TimedRows, int]:
     """The networks of a table that can be read, and how many it has."""
     rows = read_networks(path).rows
     known = zip(rows, counts_of(rows), strict=True)
     pairs = [(row, counts) for row, counts in known if isinstance(counts, Counted)]
-    return Timed([], pairs, rows[0].mode.inference), len(rows)
+    return TimedRows([], pairs, rows[0].mode.inference), len(rows)
 
 
-def few(times: Times, number: int, timed: Timed, gpu: Gpu | None) -> float:
+def few(times: Times, number: int, timed: TimedRows, gpu: Gpu | None) -> float:
     """Median error of all others from `number` networks drawn at random, the mean of five draws."""
     found = []
     for seed in range(5):

@@ -32,7 +32,7 @@ from lolat.api.model import load
 from lolat.parameters import optimizer_named
 from lolat.readers import open_network, read
 from lolat.training.memory import memory_at_peak, recipe_for
-from lolat.training.model import Training, TrainingRun, predict
+from lolat.training.model import TrainingPredictor, TrainingRun, predict
 from lolat.training.plan import training_of
 
 KEPT = Path("training-runs.json")
@@ -149,7 +149,7 @@ class Row:
         return predicted / measured - 1.0
 
 
-def judge(model: Training, run: Run, found: dict[str, Any]) -> Row:
+def judge(model: TrainingPredictor, run: Run, found: dict[str, Any]) -> Row:
     """The prediction beside what was measured."""
     is_generated = run.network.startswith(generated.PREFIX)
     graph = read(generated.build(run.network) if is_generated else run.network, run.size)

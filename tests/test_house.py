@@ -99,6 +99,16 @@ def test_docstrings_stand_alone() -> None:
     assert not found, "\n".join(found)
 
 
+def test_a_class_name_means_one_thing() -> None:
+    defined = [
+        node.name
+        for path, (_, tree) in sources().items()
+        for node in tree.body
+        if path.parts[0] == "lolat" and isinstance(node, ast.ClassDef) and node.name[0] != "_"
+    ]
+    assert not {name for name in defined if defined.count(name) > 1}
+
+
 def loaded_after(code: str) -> set[str]:
     """The top-level packages (and `lolat` modules) in sys.modules of a new process."""
     done = subprocess.run(

@@ -14,7 +14,7 @@ import numpy as np
 from lolat.device.domain import Extrapolation
 from lolat.device.intervals import normal_quantile
 from lolat.device.predicting import widened_half_width
-from lolat.device.prediction import Prediction
+from lolat.device.prediction import LatencyPrediction
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import is_measured, mode_of
 from lolat.errors import InputError, LolatError
@@ -36,7 +36,7 @@ from lolat.tables.kinds import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERV
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import Network, NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import TimedOperation, read_operations
-from lolat.training.model import Training, TrainingRun
+from lolat.training.model import TrainingPredictor, TrainingRun
 from lolat.training.plan import training_of
 
 if TYPE_CHECKING:
@@ -223,11 +223,11 @@ def _other_way(mode: Mode, asked: Mode) -> str:
     return f"run in another way ({mode}; asked for: {asked})"
 
 
-def _predicted(timed: TimedNetwork | TimedOperation, found: Prediction) -> Compared:
+def _predicted(timed: TimedNetwork | TimedOperation, found: LatencyPrediction) -> Compared:
     return Compared(timed, found.latency_ms, found.interval_ms, found.in_domain)
 
 
-def _trained(row: TimedNetwork, training: Training, graph: Graph) -> Compared:
+def _trained(row: TimedNetwork, training: TrainingPredictor, graph: Graph) -> Compared:
     """A training step as `Model.cost` has an iteration."""
     size = row.batch_size
     ms = training.iteration(graph, size, optimizer_named(TrainingRun.optimizer)).total

@@ -13,8 +13,7 @@ import numpy as np
 from msgspec import UNSET
 
 from lolat.device.predicting import predict
-from lolat.device.prediction import CALL, end_ms
-from lolat.device.prediction import Prediction as DevicePrediction
+from lolat.device.prediction import CALL, LatencyPrediction, end_ms
 from lolat.device.question import InputSize, Question, ask_each, is_one, no_device, several
 from lolat.device.running import in_precisions
 from lolat.errors import (
@@ -39,8 +38,8 @@ PRECISIONS = ("tf32", "amp", "fp16", "bf16")
 """Precisions in which a device is tried for its fastest."""
 
 
-class Prediction(DevicePrediction):
-    """A prediction that prints itself; its fields: see `lolat.device.prediction.Prediction`."""
+class Prediction(LatencyPrediction):
+    """A prediction that prints itself; its fields: see `lolat.device.prediction.LatencyPrediction`."""
 
     def folded(self, depth: int) -> Prediction:
         """The prediction with a block for each module at a depth of names; 0: one block."""
@@ -203,9 +202,9 @@ def _priced(prediction: Prediction, model: Model, listed: Prices, is_given: bool
     return replace(prediction, warnings=(*prediction.warnings, remark))
 
 
-def _fastest(model: Model, network: Graph | Analysis, question: Question) -> DevicePrediction:
+def _fastest(model: Model, network: Graph | Analysis, question: Question) -> LatencyPrediction:
     """The prediction of a device in its fastest precision."""
-    found: list[DevicePrediction] = []
+    found: list[LatencyPrediction] = []
     refused: InputError | None = None
     for device in in_precisions(model, PRECISIONS):
         try:
@@ -219,7 +218,7 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Dev
     return min(found, key=lambda p: p.latency_ms / p.batch_size)
 
 
-def exceeded(predictions: Collection[DevicePrediction], question: Question) -> list[str]:
+def exceeded(predictions: Collection[LatencyPrediction], question: Question) -> list[str]:
     """A line for each prediction over the question's time, and for each that does not fit if none does.
 
     InputError if a sure one has no interval.

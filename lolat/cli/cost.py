@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lolat.api.model import Model
     from lolat.training.compare import Costs
     from lolat.training.cost import Cost
-    from lolat.training.model import Limits, TrainingPrediction
+    from lolat.training.model import TrainingLimits, TrainingPrediction
 
 
 @common.command(
@@ -116,7 +116,7 @@ def _answer_several(costs: Costs) -> None:
     within(costs.limits, fit)
 
 
-def within(limits: Limits, options: Iterable[TrainingPrediction]) -> None:
+def within(limits: TrainingLimits, options: Iterable[TrainingPrediction]) -> None:
     """AnswerIsNo where none of some options keeps the limits."""
     timed = [(o.total_s, o.dollars) for o in options if o.total_s is not None]
     if not timed or any(limits.keeps(*each) for each in timed):

@@ -19,7 +19,7 @@ from lolat.io.writing import check_file
 if TYPE_CHECKING:
     from lolat.api.model import Model
     from lolat.api.predicting import Predictions
-    from lolat.device.prediction import Prediction as OfDevice
+    from lolat.device.prediction import LatencyPrediction as OfDevice
     from lolat.device.question import Question
 
 
@@ -110,7 +110,7 @@ now_option = click.option(
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
     answers={
-        "prediction": "lolat.device.prediction:Prediction",
+        "prediction": "lolat.device.prediction:LatencyPrediction",
         "predictions": "lolat.api.predicting:Predictions",
     },
 )
@@ -227,7 +227,7 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
     "lolat report epyc-2t keras:ResNet50",
     "lolat report local mynet.keras --html report.html",
     answers={
-        "prediction": "lolat.device.prediction:Prediction",
+        "prediction": "lolat.device.prediction:LatencyPrediction",
         "predictions": "lolat.api.predicting:Predictions",
     },
 )

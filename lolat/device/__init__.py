@@ -21,7 +21,7 @@ from lolat.io.results import Result, dict_of
 if TYPE_CHECKING:
     from lolat.device.domain import Domain
     from lolat.device.file import State
-    from lolat.device.prediction import Prediction
+    from lolat.device.prediction import LatencyPrediction
 
 D = TypeVar("D", bound="Device")
 Numbers = Any  # a number or an array of them
@@ -129,11 +129,11 @@ class Device(Result):
     # ---- The latency of a network
 
     @property
-    def answer_type(self) -> type[Prediction]:
+    def answer_type(self) -> type[LatencyPrediction]:
         """The class of its predictions."""
-        from lolat.device.prediction import Prediction
+        from lolat.device.prediction import LatencyPrediction
 
-        return Prediction
+        return LatencyPrediction
 
     def predict_counts(
         self,

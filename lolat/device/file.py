@@ -55,7 +55,7 @@ UNKNOWN = "unknown"  # the name of an unnamed device
 _MORE: list[Any] = [(name, Count | None, None) for name in EXTRAS]
 
 
-class Point(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[misc, call-arg]
+class StoredPoint(msgspec.defstruct("Extras", _MORE), kw_only=True):  # type: ignore[misc, call-arg]
     """One measured block or network; see `lolat.tables.blocks.Point`."""
 
     name: str
@@ -111,10 +111,10 @@ class ModelFile(Sections, kw_only=True):
 
     default: str
     predictors: Predictors
-    points: list[Point]
+    points: list[StoredPoint]
     noise: Noise
     domain: Domain
-    quantized: list[Point] | UnsetType = UNSET
+    quantized: list[StoredPoint] | UnsetType = UNSET
 
 
 def validate(document: Any, source: str) -> None:

@@ -38,7 +38,7 @@ class Interval(msgspec.Struct, frozen=True):
     scores: tuple[Number, ...] = ()
 
 
-class Networks(msgspec.Struct, frozen=True):
+class NetworkErrors(msgspec.Struct, frozen=True):
     """Errors of networks of `count` families, each family held out of the fit.
 
     `ops`: the lowest decile of their operations; `spread`: root mean square of log(measured / predicted).
@@ -60,7 +60,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     residuals: tuple[Number, ...] = ()
     interval: Interval | None = None
-    networks: Networks | None = None
+    networks: NetworkErrors | None = None
     elsewhere: NotNegative = 0.0
 
     def half_width(self, ops: float, coverage: float = COVERAGE, floor: float = 0.0) -> float:

@@ -19,7 +19,7 @@ from lolat.device.domain import (
     fit_again,
 )
 from lolat.device.intervals import noise_level, normal_quantile
-from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
+from lolat.device.prediction import LatencyPrediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_in_int8
@@ -170,7 +170,7 @@ def no_memory(device: str) -> InputError:
     )
 
 
-def predict(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
+def predict(model: Device, network: Graph | Analysis, question: Question) -> LatencyPrediction:
     """Predict one forward pass of a network that was read, in half precision if it is itself.
 
     InputError for a batch size, predictor or coverage that cannot be.

@@ -86,7 +86,7 @@ class BlockPrediction:
 
 
 @dataclass(frozen=True, repr=False)
-class Prediction(Result):
+class LatencyPrediction(Result):
     """The latency of one forward pass of a network, in ms, with its interval and its blocks.
 
     `interval_ms` has the stated `coverage`; both are None if the model has too few points. `inside_share`:
@@ -242,7 +242,7 @@ def at_size(network: Any) -> AtSize | None:
     return lambda side: read(network, (side,))
 
 
-def domain_words(prediction: Prediction) -> str:
+def domain_words(prediction: LatencyPrediction) -> str:
     """The part of a network, by its time, that is inside the measured range."""
     share = prediction.inside_share
     if prediction.in_domain is None or share is None:
@@ -295,7 +295,7 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
     return most if ms > 0.0 else NOTHING
 
 
-def end_ms(prediction: Prediction, sure: bool) -> float:
+def end_ms(prediction: LatencyPrediction, sure: bool) -> float:
     """The latency, or if `sure` the upper end of its interval; InputError without an interval."""
     if not sure:
         return prediction.latency_ms

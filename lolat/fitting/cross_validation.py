@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lolat.device.intervals import STEEPEST, Interval, Networks, as_dict, logarithms
+from lolat.device.intervals import STEEPEST, Interval, NetworkErrors, as_dict, logarithms
 
 SMALL_MS = 2.0  # published tables are split here
 LEAST_MS = 1e-9  # so that a prediction of 0 has a logarithm
@@ -164,12 +164,12 @@ def interval_entry(
 
 
 def network_entry(residuals: np.ndarray, ops: np.ndarray, families: int) -> dict[str, Any]:
-    """The Networks for a model file.
+    """The NetworkErrors for a model file.
 
     `residuals`: (networks,), log(measured / predicted); `ops`: (networks,); `families`: their number.
     """
     spread = round(math.sqrt(float((residuals**2).mean())), 6)
-    return as_dict(Networks(float(np.quantile(ops, TAIL)), spread, families))
+    return as_dict(NetworkErrors(float(np.quantile(ops, TAIL)), spread, families))
 
 
 def _exponent(residuals: np.ndarray, x: np.ndarray) -> float:

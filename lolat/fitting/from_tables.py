@@ -58,7 +58,7 @@ SMALLEST_SHARE = 0.01  # share of a table's rows, the smallest, below its minimu
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedRows:
     """Times of one device: operations, and networks with their counts, in one execution mode.
 
     `is_cpu`: true for a CPU, which has no host to wait for.
@@ -83,7 +83,7 @@ class Timed:
         found = {network.optimizer for network, _ in self.networks if network.mode.training}
         return found.pop() if len(found) == 1 else ""
 
-    def without(self, position: int) -> Timed:
+    def without(self, position: int) -> TimedRows:
         """The times without the one at a position of `times`."""
         operations, networks = [*self.operations], [*self.networks]
         if position < len(operations):
@@ -118,7 +118,7 @@ def usual_mode(networks: Sequence[TimedNetwork], operations: Sequence[TimedOpera
 
 
 def tables_document(
-    name: str, device: str, timed: Timed, specs: Specs | None, source: Mapping[str, Any], warn: Warn,
+    name: str, device: str, timed: TimedRows, specs: Specs | None, source: Mapping[str, Any], warn: Warn,
     left_out: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """Make a model file from times, with one formula for inference.
@@ -180,7 +180,7 @@ def tables_document(
 
 
 def _training_entry(
-    timed: Timed, times: Times, specs: Specs, inference: Roofline
+    timed: TimedRows, times: Times, specs: Specs, inference: Roofline
 ) -> tuple[dict[str, Any], np.ndarray]:
     """The entry of a formula of training steps alone, and (steps,) log(measured / predicted) of held-out
     steps.
@@ -192,7 +192,7 @@ def _training_entry(
     return _entry(steps, own, off, np.zeros(len(off), bool)), off
 
 
-def _check_enough(timed: Timed, specs: Specs | None) -> None:
+def _check_enough(timed: TimedRows, specs: Specs | None) -> None:
     """InputError for fewer than LEAST_ROWS operations (LEAST_WITH_SPECS with a data sheet) and fewer than
     LEAST_NETWORKS networks.
     """
@@ -230,7 +230,7 @@ def held_out_of_folds(
 
 
 def linear_entry(
-    timed: Timed, times: Times, fold: np.ndarray
+    timed: TimedRows, times: Times, fold: np.ndarray
 ) -> tuple[dict[str, Any], np.ndarray] | None:
     """The entry of the linear formula on counts, and (times,) log(measured / predicted), each predicted
     from the other folds; None for too few networks.
@@ -326,7 +326,7 @@ def started_by_a_host(formula: Roofline, times: Times, usual: float) -> Roofline
     return msgspec.structs.replace(formula, host=host)
 
 
-def _domain(timed: Timed, minimum: MeasuredMinimum) -> dict[str, Any]:
+def _domain(timed: TimedRows, minimum: MeasuredMinimum) -> dict[str, Any]:
     """The domain; for networks alone with the largest share of each kind of products in one."""
     domain = {"least": as_dict(minimum)}
     if timed.operations:

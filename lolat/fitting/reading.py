@@ -13,7 +13,7 @@ from lolat.device.running import mode_of
 from lolat.errors import InputError, LolatError
 from lolat.fitting.blocks import model_document
 from lolat.fitting.from_tables import (
-    Timed,
+    TimedRows,
     specs_document,
     tables_document,
     usual_mode,
@@ -129,7 +129,7 @@ def device_document(
     shown = f"{device or 'unknown'} (from {' and '.join(numbers)}, {mode})"
     named = " ".join([device or "", *(Path(path).name for path, _ in contents)]).lower()
     is_cpu = sheet is None and CPU_WORDS.search(named) is not None
-    timed = Timed(operations, networks, mode, is_cpu)
+    timed = TimedRows(operations, networks, mode, is_cpu)
     return tables_document(stem, shown, timed, sheet, source, warn)
 
 

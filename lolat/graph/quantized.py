@@ -48,7 +48,7 @@ _PASSES = 3
 """Passes over the result of a dynamic convolution: its conversion, scale and bias are operations."""
 
 
-class Step(NamedTuple):
+class QuantizedStep(NamedTuple):
     """An operation in INT8: its class, "" as in float; tensors it moves, and converts, and how often."""
 
     scheme: str
@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
 
 @once
-def int8_steps(graph: Graph) -> tuple[Step, ...]:
+def int8_steps(graph: Graph) -> tuple[QuantizedStep, ...]:
     """The step of each operation."""
     return tuple(_Int8(graph).steps())
 
@@ -91,7 +91,7 @@ class _Int8:
         self.stored = {t for t in range(len(graph.tensors)) if self._is_stored(t)}
         self.integer = [self._is_integer(p) for p in range(len(graph.operations))]
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[QuantizedStep]:
         """The step of each operation."""
         ends = {*self.graph.inputs, *self.graph.outputs}
         for position, (o, mark) in enumerate(zip(self.graph.operations, self.marks, strict=True)):
@@ -99,21 +99,21 @@ class _Int8:
             if mark == DYNAMIC:
                 passes = 1 if name == "product" else _PASSES
                 converted = (*o.inputs, *o.outputs * passes) if name else ()
-                yield Step(mark, name, (), converted)
+                yield QuantizedStep(mark, name, (), converted)
                 continue
             times = 1 + (o.kind in _TWICE)
             stored = tuple(t for t in around if t in self.stored) * times
             at_the_ends = tuple(t for t in stored if t in ends)
             if self.integer[position]:
-                yield Step(mark, name, around * times, at_the_ends)
+                yield QuantizedStep(mark, name, around * times, at_the_ends)
             elif mark and o.kind in _ABSORBED:
                 before = self.writer.get(o.inputs[0])
                 is_rounded = before is not None and self.integer[before]
-                yield Step(mark, NOTHING, (), at_the_ends if is_rounded else stored)
+                yield QuantizedStep(mark, NOTHING, (), at_the_ends if is_rounded else stored)
             elif o.kind in VIEWS:
-                yield Step(mark, "")
+                yield QuantizedStep(mark, "")
             else:
-                yield Step(mark, ISLANDS.get(name, "") if mark else "", (), stored)
+                yield QuantizedStep(mark, ISLANDS.get(name, "") if mark else "", (), stored)
 
     def _is_stored(self, tensor: int) -> bool:
         """True if a tensor is kept in 8 bits: a marked operation writes it, or reads an input."""

@@ -54,7 +54,7 @@ COLD = 10.0
 
 
 @dataclass(frozen=True)
-class Timed:
+class ServedTimes:
     """Served rows with the parts of their times, as (rows,) arrays; `group`: language model and data type.
 
     `tpot_parts`, `ttft_parts`: (rows, PARTS + STARTS) of the times per output token, and to the first one.
@@ -72,9 +72,9 @@ class Timed:
     polls: np.ndarray
     group: np.ndarray
 
-    def take(self, which: np.ndarray) -> Timed:
+    def take(self, which: np.ndarray) -> ServedTimes:
         """Some of the rows."""
-        return Timed(*(column[which] for column in vars(self).values()))
+        return ServedTimes(*(column[which] for column in vars(self).values()))
 
     def found(self, overheads: FrameworkOverheads) -> tuple[np.ndarray, np.ndarray]:
         """(rows,) ms per output token, and to the first one, with these overheads."""
@@ -98,7 +98,7 @@ def by_deployment(rows: Sequence[ServedRow]) -> list[list[ServedRow]]:
 
 def timed_of(
     section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads | None = None
-) -> Timed:
+) -> ServedTimes:
     """Simulate served rows, one deployment after the other.
 
     `overheads`: of the schedule, if not the section's.
@@ -117,12 +117,12 @@ def timed_of(
             times = row.tpot_ms, row.ttft_ms, decoder.kind in OWN_FITS
             name = f"{row.model} {row.dtype}".strip()
             found.append((*parts, load.concurrency, room, *times, name))
-    return Timed(*map(np.array, zip(*found, strict=True)))
+    return ServedTimes(*map(np.array, zip(*found, strict=True)))
 
 
 def timed_steps(
     section: ServingSection, rows: Sequence[ServedRow], overheads: FrameworkOverheads | None = None
-) -> Timed:
+) -> ServedTimes:
     """Simulate the served rows that did not wait for memory; InputError if there is none."""
     if not rows:
         raise InputError(
@@ -146,7 +146,7 @@ def timed_steps(
 
 
 def fit_overheads(
-    timed: Timed, start: FrameworkOverheads, one_server: bool = True
+    timed: ServedTimes, start: FrameworkOverheads, one_server: bool = True
 ) -> FrameworkOverheads:
     """Fit the overheads to served rows; they shrink toward `start`.
 
@@ -191,7 +191,7 @@ def fit_overheads(
     return FrameworkOverheads(*overheads(np.array(rounded)).tolist())
 
 
-def _shares_level(timed: Timed, start: FrameworkOverheads) -> bool:
+def _shares_level(timed: ServedTimes, start: FrameworkOverheads) -> bool:
     """Return True if rows differ from `start` by more than from each other."""
     off = np.log(timed.tpot_ms / timed.found(start)[0])
     middle = np.median(off)
@@ -199,7 +199,7 @@ def _shares_level(timed: Timed, start: FrameworkOverheads) -> bool:
     return bool(abs(middle) > max(2.0 * differ, OFF_TPOT))
 
 
-def left_out(timed: Timed, start: FrameworkOverheads, one_server: bool = True) -> np.ndarray:
+def left_out(timed: ServedTimes, start: FrameworkOverheads, one_server: bool = True) -> np.ndarray:
     """(2, rows) log(predicted / measured) of tpot and ttft, by fits without the row's group.
 
     With one or two groups the fits lack a range of loads instead. nan: the row has no ttft.

@@ -29,17 +29,17 @@ from lolat.llm.gpu import (
     IN_GENERAL,
     MOST_CHANGE,
     UNSEEN,
+    FittedKernel,
     ServedFit,
     ServingSection,
     Sheet,
-    TimedOperation,
     lacks,
     operation_ms,
     rbf,
     short,
     specs_of,
 )  # fmt: skip
-from lolat.llm.kernels import Rows, Specs
+from lolat.llm.kernels import GpuRates, Rows
 from lolat.llm.operations import KERNEL_MODELS
 from lolat.parameters import COVERAGE
 from lolat.units import as_number
@@ -54,8 +54,8 @@ FOLDS = 5
 
 
 def fit_operation(
-    name: str, dtype: str, rows: Rows, ms: np.ndarray, specs: Specs
-) -> TimedOperation:
+    name: str, dtype: str, rows: Rows, ms: np.ndarray, specs: GpuRates
+) -> FittedKernel:
     """Fit an operation to `rows` that took (rows,) ms."""
     every = _Timed(name, dtype, rows, ms, specs)
     fits = [every.fit_terms(variant) for variant in KERNEL_MODELS[name].variants(dtype)]
@@ -85,7 +85,7 @@ class _Timed:
     dtype: str
     rows: Rows
     ms: np.ndarray
-    specs: Specs
+    specs: GpuRates
 
     def take(self, which: np.ndarray) -> _Timed:
         """Return some of the rows."""
@@ -98,7 +98,7 @@ class _Timed:
 
     def fit_terms(
         self, variant: str, start: Mapping[str, float] | None = None
-    ) -> tuple[float, TimedOperation]:
+    ) -> tuple[float, FittedKernel]:
         """Return the cost of a fit of the terms, and the operation, without a correction."""
         from scipy.optimize import least_squares
 
@@ -115,9 +115,9 @@ class _Timed:
         begin = middle if start is None else np.log([*start.values()])
         found = least_squares(errors, begin, loss="soft_l1", diff_step=1e-3, max_nfev=60)
         terms = {n: short(v) for n, v in zip(centers, np.exp(found.x), strict=True)}
-        return float(found.cost), TimedOperation(terms=terms, variant=variant)
+        return float(found.cost), FittedKernel(terms=terms, variant=variant)
 
-    def corrected(self, operation: TimedOperation) -> TimedOperation:
+    def corrected(self, operation: FittedKernel) -> FittedKernel:
         """Return the operation with a correction that follows its residuals."""
         log_sizes = KERNEL_MODELS[self.name].log_sizes
         if log_sizes is None or len(self.ms) < CENTERS:
@@ -285,10 +285,10 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
     return msgspec.structs.replace(section, operations=known, fits=fits)
 
 
-def usual_operation(name: str, dtype: str, variant: str) -> TimedOperation:
+def usual_operation(name: str, dtype: str, variant: str) -> FittedKernel:
     """Make an operation whose terms are the centers of their priors."""
     centers = KERNEL_MODELS[name].terms(dtype, variant)
-    return TimedOperation(
+    return FittedKernel(
         terms={term: center for term, (center, _) in centers.items()}, variant=variant
     )
 

@@ -42,7 +42,7 @@ class FrameworkOverheads(msgspec.Struct, frozen=True):
     level: Positive = 1.0
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """A step's default limits on cards with at least `memory_gib`: sequences and tokens."""
 
     memory_gib: float
@@ -65,7 +65,7 @@ class Framework(msgspec.Struct, frozen=True):
 
     title: str
     option: str
-    limits: tuple[Limits, ...]
+    limits: tuple[BatchLimits, ...]
     overheads: FrameworkOverheads
     memory_share: float = 1.0
     cache_share: float = 1.0
@@ -79,14 +79,14 @@ class Framework(msgspec.Struct, frozen=True):
     rounds: int = 10
     range_ratio: float = 0.8
 
-    def limits_on(self, sheet: Sheet, sequences: int = 0, tokens: int = 0) -> Limits:
+    def limits_on(self, sheet: Sheet, sequences: int = 0, tokens: int = 0) -> BatchLimits:
         """Return the limits of a step on a card; `sequences`, `tokens`: not the usual ones."""
         usual = next(one for one in self.limits if sheet.memory_gib >= one.memory_gib)
         if self.fp8_limits and sheet.fp8_tflops is None:
             usual = self.limits[-1]
         tokens = tokens or usual.tokens
         most = min(usual.sequences, tokens) if self.token_each else usual.sequences
-        return Limits(usual.memory_gib, sequences or most, tokens)
+        return BatchLimits(usual.memory_gib, sequences or most, tokens)
 
     def room_gib(self, sheet: Sheet) -> float:
         """Return the GiB of a card that weights and caches can have."""

@@ -12,8 +12,8 @@ from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import NotNegative, Number, Positive, converted
 from lolat.llm.decoder import DTYPES
-from lolat.llm.frameworks import FRAMEWORKS, USUAL, Framework, FrameworkOverheads, Limits
-from lolat.llm.kernels import PEAKS, Rows, Specs
+from lolat.llm.frameworks import FRAMEWORKS, USUAL, BatchLimits, Framework, FrameworkOverheads
+from lolat.llm.kernels import PEAKS, GpuRates, Rows
 from lolat.llm.operations import KERNEL_MODELS
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ MOST_CHANGE = 0.4
 """The largest correction of a predicted time, as a logarithm."""
 FOUR_BIT_WEIGHTS = "int4_wo"
 IN_GENERAL = "GPUs in general"
-"""`TimedOperation.like` if the terms are those of GPUs in general."""
+"""`FittedKernel.like` if the terms are those of GPUs in general."""
 UNSEEN = (0.2, 0.5)
 """`FrameworkFit.spread` if no such language model was served."""
 
 
-class TimedOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FittedKernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An operation in one data type on one GPU, fitted to timed rows.
 
     `terms`, `variant`: the parameters of its kernel model. `centers`, `weights`: the correction, as a
@@ -118,7 +118,7 @@ class ServedRow:
         split = self.tensor_parallel, self.expert_parallel
         return *split, self.dtype, self.kv_dtype, self.attention_data_parallel
 
-    def limits(self, section: ServingSection) -> Limits:
+    def limits(self, section: ServingSection) -> BatchLimits:
         """Return the limits of a step."""
         own = self.max_num_seqs, self.max_num_batched_tokens
         return section.server.limits_on(section.sheet, *own)
@@ -153,7 +153,7 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     sheet: Sheet
-    operations: dict[str, dict[str, TimedOperation]]
+    operations: dict[str, dict[str, FittedKernel]]
     framework: str = ""
     fits: dict[str, ServedFit] = {}
     trained: TrainingLevel | None = None
@@ -199,7 +199,7 @@ def section_of(document: Mapping[str, Any], source: str) -> ServingSection:
     return section
 
 
-def _is_known(name: str, dtype: str, one: TimedOperation) -> bool:
+def _is_known(name: str, dtype: str, one: FittedKernel) -> bool:
     """Return True if an operation has the terms of its kernel model."""
     kernel = KERNEL_MODELS.get(name)
     if (
@@ -216,11 +216,11 @@ def short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def specs_of(sheet: Sheet) -> Specs:
+def specs_of(sheet: Sheet) -> GpuRates:
     """Convert a sheet to rates per ms; a data type that the GPU lacks gets the rate of bfloat16."""
     rates = {t: 1e9 * (getattr(sheet, peak) or sheet.bf16_tflops) for t, peak in PEAKS.items()}
     link = sheet.link_gb_s or 32.0
-    return Specs(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
+    return GpuRates(sheet.multiprocessors, 1e6 * sheet.bandwidth_gb_s, 1e6 * link, rates)
 
 
 def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -235,7 +235,7 @@ def lacks(sheet: Sheet, dtype: str) -> bool:
 
 
 def operation_ms(
-    name: str, operation: TimedOperation, rows: Rows, specs: Specs, dtype: str, alone: bool
+    name: str, operation: FittedKernel, rows: Rows, specs: GpuRates, dtype: str, alone: bool
 ) -> Any:
     """(rows,) ms of an operation, corrected; `alone`: run over and over, else inside a decoder's step."""
     kernel = KERNEL_MODELS[name]
@@ -274,11 +274,11 @@ class GPU:
         ms = operation_ms(name, operation, flat, self.specs, key, alone=False)
         return ms.reshape(columns[0].shape)
 
-    def operation(self, name: str, dtype: str) -> TimedOperation:
+    def operation(self, name: str, dtype: str) -> FittedKernel:
         """Return a fitted operation; for attention `dtype` is the data type of the cache."""
         return self._found(name, dtype)[-1]
 
-    def _found(self, name: str, dtype: str) -> tuple[str, str, TimedOperation]:
+    def _found(self, name: str, dtype: str) -> tuple[str, str, FittedKernel]:
         """Return an operation behind its name and data type in the section.
 
         It may be there as a part of a module. Queries are FP8 if the framework computes so.

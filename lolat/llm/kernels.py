@@ -29,7 +29,7 @@ PEAKS = {
 """Data type -> the field of the data sheet with the rate of its products."""
 
 
-class Specs(NamedTuple):
+class GpuRates(NamedTuple):
     """A GPU's bytes per ms, and FLOPs per ms by data type in `rates` (a multiply-accumulate is two)."""
 
     multiprocessors: float
@@ -113,7 +113,7 @@ def gemm_terms(dtype: str, variant: str) -> dict[str, Center]:
     return terms | (HOSTED if variant == "hosted" else {})
 
 
-def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def gemm_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of matrix products; `rows`: m, n, k."""
     m, n, k = rows["m"], rows["n"], rows["k"]
     width = WEIGHT_BYTES[dtype]
@@ -143,7 +143,7 @@ def gemm_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone:
 
 
 def _gemm_kernel(
-    t: Terms, m: Any, n: Any, k: Any, specs: Specs, dtype: str, variant: str, bandwidth: float,
+    t: Terms, m: Any, n: Any, k: Any, specs: GpuRates, dtype: str, variant: str, bandwidth: float,
     moving: Any,
 ) -> Any:  # fmt: skip
     """(rows,) ms of the kernel with the fastest tile, with or without splitting k."""
@@ -230,7 +230,7 @@ def missed(touched: Any, cache_mb: float, units: float) -> Any:
     return 1.0 / (1.0 + (cache_mb * 1e6 * units / touched) ** 2)
 
 
-def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def prefill_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of causal attention over `length` new tokens; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     queries, keys_dtype = dtype.split("/")
@@ -261,7 +261,7 @@ def prefill_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alo
     return (t["launch"] if alone else 0.0) + joined(best, io * per_byte, 3.0) + own
 
 
-def decode_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def decode_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of attention of a new token to `length` cached ones; `dtype`: queries/cache."""
     b, n, h, k, d, w = (rows[c] for c in ATTENTION)
     group, units = h / k, specs.multiprocessors
@@ -398,7 +398,7 @@ class Loads:
         return np.where(self.even, even, self.touched + more)
 
 
-def moe_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def moe_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of a layer's experts, three matrices each; `variant`: one of EXPECTED_BY."""
     tokens, hidden, width, experts, top_k, parts, groups, skew = (rows[c] for c in EXPERTS)
     width, units = width / parts, specs.multiprocessors
@@ -447,7 +447,9 @@ LIMITS = {"free": None, "to-8-mb": 8.0}
 """MB up to which a framework uses its own kernels; "free": it takes the faster ones."""
 
 
-def all_reduce_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def all_reduce_ms(
+    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
+) -> Any:
     """(rows,) ms of an all-reduce; `specs.link`: bytes per ms in one direction of one GPU."""
     gpus, size = rows["gpus"], HALF * rows["elements"]
     rounds = 2.0 * (gpus - 1.0) / gpus * size / specs.link

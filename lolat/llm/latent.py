@@ -12,7 +12,7 @@ from typing import Any
 
 from lolat.arrays import np
 from lolat.llm.decoder import CACHE_BYTES, WEIGHT_BYTES
-from lolat.llm.kernels import ATTENTION, HALF, Rows, Specs, Terms, joined, missed, prefill_ms
+from lolat.llm.kernels import ATTENTION, HALF, GpuRates, Rows, Terms, joined, missed, prefill_ms
 
 RANK, ROPE, NOPE, VALUE = 512.0, 64.0, 128.0, 128.0
 """Elements of the latent vector, of a rotated key, of the rest of a head's key, of its value: those of all
@@ -44,7 +44,7 @@ LATENT_DECODE = {
 LANES, PART = 64.0, 512.0  # heads of a work item; tokens of the cache above which it is split
 
 
-def _module_ms(t: Terms, tokens: Any, heads: Any, specs: Specs, dtype: str) -> Any:
+def _module_ms(t: Terms, tokens: Any, heads: Any, specs: GpuRates, dtype: str) -> Any:
     """(rows,) ms of the projections around attention in a data type, and of their kernels' starts."""
     own = HIDDEN * (QUERY_RANK + RANK + ROPE) + heads * (
         QUERY_RANK * (NOPE + ROPE) + VALUE * HIDDEN
@@ -57,7 +57,7 @@ def _module_ms(t: Terms, tokens: Any, heads: Any, specs: Specs, dtype: str) -> A
 
 
 def latent_prefill_ms(
-    t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of causal attention of prompts; `dtype`: projections/cache. Keys count as half a head."""
     weights, cache = dtype.split("/")
@@ -69,7 +69,7 @@ def latent_prefill_ms(
 
 
 def latent_decode_ms(
-    t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of absorbed attention of a new token to `length` cached ones; as latent_prefill_ms."""
     weights, cache = dtype.split("/")
@@ -104,7 +104,9 @@ ABSORBED = {
 }
 
 
-def absorbed_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def absorbed_ms(
+    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
+) -> Any:
     """(rows,) ms of a product of each head into the latent space, or out of it. Rows: tokens, heads."""
     m, h = rows["tokens"], rows["heads"]
     weights = h * RANK * NOPE
@@ -131,14 +133,14 @@ STATE = 4.0  # bytes of an element of a head's matrix
 TAPS = 4.0  # tokens that the convolution sees, itself included
 
 
-def _delta_ms(t: Terms, rows: Rows, specs: Specs, moved: Any, lanes: Any, alone: bool) -> Any:
+def _delta_ms(t: Terms, rows: Rows, specs: GpuRates, moved: Any, lanes: Any, alone: bool) -> Any:
     chain = 1e-3 * t["chain"] * rows["length"]
     ms = joined(t["bytes"] * moved / specs.bandwidth, chain, 2.0)
     return ms + lanes * t["item"] / specs.multiprocessors + (t["launch"] if alone else 0.0)
 
 
 def convolution_ms(
-    t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool
+    t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool
 ) -> Any:
     """(rows,) ms of the causal convolution of queries, keys and values."""
     b, n, k, k_dim, v, v_dim = (rows[c] for c in DELTA)
@@ -146,7 +148,7 @@ def convolution_ms(
     return _delta_ms(t, rows, specs, moved, b, alone)
 
 
-def delta_ms(t: Terms, rows: Rows, specs: Specs, dtype: str, variant: str, alone: bool) -> Any:
+def delta_ms(t: Terms, rows: Rows, specs: GpuRates, dtype: str, variant: str, alone: bool) -> Any:
     """(rows,) ms of the gated delta rule; `variant` "one": of a token, which moves each state."""
     b, n, k, k_dim, v, v_dim = (rows[c] for c in DELTA)
     moved = HALF * b * n * (2.0 * k * k_dim + 2.0 * v * v_dim)

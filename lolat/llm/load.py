@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.io.tables import read_table
-from lolat.llm.frameworks import FrameworkOverheads, Limits
+from lolat.llm.frameworks import BatchLimits, FrameworkOverheads
 from lolat.llm.gpu import GPU, ServedRow
 from lolat.llm.scheduler import (
     Event,
@@ -195,7 +195,7 @@ def _shuffled(rng: Any, values: np.ndarray, number: int, begin: int) -> np.ndarr
     return values[np.concatenate([*orders])[first : first + number]]
 
 
-class Times(NamedTuple):
+class RequestTimes(NamedTuple):
     """Times of requests as (requests,) arrays in ms, and means of the server.
 
     `tpot_ms`: between the tokens of each request that has several, as benchmarks report it;
@@ -226,7 +226,7 @@ class Server:
     """
 
     def __init__(
-        self, gpu: GPU, deployment: Deployment, longest: float, limits: Limits | None = None,
+        self, gpu: GPU, deployment: Deployment, longest: float, limits: BatchLimits | None = None,
         drafts: int = 0, accepted: float = 0.0, tokens: float = 0.0,
     ) -> None:  # fmt: skip
         self.gpu, self.deployment = gpu, deployment
@@ -279,7 +279,7 @@ class Server:
             n = int(min(max(per_ms * steps * step / left, 1), most))
         return n
 
-    def times(self, load: Load, overheads: FrameworkOverheads) -> Times:
+    def times(self, load: Load, overheads: FrameworkOverheads) -> RequestTimes:
         """Return the times of a load's counted requests."""
         requests, found = self.simulate(load, overheads)
         arrival, first, end = (times[requests.counted] for times in found[:3])
@@ -303,7 +303,7 @@ class Server:
             if extra:  # more of them wait by what the server takes for those before them
                 rate = 1e3 * MOST_AT_ONCE / float(e2e.mean())
                 ttft, e2e = ttft + 1e3 * extra / rate, e2e + 1e3 * extra / rate
-        return Times(ttft, tpot, e2e, outputs, rate, concurrency, step)
+        return RequestTimes(ttft, tpot, e2e, outputs, rate, concurrency, step)
 
     def mean_step(self, events: np.ndarray) -> np.ndarray:
         """(PARTS + STARTS,) of the mean step that decodes, without prompts, as output tokens meet it."""
@@ -335,7 +335,7 @@ class Server:
 def of_requests(
     server: Server, load: Load, overheads: FrameworkOverheads
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(PARTS + STARTS,) of the mean times per output token, to the first token, and of `Times.step`.
+    """(PARTS + STARTS,) of the mean times per output token, to the first token, and of `RequestTimes.step`.
 
     The schedule is that of `overheads`; the times with other overheads follow from the parts.
     """

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from lolat.arrays import np
 from lolat.llm import kernels, latent
-from lolat.llm.kernels import Center, Rows, Specs, Terms
+from lolat.llm.kernels import Center, GpuRates, Rows, Terms
 
 
 class KernelModel(NamedTuple):
@@ -21,7 +21,7 @@ class KernelModel(NamedTuple):
     columns: tuple[str, ...]
     terms: Callable[[str, str], Mapping[str, Center]]
     variants: Callable[[str], tuple[str, ...]]
-    ms: Callable[[Terms, Rows, Specs, str, str, bool], Any]
+    ms: Callable[[Terms, Rows, GpuRates, str, str, bool], Any]
     log_sizes: Callable[[Rows], Any] | None
     cached: bool = False
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lolat.hardware.prices import Prices
     from lolat.llm.answer import ServingConfig
     from lolat.llm.decoder import Decoder
-    from lolat.llm.frameworks import Limits
+    from lolat.llm.frameworks import BatchLimits
     from lolat.llm.gpu import ServingSection
     from lolat.llm.load import Load, Trace
 
@@ -149,7 +149,7 @@ class ServingQuestion:
         """True if the question asks for the best row within limits."""
         return (self.max_tpot_ms, self.max_ttft_ms, self.gpus) != (None, None, None)
 
-    def limits(self, section: ServingSection) -> Limits:
+    def limits(self, section: ServingSection) -> BatchLimits:
         """Return the limits of a step; InputError for those that the framework refuses."""
         server, own = section.server, (self.max_num_seqs or 0, self.max_num_batched_tokens or 0)
         limits = server.limits_on(section.sheet, *own)

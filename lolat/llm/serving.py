@@ -16,7 +16,7 @@ from lolat.arrays import np
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import BLOCK, CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder, LayerGroup
 from lolat.llm.frameworks import FrameworkOverheads
-from lolat.llm.gpu import GPU, OWN_FITS, ServingSection, TimedOperation, dtypes_of, lacks
+from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of, lacks
 from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
 
 GIB = 2.0**30
@@ -295,7 +295,7 @@ def each_ms(o: FrameworkOverheads) -> np.ndarray:
     return o.level * np.array([1.0, 1.0, 1.0, 1.0, 1.0, o.small, *starts])
 
 
-def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], TimedOperation]:
+def operations_of(gpu: GPU, deployment: Deployment) -> dict[tuple[str, str], FittedKernel]:
     """Return the timed operations that a step and a prompt run, by name and data type."""
     used = {("gemm", product.dtype) for product in deployment.products} | {("gemm", "bfloat16")}
     d = deployment.decoder

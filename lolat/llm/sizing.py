@@ -15,7 +15,7 @@ from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
 from lolat.llm.decoder import Decoder
 from lolat.llm.domain import interval, tail
 from lolat.llm.gpu import GPU, ServingSection
-from lolat.llm.load import Load, Server, Times, Trace
+from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.remarks import remarks_on
 from lolat.llm.serving import GIB, PARTS, Deployment, deployment_of, each_ms, requests_that_fit
@@ -243,7 +243,7 @@ class Sizing:
         held = requests * self.deployment.cache_bytes(load.tokens)
         return (self.deployment.weight_bytes + held) / GIB
 
-    def times(self, load: Load, groups: int) -> tuple[Load, Times]:
+    def times(self, load: Load, groups: int) -> tuple[Load, RequestTimes]:
         """Return the part of a load that each of so many groups serves, and its times."""
         each = math.ceil(load.concurrency / groups)
         one = replace(load, request_rate=load.request_rate / groups, concurrency=float(each))
@@ -251,7 +251,7 @@ class Sizing:
             one = replace(one, arrivals=load.arrivals.every(groups))
         return one, self.server.times(one, self.gpu.section.overheads)
 
-    def _timed(self, row: ServingConfig, load: Load, times: Times) -> dict[str, Any]:
+    def _timed(self, row: ServingConfig, load: Load, times: RequestTimes) -> dict[str, Any]:
         """Return the fields of a row that follow from the times of one group of a replica."""
         section, rate, groups = self.gpu.section, row.request_rate, row.groups
         tpot, ttft = times.mean_tpot_ms, float(times.ttft_ms.mean())
@@ -284,7 +284,7 @@ class Sizing:
         }  # fmt: skip
 
     def _percentiles(
-        self, load: Load, times: Times, prompt: np.ndarray, at_rate: bool
+        self, load: Load, times: RequestTimes, prompt: np.ndarray, at_rate: bool
     ) -> dict[str, Any]:
         """Return the percentiles of a row, and the intervals of these and of the means."""
         at_once = min(times.concurrency, self.server.rule.sequences, self.fit)

@@ -16,12 +16,12 @@ from lolat.io.documents import Number, Positive, read_json, to_json
 from lolat.io.paths import shown_path
 from lolat.io.tables import LONGEST_MS, SHORTEST_MS
 from lolat.io.writing import write_bytes
-from lolat.mlp.recipes import RECIPES, Device, data_sheets, key
+from lolat.mlp.recipes import RECIPES, DataSheet, data_sheets, key
 from lolat.mlp.table import LAYER_COLUMNS, TIME, LayerTable, mapped
 from lolat.units import one_line, plain
 
 
-class Layer(msgspec.Struct, frozen=True):
+class DenseLayer(msgspec.Struct, frozen=True):
     """f(x W + b): `weights` (in, out) float32, `biases` (out,) float32 or None, f the activation."""
 
     weights: np.ndarray
@@ -29,7 +29,7 @@ class Layer(msgspec.Struct, frozen=True):
     activation: Literal["relu", "linear"]
 
 
-def output_of(layers: Iterable[Layer], x: np.ndarray) -> np.ndarray:
+def output_of(layers: Iterable[DenseLayer], x: np.ndarray) -> np.ndarray:
     """(n,) float64: the output of layers, one after the other, in float32; x (n, inputs)."""
     x = x.astype(np.float32)
     for layer in layers:
@@ -57,10 +57,10 @@ class LayerModel(msgspec.Struct, frozen=True):
 
     layer: Literal["convolution", "dense"]
     recipe: Literal["best", "paper"]
-    devices: Annotated[dict[str, Device], msgspec.Meta(min_length=1)]
+    devices: Annotated[dict[str, DataSheet], msgspec.Meta(min_length=1)]
     mean: list[Number]
     scale: list[Positive]
-    network: Annotated[list[Layer], msgspec.Meta(min_length=1)]
+    network: Annotated[list[DenseLayer], msgspec.Meta(min_length=1)]
     ranges: dict[str, Annotated[list[Number | str], msgspec.Meta(min_length=1)]]
     training: dict[str, Any]
     errors: dict[str, Any]

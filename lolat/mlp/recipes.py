@@ -15,7 +15,7 @@ from lolat.units import plain
 
 
 @dataclass(frozen=True)
-class Device:
+class DataSheet:
     """The data sheet of a GPU: GB/s (1e9 bytes), number of cores, MHz; 0: not known."""
 
     name: str
@@ -24,7 +24,7 @@ class Device:
     clock_mhz: float = 0.0
 
 
-Devices = Mapping[str, Device]
+Devices = Mapping[str, DataSheet]
 """Data sheets by `key` of the name."""
 
 
@@ -35,14 +35,14 @@ def key(name: str) -> str:
     return "1080ti" if text == "gtx1080ti" else text
 
 
-def data_sheets(names: Iterable[str]) -> dict[str, Device]:
+def data_sheets(names: Iterable[str]) -> dict[str, DataSheet]:
     """The data sheet of each GPU; the clock follows from the peak, two operations per core and clock."""
-    found = {key(name): Device(plain(name)) for name in names}
+    found = {key(name): DataSheet(plain(name)) for name in names}
     for own_key, device in found.items():
         gpu = find_gpu(device.name)
         if gpu is not None and gpu.bandwidth_gb_s and gpu.cores and gpu.vector_tflops:
             clock_mhz = gpu.vector_tflops * 1e6 / (2 * gpu.cores)
-            found[own_key] = Device(device.name, gpu.bandwidth_gb_s, gpu.cores, clock_mhz)
+            found[own_key] = DataSheet(device.name, gpu.bandwidth_gb_s, gpu.cores, clock_mhz)
     return found
 
 
@@ -144,9 +144,9 @@ def best_columns(table: LayerTable, devices: Devices) -> dict[str, np.ndarray]:
 
 
 # 160 epochs learn the noise of the training rows.
-BEST = Recipe(
+BEST_RECIPE = Recipe(
     "best", best_columns, hidden=(192, 192, 192, 192), is_log=True, batch=512, epochs=60,
     learning_rate=2e-3,
 )  # fmt: skip
 
-RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (BEST, PAPER)}
+RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (BEST_RECIPE, PAPER)}

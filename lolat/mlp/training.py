@@ -13,7 +13,7 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError
 from lolat.io.progress import Progress
-from lolat.mlp.layer_model import Layer, LayerModel, output_of, ranges
+from lolat.mlp.layer_model import DenseLayer, LayerModel, output_of, ranges
 from lolat.mlp.recipes import Devices, Recipe
 from lolat.mlp.table import TIME, LayerTable
 from lolat.readers.keras import import_keras
@@ -23,7 +23,7 @@ TRIES = 10  # seeds for a network whose output dies
 
 def train(
     recipe: Recipe, x: np.ndarray, y: np.ndarray, epochs: int, seed: int, progress: Progress
-) -> tuple[list[Layer], list[float]]:
+) -> tuple[list[DenseLayer], list[float]]:
     """Train a recipe's network, and return its layers, and the mean loss of each epoch without penalties.
 
     x: (n, k) standardized features; y: (n,) targets. Everything random follows from `seed`. No layers are
@@ -75,12 +75,12 @@ def compiled(recipe: Recipe, inputs: int, steps: int, epochs: int, seed: int) ->
     return network
 
 
-def numpy_layers(network: Any) -> list[Layer]:
+def numpy_layers(network: Any) -> list[DenseLayer]:
     """A Keras network as numpy layers, without its dropout."""
     layers = []
     for dense in (layer for layer in network.layers if hasattr(layer, "kernel")):
         biases = None if dense.bias is None else np.asarray(dense.bias)
-        layers.append(Layer(np.asarray(dense.kernel), biases, dense.activation.__name__))
+        layers.append(DenseLayer(np.asarray(dense.kernel), biases, dense.activation.__name__))
     return layers
 
 

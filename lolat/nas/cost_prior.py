@@ -6,7 +6,7 @@ terms with coefficients of the device, times factors that it shares with similar
     cost = (a*MACs + b*depthwise MACs + c*traffic + d*weights + e*ops) * exp(sum of its factors)
 
 All coefficients are positive. The prior limits how far apart they are, and how far a factor is from 1: few
-measurements change little, many change everything. `explain` returns the most probable costs under each
+measurements change little, many change everything. `weighted_fits` returns the likeliest costs under each
 assumption, and how likely the assumption is.
 """
 
@@ -217,7 +217,7 @@ def occurrences(
 FREEDOM = 4.0
 NOISES = (0.12, 0.06, 0.03, 0.015, 0.0075, 0.00375, 0.0019)
 """Scales of the noise, relative: from a busy phone to a simulator."""
-SMALLEST_WEIGHT = 0.01  # an explanation with less is dropped
+SMALLEST_WEIGHT = 0.01  # a fit with less is dropped
 
 _ROUNDS = 40
 _LONGEST_STEP = 3.0  # in a logarithm; a longer linear step is meaningless
@@ -227,8 +227,8 @@ _VARIANCE = 0.99  # the share of it that the directions have
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """A fit under one assumption and scale of the noise; the weights of all explanations add up to 1."""
+class WeightedFit:
+    """A fit under one assumption and scale of the noise; the weights of all fits add up to 1."""
 
     pieces: Pieces
     noise: float
@@ -287,10 +287,10 @@ class _Problem:
         return parameters
 
 
-def explain(
+def weighted_fits(
     assumptions: Sequence[Pieces], rows: np.ndarray, times: np.ndarray, step: float = 0.0
-) -> list[Explanation]:
-    """Fit samples under each assumption; the likeliest explanation comes first.
+) -> list[WeightedFit]:
+    """Fit samples under each assumption; the likeliest fit comes first.
 
     `rows`: (samples, positions); `times`: (samples,) ms; `step`: the unit to which they are rounded, in ms.
     """
@@ -311,11 +311,11 @@ def explain(
     weights = np.exp([log_evidence[i] - log_evidence[order[0]] for i in order])
     weights[weights < SMALLEST_WEIGHT * weights.sum()] = 0.0
     weights /= weights.sum()
-    return [Explanation(*fits[i], float(w)) for i, w in zip(order, weights, strict=True) if w > 0]
+    return [WeightedFit(*fits[i], float(w)) for i, w in zip(order, weights, strict=True) if w > 0]
 
 
 def outlying(
-    best: Explanation, rows: np.ndarray, times: np.ndarray, step: float = 0.0
+    best: WeightedFit, rows: np.ndarray, times: np.ndarray, step: float = 0.0
 ) -> np.ndarray:
     """(samples,) measured / predicted of absurd readings: off by a quarter and 8 noise scales; else 1."""
     predicted = best.pieces.counts(rows) @ best.pieces.costs(best.parameters)[0]
@@ -325,11 +325,11 @@ def outlying(
     return np.where(absurd, np.exp(error), 1.0)
 
 
-def spreads(explanations: Sequence[Explanation]) -> dict[str, np.ndarray]:
+def spreads(fits: Sequence[WeightedFit]) -> dict[str, np.ndarray]:
     """Return the principal directions of the costs' covariance by assumption: (directions, pieces)."""
     directions_of = {}
-    for name in dict.fromkeys(e.pieces.name for e in explanations):
-        same = [e for e in explanations if e.pieces.name == name]
+    for name in dict.fromkeys(e.pieces.name for e in fits):
+        same = [e for e in fits if e.pieces.name == name]
         slopes = [e.pieces.costs(e.parameters)[1] for e in same]
         each = [s @ np.linalg.inv(e.precision) @ s.T for s, e in zip(slopes, same, strict=True)]
         summed = sum(e.weight * spread for e, spread in zip(same, each, strict=True))

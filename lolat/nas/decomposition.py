@@ -63,7 +63,7 @@ class Decomposition:
         )
 
 
-class Networks:
+class CandidateNetworks:
     """A function's networks, each built once and numbered; `choices`: the values of each argument."""
 
     def __init__(
@@ -146,7 +146,7 @@ class ChangeTable:
     `numbers`: numbers of the networks with these choices and the base elsewhere, an axis for each position.
     """
 
-    networks: Networks
+    networks: CandidateNetworks
     positions: tuple[int, ...]
     numbers: np.ndarray
 
@@ -173,7 +173,10 @@ class Decomposer:
     """
 
     def __init__(
-        self, networks: Networks, tolerance: float, picks: Sequence[Sequence[int]] | None = None
+        self,
+        networks: CandidateNetworks,
+        tolerance: float,
+        picks: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.networks, self.names, self.tolerance = networks, list(networks.choices), tolerance
         self.picks = picks or [range(len(v)) for v in networks.choices.values()]

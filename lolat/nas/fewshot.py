@@ -25,7 +25,7 @@ from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
 from lolat.io.tables import COPIES, read_table
 from lolat.io.writing import check_file
-from lolat.nas.cost_prior import FREEDOM, Explanation, Pieces, explain, outlying, spreads
+from lolat.nas.cost_prior import FREEDOM, Pieces, WeightedFit, outlying, spreads, weighted_fits
 from lolat.nas.estimators import LatencyEstimator, by_formula
 from lolat.nas.space import Space
 from lolat.nas.user_code import find_space
@@ -46,7 +46,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class PieceCosts(msgspec.Struct, frozen=True):
-    """The cost of each piece under one explanation, with its weight and the relative noise of a reading."""
+    """The cost of each piece under one fit, with its weight and the relative noise of a reading."""
 
     assumption: str
     weight: float
@@ -55,7 +55,7 @@ class PieceCosts(msgspec.Struct, frozen=True):
 
 
 class SpaceSection(msgspec.Struct, frozen=True):
-    """The samples of a space on a device, and their explanations.
+    """The samples of a space on a device, and their fits.
 
     `step_ms`: the unit to which times were rounded (0: none seen). `spreads_ms`: by assumption,
     (directions, pieces) standard deviations of the costs in independent directions. `choices`: the space's
@@ -98,7 +98,7 @@ class FewShotModel(LatencyEstimator):
     def _explained(
         self, rows: np.ndarray
     ) -> Iterator[tuple[slice, list[tuple[PieceCosts, np.ndarray, np.ndarray]]]]:
-        """Yield some networks at a time; for each explanation their occurrences of pieces and their ms."""
+        """Yield some networks at a time; for each fit their occurrences of pieces and their ms."""
         for begin in range(0, len(rows), CHUNK):
             some = slice(begin, begin + CHUNK)
             used = {costs.assumption for costs in self.section.costs}
@@ -109,7 +109,7 @@ class FewShotModel(LatencyEstimator):
             ]  # fmt: skip
 
     def latency(self, candidates: Any) -> np.ndarray:
-        """See `LatencyEstimator`; the weighted geometric mean over the explanations."""
+        """See `LatencyEstimator`; the weighted geometric mean over the fits."""
         rows = self.grid.checked(candidates)
         logarithms = np.zeros(len(rows))
         for some, explained in self._explained(rows):
@@ -154,7 +154,7 @@ class FewShotModel(LatencyEstimator):
 
     @property
     def noise(self) -> float:
-        """Relative error of a reading, averaged over the explanations."""
+        """Relative error of a reading, averaged over the fits."""
         return math.sqrt(sum(c.weight * c.noise**2 for c in self.section.costs))
 
     @property
@@ -329,7 +329,7 @@ def fit(
     of_space = find_space(space)
     measured = samples if isinstance(samples, Samples) else read_samples(samples, of_space, name)
     of_space.prepare(progress)
-    found = explain(of_space.assumptions(), measured.rows, measured.times, measured.step)
+    found = weighted_fits(of_space.assumptions(), measured.rows, measured.times, measured.step)
     section = SpaceSection(
         samples=list(map(Sample, measured.archs, measured.times.tolist())),
         step_ms=measured.step,
@@ -356,8 +356,8 @@ def _shortened(values: np.ndarray) -> list[float]:
     return [float(f"{value:.7g}") for value in values]
 
 
-def _warnings(samples: Samples, best: Explanation) -> list[str]:
-    """Return remarks on the samples, by the likeliest explanation."""
+def _warnings(samples: Samples, best: WeightedFit) -> list[str]:
+    """Return remarks on the samples, by the likeliest fit."""
     warnings = [*samples.remarks]
     count = len(samples.times)
     if count < ENOUGH_SAMPLES:

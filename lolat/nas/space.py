@@ -28,7 +28,7 @@ from lolat.graph.counts import COLUMNS
 from lolat.io.progress import Progress
 from lolat.io.tables import Table
 from lolat.nas.cost_prior import Pieces, of_tables
-from lolat.nas.decomposition import Decomposer, Decomposition, Networks
+from lolat.nas.decomposition import CandidateNetworks, Decomposer, Decomposition
 from lolat.nas.tables import CountTable, Part, chain, totals
 from lolat.units import shortened
 
@@ -214,7 +214,7 @@ class Space:
         `prepare`. InputError if the function does not take the choices.
         """
         positions = [Position(name, tuple(values)) for name, values in choices.items()]
-        networks = Networks(function, choices, input_size)
+        networks = CandidateNetworks(function, choices, input_size)
         space = cls(networks.name, positions, (), networks.build)
         space.decomposer = Decomposer(networks, tolerance)
         return space

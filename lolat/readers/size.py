@@ -87,7 +87,7 @@ def options_of(size: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Form:
+class InputForm:
     """An input of a network: its shape without the batch, None where that is open.
 
     `channels`: the axis of the channels or features (0 or -1); `is_index`: whether it holds whole numbers,
@@ -136,12 +136,12 @@ class Form:
             self.open if len(self.open) == 1 else wide if self.is_image else self.inner
         )
 
-    def with_sizes(self, axes: Sequence[int], numbers: Sequence[int]) -> Form:
+    def with_sizes(self, axes: Sequence[int], numbers: Sequence[int]) -> InputForm:
         """The input with numbers on some axes; one number is for all of them."""
         given = dict(zip(axes, [*numbers] * (len(axes) if len(numbers) == 1 else 1), strict=True))
         return replace(self, shape=tuple(given.get(a, n) for a, n in enumerate(self.shape)))
 
-    def sized(self, numbers: tuple[int, ...]) -> Form | None:
+    def sized(self, numbers: tuple[int, ...]) -> InputForm | None:
         """The input of a size: a whole shape, one number, or one for each open or inner axis, or side.
 
         None if they do not fit.
@@ -153,7 +153,7 @@ class Form:
                 return self.with_sizes(axes, numbers)
         return self.with_sizes(self.sides, numbers) if len(numbers) == 1 and self.shape else None
 
-    def taking(self, numbers: tuple[int, ...], is_length: bool, fixed: bool) -> Form | None:
+    def taking(self, numbers: tuple[int, ...], is_length: bool, fixed: bool) -> InputForm | None:
         """The input of a size or a length; None if they do not fit, or change what is `fixed`."""
         made = (
             self.with_sizes(self.long or self.inner, numbers) if is_length else self.sized(numbers)
@@ -163,7 +163,7 @@ class Form:
 
 
 def filled(
-    inputs: Mapping[str, Form], size: Any, network: str, fixed: bool = False,
+    inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bool = False,
     remarks: list[str] | None = None,
 ) -> dict[str, tuple[int, ...]]:  # fmt: skip
     """The shape of each input without the batch, in which nothing is open.
@@ -185,7 +185,7 @@ def filled(
 
 
 def _parts(
-    inputs: Mapping[str, Form], size: Any, network: str
+    inputs: Mapping[str, InputForm], size: Any, network: str
 ) -> list[tuple[tuple[int, ...], list[str], bool]]:
     """The numbers of a size, the inputs that they are for, and whether they are a length."""
     if not size:
@@ -202,7 +202,7 @@ def _parts(
     return [*parts, (length_of(size), _of_steps(inputs), True)] if is_named(size) else parts
 
 
-def _of_steps(inputs: Mapping[str, Form]) -> list[str]:
+def _of_steps(inputs: Mapping[str, InputForm]) -> list[str]:
     """The inputs that a length is for: those with open steps; else tokens and what is as long, or steps."""
     if any(f.open for f in inputs.values()):
         return [n for n, f in inputs.items() if f.long]
@@ -211,7 +211,7 @@ def _of_steps(inputs: Mapping[str, Form]) -> list[str]:
     return [n for n, f in inputs.items() if (f.shape in tokens if tokens else len(f.shape) == rank)]
 
 
-def _refused(inputs: Mapping[str, Form], size: Any, network: str, fixed: bool) -> NetworkError:
+def _refused(inputs: Mapping[str, InputForm], size: Any, network: str, fixed: bool) -> NetworkError:
     """The error of inputs that stay open, or that a size does not fit."""
     shown = "; ".join(f"{name}: {_text(form.shape)}" for name, form in inputs.items())
     is_open = [form for form in inputs.values() if form.open]
@@ -227,7 +227,9 @@ def _refused(inputs: Mapping[str, Form], size: Any, network: str, fixed: bool) -
     return NetworkError(f"the inputs of {network!r} are {shown}; {remedy}", code="input-size")
 
 
-def _remarks(inputs: Mapping[str, Form], made: Mapping[str, Form], size: Any) -> Iterable[str]:
+def _remarks(
+    inputs: Mapping[str, InputForm], made: Mapping[str, InputForm], size: Any
+) -> Iterable[str]:
     """Remarks on other inputs, and on frames or depth, that stay although a size was given."""
     for name, form in made.items():
         same = len(made) > 1 and form.shape == inputs[name].shape and all(form.shape)
@@ -246,7 +248,7 @@ def is_of_size(graph: Graph, size: Any) -> bool:
     shapes = {str(t): shape for t, shape in zip(graph.inputs, graph.input_sizes, strict=True)}
     for axis in (0, -1):
         forms = {
-            name: Form(shape, axis, "int" in graph.tensors[int(name)].dtype)
+            name: InputForm(shape, axis, "int" in graph.tensors[int(name)].dtype)
             for name, shape in shapes.items()
         }
         with contextlib.suppress(NetworkError):

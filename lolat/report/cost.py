@@ -10,10 +10,10 @@ from lolat.graph.modes import EAGER
 from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, within_limit
-from lolat.report.tables import Column, Part, Table, ends_of
+from lolat.report.tables import Column, Part, ReportTable, ends_of
 from lolat.training.compare import Choice, Costs, choice_words
 from lolat.training.cost import Cost, no_room
-from lolat.training.model import Limits, TrainingPrediction
+from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
 
 Row = tuple[Cost, TrainingPrediction]
@@ -38,7 +38,7 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
         yield from ("", *after)
 
 
-def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
+def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     """Lines before the table; the table, a row for each number of devices; lines on the best of them."""
     # The name of a GPU that serves language models lists the tables of its serving.
     sample, of = (
@@ -53,7 +53,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
     sized = [(o.memory_bytes, -o.devices) for o in cost.options if o.memory_bytes]
     least = -min(sized)[1] if sized else 1
     of_least = f" of {least}" if least > 1 else ""
-    is_asked = cost.samples is not None or cost.limits != Limits()
+    is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     before = [
         *([no_room(cost)] if cost.fits is False else []),
         title + (f" · {cost.precision}" if cost.precision else ""),
@@ -65,7 +65,9 @@ def cost_parts(cost: Cost) -> tuple[list[str], Table, list[str]]:
         *_card_lines(cost.options),
     ]
     is_table = cost.fits is not False and (is_asked or several)
-    table = Table(_columns(cost), [(cost, option) for option in cost.options] if is_table else ())
+    table = ReportTable(
+        _columns(cost), [(cost, option) for option in cost.options] if is_table else ()
+    )
     after = [*_legend(table)]
     if cost.samples is not None and cost.fits is not False:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
@@ -224,13 +226,13 @@ def _columns(of: Cost | Costs) -> list[Column]:
     ]  # fmt: skip
 
 
-def _legend(table: Table) -> Iterator[str]:
+def _legend(table: ReportTable) -> Iterator[str]:
     """The marks in the table, in words."""
     marks = {mark for row in table.cells for mark in row[-1]}
     yield from (f"{mark} {words}" for mark, words in MARKS.items() if mark in marks)
 
 
-def within_words(limits: Limits, before: str = " within") -> str:
+def within_words(limits: TrainingLimits, before: str = " within") -> str:
     """The limits behind the words `before`; "" without limits."""
     words = [] if limits.max_hours is None else [f"{limits.max_hours:g} h"]
     words += [] if limits.max_dollars is None else [f"${limits.max_dollars:g}"]
@@ -240,7 +242,7 @@ def within_words(limits: Limits, before: str = " within") -> str:
 SURE = ("yes", "likely", "unlikely", "NO")
 
 
-def _keeps(option: TrainingPrediction, limits: Limits) -> str:
+def _keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
     """`within_limit` of an option for the limit that it is less sure to keep; "" without limits."""
     words = []
     if limits.max_hours is not None and option.total_s is not None:
@@ -252,7 +254,7 @@ def _keeps(option: TrainingPrediction, limits: Limits) -> str:
     return max(words, key=SURE.index, default="")
 
 
-def _how_sure(option: TrainingPrediction, limits: Limits) -> str:
+def _how_sure(option: TrainingPrediction, limits: TrainingLimits) -> str:
     """The end of a sentence on the best option: that it is likely to keep the limits, not certain."""
     if _keeps(option, limits) != "likely":
         return ""
@@ -308,11 +310,11 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
             -pair[1].samples_per_s,
         ),
     )
-    table = Table(_columns(costs), listed)
+    table = ReportTable(_columns(costs), listed)
     yield from ("", table)
     yield from _legend(table)
     yield ""
-    yield from [] if costs.samples or costs.limits != Limits() else [NO_SAMPLES]
+    yield from [] if costs.samples or costs.limits != TrainingLimits() else [NO_SAMPLES]
     yield from _best_lines(costs, listed)
     yield from (f"{plain(c.device)}: {no_room(c)}" for c in costs.answers if c.fits is False)
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
@@ -394,7 +396,7 @@ def price_lines(prices: Prices) -> Iterator[Part]:
                is_text=True),
     ]  # fmt: skip
     order = sorted(best.values(), key=lambda o: (not o.count, o.accelerator, o.count, o.price))
-    yield Table(columns, order)
+    yield ReportTable(columns, order)
 
 
 def _money(value: float) -> str:

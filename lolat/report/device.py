@@ -17,7 +17,7 @@ from lolat.device.summary import Families, Rate, families_of, framework_of, head
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.parameters import COVERAGE
-from lolat.report.tables import Column, Part, Table
+from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[Part]:
         Column("error, held out", lambda m: m.error, percent),
     ]
     order = sorted(shown, key=lambda m: (m.origin == SHIPPED, m.answers_for[-1:], m.name))
-    yield Table(columns, order)
+    yield ReportTable(columns, order)
     if layers := [plain(m.name) for m in models if "layers" in m.answers_for]:
         yield f"Single layers of 2018, for `lolat predict`: {', '.join(layers)}"
 

@@ -13,7 +13,7 @@ from lolat.device.domain import fit_again
 from lolat.device.file import LIMIT
 from lolat.device.summary import headline
 from lolat.parameters import COVERAGE
-from lolat.report.tables import Column, Part, Table
+from lolat.report.tables import Column, Part, ReportTable
 from lolat.tables.networks import TimedNetwork
 from lolat.units import digits, milliseconds, percent, plain
 
@@ -35,7 +35,7 @@ def evaluation_lines(result: Evaluation) -> Iterator[Part]:
         Column("error", lambda r: 100 * r.error, "{:+.1f} %".format),
         Column("", lambda r: "outside the measured range" * (r.in_domain is False), is_text=True),
     ]
-    yield Table(columns, result.networks)
+    yield ReportTable(columns, result.networks)
     yield ""
     kept = result.intervals
     inside = "" if kept is None else f", {kept.inside} of {kept.of} inside their intervals"
@@ -103,7 +103,7 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
             Column("now", lambda n: n.now_ms, milliseconds),
             Column("ratio", lambda n: n.ratio, "{:.2f}".format),
         ]
-        yield from ("", Table(columns, result.networks))
+        yield from ("", ReportTable(columns, result.networks))
     yield from ("", *_diagnosis(result))
     learn = (
         f"`lolat learn {'gpu' if device.document['environment'].get('device') == 'gpu' else 'cpu'}`"

@@ -12,7 +12,7 @@ from lolat.device.prediction import CALL
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.report.prediction import latency, note_lines, room_lines, totals
 from lolat.report.rows import TERMS, color_of, named_parts
-from lolat.report.tables import Column, Part, Table
+from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import digits, milliseconds, percent, plain, plural, quantity
 
 STARTED = {name for name, meaning in MEANINGS.items() if meaning.group == "ops"}
@@ -75,7 +75,7 @@ def rate(term: Term) -> tuple[str, str]:
     return count, f"{milliseconds(term.rate_ms * scale)}/{prefix}"
 
 
-def term_table(terms: Sequence[Term], whole_ms: float, call_ms: float | None = None) -> Table:
+def term_table(terms: Sequence[Term], whole_ms: float, call_ms: float | None = None) -> ReportTable:
     """A row for each term that costs something, the call, and their sum, `whole_ms`."""
     costly = sorted((t for t in terms if t.latency_ms > 0.0), key=lambda t: -t.latency_ms)
     rows = [(TERMS[t.name], color_of(t.name), *rate(t), t.latency_ms) for t in costly]
@@ -90,10 +90,10 @@ def term_table(terms: Sequence[Term], whole_ms: float, call_ms: float | None = N
         Column("ms", lambda row: row[4], digits),
         Column("share", lambda row: row[4] / (whole_ms or 1.0), percent),
     ]
-    return Table(columns, rows, has_total=True)
+    return ReportTable(columns, rows, has_total=True)
 
 
-def _block_table(blocks: Sequence[Attribution]) -> Table:
+def _block_table(blocks: Sequence[Attribution]) -> ReportTable:
     """The longest blocks, and the others together."""
     rows: list[tuple[str, float, float, str]] = []
     ordered = sorted(blocks, key=lambda block: -block.latency_ms)
@@ -111,10 +111,10 @@ def _block_table(blocks: Sequence[Attribution]) -> Table:
         Column("share", lambda row: row[2], percent),
         Column("most of it is", lambda row: row[3], is_text=True),
     ]
-    return Table(columns, rows)
+    return ReportTable(columns, rows)
 
 
-def operation_table(block: Attribution, operations: Sequence[Attribution]) -> Table:
+def operation_table(block: Attribution, operations: Sequence[Attribution]) -> ReportTable:
     """A row for each operation that costs something, without the block's label in front of its name."""
     label = named_parts(block.name)[0]
 
@@ -129,14 +129,14 @@ def operation_table(block: Attribution, operations: Sequence[Attribution]) -> Ta
         Column("of block", lambda o: o.latency_ms / (block.latency_ms or 1.0), percent),
         Column("most of it is", lambda o: TERMS[_largest(o).name], is_text=True, page="alone"),
     ]  # fmt: skip
-    return Table(columns, [o for o in operations if o.latency_ms > 0.0])
+    return ReportTable(columns, [o for o in operations if o.latency_ms > 0.0])
 
 
 def _largest(part: Attribution) -> Term:
     return max(part.terms, key=lambda term: term.latency_ms)
 
 
-def change_table(changes: Sequence[Counterfactual], of_block: bool) -> Table:
+def change_table(changes: Sequence[Counterfactual], of_block: bool) -> ReportTable:
     """A row for each change; a star for one that leaves the measured range."""
     columns = [
         Column("change", lambda c: c.change + " *" * (c.in_domain is False), is_text=True),
@@ -144,7 +144,7 @@ def change_table(changes: Sequence[Counterfactual], of_block: bool) -> Table:
         Column("of block", lambda c: c.of_block if of_block else None, percent),
         Column("of network", lambda c: c.of_network, percent),
     ]
-    return Table(columns, changes)
+    return ReportTable(columns, changes)
 
 
 STAR = "* the changed network is outside the measured range"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
 from lolat.llm.compare import ComparedModels
 from lolat.report.ranked import apart_words, left_out_lines, scaled, within_limit
-from lolat.report.tables import Column, Part, Table
+from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import between, digits, dollars, milliseconds, percent, plain, quantity
 
 CALLED = {
@@ -31,7 +31,7 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
     yield from after
 
 
-def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
+def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]:
     """Lines before the table; the table, a row for each configuration; advice and prices."""
     groups = {
         "attention data parallel": answer.chosen.attention_data_parallel,
@@ -55,7 +55,7 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], Table, list[str]]:
             return "saturated"
         return "waits for memory" if not row.fits else "beyond the limits" * (row.within is False)
 
-    table = Table([*_columns(answer), Column("", remark, is_text=True)], answer.served)
+    table = ReportTable([*_columns(answer), Column("", remark, is_text=True)], answer.served)
     return before, table, [*_advice(answer)]
 
 
@@ -110,7 +110,7 @@ def apart_lines(found: ComparedModels) -> Iterator[str]:
             yield f"{word}: {plain(best)}{alike}."
 
 
-def compared_table(found: ComparedModels) -> Table:
+def compared_table(found: ComparedModels) -> ReportTable:
     """The best row of each model, and which of these is the cheapest, and the fastest."""
     named = {"cheapest": found.cheapest, "fastest of these": found.fastest}
     names = {id(row): name for name, row in found.answers.items()}
@@ -125,7 +125,7 @@ def compared_table(found: ComparedModels) -> Table:
         *_columns(first),
         Column("", remark, is_text=True),
     ]
-    return Table(columns, [*found.answers.values()])
+    return ReportTable(columns, [*found.answers.values()])
 
 
 def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lolat.device.prediction import Prediction
+from lolat.device.prediction import LatencyPrediction
 from lolat.errors import InputError, MissingPackageError
 from lolat.graph.counts import GROUPS
 from lolat.io.results import Result, plain_data
 from lolat.report import cost, device, evaluation, explanation, llm, prediction, ranked, search
 from lolat.report.rows import COLORS, TERMS, block_rows
-from lolat.report.tables import Part, Table, element, one_by_one
+from lolat.report.tables import Part, ReportTable, element, one_by_one
 from lolat.units import plain, plural
 
 # ---- HTML
@@ -25,7 +25,7 @@ def _several(answer: Any) -> Iterator[Part]:
 
 
 PARTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
-    "Prediction": prediction.report_lines, "Predictions": _several,
+    "LatencyPrediction": prediction.report_lines, "Predictions": _several,
     "Explanation": explanation.explanation_lines, "BudgetAnswer": explanation.budget_lines,
     "Explanations": lambda several: one_by_one(several, explanation.explanation_lines),
     "BudgetAnswers": lambda several: one_by_one(several, explanation.budget_lines),
@@ -44,7 +44,9 @@ def html(answer: Result) -> str:
     parts = _of(PARTS, answer)
     shown = [answer.words()] if parts is None else parts(answer)
     body = [
-        _table(part) if isinstance(part, Table) else element("p", part) for part in shown if part
+        _table(part) if isinstance(part, ReportTable) else element("p", part)
+        for part in shown
+        if part
     ]
     return f"<div>{''.join(body)}</div>"
 
@@ -54,7 +56,7 @@ def _of(table: Mapping[str, Any], answer: Result) -> Any:
     return next((table[c.__name__] for c in type(answer).__mro__ if c.__name__ in table), None)
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     """The columns of the terminal; notebooks align to the right where nothing says otherwise."""
 
     def row(tag: str, texts: Sequence[str], marked: bool = False) -> str:
@@ -103,7 +105,7 @@ def frame(answer: Result) -> Any:
     return made[scalar[:MOST_COLUMNS]]
 
 
-def _blocks(found: Prediction) -> list[dict[str, Any]]:
+def _blocks(found: LatencyPrediction) -> list[dict[str, Any]]:
     rows = []
     for row, block in zip(block_rows(found), found.blocks, strict=True):
         about = {"block": row.label, "description": row.summary, "latency_ms": row.latency_ms}
@@ -199,7 +201,7 @@ Axes = Callable[[float], Any]
 """Height of a picture, inches -> the axes to draw on."""
 
 
-def _draw_blocks(found: Prediction, axes: Axes) -> Any:
+def _draw_blocks(found: LatencyPrediction, axes: Axes) -> Any:
     """A bar for each block from top to bottom; where they are many, for each module."""
     shown = block_rows(found)
     for depth in (3, 2, 1):

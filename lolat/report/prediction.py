@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import UnsetType
 
 from lolat.device.prediction import (
-    Prediction,
+    LatencyPrediction,
     domain_words,
     interval_words,
     memory_words,
@@ -20,24 +20,24 @@ from lolat.graph.analysis import parameters
 from lolat.hardware.gpus import name_of
 from lolat.report.ranked import apart_words, grouped_notes, scaled, within_limit
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks
-from lolat.report.tables import Column, Part, Table, ends_of
+from lolat.report.tables import Column, Part, ReportTable, ends_of
 from lolat.units import byte_size, digits, milliseconds, plain, quantity
 
 # ---- One prediction
 
 
-def per_second(prediction: Prediction) -> str:
+def per_second(prediction: LatencyPrediction) -> str:
     """The samples of a second: "208 samples/s"."""
     return f"{digits(1e3 * prediction.batch_size / (prediction.latency_ms or math.inf))} samples/s"
 
 
-def latency(prediction: Prediction) -> str:
+def latency(prediction: LatencyPrediction) -> str:
     """The latency and its interval."""
     interval = interval_words(prediction.interval_ms, prediction.coverage)
     return f"{milliseconds(prediction.latency_ms)}, {interval}"
 
 
-def counts_words(prediction: Prediction) -> str:
+def counts_words(prediction: LatencyPrediction) -> str:
     """The MACs, parameters and activations of the network."""
     counts, number = prediction.counts, parameters(prediction.query.graph)
     return (
@@ -46,12 +46,12 @@ def counts_words(prediction: Prediction) -> str:
     )
 
 
-def totals(prediction: Prediction) -> str:
+def totals(prediction: LatencyPrediction) -> str:
     """The counts of the network, and the part of it inside the measured range."""
     return f"{counts_words(prediction)} · {domain_words(prediction)}"
 
 
-def summary(prediction: Prediction) -> Iterator[str]:
+def summary(prediction: LatencyPrediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
@@ -63,7 +63,7 @@ def summary(prediction: Prediction) -> Iterator[str]:
     yield from note_lines(prediction.warnings)
 
 
-def room_lines(prediction: Prediction) -> Iterator[str]:
+def room_lines(prediction: LatencyPrediction) -> Iterator[str]:
     """A line if the network does not fit into the device's memory."""
     if prediction.fits is False:
         assert prediction.available_bytes is not None
@@ -85,7 +85,7 @@ BAR = 12
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[Part]:
+def report_lines(prediction: LatencyPrediction, depth: int | None = None) -> Iterator[Part]:
     """The report: a head, a table of blocks with the bottlenecks marked, and a sentence on them.
 
     `depth`: fold by modules, so many names deep.
@@ -105,7 +105,7 @@ def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[P
     yield f"Next: lolat explain {command} · lolat report {command} --html report.html"
 
 
-def block_table(prediction: Prediction, depth: int | None = None) -> Table:
+def block_table(prediction: LatencyPrediction, depth: int | None = None) -> ReportTable:
     """The table of blocks or modules, the bottlenecks in bold red on a terminal."""
     shown = block_rows(prediction, depth)
     bold = {block.name for block in bottlenecks(prediction)}
@@ -120,7 +120,7 @@ def block_table(prediction: Prediction, depth: int | None = None) -> Table:
         Column("", lambda row: 100 * row.share, "{:.1f} %".format),
         Column("most of it is", lambda row: TERMS[row.bound_by], is_text=True),
     ]
-    return Table(columns, shown, marked=marked)
+    return ReportTable(columns, shown, marked=marked)
 
 
 def clipped(summary: str) -> str:
@@ -140,7 +140,7 @@ DOMAIN = {True: "inside", False: "outside", None: "not known"}
 
 
 def table_of_predictions(
-    predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
+    predictions: Sequence[LatencyPrediction], max_ms: float | None = None, sure: bool = False
 ) -> Iterator[Part]:
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
@@ -153,13 +153,13 @@ def table_of_predictions(
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
     limit = "" if max_ms is None else f"<= {max_ms:g} ms"
 
-    def relative(p: Prediction) -> str | None:
+    def relative(p: LatencyPrediction) -> str | None:
         return f"{p.latency_ms / p.batch_size / first:.2f}x" if first else None
 
-    def sample_ms(p: Prediction) -> float | None:
+    def sample_ms(p: LatencyPrediction) -> float | None:
         return p.latency_ms / p.batch_size if several_batches else None
 
-    def memory(p: Prediction) -> str:
+    def memory(p: LatencyPrediction) -> str:
         return byte_size(p.memory.total_bytes) + " DOES NOT FIT" * (p.fits is False)
 
     columns = [
@@ -177,21 +177,23 @@ def table_of_predictions(
                is_text=True),
         Column("memory", memory, is_text=True),
     ]  # fmt: skip
-    yield Table(columns, predictions)
+    yield ReportTable(columns, predictions)
     yield from _cheapest(predictions, max_ms, sure)
     yield from grouped_notes([
         (f"{plain(p.query.network)} on {_device(p)}", p.warnings, p.interval_ms) for p in predictions
     ])  # fmt: skip
 
 
-def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
+def _keeps(prediction: LatencyPrediction, max_ms: float, sure: bool) -> str:
     """`within_limit` for a prediction; "NO" if it does not fit."""
     if prediction.fits is False:
         return "NO"
     return within_limit(prediction.latency_ms, prediction.interval_ms, max_ms, sure)
 
 
-def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
+def _cheapest(
+    predictions: Sequence[LatencyPrediction], max_ms: float | None, sure: bool
+) -> Iterator[str]:
     """Sentences on the cheapest device and batch size within the limit, for each network; on prices."""
     priced = [
         (p, price) for p in predictions if not isinstance(price := p.dollars_per_million, UnsetType)
@@ -225,5 +227,5 @@ def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: boo
         yield f"Prices an hour of one device that is always busy: {'; '.join(rented)} (--prices FILE)"
 
 
-def _device(prediction: Prediction) -> str:
+def _device(prediction: LatencyPrediction) -> str:
     return plain(prediction.query.model.label)

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
+from lolat.device.prediction import (
+    CALL,
+    MEMORY,
+    NOTHING,
+    BlockPrediction,
+    LatencyPrediction,
+    bound_by,
+)
 from lolat.graph.counts import GROUPS, MEANINGS
 from lolat.parameters import COVERAGE
 from lolat.units import digits, percent, plain, plural
@@ -61,7 +68,7 @@ def color_of(term: str) -> str:
 MOST_BOTTLENECKS = 3
 
 
-def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
+def bottlenecks(prediction: LatencyPrediction) -> list[BlockPrediction]:
     """The blocks that stand out: three, and those that take as long as one of them, the longest first.
 
     Each takes twice as long as the others do (their median); or half as long again, a quarter more of the
@@ -80,7 +87,7 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
     return [block for block in blocks if digits(block.latency_ms) in times]
 
 
-def bottleneck_sentence(prediction: Prediction) -> str:
+def bottleneck_sentence(prediction: LatencyPrediction) -> str:
     """A sentence on the blocks that take most of the time, and why."""
     blocks = [b for b in prediction.blocks if b.name != CALL]
     if not blocks:
@@ -132,7 +139,7 @@ _MODULE_ENDS = re.compile(
 )
 
 
-def modules(prediction: Prediction) -> list[tuple[str, ...]]:
+def modules(prediction: LatencyPrediction) -> list[tuple[str, ...]]:
     """The modules that each block is in, the outermost first, and the block itself last.
 
     Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.
@@ -154,7 +161,7 @@ def prefixes(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class BlockRow:
-    """A block or a module: `blocks` are those in it, as positions in `Prediction.blocks`."""
+    """A block or a module: `blocks` are those in it, as positions in `LatencyPrediction.blocks`."""
 
     label: str
     summary: str
@@ -177,7 +184,7 @@ class BlockRow:
         return parts
 
 
-def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRow]:
+def block_rows(prediction: LatencyPrediction, depth: int | None = None) -> list[BlockRow]:
     """The blocks in the network's order, folded by their modules `depth` names deep; None: not folded.
 
     A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
@@ -190,7 +197,7 @@ def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRo
     return [_row(prediction, members, key) for key, members in groups.items()]
 
 
-def _row(prediction: Prediction, members: Sequence[int], key: object) -> BlockRow:
+def _row(prediction: LatencyPrediction, members: Sequence[int], key: object) -> BlockRow:
     """The row of some blocks; `key`: the name of their module in a tuple."""
     chosen = [prediction.blocks[i] for i in members]
     label, summary = named_parts(chosen[0].name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lolat.report.prediction import note_lines
 from lolat.report.ranked import MOST_NOTES
-from lolat.report.tables import Column, Part, Table
+from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import between, milliseconds, plain
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
         Column("score", lambda c: c.score, "{:.6g}".format),
         Column("candidate", _named, is_text=True),
     ]
-    yield Table(columns, result.front)
+    yield ReportTable(columns, result.front)
     if any(c.in_domain is False for c in result.front):
         yield f"{OUTSIDE} extrapolating: outside the measured range (docs/explanation/intervals.md)"
 
@@ -58,7 +58,7 @@ def best_lines(result: Ranking) -> Iterator[Part]:
         Column("latency", lambda c: c.latency_ms, milliseconds),
         Column("candidate", _named, is_text=True),
     ]
-    yield Table(columns, result.best[:LISTED])
+    yield ReportTable(columns, result.best[:LISTED])
     yield ""
     if result.interval_ms is not None and result.coverage is not None:
         sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"

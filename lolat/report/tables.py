@@ -58,7 +58,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Columns, and the rows that they take their values from.
 
     `has_total`: the last row is a sum. `marked`: positions of rows that stand out. `indent`: blanks before
@@ -148,7 +148,7 @@ class Table:
         return found
 
 
-Part = str | Table
+Part = str | ReportTable
 """A part of an answer for people: a line, or a table."""
 
 
@@ -162,7 +162,7 @@ def one_by_one(answers: Iterable[Any], parts: Callable[[Any], Iterable[Part]]) -
 def lines_of(parts: Iterable[Part]) -> Iterator[str]:
     """The lines of a screen."""
     for part in parts:
-        yield from part.lines() if isinstance(part, Table) else (part,)
+        yield from part.lines() if isinstance(part, ReportTable) else (part,)
 
 
 def _html_row(cells: Sequence[tuple[str, str]], scope: str) -> str:

@@ -18,7 +18,7 @@ from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, Trained, best_of, check_limits, cost_on, read_question
-from lolat.training.model import Limits
+from lolat.training.model import TrainingLimits
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
 from lolat.units import dollars, duration, plain, plural
@@ -58,9 +58,9 @@ class Costs(Result):
     frontier: tuple[Choice, ...]
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TrainingLimits:
         """The longest time and the most money."""
-        return Limits(self.max_hours, self.max_dollars)
+        return TrainingLimits(self.max_hours, self.max_dollars)
 
     @property
     def batches(self) -> int:

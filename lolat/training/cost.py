@@ -33,7 +33,7 @@ from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE
 from lolat.readers.size import as_sizes, length_of, of_images
 from lolat.training.decoder import TrainedDecoder
 from lolat.training.decoder_plan import DecoderPlan
-from lolat.training.model import Limits, TrainingPrediction, TrainingRun
+from lolat.training.model import TrainingLimits, TrainingPrediction, TrainingRun
 from lolat.training.parallel import NONE
 from lolat.training.plan import OF_DECODERS, NetworkPlan
 from lolat.training.question import TrainingQuestion
@@ -115,9 +115,9 @@ class Cost(Result):
     channels_last: bool = False
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TrainingLimits:
         """The longest time and the most money."""
-        return Limits(self.max_hours, self.max_dollars)
+        return TrainingLimits(self.max_hours, self.max_dollars)
 
     @property
     def fits(self) -> bool | None:
@@ -275,11 +275,13 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
     if not numbers:  # a card with less memory may hold this iteration
         needed = sum(plan.memory(numbers, run.batch_size)[1].values())
         numbers = run.most_devices(instances_of(rental_of(*priced, needed)))
-    return _answer(device, plan, numbers, Limits(asked.max_hours, asked.max_dollars), most, priced)
+    return _answer(
+        device, plan, numbers, TrainingLimits(asked.max_hours, asked.max_dollars), most, priced
+    )
 
 
 def _answer(
-    device: Device, plan: Plan, numbers: Sequence[int], limits: Limits, most: int | None,
+    device: Device, plan: Plan, numbers: Sequence[int], limits: TrainingLimits, most: int | None,
     priced: tuple[Mapping[str, Any], float | None, Prices | None, float | None],
 ) -> Cost:  # fmt: skip
     """Answer for these numbers of devices; what does not fit has no price."""
@@ -325,7 +327,7 @@ def _answer(
 
 def option_of(
     predicted: Callable[[int, Link | None], TrainingPrediction], devices: int,
-    document: Mapping[str, Any], link: Link | None, rental: Rental | None, limits: Limits,
+    document: Mapping[str, Any], link: Link | None, rental: Rental | None, limits: TrainingLimits,
 ) -> TrainingPrediction:  # fmt: skip
     """Predict training on `devices` devices of an offer: the fastest of those that cost least.
 
@@ -362,7 +364,7 @@ def option_of(
     return min((o for o in kept if price(o) <= most), key=lambda o: (o.iteration_ms, price(o)))
 
 
-def best_of(options: Sequence[Any], limits: Limits) -> dict[str, Any]:
+def best_of(options: Sequence[Any], limits: TrainingLimits) -> dict[str, Any]:
     """Return the cheapest option within the limits, the fastest within that of money, and the frontier.
 
     An option has `total_s`, `dollars` and `devices`; those without a time are left out. The frontier begins

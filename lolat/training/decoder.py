@@ -23,7 +23,7 @@ from lolat.training.memory import (
     LOSS,
     TEMPORARY,
     Moment,
-    Recipe,
+    PrecisionRecipe,
     at_peak,
     recipe_of,
     state_parts,
@@ -47,7 +47,7 @@ class TrainedDecoder(NamedTuple):
     length: int
 
 
-def tuned_recipe(precision: str, optimizer: Optimizer, tuning: Tuning) -> Recipe:
+def tuned_recipe(precision: str, optimizer: Optimizer, tuning: Tuning) -> PrecisionRecipe:
     """Return the recipe of a tuning; adapters in bfloat16 are so under autocast too."""
     has = BFLOAT16 if tuning.half else precision
     return recipe_of(has, optimizer, half_frozen=tuning.rank > 0 and not tuning.half)
@@ -58,7 +58,7 @@ class DecoderStep:
     """A micro-batch of a decoder's training by a recipe; InputError for a precision without products."""
 
     passes: DecoderPasses
-    recipe: Recipe
+    recipe: PrecisionRecipe
 
     def __post_init__(self) -> None:
         if self.recipe.frozen > HALF_BYTES and not self.recipe.copy:

@@ -21,7 +21,7 @@ from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of
 from lolat.parameters import COVERAGE, optimizer_named
 from lolat.training.decoder import DecoderStep, TrainedDecoder, tuned_recipe
-from lolat.training.memory import Recipe, mixed_remarks
+from lolat.training.memory import PrecisionRecipe, mixed_remarks
 from lolat.training.model import TrainingPrediction, TrainingRun
 from lolat.training.parallel import FSDP, HYBRID, Parallel
 from lolat.training.passes import DecoderPasses, Tuning
@@ -88,7 +88,7 @@ class DecoderPlan:
     gpu: str
     trained: TrainedDecoder
     run: TrainingRun
-    recipe: Recipe
+    recipe: PrecisionRecipe
     available: int
     gib: float
     useful: float

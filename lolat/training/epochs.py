@@ -27,7 +27,7 @@ from lolat.parameters import Optimizer, optimizer_named
 from lolat.tables.networks import SIZES, on_several
 from lolat.training.iteration import PASS_TERMS, pass_rows, shares
 from lolat.training.memory import numbers_of
-from lolat.training.model import Iteration, Training, TrainingRun, unmeasured
+from lolat.training.model import Iteration, TrainingPredictor, TrainingRun, unmeasured
 
 EPOCH_COLUMNS = ("network", "batch_size", "samples", "optimizer", "epoch_s")
 EPOCH_TERMS = ("ops", "flat_norms", "flops", "elements", "update", "steps")
@@ -84,7 +84,7 @@ def epoch_row(graph: Graph, batch_size: int, samples: int, optimizer: Optimizer)
     return np.array([*work, steps * numbers_of(graph).trained * optimizer.accesses, steps])
 
 
-class EpochTraining(Training):
+class EpochTraining(TrainingPredictor):
     """Predicts an iteration by a formula of the network's counts; `coefficients`: (EPOCH_TERMS,) ms."""
 
     def __init__(self, document: Mapping[str, Any], source: str) -> None:
@@ -95,17 +95,17 @@ class EpochTraining(Training):
 
     @property
     def mode(self) -> Mode | None:
-        """See `Training`."""
+        """See `TrainingPredictor`."""
         return self.section.mode
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `Training`; both passes are one number."""
+        """See `TrainingPredictor`; both passes are one number."""
         row = epoch_row(graph, batch_size, batch_size, optimizer)
         *passes, update, step = (row * self.coefficients).tolist()
         return Iteration(np.array(passes), None, update, step)
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `Training`."""
+        """See `TrainingPredictor`."""
         remarks, no_row = list[str](), "no row that the model was fitted on"
         if optimizer.name not in self.section.optimizers:
             optimizers = ", ".join(self.section.optimizers)
@@ -116,7 +116,7 @@ class EpochTraining(Training):
         return *remarks, *self._beyond(graph, batch_size), *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; widths and depths outside the table are not noticed."""
+        """See `TrainingPredictor`; widths and depths outside the table are not noticed."""
         is_other = other_dtype(graph, (self.mode or Mode()).dtype) or any(
             self._beyond(graph, batch_size)
         )
@@ -138,7 +138,7 @@ class EpochTraining(Training):
             )
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`."""
+        """See `TrainingPredictor`."""
         wider = OUTSIDE_WIDENING if any(self._beyond(graph, batch_size)) else 1.0
         return min(wider * conformal_quantile(self.section.residuals, coverage), 100.0)
 

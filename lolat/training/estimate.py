@@ -49,7 +49,7 @@ from lolat.io.results import Remark
 from lolat.parameters import Optimizer, optimizer_named
 from lolat.training.iteration import PASS_TERMS, pass_rows, shares
 from lolat.training.memory import gradient_bytes, numbers_of, trained_parameters
-from lolat.training.model import Iteration, Training
+from lolat.training.model import Iteration, TrainingPredictor
 from lolat.units import milliseconds
 
 # ---- From latencies.
@@ -83,7 +83,7 @@ MACS_PER_ELEMENT = 10.0
 30 TMAC/s and 4.8 TB/s: 25; a core with 50 GMAC/s and 20 GB/s: 10)."""
 
 
-class ForwardTraining(Training):
+class ForwardTraining(TrainingPredictor):
     """Training estimated from latencies of inference, for every optimizer."""
 
     estimated = True
@@ -98,7 +98,7 @@ class ForwardTraining(Training):
         self.ratios = np.median(list(known), axis=0).tolist()
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `Training`; a block's latency is divided among its operations by their work."""
+        """See `TrainingPredictor`; a block's latency is divided among its operations by their work."""
         prediction = predict(self.latency, graph, Question(batch_size))
         forward, forward_norms, backward, backward_norms = self.ratios
         work, norms = operation_work(graph, batch_size)
@@ -122,7 +122,7 @@ class ForwardTraining(Training):
         return predict(self.latency, graph, Question(batch_size)).latency_ms
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `Training`."""
+        """See `TrainingPredictor`."""
         estimated = Remark(
             "training was never measured on this device",
             f"an estimate from its latencies of inference; measure it with {self.command}",
@@ -130,11 +130,11 @@ class ForwardTraining(Training):
         return estimated, *predict(self.latency, graph, Question(batch_size)).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; judged for inference."""
+        """See `TrainingPredictor`; judged for inference."""
         return predict(self.latency, graph, Question(batch_size)).in_domain
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`; it adds the error of latencies and that of other devices' ratios."""
+        """See `TrainingPredictor`; it adds the error of latencies and that of other devices' ratios."""
         interval = predict(self.latency, graph, Question(batch_size, coverage=coverage)).interval_ms
         assert interval is not None  # a coverage was given
         of_ratios = conformal_quantile(LEFT_OUT, coverage)
@@ -152,7 +152,7 @@ def operation_work(graph: Graph, batch_size: int) -> tuple[np.ndarray, np.ndarra
 # ---- From a formula by operation.
 
 
-class EstimatedTraining(Training):
+class EstimatedTraining(TrainingPredictor):
     """Training by the formula of a device that was fitted to tables, for every optimizer.
 
     An update is one step that moves the elements that the optimizer reads and writes, without those of the
@@ -177,7 +177,7 @@ class EstimatedTraining(Training):
             self.calibration = Calibration(residuals=residuals, elsewhere=self.formula.elsewhere)
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `Training`; the last operation includes the loss."""
+        """See `TrainingPredictor`; the last operation includes the loss."""
         steps, _ = self._steps(graph, batch_size)
         number, back = len(graph.operations), steps.backward
         forward = np.bincount(steps.operation, steps.ms * ~back, number)
@@ -197,7 +197,7 @@ class EstimatedTraining(Training):
         return self._steps(graph, batch_size, training=False)[0].latency_ms
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `Training`."""
+        """See `TrainingPredictor`."""
         steps, unlike = self._steps(graph, batch_size)
         remarks = [*self.trained.unlike_remarks(unlike, NEGLIGIBLE_SHARE)]
         remarks += self._extrapolation(graph, batch_size).remarks
@@ -221,12 +221,12 @@ class EstimatedTraining(Training):
         return tuple(dict.fromkeys((*remarks, *count(graph).warnings)))
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; False if the time follows from the data sheet alone, or the precision does."""
+        """See `TrainingPredictor`; False if the time or the precision follows from the data sheet alone."""
         inside = 1.0 - self._extrapolation(graph, batch_size).share >= MOSTLY_SHARE
         return inside and is_measured(self.document)
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`."""
+        """See `TrainingPredictor`."""
         steps, _ = self._steps(graph, batch_size)
         floor = noise_level(self.document, "floor") or 0.0
         half = self.calibration.half_width(len(graph.operations), coverage, floor)

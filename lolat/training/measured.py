@@ -35,7 +35,7 @@ from lolat.training.iteration import (
     variables,
 )
 from lolat.training.memory import numbers_of
-from lolat.training.model import Iteration, Training, unmeasured
+from lolat.training.model import Iteration, TrainingPredictor, unmeasured
 from lolat.units import percent
 
 # ---- Points of measurement, all times in ms.
@@ -110,14 +110,14 @@ def _row(named: Mapping[str, float]) -> np.ndarray:
 # ---- Coefficients.
 
 
-class Update(msgspec.Struct):
+class UpdateTimes(msgspec.Struct):
     """ms of an update, for each variable and for each parameter."""
 
     variable: NotNegative
     parameter: NotNegative
 
 
-class Loop(msgspec.Struct):
+class LoopTimes(msgspec.Struct):
     """ms of the framework's loop, for each epoch, each step, and each input element of a step."""
 
     epoch: NotNegative
@@ -142,8 +142,8 @@ class TrainingCoefficients(Calibration, frozen=True, kw_only=True):
 
     forward_ms: TermCosts
     backward_ms: TermCosts
-    update_ms: Annotated[dict[str, Update], msgspec.Meta(min_length=1)]
-    loop_ms: Loop
+    update_ms: Annotated[dict[str, UpdateTimes], msgspec.Meta(min_length=1)]
+    loop_ms: LoopTimes
     kinds: list[str]
     noise: Noise
     start_ms: Start | None = None
@@ -202,7 +202,7 @@ def _fitted(
 
 
 def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
-    """Fit the coefficients of each `Update`, by optimizer; the constant belongs to the call.
+    """Fit the coefficients of each `UpdateTimes`, by optimizer; the constant belongs to the call.
 
     An optimizer with fewer than LEAST_UPDATES points is left out.
     """
@@ -216,7 +216,7 @@ def fit_update(points: Sequence[UpdatePoint]) -> dict[str, dict[str, float]]:
 
 
 def fit_loop(points: Sequence[EpochPoint]) -> dict[str, float]:
-    """Fit the coefficients of `Loop`; all are 0 for fewer than three points."""
+    """Fit the coefficients of `LoopTimes`; all are 0 for fewer than three points."""
     names = ("epoch", "step", "element")
     if len(points) < len(names):
         return dict.fromkeys(names, 0.0)
@@ -284,7 +284,7 @@ def effective_ops(times: np.ndarray, ops: np.ndarray) -> float:
     return 1.0 / float(shares @ (shares / np.maximum(ops, 1)))
 
 
-class MeasuredTraining(Training):
+class MeasuredTraining(TrainingPredictor):
     """Training by measured coefficients.
 
     `forward`, `backward`: (PASS_TERMS,) ms for each unit. The call of a block is left out, as the loop has
@@ -307,7 +307,7 @@ class MeasuredTraining(Training):
         self.passes = EstimatedTraining(document) if has_host else None
 
     def iteration(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> Iteration:
-        """See `Training`."""
+        """See `TrainingPredictor`."""
         update = self.section.update_ms.get(optimizer.name)
         if update is None:
             raise InputError(
@@ -327,12 +327,12 @@ class MeasuredTraining(Training):
         return Iteration(forward, backward, update_ms, self._step_ms(graph, batch_size))
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
-        """See `Training`; the predicted latency in the same loop."""
+        """See `TrainingPredictor`; the predicted latency in the same loop."""
         prediction = predict(self.latency, graph, Question(batch_size))
         return prediction.latency_ms - prediction.call_ms + self._step_ms(graph, batch_size)
 
     def startup_s(self, graph: Graph, optimizer: Optimizer) -> float | None:
-        """See `Training`; tracing the operations and making the variables of the optimizer."""
+        """See `TrainingPredictor`; tracing the operations and making the variables of the optimizer."""
         start = self.section.start_ms
         if start is None or optimizer.name not in start.variable:
             return None
@@ -340,7 +340,7 @@ class MeasuredTraining(Training):
         return (of_network + start.variable[optimizer.name] * variables(graph)) / 1e3
 
     def warnings(self, graph: Graph, batch_size: int, optimizer: Optimizer) -> tuple[str, ...]:
-        """See `Training`."""
+        """See `TrainingPredictor`."""
         if self.passes:
             return self.passes.warnings(graph, batch_size, optimizer)
         remarks = [*other_framework(self.document["environment"], graph.framework)]
@@ -356,7 +356,7 @@ class MeasuredTraining(Training):
         return *remarks, *count(graph).warnings
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
-        """See `Training`; sizes and proportions are judged for inference."""
+        """See `TrainingPredictor`; sizes and proportions are judged for inference."""
         if self.passes:
             return self.passes.in_domain(graph, batch_size)
         inside = self._inside(graph, batch_size)
@@ -371,7 +371,7 @@ class MeasuredTraining(Training):
         return predict(self.latency, graph, Question(batch_size)).inside_share
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
-        """See `Training`; wider for unmeasured kinds of operation, and outside the measured range."""
+        """See `TrainingPredictor`; wider for unmeasured kinds of operation and out of the range."""
         if self.passes:
             return self.passes.half_width(graph, batch_size, coverage)
         rows = pass_rows(graph, batch_size)

@@ -45,7 +45,7 @@ WEIGHTS, COPIES, GRADIENTS, STATES = (
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PrecisionRecipe:
     """Bytes of a parameter in training.
 
     `dtype`: a value of `lolat.graph.modes.DTYPES`; `optimizer`: its name. `weight`, `gradient`: of a
@@ -76,7 +76,7 @@ class Recipe:
         return f"{', '.join(words)}: {self.trained:g} bytes a parameter{rest}"
 
 
-def recipe_of(precision: str, optimizer: Optimizer, half_frozen: bool = False) -> Recipe:
+def recipe_of(precision: str, optimizer: Optimizer, half_frozen: bool = False) -> PrecisionRecipe:
     """Return the recipe of a precision, by any name of `lolat.graph.modes.DTYPES` or of another data type.
 
     `amp`: parameters, gradients and states in float32, and the copies that autocast makes; `bf16`, `fp16`:
@@ -91,7 +91,7 @@ def recipe_of(precision: str, optimizer: Optimizer, half_frozen: bool = False) -
     copy = float(HALF_BYTES) if dtype == AMP else 0.0
     frozen = SIZES[BFLOAT16] if half_frozen else weight
     states = optimizer.states * float(each)
-    return Recipe(dtype, optimizer.name, weight, copy, weight, states, frozen)
+    return PrecisionRecipe(dtype, optimizer.name, weight, copy, weight, states, frozen)
 
 
 class Shards(NamedTuple):
@@ -102,7 +102,9 @@ class Shards(NamedTuple):
     states: int = 1
 
 
-def state_parts(recipe: Recipe, trained: float, frozen: float, shards: Shards) -> dict[str, float]:
+def state_parts(
+    recipe: PrecisionRecipe, trained: float, frozen: float, shards: Shards
+) -> dict[str, float]:
     """Return the bytes on a device of so many parameters and of their states; none of 0 bytes."""
     weights = recipe.weight * trained + recipe.frozen * frozen
     parts = {WEIGHTS: weights / shards.parameters, STATES: recipe.states * trained / shards.states}
@@ -161,7 +163,7 @@ def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
 
 def recipe_for(
     graph: Graph, optimizer: Optimizer, mode: Mode | None, half_frozen: bool = False
-) -> Recipe:
+) -> PrecisionRecipe:
     """Return the recipe of a network in a mode: its own data type, if the mode is not in half precision."""
     asked = mode is not None and mode.half and (mode.dtype == AMP or not has_wide_adapters(graph))
     dtype = mode.dtype if mode is not None and asked else own_dtype(graph)
@@ -326,7 +328,7 @@ def at_peak(
 
 
 def memory_at_peak(
-    graph: Graph, batch_size: int, recipe: Recipe, mode: Mode | None = None, several: bool = False,
+    graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode | None = None, several: bool = False,
     shards: Shards = Shards(), accumulate: int = 1,  # noqa: B008 (it is frozen)
 ) -> tuple[str, dict[str, int]]:  # fmt: skip
     """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
@@ -366,7 +368,7 @@ def memory_at_peak(
     return moment, {name: int(size) for name, size in parts.items() if size >= 1}
 
 
-def mixed_remarks(trained: float, needed: float, recipe: Recipe) -> Iterator[str]:
+def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Iterator[str]:
     """Remark on training in half precision alone, with the memory that master weights take besides.
 
     `trained`: parameters of which a device has the states; `needed`: bytes of an iteration without these.

@@ -85,14 +85,14 @@ class TrainingRun:
 
 
 @dataclass(frozen=True)
-class Limits:
+class TrainingLimits:
     """The longest time and the most money that training may take; None: any."""
 
     max_hours: float | None = None
     max_dollars: float | None = None
 
     @property
-    def of_money(self) -> Limits:
+    def of_money(self) -> TrainingLimits:
         """The limit of money alone, which applies to the fastest."""
         return replace(self, max_hours=None)
 
@@ -153,7 +153,7 @@ class Iteration:
         return {"forward": forward, "backward": float(self.backward.sum()), "update": self.update}
 
 
-class Training(ABC):
+class TrainingPredictor(ABC):
     """Predicts training on a device.
 
     `name`: the device's; `document`: its file. `epoch_ms`: the time of an epoch, or of a pass over the
@@ -250,7 +250,7 @@ class TrainingPrediction:
     fits: bool | None = None
     within_limits: int | None = None
 
-    def bought(self, limits: Limits) -> TrainingPrediction:
+    def bought(self, limits: TrainingLimits) -> TrainingPrediction:
         """Add what the limits allow, where nobody says how much data there are."""
         hours = limits.hours_of(None if self.rented is None else self.rented.price_per_hour)
         if hours is None or self.total_s is not None or self.fits is False:
@@ -260,7 +260,11 @@ class TrainingPrediction:
 
 
 def predict(
-    model: Training, graph: Graph, run: TrainingRun, devices: int = 1, link: Link | None = None
+    model: TrainingPredictor,
+    graph: Graph,
+    run: TrainingRun,
+    devices: int = 1,
+    link: Link | None = None,
 ) -> TrainingPrediction:
     """Predict training on `devices` devices; several need the `link` that joins them.
 
@@ -293,8 +297,8 @@ def predict(
 
 
 def _with_epochs(
-    prediction: TrainingPrediction, model: Training, graph: Graph, run: TrainingRun, micro: Iteration,
-    update_ms: float, ends_ms: tuple[float, float],
+    prediction: TrainingPrediction, model: TrainingPredictor, graph: Graph, run: TrainingRun,
+    micro: Iteration, update_ms: float, ends_ms: tuple[float, float],
 ) -> TrainingPrediction:  # fmt: skip
     """Add the times of epochs; an epoch's last iteration has the rest of a device's samples.
 

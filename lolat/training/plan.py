@@ -22,8 +22,14 @@ from lolat.parameters import optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.measured import MeasuredTraining
-from lolat.training.memory import Recipe, memory_at_peak, mixed_remarks, numbers_of, recipe_for
-from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
+from lolat.training.memory import (
+    PrecisionRecipe,
+    memory_at_peak,
+    mixed_remarks,
+    numbers_of,
+    recipe_for,
+)
+from lolat.training.model import TrainingPrediction, TrainingPredictor, TrainingRun, predict
 from lolat.training.parallel import HYBRID, Parallel
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import TIED, is_lora, is_tied, tuned
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
     from lolat.device import Device
 
 
-def training_of(document: Mapping[str, Any], source: str) -> Training:
+def training_of(document: Mapping[str, Any], source: str) -> TrainingPredictor:
     """Return how a device trains, by its file.
 
     The best source is taken: timed epochs, else measured training, else a formula of operations, else
@@ -57,7 +63,7 @@ OF_DECODERS = "of a decoder's configuration only"
 class NetworkPlan:
     """Training a network on a device, on any number of it; `available`: bytes of one, None if unknown."""
 
-    training: Training
+    training: TrainingPredictor
     graph: Graph
     run: TrainingRun
     available: int | None
@@ -87,7 +93,7 @@ class NetworkPlan:
         return self.asked.memory_gib
 
     @cached_property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> PrecisionRecipe:
         """The bytes of a parameter."""
         optimizer = optimizer_named(self.run.optimizer)
         return recipe_for(self.graph, optimizer, self.training.mode, is_lora(self.asked.tune))

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from lolat.api.model import Model
 from lolat.arrays import np
 from lolat.device.budget import budget, value_words
-from lolat.device.prediction import Prediction
+from lolat.device.prediction import LatencyPrediction
 from lolat.device.question import Question
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
@@ -22,10 +22,10 @@ from lolat.report.explanation import budget_lines
 from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
 from lolat.report.ranked import apart_words
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
-from lolat.report.tables import Column, Table, element
+from lolat.report.tables import Column, ReportTable, element
 from lolat.training.cost import no_room
 from lolat.units import digits, dollars, duration, milliseconds, plain, plural
-from lolat.web.devices import Device
+from lolat.web.devices import ListedDevice
 from lolat.web.form import MODE, Form
 
 Card = dict[str, Any]
@@ -34,7 +34,9 @@ AtSize = Callable[[int], Graph]
 """Reads the network again at another resolution."""
 
 
-def card(form: Form, question: Card, device: Device, subject: Any, at_size: AtSize | None) -> Card:
+def card(
+    form: Form, question: Card, device: ListedDevice, subject: Any, at_size: AtSize | None
+) -> Card:
     """The answer of a tab for one device. LolatError if there is none."""
     if form.view == "llm":
         return {"device": device} | _llm(form, question, device, subject)
@@ -43,17 +45,19 @@ def card(form: Form, question: Card, device: Device, subject: Any, at_size: AtSi
     return {"device": device} | make(form, question, device, subject, at_size)
 
 
-def _command(name: str, form: Form, device: Device, *more: str) -> str:
+def _command(name: str, form: Form, device: ListedDevice, *more: str) -> str:
     """The command line that gives the same figures, for a POSIX shell."""
     return join(["lolat", name, device.argument, form.network(), *form.options(), *more])
 
 
-def asked_of(device: Device, question: Card) -> Model:
+def asked_of(device: ListedDevice, question: Card) -> Model:
     """The device's model in the precision and with the launch that are asked for."""
     return device.model.run_as(*(question.get(field.name) or None for field in MODE))
 
 
-def _latency(form: Form, question: Card, device: Device, graph: Graph, _: AtSize | None) -> Card:
+def _latency(
+    form: Form, question: Card, device: ListedDevice, graph: Graph, _: AtSize | None
+) -> Card:
     model = asked_of(device, question)
     predictions = [model.predict(graph, size) for size in question["batch_size"]]
     return {
@@ -67,7 +71,7 @@ def _latency(form: Form, question: Card, device: Device, graph: Graph, _: AtSize
 
 
 def _budget(
-    form: Form, question: Card, device: Device, graph: Graph, at_size: AtSize | None
+    form: Form, question: Card, device: ListedDevice, graph: Graph, at_size: AtSize | None
 ) -> Card:
     sure, vary = question["sure"], question["vary"]
     asked = Question(
@@ -83,7 +87,9 @@ def _budget(
     return {"title": title, "lines": list(budget_lines(answer)), "command": command}
 
 
-def _training(form: Form, question: Card, device: Device, trained: Any, _: AtSize | None) -> Card:
+def _training(
+    form: Form, question: Card, device: ListedDevice, trained: Any, _: AtSize | None
+) -> Card:
     mode = [field.name for field in MODE]
     asked = {f.name: question[f.name] for f in form.own_fields if f.name not in mode}
     size = question["sequence_length"] if form.subject.is_decoder else None
@@ -114,7 +120,7 @@ LOADS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
 NO_LIMITS = dict.fromkeys(("max_tpot_ms", "max_ttft_ms", "gpus", "percentile"))
 
 
-def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
+def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> Card:
     given = {field.name: question[field.name] for field in form.own_fields}
     asked = {name: value for name, value in given.items() if value is not None}
     no = []
@@ -147,7 +153,7 @@ def _llm(form: Form, question: Card, device: Device, decoder: Decoder) -> Card:
 
 
 def _loads(
-    device: Device, decoder: Decoder, asked: Card, answer: ServingAnswer
+    device: ListedDevice, decoder: Decoder, asked: Card, answer: ServingAnswer
 ) -> list[ServingConfig]:
     """Many loads on each number of GPUs that share the model, where there is room for them."""
     free = asked | NO_LIMITS | {"request_rate": ()}
@@ -215,14 +221,14 @@ def chart(cards: list[Card]) -> Card | None:
             [(f"{tick:g}", at) for tick in ticks if 0.0 < (at := place((tick, tick))[axis]) < 1.0]
             for axis in (0, 1)
         ],
-        "table": Table(columns, front).html("The configurations on the line"),
+        "table": ReportTable(columns, front).html("The configurations on the line"),
     }
 
 
 # ---- Latency: the devices beside each other.
 
 
-Compared = tuple[int, float, list[tuple[int, Card, Prediction]], str]
+Compared = tuple[int, float, list[tuple[int, Card, LatencyPrediction]], str]
 
 
 def compared(cards: list[Card]) -> list[Compared]:

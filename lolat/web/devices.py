@@ -18,7 +18,7 @@ from lolat.units import plain
 
 
 @dataclass(frozen=True)
-class Device:
+class ListedDevice:
     """A device in the list; `key`: its name in links; `is_own`: named at the start or learned here."""
 
     key: str
@@ -58,7 +58,7 @@ def argument_of(path: Path) -> str:
     return str(path)
 
 
-def devices(named: Sequence[Path] = ()) -> dict[str, Device]:
+def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
     """The devices by their keys: named, local, bundled. InputError if a folder cannot be read.
 
     The page knows keys alone and cannot name a file. A file that is no device's is left out.
@@ -66,13 +66,13 @@ def devices(named: Sequence[Path] = ()) -> dict[str, Device]:
     is_own = dict.fromkeys((path.resolve() for path in named), True)
     for _, path, origin in places.list_models():
         is_own.setdefault(path.resolve(), origin == places.LOCAL)
-    found: dict[str, Device] = {}
+    found: dict[str, ListedDevice] = {}
     for path, own in is_own.items():
         key, number = path.stem, 2
         while key in found:  # a local and a bundled one of the same name
             key, number = f"{path.stem}-{number}", number + 1
         with contextlib.suppress(LolatError, OSError):
-            found[key] = Device(key, path, own, _loaded(path, path.stat().st_mtime_ns))
+            found[key] = ListedDevice(key, path, own, _loaded(path, path.stat().st_mtime_ns))
     return found
 
 

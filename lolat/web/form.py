@@ -20,7 +20,7 @@ from lolat.readers.cache import bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.training.passes import Tuning
 from lolat.units import as_number, plain, shortened
-from lolat.web.devices import Device
+from lolat.web.devices import ListedDevice
 from lolat.web.networks import UPLOAD, sent_name
 
 # ---- The value of a text in a field; InputError if it has none.
@@ -326,7 +326,9 @@ FIELDS = {
 class Form:
     """The fields as they were typed; `errors`: field -> what is expected."""
 
-    def __init__(self, query: Iterable[tuple[str, str]], devices: Mapping[str, Device]) -> None:
+    def __init__(
+        self, query: Iterable[tuple[str, str]], devices: Mapping[str, ListedDevice]
+    ) -> None:
         """`query`: pairs of a name and a text; the first of a name counts, and those in `unknown` do not.
         `devices`: those to tick.
         """

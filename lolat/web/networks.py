@@ -49,7 +49,7 @@ Key = tuple[str, tuple[Any, ...]]
 """NETWORK and its input size, as `lolat.readers.size.as_sizes` returns it."""
 
 
-class Networks:
+class NetworkCache:
     """Keeps the last networks and sent files. It reads one network at a time, each once."""
 
     def __init__(

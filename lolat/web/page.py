@@ -15,9 +15,9 @@ from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words, per_second
 from lolat.units import between, byte_size, milliseconds, percent, plain, shapes_text
 from lolat.web import answers
-from lolat.web.devices import Device, devices
+from lolat.web.devices import ListedDevice, devices
 from lolat.web.form import Form
-from lolat.web.networks import UPLOAD, Decoders, Networks
+from lolat.web.networks import UPLOAD, Decoders, NetworkCache
 
 WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, per_second, percent,
          plain, shapes_text, mode_words]  # fmt: skip
@@ -30,12 +30,12 @@ Query = Iterable[tuple[str, str]]
 class Pages:
     """Makes pages; holds what they share: the networks, and the model files to list."""
 
-    def __init__(self, networks: Networks, named: Sequence[Path] = ()) -> None:
+    def __init__(self, networks: NetworkCache, named: Sequence[Path] = ()) -> None:
         """`named`: model files to list besides the local and the bundled ones."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         self.networks, self.named = networks, named
-        self._sources: dict[bool, Networks | Decoders] = {False: networks, True: Decoders()}
+        self._sources: dict[bool, NetworkCache | Decoders] = {False: networks, True: Decoders()}
         self._environment = Environment(
             loader=PackageLoader("lolat.web"), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
@@ -95,7 +95,7 @@ class Pages:
         except LolatError as error:
             form.refuse(error, named)
             return None
-        cards, failed = [], list[tuple[Device, LolatError]]()
+        cards, failed = [], list[tuple[ListedDevice, LolatError]]()
         for device in (form.devices[key] for key in form.ticked):
             try:
                 cards.append(answers.card(form, question, device, subject, self._at_size(spec)))

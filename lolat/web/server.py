@@ -31,7 +31,7 @@ except ImportError as error:
         f"the page needs packages that are not here ({error})", "web"
     ) from error
 
-from lolat.web.networks import Networks
+from lolat.web.networks import NetworkCache
 from lolat.web.page import Pages
 
 HOSTS = ["127.0.0.1", "localhost"]
@@ -116,9 +116,9 @@ class Answers:
         return RedirectResponse(asked.link(**{subject.named.name: spec}), 303)
 
 
-def create_app(named: Sequence[Path] = (), networks: Networks | None = None) -> Starlette:
+def create_app(named: Sequence[Path] = (), networks: NetworkCache | None = None) -> Starlette:
     """The application; `named`: model files to list besides local and bundled ones."""
-    answers = Answers(Pages(networks or Networks(), named))
+    answers = Answers(Pages(networks or NetworkCache(), named))
     static = StaticFiles(directory=Path(str(files("lolat.web").joinpath("static"))))
     routes = [
         Route("/", answers.home),

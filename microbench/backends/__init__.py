@@ -29,8 +29,8 @@ BACKENDS = {
     "onnxruntime": f"{__name__}.onnxruntime:OnnxRuntimeBackend",
 }
 TRAINING = {
-    "tensorflow": f"{__name__}.tensorflow.training:Training",
-    "torch": f"{__name__}.torch.training:Training",
+    "tensorflow": f"{__name__}.tensorflow.training:TrainingBenchmark",
+    "torch": f"{__name__}.torch.training:TrainingBenchmark",
 }
 """Backends that can train."""
 QUANTIZING = ("onnxruntime",)

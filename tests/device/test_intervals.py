@@ -15,7 +15,7 @@ from lolat.device.intervals import (
     STEEPEST,
     Calibration,
     Interval,
-    Networks,
+    NetworkErrors,
     check_coverage,
     conformal_quantile,
     t_quantile,
@@ -90,7 +90,7 @@ def test_quantiles_of_student(freedom: int, coverage: float) -> None:
 def test_from_blocks_to_networks(spread: float, coverage: float) -> None:
     """Large networks have the interval of Student's t, single blocks 1.3 times their own."""
     blocks = 1.3 * Calibration(residuals=RESIDUALS).half_width(1, coverage)
-    calibration = Calibration(residuals=RESIDUALS, networks=Networks(100.0, spread, 12))
+    calibration = Calibration(residuals=RESIDUALS, networks=NetworkErrors(100.0, spread, 12))
     networks = float(stats.t.ppf((1 + coverage) / 2, 12)) * spread
     halves = [calibration.half_width(n, coverage) for n in (0, 1, 2, 5, 10, 40, 99, 100, 500, 1e9)]
     assert halves[:2] == pytest.approx([blocks] * 2)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from lolat.api.model import Model
 from lolat.device.file import validate
 from lolat.device.predictors.roofline import Roofline
-from lolat.fitting.from_tables import Timed, _of_operations, tables_document
+from lolat.fitting.from_tables import TimedRows, _of_operations, tables_document
 from lolat.fitting.roofline import fit_roofline, predicted
 from lolat.fitting.times import seen_specs
 from lolat.graph import Graph, GraphBuilder
@@ -33,8 +33,8 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[TimedOperation
     return read_operations(operations), facts
 
 
-def of(rows: list[TimedOperation], networks: Sequence[Any] = ()) -> Timed:
-    return Timed(rows, networks, Mode())
+def of(rows: list[TimedOperation], networks: Sequence[Any] = ()) -> TimedRows:
+    return TimedRows(rows, networks, Mode())
 
 
 def layer(tokens: int, width: int, heads: int) -> Graph:
@@ -112,13 +112,13 @@ def test_the_errors_of_a_class_go_together() -> None:
     assert one["count"] == 400, "products, not draws"
 
 
-def networks_of(*names: str) -> Timed:
+def networks_of(*names: str) -> TimedRows:
     rows = [
         TimedNetwork(name, (name, None, Mode()), size, 1.0, None, {})  # type: ignore[arg-type]
         for name in names
         for size in (1, 8)
     ]
-    return Timed([], [(row, None) for row in rows], Mode())  # type: ignore[misc]
+    return TimedRows([], [(row, None) for row in rows], Mode())  # type: ignore[misc]
 
 
 def test_what_is_left_out_together() -> None:

@@ -14,7 +14,7 @@ from lolat.device.intervals import Calibration
 from lolat.device.predictors.host import FACTOR, USUAL_MS
 from lolat.fitting.from_tables import (
     ELSEWHERE,
-    Timed,
+    TimedRows,
     measured_minimum,
     specs_document,
     tables_document,
@@ -37,7 +37,7 @@ def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path
     """Half way, as logarithms, between the table's launch, less the timing's own, and the usual one."""
     operations, facts = tables
     rows = read_operations(operations)
-    timed = Timed(rows, [], Mode())
+    timed = TimedRows(rows, [], Mode())
     document = tables_document("desk", "desk", timed, read_specs(facts, "desk"), {}, print)
     validate(document, "desk")
     entry = document["predictors"]["kernels"]

@@ -9,8 +9,8 @@ import numpy as np
 
 from lolat.device.file import made
 from lolat.llm.config import read_decoder
-from lolat.llm.gpu import FrameworkOverheads, ServingSection, Sheet, TimedOperation, specs_of
-from lolat.llm.kernels import Rows, Specs
+from lolat.llm.gpu import FittedKernel, FrameworkOverheads, ServingSection, Sheet, specs_of
+from lolat.llm.kernels import GpuRates, Rows
 from lolat.llm.operations import KERNEL_MODELS
 
 SHEET = Sheet(
@@ -72,8 +72,8 @@ def terms(name: str, dtype: str, variant: str = "") -> dict[str, float]:
     return {term: center for term, (center, _) in centers.items()}
 
 
-def operation(name: str, dtype: str) -> TimedOperation:
-    return TimedOperation(
+def operation(name: str, dtype: str) -> FittedKernel:
+    return FittedKernel(
         terms=terms(name, dtype),
         variant=KERNEL_MODELS[name].variants(dtype)[0],
         rows=100,
@@ -99,7 +99,7 @@ def document(known: ServingSection | None = None) -> dict[str, Any]:
 
 
 def kernel_ms(
-    name: str, dtype: str, rows: Rows, variant: str = "", alone: bool = False, specs: Specs = SPECS,
+    name: str, dtype: str, rows: Rows, variant: str = "", alone: bool = False, specs: GpuRates = SPECS,
     **changed: float,
 ) -> Any:  # fmt: skip
     """(rows,) ms by the terms in the middle but for those `changed`."""

@@ -12,7 +12,7 @@ import pytest
 
 from lolat.errors import InputError
 from lolat.llm import calibration
-from lolat.llm.calibration import Timed, fit_overheads, served_by, timed_steps
+from lolat.llm.calibration import ServedTimes, fit_overheads, served_by, timed_steps
 from lolat.llm.gpu import ServedRow, ServingSection
 from tests.llm.known_gpu import EIGHT, OVERHEADS, section
 
@@ -45,7 +45,7 @@ def served(noise: float = 0.0) -> list[ServedRow]:
     return as_known(rows, noise)
 
 
-def steps(rows: list[ServedRow], known: ServingSection | None = None) -> Timed:
+def steps(rows: list[ServedRow], known: ServingSection | None = None) -> ServedTimes:
     return timed_steps(known or section(), rows)
 
 

@@ -22,7 +22,7 @@ from lolat.llm.fit import (
     section_from,
 )
 from lolat.llm.frameworks import frameworks_in
-from lolat.llm.gpu import TimedOperation, operation_ms
+from lolat.llm.gpu import FittedKernel, operation_ms
 from lolat.llm.operations import KERNEL_MODELS
 from tests.llm import known_gpu
 from tests.llm.conftest import Write
@@ -52,7 +52,7 @@ def timed(name: str, number: int, seed: int, noise: float = 0.0, outliers: float
     return rows, np.where(far, ms * random.choice([0.3, 4.0], number), ms)
 
 
-def errors(name: str, fitted: TimedOperation, rows: Any, ms: Any) -> Any:
+def errors(name: str, fitted: FittedKernel, rows: Any, ms: Any) -> Any:
     return np.log(operation_ms(name, fitted, rows, SPECS, OPERATIONS[name], alone=True) / ms)
 
 
@@ -83,7 +83,7 @@ def test_few_rows_stay_near_what_is_usual() -> None:
     rows, ms = timed("gemm", 4, 5)
     fitted = fit_operation("gemm", "bfloat16", rows, ms, SPECS)
     assert (fitted.rows, fitted.spread, fitted.centers) == (4, 0.3, ())
-    usual = TimedOperation(terms=terms("gemm", "bfloat16"), variant=fitted.variant)
+    usual = FittedKernel(terms=terms("gemm", "bfloat16"), variant=fitted.variant)
     others, right = timed("gemm", 300, 6)
     median = [np.median(np.abs(errors("gemm", one, others, right))) for one in (fitted, usual)]
     assert median[0] < 1.1 * median[1]

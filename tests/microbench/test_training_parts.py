@@ -28,7 +28,7 @@ class Framework:
         self.name, self.is_torch = name, name == "torch"
         self.module: Any = importlib.import_module(f"lolat.microbench.backends.{name}.training")
         self.backend: Any = create(name, "cpu")
-        self.trained = self.module.Training(self.backend)
+        self.trained = self.module.TrainingBenchmark(self.backend)
 
     def image(self, tensor: Any) -> np.ndarray:
         found = np.asarray(tensor.detach() if self.is_torch else tensor).astype(np.float64)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lolat.io.tables import parse_table
-from lolat.mlp.layer_model import Layer, LayerModel, ranges
+from lolat.mlp.layer_model import DenseLayer, LayerModel, ranges
 from lolat.mlp.recipes import PAPER, data_sheets
 from lolat.mlp.table import ACTIVATIONS, OPTIMIZERS, LayerTable, parse
 
@@ -106,7 +106,7 @@ def hand_model(
         devices=devices,
         mean=[0.0] * len(names),
         scale=[1.0] * len(names),
-        network=[Layer(weights, None, "relu")],
+        network=[DenseLayer(weights, None, "relu")],
         ranges=ranges(covers or rows),
         training={"seed": 0},
         errors={},

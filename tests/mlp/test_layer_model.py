@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError, ModelFileError
 from lolat.mlp.layer_model import (
-    Layer,
+    DenseLayer,
     output_of,
     read_layer_model,
     write_layer_model,
@@ -112,9 +112,9 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: Callable[[Any], None]
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def layer(rng: np.random.Generator, inputs: int, outputs: int, activation: str) -> Layer:
+def layer(rng: np.random.Generator, inputs: int, outputs: int, activation: str) -> DenseLayer:
     weights = rng.normal(0, inputs**-0.5, (inputs, outputs)).astype(np.float32)
-    return Layer(weights, rng.normal(size=outputs).astype(np.float32), activation)
+    return DenseLayer(weights, rng.normal(size=outputs).astype(np.float32), activation)
 
 
 def test_a_network_is_what_pytorch_makes_of_it() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lolat.errors import InputError
-from lolat.mlp.recipes import BEST, PAPER, Devices, Recipe, data_sheets, key
+from lolat.mlp.recipes import BEST_RECIPE, PAPER, Devices, Recipe, data_sheets, key
 from lolat.mlp.table import LayerTable, layer_work
 from tests.mlp.tables import table_of
 
@@ -111,7 +111,7 @@ def test_a_convolution_is_counted_as_a_window_that_moves(
     assert found["macs"] == written * window**2 * 5
     amounts = found["input"], found["output"], found["kernel"]
     assert amounts == (3 * size**2 * 5, written, kernel)
-    assert named(BEST, layers, ONE)["padding"].tolist() == [outside]
+    assert named(BEST_RECIPE, layers, ONE)["padding"].tolist() == [outside]
 
 
 def test_a_dense_layer_is_one_product() -> None:
@@ -122,7 +122,7 @@ def test_a_dense_layer_is_one_product() -> None:
 
 def test_columns_of_a_convolution_by_hand() -> None:
     row = {"kernel_size": "4", "stride": "2", "batch_size": "2", "in_channels": "40", "gpu": "K80"}
-    found = named(BEST, table_of("convolution", row, {"optimizer": "sgd"}), TWO)
+    found = named(BEST_RECIPE, table_of("convolution", row, {"optimizer": "sgd"}), TWO)
     # 56 pixels, stride 2: 28 positions; the last window ends at 54 + 4 = 58, two pixels outside.
     assert np.exp(found["log_macs"][0]) == pytest.approx(2 * 28 * 28 * 16 * 40 * 32)
     assert np.exp(found["inside_tile_32"][0]) == pytest.approx(40 / 64)

@@ -13,7 +13,7 @@ import pytest
 from lolat.errors import InputError, LolatError
 from lolat.io.progress import Progress
 from lolat.mlp import training
-from lolat.mlp.layer_model import Layer, output_of, read_layer_model, write_layer_model
+from lolat.mlp.layer_model import DenseLayer, output_of, read_layer_model, write_layer_model
 from lolat.mlp.recipes import PAPER, Recipe, data_sheets
 from lolat.mlp.table import TIME, LayerTable
 from lolat.mlp.training import compiled, learn, numpy_layers, split, train
@@ -27,11 +27,11 @@ X = RNG.normal(size=(40, 3)).astype(np.float32)
 Y = np.exp(X @ [0.5, -0.25, 1.0] / 2).astype(np.float32)
 
 
-def trained(recipe: Recipe, epochs: int, seed: int = 1) -> tuple[list[Layer], list[float]]:
+def trained(recipe: Recipe, epochs: int, seed: int = 1) -> tuple[list[DenseLayer], list[float]]:
     return train(recipe, X, Y, epochs, seed, Progress())
 
 
-def weights(layers: Sequence[Layer]) -> list[np.ndarray]:
+def weights(layers: Sequence[DenseLayer]) -> list[np.ndarray]:
     """Kernels and biases, in order."""
     arrays = [a for layer in layers for a in (layer.weights, layer.biases) if a is not None]
     return [a.astype(float) for a in arrays]

@@ -18,7 +18,7 @@ from lolat.api.model import Model, load
 from lolat.device.file import made
 from lolat.errors import InputError, ModelFileError
 from lolat.nas import FewShotModel, Space, fit
-from lolat.nas.cost_prior import FREEDOM, Explanation, explain, outlying
+from lolat.nas.cost_prior import FREEDOM, WeightedFit, outlying, weighted_fits
 from lolat.nas.fewshot import Samples, read_samples, rounding
 from lolat.nas.spaces import SPACES
 from tests import synthetic
@@ -34,7 +34,7 @@ def exact(archs: list[str]) -> tuple[np.ndarray, np.ndarray]:
     return CELLS.parse(archs), np.array([everything(a) for a in archs])
 
 
-def predicted(found: list[Explanation], rows: np.ndarray) -> np.ndarray:
+def predicted(found: list[WeightedFit], rows: np.ndarray) -> np.ndarray:
     parts = [
         e.weight * np.log(e.pieces.counts(rows) @ e.pieces.costs(e.parameters)[0]) for e in found
     ]
@@ -42,7 +42,7 @@ def predicted(found: list[Explanation], rows: np.ndarray) -> np.ndarray:
 
 
 def test_the_costs_of_a_device_are_found_from_twelve_exact_readings() -> None:
-    found = explain(ASSUMED, *exact(some_cells(12)))
+    found = weighted_fits(ASSUMED, *exact(some_cells(12)))
     assert sum(e.weight for e in found if e.pieces.name == "all") > 0.99
     costs = found[0].pieces.costs(found[0].parameters)[0]
     # skip_connect is free in PHONE, so the rest is what is fixed.
@@ -59,7 +59,7 @@ def test_absurd_readings_hardly_count_and_are_named() -> None:
     rows, times = exact(some_cells(12, seed=5))
     times *= np.exp(0.01 * np.random.default_rng(0).standard_normal(12))
     times[4], times[7] = 0.003, times[7] * 3.0
-    found = explain(ASSUMED, rows, times)
+    found = weighted_fits(ASSUMED, rows, times)
     others, wanted = exact(some_cells(500, seed=6))
     assert np.median(np.abs(predicted(found, others) / wanted - 1.0)) < 0.02
     off = outlying(found[0], rows, times)
@@ -72,9 +72,9 @@ def test_whole_milliseconds_count_as_rounded() -> None:
     rows, times = exact(some_cells(15, seed=7))
     rounded = np.round(times / 4.0)
     assert np.abs(rounded / (times / 4.0) - 1.0).max() > 0.05
-    found = explain(ASSUMED, rows, rounded, step=1.0)
+    found = weighted_fits(ASSUMED, rows, rounded, step=1.0)
     # What rounding explains is no noise of the device.
-    assert found[0].noise < explain(ASSUMED, rows, rounded)[0].noise
+    assert found[0].noise < weighted_fits(ASSUMED, rows, rounded)[0].noise
     assert (outlying(found[0], rows, rounded, step=1.0) == 1.0).all()
 
 
@@ -91,7 +91,7 @@ def test_the_most_probable_costs_are_those_of_a_general_minimizer() -> None:
         z = (np.log(times) - np.log(counts @ costs)) / noise
         return float(np.sum(2.5 * np.log1p(z**2 / FREEDOM)) + 0.5 * np.sum((x / spread) ** 2))
 
-    ours = next(e for e in explain([pieces], rows, times) if e.noise == noise).parameters
+    ours = next(e for e in weighted_fits([pieces], rows, times) if e.noise == noise).parameters
     start = np.zeros(pieces.size)
     start[0] = 1.0
     other = minimize(posterior, start, method="BFGS", options={"gtol": 1e-8, "maxiter": 2000})

@@ -10,7 +10,7 @@ import pytest
 
 from lolat.errors import InputError, NetworkError
 from lolat.graph import GraphBuilder
-from lolat.readers.size import Form, as_size, as_sizes, filled, is_of_size, options_of
+from lolat.readers.size import InputForm, as_size, as_sizes, filled, is_of_size, options_of
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ IMAGE, OPEN, FACTS = (8, 8, 3), (None, None, 3), (7,)
     ],
 )
 def test_sizes_that_fit(inputs: Any, size: Any, fixed: bool, shapes: Any) -> None:
-    named = {f"x{i}": Form(shape, -1) for i, shape in enumerate(inputs)}
+    named = {f"x{i}": InputForm(shape, -1) for i, shape in enumerate(inputs)}
     made = filled(named, size, "net", fixed=fixed)
     assert list(made.values()) == shapes
 
@@ -79,7 +79,7 @@ def test_sizes_that_fit(inputs: Any, size: Any, fixed: bool, shapes: Any) -> Non
      ([IMAGE, FACTS], ((9, 9, 3),), False)],
 )  # fmt: skip
 def test_sizes_that_do_not_fit(inputs: Any, size: Any, fixed: bool) -> None:
-    named = {f"x{i}": Form(shape, -1) for i, shape in enumerate(inputs)}
+    named = {f"x{i}": InputForm(shape, -1) for i, shape in enumerate(inputs)}
     with pytest.raises(NetworkError) as caught:
         filled(named, size, "net", fixed=fixed)
     assert caught.value.code == "input-size"

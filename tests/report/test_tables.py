@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lolat.report import tables
-from lolat.report.tables import Column, Table, write_csv
+from lolat.report.tables import Column, ReportTable, write_csv
 
 
 def table_of(*heads: str, texts: str = "") -> list[Column]:
@@ -21,12 +21,12 @@ def table_of(*heads: str, texts: str = "") -> list[Column]:
 
 def test_columns_are_aligned_and_empty_ones_left_out() -> None:
     rows = [("ResNet50", None, "29.1", "the first"), ("a", "", 2910, None)]
-    assert Table(table_of("network", "", "ms", "note", texts="03"), rows).lines() == [
+    assert ReportTable(table_of("network", "", "ms", "note", texts="03"), rows).lines() == [
         "network     ms  note",
         "ResNet50  29.1  the first",
         "a         2910",
     ]
-    assert Table(table_of("", "", texts="0"), [("a", 1), ("bb", 10)]).lines() == [
+    assert ReportTable(table_of("", "", texts="0"), [("a", 1), ("bb", 10)]).lines() == [
         "a    1",
         "bb  10",
     ]
@@ -37,10 +37,10 @@ def test_where_a_line_is_too_long_words_are_cut_and_numbers_never(
 ) -> None:
     monkeypatch.setattr(tables, "screen_width", lambda: 30)
     rows = [("w" * 60, 123456789), ("x", 1)]
-    head, first, second = Table(table_of("what", "ms", texts="0"), rows).lines()
+    head, first, second = ReportTable(table_of("what", "ms", texts="0"), rows).lines()
     assert first == "w" * 18 + "…  123456789"
     assert len(head) == len(first) == len(second)
-    (number,) = Table(table_of("", "", texts="0"), [("w" * 60, "9" * 40)]).lines()
+    (number,) = ReportTable(table_of("", "", texts="0"), [("w" * 60, "9" * 40)]).lines()
     assert "9" * 40 in number
 
 

@@ -15,7 +15,7 @@ from lolat.graph import Graph
 from lolat.graph.modes import Mode
 from lolat.parameters import Optimizer
 from lolat.training.memory import memory_at_peak, recipe_for, saved_parts
-from lolat.training.model import Iteration, Training
+from lolat.training.model import Iteration, TrainingPredictor
 
 
 def memory_bytes(
@@ -57,7 +57,7 @@ def saved_by_pytorch(network: Any, *inputs: Any, **named: Any) -> int:
 
 
 @dataclass
-class KnownTraining(Training):
+class KnownTraining(TrainingPredictor):
     """`sample_ms`: of each sample of an iteration; `passes`: instead, forward and backward of an iteration,
     shared out among the operations by `each`, alike if not given. `factor`: of the interval's upper end;
     None: no interval.

@@ -22,7 +22,7 @@ from lolat.graph.network import ON_CPU
 from lolat.hardware.prices import Offer, Rental, price_list
 from lolat.training import plan
 from lolat.training.cost import Cost, best_of, cost_on
-from lolat.training.model import Limits
+from lolat.training.model import TrainingLimits
 from lolat.training.question import TrainingQuestion
 from lolat.units import byte_size
 from tests import synthetic
@@ -70,7 +70,7 @@ def test_the_frontier_is_the_options_that_no_other_beats_and_the_best_keep_the_l
     options = [
         SimpleNamespace(total_s=3600 * t, dollars=m, devices=n) for n, (t, m) in enumerate(found)
     ]
-    best = best_of(options, Limits(hours, most))
+    best = best_of(options, TrainingLimits(hours, most))
     front = [
         o for o in options
         if not any(3600 * t <= o.total_s and m <= o.dollars and (3600 * t, m) != (o.total_s, o.dollars)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lolat.errors import InputError
 from lolat.graph.analysis import parameters
 from lolat.hardware.links import Link
-from lolat.training.model import Training, TrainingPrediction, TrainingRun, predict
+from lolat.training.model import TrainingPrediction, TrainingPredictor, TrainingRun, predict
 from tests import synthetic
 from tests.training.known import KnownTraining
 from tests.training.test_measured import model as measured
@@ -25,7 +25,7 @@ def known(**more: Any) -> KnownTraining:
     return KnownTraining(sample_ms=2.0, epoch_ms=30.0, **more)
 
 
-def asked(model: Training, *run: Any, **more: Any) -> TrainingPrediction:
+def asked(model: TrainingPredictor, *run: Any, **more: Any) -> TrainingPrediction:
     return predict(model, GRAPH, TrainingRun(*run, **more))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from lolat.device.file import made
-from lolat.llm.gpu import FrameworkOverheads, ServingSection, Sheet, TimedOperation
+from lolat.llm.gpu import FittedKernel, FrameworkOverheads, ServingSection, Sheet
 from lolat.llm.operations import KERNEL_MODELS
 
 DTYPES = {"gemm": ("bfloat16", "fp8"), "all_reduce": ("bfloat16",),
@@ -21,12 +21,12 @@ CONFIG: dict[str, Any] = {
 """Of a language model that nobody knows by name."""
 
 
-def _operation(name: str, dtype: str) -> TimedOperation:
+def _operation(name: str, dtype: str) -> FittedKernel:
     variant = KERNEL_MODELS[name].variants(dtype)[0]
     terms = {
         term: center for term, (center, _) in KERNEL_MODELS[name].terms(dtype, variant).items()
     }
-    return TimedOperation(terms=terms, variant=variant, rows=100, spread=0.05)
+    return FittedKernel(terms=terms, variant=variant, rows=100, spread=0.05)
 
 
 def document() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.readers.size import of_images
-from lolat.web.networks import Networks
+from lolat.web.networks import NetworkCache
 from lolat.web.server import create_app
 from tests import synthetic
 from tests.processes import PATIENCE_S
@@ -101,6 +101,6 @@ class Site:
 def site(named: Sequence[Path]) -> Iterator[Site]:
     """The page, started and ended."""
     fake = FakeReader()
-    app = create_app(named, Networks(lambda spec, size: fake.read(spec, size)))
+    app = create_app(named, NetworkCache(lambda spec, size: fake.read(spec, size)))
     with TestClient(app, base_url=ORIGIN) as client:
         yield Site(client, fake)

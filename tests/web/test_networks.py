@@ -12,7 +12,7 @@ pytest.importorskip("starlette")
 
 from lolat.errors import NetworkError
 from lolat.web import networks
-from lolat.web.networks import Networks
+from lolat.web.networks import NetworkCache
 from tests.processes import PATIENCE_S, wait_until
 from tests.web.pages import FakeReader
 
@@ -23,11 +23,11 @@ def reader() -> FakeReader:
 
 
 @pytest.fixture
-def cache(reader: FakeReader) -> Networks:
-    return Networks(reader.read)
+def cache(reader: FakeReader) -> NetworkCache:
+    return NetworkCache(reader.read)
 
 
-def test_one_is_read_at_a_time_and_each_once(reader: FakeReader, cache: Networks) -> None:
+def test_one_is_read_at_a_time_and_each_once(reader: FakeReader, cache: NetworkCache) -> None:
     reader.go.clear()
     with ThreadPoolExecutor() as pool:
         asked = [pool.submit(cache.get, f"keras:{name}") for name in "ABBA"]
@@ -44,7 +44,7 @@ def test_one_is_read_at_a_time_and_each_once(reader: FakeReader, cache: Networks
 
 def test_a_failure_is_remembered_for_a_while(reader: FakeReader) -> None:
     now = [0.0]
-    cache = Networks(reader.read, lambda: now[0])
+    cache = NetworkCache(reader.read, lambda: now[0])
     for seconds, calls in ((0.0, 1), (59.0, 1), (61.0, 2)):
         now[0] = seconds
         with pytest.raises(NetworkError, match="did you mean good"):
@@ -53,7 +53,7 @@ def test_a_failure_is_remembered_for_a_while(reader: FakeReader) -> None:
 
 
 def test_a_file_that_went_has_to_be_given_again(
-    cache: Networks, monkeypatch: pytest.MonkeyPatch
+    cache: NetworkCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(networks, "MOST_KEPT", 3)
     monkeypatch.setattr(networks, "MOST_BYTES", 6)
@@ -86,7 +86,7 @@ def onnx_file(path: Path, side: int | str = 8, length: str = "") -> Path:
 
 def test_files_and_names_are_read(tmp_path: Path) -> None:
     pytest.importorskip("keras")
-    cache = Networks()
+    cache = NetworkCache()
     assert cache.get("keras:MobileNet", (33,)).tensors[0].shape == (1, 33, 33, 3)
     keras, onnx = keras_file(tmp_path / "n.keras"), onnx_file(tmp_path / "n.onnx")
     for path, kinds in ((keras, ["dense", "relu"]), (onnx, ["relu"])):

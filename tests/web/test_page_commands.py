@@ -34,7 +34,7 @@ from lolat.io.documents import to_json
 from lolat.readers import read_now
 from lolat.units import between, byte_size, dollars, duration, milliseconds
 from lolat.web.form import EVERY, TABS, Field
-from lolat.web.networks import Networks
+from lolat.web.networks import NetworkCache
 from lolat.web.server import create_app
 from tests import synthetic
 from tests.cli.commands import Result
@@ -89,7 +89,7 @@ def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
         "open size.onnx": onnx_bytes("side"), "-fixed.onnx": onnx_bytes(48),
     }  # fmt: skip
     config = {"my config.json": json.dumps(language_models.CONFIG).encode()}
-    app = create_app([Path("desk.json"), Path("gpu.json")], Networks(read_now))
+    app = create_app([Path("desk.json"), Path("gpu.json")], NetworkCache(read_now))
     with TestClient(app, base_url=ORIGIN) as client:
         found = Sent(Site(client, None), {})  # type: ignore[arg-type]
         for name, view, contents in (("network", "latency", files), ("config", "llm", config)):

@@ -58,7 +58,7 @@ def write(row: Row) -> str:
     return "".join(str(int(block)) for block in row)
 
 
-class Layer(NamedTuple):
+class SearchedLayer(NamedTuple):
     """A layer: its stage, pixels along an edge of its input, channels in and out, stride."""
 
     stage: int
@@ -79,12 +79,12 @@ class Variant:
     stem_stride: int
     stages: tuple[tuple[int, int, int], ...]
 
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[SearchedLayer]:
         """Return the layers behind the stem."""
         layers, side, inside = [], -(-self.size // self.stem_stride), STEM
         for stage, (filters, count, first) in enumerate(self.stages):
             for index in range(count):
-                layers.append(Layer(stage, side, inside, filters, 1 if index else first))
+                layers.append(SearchedLayer(stage, side, inside, filters, 1 if index else first))
                 side, inside = -(-side // layers[-1].stride), filters
         return layers
 
@@ -123,7 +123,7 @@ def _stem(stride: int, layers: Layers, x: int) -> int:
     return layers.norm_act(layers.conv(x, STEM, 3, stride), "relu")
 
 
-def _block(layer: Layer, layers: Layers, x: int, block: str) -> int:
+def _block(layer: SearchedLayer, layers: Layers, x: int, block: str) -> int:
     _, _, inside, filters, stride = layer
     same = stride == 1 and inside == filters
     if block == "skip":

@@ -22,7 +22,7 @@ from lolat.readers.keras import remarks
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
 from lolat.readers.ops import einsum_terms, quietly
-from lolat.readers.size import Form, as_sizes, filled, numbers_of, of_images
+from lolat.readers.size import InputForm, as_sizes, filled, numbers_of, of_images
 
 
 def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
@@ -118,7 +118,7 @@ def _example(model: Any, size: Any, batch_size: int | None, said: list[str] | No
     formats = {getattr(layer, "data_format", None) for layer in getattr(model, "layers", ())}
     channels = 0 if "channels_first" in formats else -1
     forms = {
-        tensor.name: Form(tuple(tensor.shape[1:]), channels, "int" in tensor.dtype)
+        tensor.name: InputForm(tuple(tensor.shape[1:]), channels, "int" in tensor.dtype)
         for tensor in tensors
     }
     wanted = filled(forms, size, model.name, remarks=said)

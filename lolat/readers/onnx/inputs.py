@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lolat.errors import NetworkError
-from lolat.readers.size import Form, filled, numbers_of, of_images
+from lolat.readers.size import InputForm, filled, numbers_of, of_images
 
 _STEPS = re.compile("seq|token|length|step|time", re.IGNORECASE)
 _ROWS = re.compile("seq|token|len|step|time|frame|patch|point|^[tl]$", re.IGNORECASE)
@@ -89,7 +89,7 @@ def _open_past(dims: Mapping[str, Any], axes: Mapping[str, Sequence[int]]) -> It
                 yield called
 
 
-def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Any) -> Form:
+def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Any) -> InputForm:
     """The form of an input with these axes; `tokens`: names of the axes of token numbers.
 
     An image whose sizes are all open has 3 channels if the size is one number.
@@ -102,7 +102,7 @@ def _form(dims: Sequence[Any], is_index: bool, tokens: set[str], size: Any) -> F
         at for at, d in enumerate(dims)
         if shape[at] is None and d.dim_param and (d.dim_param in tokens or _STEPS.search(d.dim_param))
     )  # fmt: skip
-    return Form(tuple(shape), -1 if is_last else 0, is_index, frozenset(steps))
+    return InputForm(tuple(shape), -1 if is_last else 0, is_index, frozenset(steps))
 
 
 def set_sizes(graph: Any, inputs: Mapping[str, Input], samples: int = 1) -> None:

@@ -19,7 +19,7 @@ from lolat.readers.torch.layout import Layout
 
 
 @dataclass(frozen=True)
-class Operation:
+class AtenOperation:
     """One ATen operation: its arguments by the names of its schema, and the shapes that it writes.
 
     `op` is without the underscore of an operation in place; `tensor` gives the graph's tensor of an
@@ -65,10 +65,10 @@ class Operation:
         return Call(op, inputs, shapes, self.name, self.path, parameters, self.dtype)
 
 
-Rule = Callable[[Operation], list[int]]
+Rule = Callable[[AtenOperation], list[int]]
 
 
-def write(operation: Operation) -> list[int]:
+def write(operation: AtenOperation) -> list[int]:
     """Append an operation to the graph; the tensors that it yields."""
     rule = RULES.get(operation.op)
     if rule is not None:
@@ -82,7 +82,7 @@ def write(operation: Operation) -> list[int]:
 # ---- Convolutions, products, attention, recurrent layers, embeddings.
 
 
-def _convolution(o: Operation) -> list[int]:
+def _convolution(o: AtenOperation) -> list[int]:
     """A convolution; one whose kernel the network computes has no parameters of its own."""
     kernel = tuple(o.get("weight").shape)
     spatial, groups = len(kernel) - 2, int(o.get("groups", 1))
@@ -116,7 +116,7 @@ def _padding(amounts: tuple[int, ...], *sizes: tuple[int, ...]) -> Any:
     return "same" if same else tuple((p, p) for p in amounts)
 
 
-def _linear(o: Operation) -> list[int]:
+def _linear(o: AtenOperation) -> list[int]:
     """A dense layer, also of a table of parameters; a product where the network computes the weights."""
     (*rows, features), bias = o.get("weight").shape, o.get("bias") is not None
     if o.operand("weight") not in o.writer.constants:
@@ -124,7 +124,7 @@ def _linear(o: Operation) -> list[int]:
     return o.write("dense", in_features=features, out_features=prod(rows), bias=bias)
 
 
-def _experts(o: Operation) -> list[int]:
+def _experts(o: AtenOperation) -> list[int]:
     """The experts of a mixture: dense layers side by side, of which each token uses one."""
     weight = o.get("mat2") if o.get("weight") is None else o.get("weight")
     experts, in_features, out_features = weight.shape
@@ -132,7 +132,7 @@ def _experts(o: Operation) -> list[int]:
     return o.write("dense", o.operands[:1], experts=experts, **sizes)
 
 
-def _matmul(o: Operation) -> list[int]:
+def _matmul(o: AtenOperation) -> list[int]:
     """A product of two tensors, and where there is a third to which it is added, the addition."""
     *added, left, right = o.operands
     left, right = (  # PyTorch joins the axes in front of the matrices
@@ -150,7 +150,7 @@ _WHOLE = 1024
 """Steps up to which a causal attention takes about as long as a full one."""
 
 
-def _attention(o: Operation) -> list[int]:
+def _attention(o: AtenOperation) -> list[int]:
     """Attention, one operation on (batch, heads, steps, size). Of other ranks PyTorch runs several, as
     where code turns fused kernels off (`sdpa_kernel`). A mask of yes and no is no operand, as in Keras.
     """
@@ -179,7 +179,7 @@ def _attention(o: Operation) -> list[int]:
     return o.write("matmul", [*weights, value], contracted=k[-2])
 
 
-def _embedding(o: Operation) -> list[int]:
+def _embedding(o: AtenOperation) -> list[int]:
     """Rows of a table; of an embedding_bag they are then summed or averaged bag by bag."""
     rows, features = o.get("weight").shape
     others = [i for i in o.operands if i not in o.writer.constants]
@@ -193,7 +193,7 @@ def _embedding(o: Operation) -> list[int]:
 _RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu": "simple_rnn"}
 
 
-def _recurrent(o: Operation) -> list[int]:
+def _recurrent(o: AtenOperation) -> list[int]:
     """An operation for each layer and direction; two directions are concatenated.
 
     Each has two vectors of biases in PyTorch, one more than Keras' LSTM and simple RNN.
@@ -235,14 +235,14 @@ def _recurrent(o: Operation) -> list[int]:
 # ---- Operations that move or choose data: slices, splits, pads, pools, copies.
 
 
-def _slice(o: Operation) -> list[int]:
+def _slice(o: AtenOperation) -> list[int]:
     """A part of a tensor; a part with all its elements is a view."""
     source = o.operands[:1]
     whole = prod(o.shapes[0]) == o.writer.elements(source[0])
     return o.write("reshape" if whole else "slice", source)
 
 
-def _expand(o: Operation) -> list[int]:
+def _expand(o: AtenOperation) -> list[int]:
     """A view; where an axis grows, at any batch size, of fewer elements than it has."""
     source = o.operands[0]
     grows = for_batch(o.op, o.arguments) and not o.writer.builder.tensors[source].batched
@@ -250,7 +250,7 @@ def _expand(o: Operation) -> list[int]:
     return _view(o, source) if same else _view(o, source, o.layout.expanded.get(source, source))
 
 
-def _view(o: Operation, source: int, owner: int | None = None, **parameters: Any) -> list[int]:
+def _view(o: AtenOperation, source: int, owner: int | None = None, **parameters: Any) -> list[int]:
     """A view of a tensor; of one that was expanded it has the elements of the same `owner`."""
     owner = o.layout.expanded.get(source, owner)
     made = o.write("reshape", [source], **parameters)
@@ -258,7 +258,7 @@ def _view(o: Operation, source: int, owner: int | None = None, **parameters: Any
     return made
 
 
-def _repeated(o: Operation, view: int, shape: tuple[int, ...]) -> int:
+def _repeated(o: AtenOperation, view: int, shape: tuple[int, ...]) -> int:
     """A copy of a view that repeats elements."""
     (made,) = o.writer.write(o.call("repeat", [o.layout.expanded[view]], [shape]))
     tensors = o.writer.builder.tensors
@@ -277,13 +277,13 @@ def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool
     return starts_with_one and (op == "expand" or op.startswith("new_") or not reads)
 
 
-def _pad(o: Operation) -> list[int]:
+def _pad(o: AtenOperation) -> list[int]:
     amounts = [int(n) for n in o.get("pad", o.get("padding"))]
     pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]  # PyTorch: last axis first
     return o.write("pad", padding=tuple(pairs))
 
 
-def _pool(o: Operation) -> list[int]:
+def _pool(o: AtenOperation) -> list[int]:
     """A pooling with a window."""
     spatial = int(o.op.partition("pool")[2][0])
     kernel = sizes_of(o.get("kernel_size"), spatial)
@@ -294,7 +294,7 @@ def _pool(o: Operation) -> list[int]:
     return o.write(kind, kernel=kernel, strides=strides, padding=padded)
 
 
-def _adaptive_pool(o: Operation) -> list[int]:
+def _adaptive_pool(o: AtenOperation) -> list[int]:
     """A pooling to a given size; to one position it is a global one."""
     spatial = int(o.op.partition("pool")[2][0])
     whole = prod(o.shapes[0][-spatial:]) == 1
@@ -302,7 +302,7 @@ def _adaptive_pool(o: Operation) -> list[int]:
     return o.write(kind if whole else "adaptive_pool")
 
 
-def _transposed(o: Operation) -> list[int]:
+def _transposed(o: AtenOperation) -> list[int]:
     """A transposition; a view if it turns an image into tokens or back, or moves axes of one element."""
     source = o.operands[0]
     shape = o.writer.shape(source)
@@ -322,7 +322,7 @@ def _transposed(o: Operation) -> list[int]:
     return o.write("transpose", [source], permutation=order, **back)
 
 
-def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
+def _permutation(o: AtenOperation, rank: int) -> tuple[int, ...]:
     """Which axis of the input each axis of the output is."""
     if o.op == "permute":
         return tuple(int(axis) % rank for axis in o.get("dims"))
@@ -331,7 +331,7 @@ def _permutation(o: Operation, rank: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _copy(o: Operation) -> list[int]:
+def _copy(o: AtenOperation) -> list[int]:
     """Values written into a tensor, or a part of it, that is there already."""
     source = o.operand("src")
     return o.write("fill") if source is None else o.write("scatter", [source])
@@ -340,20 +340,20 @@ def _copy(o: Operation) -> list[int]:
 # ---- Operations whose kind depends on an argument.
 
 
-def _hardtanh(o: Operation) -> list[int]:
+def _hardtanh(o: AtenOperation) -> list[int]:
     """ReLU6 is a hardtanh between 0 and 6."""
     limits = (o.get("min_val", -1), o.get("max_val", 1))
     return o.write("relu6" if limits == (0, 6) else "hard_tanh")
 
 
-def _extreme(o: Operation) -> list[int]:
+def _extreme(o: AtenOperation) -> list[int]:
     """max and min: of one tensor or, element by element, of two."""
     if "other" in o.arguments:
         return o.write("maximum" if o.op == "max" else "minimum")
     return o.write("reduce")
 
 
-def _dropout(o: Operation) -> list[int]:
+def _dropout(o: AtenOperation) -> list[int]:
     """Nothing at inference, unless the code says otherwise; it keeps its rate."""
     rate = o.get("p")
     if not (isinstance(rate, int | float) and 0 < rate < 1):
@@ -364,21 +364,21 @@ def _dropout(o: Operation) -> list[int]:
     return o.write("dropout", rate=float(rate), always=True)
 
 
-def _batch_norm(o: Operation) -> list[int]:
+def _batch_norm(o: AtenOperation) -> list[int]:
     """A batch norm; with the batch's own statistics at inference it counts as an instance norm."""
     if o.get("training"):
         return _norm(o, "instance_norm", of_batch=True)
     return _norm(o, "instance_norm" if o.get("use_input_stats") else "batch_norm")
 
 
-def _norm(o: Operation, kind: str = "", **parameters: Any) -> list[int]:
+def _norm(o: AtenOperation, kind: str = "", **parameters: Any) -> list[int]:
     """A normalization, maybe without a weight or a bias."""
     kind = kind or KIND_OF[normalized(o.op)]
     given = sum(o.get(name) is not None for name in ("weight", "bias"))
     return o.write(kind, **affine(kind, given), **parameters)
 
 
-def _mean(o: Operation) -> list[int]:
+def _mean(o: AtenOperation) -> list[int]:
     """The mean over all positions of an image is a global average pooling."""
     source = o.operands[0]
     rank = len(o.writer.shape(source))
@@ -388,14 +388,14 @@ def _mean(o: Operation) -> list[int]:
     return o.write("global_average_pool" if image else "reduce")
 
 
-def _cast(o: Operation) -> list[int]:
+def _cast(o: AtenOperation) -> list[int]:
     """A conversion to another data type; a change of device or memory format alone is a view."""
     source = o.operands[:1]
     same = o.writer.builder.tensors[source[0]].dtype == o.dtype
     return _reshaped(o) if same else o.write("cast", source)
 
 
-def _reshaped(o: Operation) -> list[int]:
+def _reshaped(o: AtenOperation) -> list[int]:
     """A view of another shape; what was expanded is repeated where PyTorch cannot view it so."""
     source = o.operands[:1]
     if source[0] in o.layout.expanded:

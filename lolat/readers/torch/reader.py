@@ -22,7 +22,7 @@ from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.readers.batch import batch_remarks
 from lolat.readers.ops import AS_COMPILED
-from lolat.readers.size import Form, Shape, filled, numbers_of
+from lolat.readers.size import InputForm, Shape, filled, numbers_of
 from lolat.units import one_line, plural, shapes_text, shortened, user_line
 
 _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
@@ -301,7 +301,7 @@ def _of_one(
     index = {id(t): not t.is_floating_point() for t in leaves}
     kind, _ = _first_layer(model)
     names = {
-        f"input {i}": Form(shape, _channels(kind, len(shape)), index[of])
+        f"input {i}": InputForm(shape, _channels(kind, len(shape)), index[of])
         for i, (of, shape) in enumerate(batched.items(), start=1)
     }
     sized = filled(names, size, name, remarks=remarks)
@@ -317,16 +317,16 @@ def _of_one(
     return args, kwargs, {id(t) for t in leaves} - batched.keys()
 
 
-def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, Form]:
+def _whole_shapes(shapes: Sequence[Shape]) -> dict[str, InputForm]:
     """Several inputs by their shapes; up to four flat ones may hold indices."""
     few = len(shapes) < 5
     return {
-        f"input {i}": Form(shape, is_index=None if few and len(shape) < 3 else False)
+        f"input {i}": InputForm(shape, is_index=None if few and len(shape) < 3 else False)
         for i, shape in enumerate(shapes, start=1)
     }
 
 
-def _form(model: Any, size: tuple[int, ...]) -> Form:
+def _form(model: Any, size: tuple[int, ...]) -> InputForm:
     """The input that a module's first layer reads, None where its size is open."""
     config = getattr(model, "default_cfg", None)  # of timm's networks
     default = tuple(config.get("input_size", ())) if isinstance(config, Mapping) else ()
@@ -345,7 +345,7 @@ def _form(model: Any, size: tuple[int, ...]) -> Form:
         shape = (features,) if size in ((), (features,)) else (None, features)
     elif kind in _RECURRENT:
         shape = (None, int(layer.input_size))
-    return Form(shape, _channels(kind, len(shape)), kind == "Embedding")
+    return InputForm(shape, _channels(kind, len(shape)), kind == "Embedding")
 
 
 def _channels(kind: str, rank: int) -> int:

@@ -26,7 +26,7 @@ from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
-from lolat.readers.torch.operations import Operation, base_name, is_copied
+from lolat.readers.torch.operations import AtenOperation, base_name, is_copied
 from lolat.readers.torch.trained import (
     free_parameters,
     in_training_alone,
@@ -160,7 +160,7 @@ class Tracer(TorchDispatchMode):
             written = []
         else:
             shapes, dtype = [tuple(t.shape) for t in results], dtype_name(results[0])
-            call = Operation(
+            call = AtenOperation(
                 op, named, shapes, *self.place(), dtype, self.writer, self.index, self.layout,
                 not shares(results[0], named.get("self")),
             )  # fmt: skip

@@ -12,7 +12,7 @@ from .. import Shape
 
 
 @dataclass(frozen=True)
-class Call:
+class Construction:
     """An operation to build: its operands are symbolic tensors, `out` is its result's shape."""
 
     keras: Any
@@ -38,7 +38,7 @@ def build_graph(keras: Any, graph: Graph) -> Any:
     for operation in graph.operations:
         (out,) = operation.outputs
         operands = [values[i] for i in operation.inputs]
-        call = Call(keras, operation, operands, graph.tensors[out].shape)
+        call = Construction(keras, operation, operands, graph.tensors[out].shape)
         values[out] = MAKERS[operation.kind](call)
     return keras.Model(inputs, [values[i] for i in graph.outputs], name="block")
 
@@ -46,7 +46,7 @@ def build_graph(keras: Any, graph: Graph) -> Any:
 # ---- How each kind is built
 
 
-def _convolution(c: Call) -> Any:
+def _convolution(c: Construction) -> Any:
     a = c.operation.attributes
     options = {"strides": a["strides"], "padding": a["padding"], "use_bias": a["bias"]}
     if c.operation.kind == "transposed_conv":
@@ -56,21 +56,21 @@ def _convolution(c: Call) -> Any:
     return c.layer("Conv{}", a["out_channels"], a["kernel"], groups=a["groups"], **options)
 
 
-def _pool(c: Call) -> Any:
+def _pool(c: Construction) -> Any:
     a = c.operation.attributes
     name = "MaxPooling{}" if c.operation.kind == "max_pool" else "AveragePooling{}"
     return c.layer(name, a["kernel"], a["strides"], a["padding"])
 
 
-def _global_pool(c: Call) -> Any:
+def _global_pool(c: Construction) -> Any:
     return c.layer("GlobalAveragePooling{}", keepdims=len(c.out) == len(c.x.shape))
 
 
-def _reshape(c: Call) -> Any:
+def _reshape(c: Construction) -> Any:
     return c.keras.ops.reshape(c.x, (-1, *c.out[1:]))
 
 
-def _matmul(c: Call) -> Any:
+def _matmul(c: Construction) -> Any:
     """The product of scores and values, or of queries and keys."""
     ops, (left, right) = c.keras.ops, c.operands
     contracted = c.operation.attributes["contracted"]
@@ -86,7 +86,7 @@ def _matmul(c: Call) -> Any:
 
 _ACTIVATIONS = ("relu", "relu6", "silu", "sigmoid", "hard_sigmoid", "hard_silu", "gelu", "softmax")
 
-MAKERS: dict[str, Callable[[Call], Any]] = {
+MAKERS: dict[str, Callable[[Construction], Any]] = {
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv", "transposed_conv"), _convolution),
     **dict.fromkeys(("max_pool", "average_pool"), _pool),
     "global_average_pool": _global_pool,

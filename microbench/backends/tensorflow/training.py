@@ -21,7 +21,7 @@ def optimizer_of(keras: Any, name: str) -> Any:
     return getattr(keras.optimizers, kind)(LEARNING_RATE, **options)
 
 
-class Training:
+class TrainingBenchmark:
     """The parts of training with TensorFlow; each call waits for its end. Shapes exclude the batch."""
 
     def __init__(self, backend: TensorFlowBackend) -> None:

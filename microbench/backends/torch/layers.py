@@ -44,7 +44,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Call:
+class Construction:
     """An operation to write into an FX graph.
 
     `result`: its value, without the node. `in_place`: its first operand may be overwritten.
@@ -116,7 +116,9 @@ def block_module(torch: Any, graph: Graph) -> tuple[Any, list[Shape]]:
             operands = [_permuted(torch, fx, value, first) for value in operands]
         result = Value(None, shape, first and len(shape) > 2)
         in_place = o.inputs[0] in reusable
-        node = MAKERS[o.kind](Call(torch, root, fx, o.attributes, operands, result, in_place))
+        node = MAKERS[o.kind](
+            Construction(torch, root, fx, o.attributes, operands, result, in_place)
+        )
         values[o.outputs[0]] = replace(result, node=node)
     fx.output(tuple(values[i].node for i in graph.outputs))
     return torch.fx.GraphModule(root, fx, "Block").eval(), shapes
@@ -144,7 +146,7 @@ def _permuted(torch: Any, fx: Any, value: Value, channels_first: bool) -> Value:
 # ---- How each kind is built
 
 
-def _convolution(c: Call) -> Any:
+def _convolution(c: Construction) -> Any:
     a, (kernel, strides, padding) = c.attributes, c.window()
     channels = a["in_channels"], a["out_channels"]
     return c.layer(
@@ -152,31 +154,31 @@ def _convolution(c: Call) -> Any:
     )
 
 
-def _transposed(c: Call) -> Any:
+def _transposed(c: Construction) -> Any:
     """The kernel is as large as the stride: nothing is padded."""
     a = c.attributes
     channels = a["in_channels"], a["out_channels"]
     return c.layer("ConvTranspose{}", *channels, a["kernel"], a["strides"], bias=a["bias"])
 
 
-def _global_pool(c: Call) -> Any:
+def _global_pool(c: Construction) -> Any:
     pooled = c.layer("AdaptiveAvgPool{}", 1)
     keeps_rank = len(c.result.shape) == len(c.operands[0].shape)
     return pooled if keeps_rank else c.function("flatten", pooled, 1)
 
 
-def _transpose(c: Call) -> Any:
+def _transpose(c: Construction) -> Any:
     """A copy: a permutation alone shares its operand's memory."""
     view = c.function("permute", c.nodes[0], c.attributes["permutation"])
     return c.function("clone", view, memory_format=c.torch.contiguous_format)
 
 
-def _concatenate(c: Call) -> Any:
+def _concatenate(c: Construction) -> Any:
     axis = 1 if c.result.channels_first else len(c.result.shape) - 1
     return c.function("cat", c.nodes, axis)
 
 
-def _matmul(c: Call) -> Any:
+def _matmul(c: Construction) -> Any:
     """A product along the last axis of the left operand; the right one is transposed if needed."""
     (left, right), rank = c.nodes, len(c.result.shape)
     if c.operands[1].shape[-2] != c.operands[0].shape[-1]:
@@ -184,7 +186,7 @@ def _matmul(c: Call) -> Any:
     return c.function("matmul", left, right)
 
 
-def _rescale(c: Call) -> Any:
+def _rescale(c: Construction) -> Any:
     """A product and a sum, as Keras' Rescaling."""
     return c.function("sub", c.function("mul", c.nodes[0], 1 / 127.5), 1.0)
 
@@ -194,11 +196,11 @@ _IN_PLACE = {"relu": "ReLU", "relu6": "ReLU6", "silu": "SiLU", "hard_silu": "Har
 """Activations that torchvision's networks have in place."""
 
 
-def _activation(name: str, has_in_place: bool) -> Callable[[Call], Any]:
+def _activation(name: str, has_in_place: bool) -> Callable[[Construction], Any]:
     return lambda c: c.layer(name, **({"inplace": True} if has_in_place and c.in_place else {}))
 
 
-MAKERS: dict[str, Callable[[Call], Any]] = {
+MAKERS: dict[str, Callable[[Construction], Any]] = {
     **dict.fromkeys(("conv", "grouped_conv", "depthwise_conv"), _convolution),
     "transposed_conv": _transposed,
     "max_pool": lambda c: c.layer("MaxPool{}", *c.window()),

@@ -20,7 +20,7 @@ def optimizer_of(torch: Any, name: str, parameters: Any) -> Any:
     return getattr(torch.optim, kind)(parameters, LEARNING_RATE, **options)
 
 
-class Training:
+class TrainingBenchmark:
     """The parts of training with PyTorch; each call waits for its end. Shapes exclude the batch."""
 
     def __init__(self, backend: TorchBackend) -> None:
