@@ -76,13 +76,14 @@ class Comparison:
 @dataclass(frozen=True)
 class TimedRow:
     """A row of a block, or of language models: `name` of an operation or a served model; `latency_ms`, also
-    of a token; `key`: see `lolat.io.tables.row_key`.
+    of a token; `key`: see `lolat.io.tables.row_key`; `ttft_ms`: to the first token, 0 if unknown.
     """
 
     name: str
     latency_ms: float
     row: Mapping[str, str]
     key: str = ""
+    ttft_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,12 @@ class Compared:
     def error(self) -> float:
         """The relative error of the prediction."""
         return self.predicted_ms / self.latency_ms - 1.0
+
+    @property
+    def first_error(self) -> float | None:
+        """The relative error of a served model's time to the first token; None if it is unknown."""
+        known = isinstance(self.timed, TimedRow) and self.timed.ttft_ms
+        return self.more["predicted_ttft_ms"] / known - 1.0 if known else None
 
 
 def interval_around(ms: float, half_width: float) -> tuple[float, float]:
@@ -330,7 +337,7 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
             times = (column.tolist() for column in (tpot, tpot * low, tpot * high, first))
             for row, ms, *ends, ttft in zip(some, *times, strict=True):
                 name = f"{row.model} {row.dtype}".strip()
-                one = TimedRow(name, row.tpot_ms, row.row, key_of_served(row))
+                one = TimedRow(name, row.tpot_ms, row.row, key_of_served(row), row.ttft_ms)
                 more = {"predicted_ttft_ms": ttft}
                 found.append(Compared(one, ms, (ends[0], ends[1]), more=more))
         except LolatError as error:

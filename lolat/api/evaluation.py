@@ -14,7 +14,7 @@ from lolat.api.comparing import COMPARE, Compared, Comparison, fitted_rows
 from lolat.errors import InputError, arg
 from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.io.results import Result, plain_data
-from lolat.io.tables import COPIES, Row, is_table, read_table, say_unread, to_csv
+from lolat.io.tables import COPIES, Row, Table, is_table, read_table, say_unread, to_csv
 from lolat.readers.children import OnProgress
 from lolat.tables.kinds import NETWORKS, Content, content_of, content_of_columns
 from lolat.tables.left_out import LeftOut
@@ -99,7 +99,7 @@ class TableEvaluation(Result):
 
 def evaluate_table(
     model: Model,
-    table: str,
+    tables: Sequence[str],
     only: str | Collection[str] | None,
     predictor: str | None,
     precision: str | None,
@@ -107,49 +107,66 @@ def evaluate_table(
     tensor_parallel: int | None,
     on_progress: OnProgress | None,
 ) -> TableEvaluation:
-    """Compare with the times in a table; nothing is measured. See `Model.evaluate_table`."""
-    given = read_table(table) if is_table(table) else None
-    columns = () if given is None else given.names
+    """Compare with the times in tables; nothing is measured. See `Model.evaluate_table`."""
     if training and predictor:
         raise InputError(
             f"{arg('predictor')} is for a forward pass, and {arg('training')} compares training steps; "
             "give one of them",
             code="predictor",
         )
-    content = content_of(table) if given is None else content_of_columns(columns)
-    remarks = list[str]()
-    if content not in COMPARE:
-        expected = ", ".join(known.name for known in COMPARE)
-        raise InputError(
-            f"{plain(table)} has {content.name}; expected a table of {expected}", code="content"
-        )
-    _refuse_ignored(
-        table, content, columns,
-        only=only, predictor=predictor, precision=precision, training=training,
-        tensor_parallel=tensor_parallel,
-    )  # fmt: skip
-    model = model.run_as(precision)
+    remarks, left_out, compared = list[str](), LeftOut(), list[Compared]()
     devices = [only] if isinstance(only, str) else only or ()
-    asked = Comparison(
-        table, given, devices, predictor, training, tensor_parallel, on_progress, remarks.append
-    )
-    compared = COMPARE[content](model, asked)
-    remarks += _of_others(model, compared, table)
+    how = devices, predictor, training, tensor_parallel, on_progress, remarks.append, left_out
+    asked = [Comparison(table, _cells_of(table), *how) for table in tables]
+    contents = {one.path: _content_of(one) for one in asked}
+    if len({*contents.values()}) != 1:
+        kinds = ", ".join(f"{plain(path)} ({one.name})" for path, one in contents.items())
+        raise InputError(f"{arg('table')} {kinds}: expected tables of one kind", code="content")
+    for one in asked:
+        _refuse_ignored(
+            one, contents[one.path],
+            only=only, predictor=predictor, precision=precision, training=training,
+            tensor_parallel=tensor_parallel,
+        )  # fmt: skip
+    content, model = contents[asked[0].path], model.run_as(precision)
+    for one in asked:
+        found = COMPARE[content](model, one)
+        remarks += _of_others(model, found, one.path)
+        compared += found
     if content != NETWORKS:
         say_unread((row.row for row in compared if isinstance(row.row, Row)), remarks.append)
-    once = {(row.timed.name, *row.row.values()): row for row in compared}
+    once = {(row.timed.name, *row.row.items()): row for row in compared}
     if copies := len(compared) - len(once):
         remarks.append(COPIES.format(copies, len(compared)))
     compared = [*once.values()]
-    remarks += _of_fitted(model, compared, Path(table).name)
+    remarks += _of_fitted(model, compared, tables)
     names = ("latency_ms", "predicted_ms", "interval_ms", "in_domain")
     rows = [
         {**c.row, **{name: plain_data(getattr(c, name)) for name in names}, **c.more}
         for c in compared
     ]
+    columns = tuple(dict.fromkeys(name for row in compared for name in row.row))
     return TableEvaluation(
-        content.key, compared, asked.left_out, columns, tuple(remarks), **{content.key: rows}
+        content.key, compared, left_out, columns, tuple(remarks), **{content.key: rows}
     )
+
+
+def _cells_of(path: str) -> Table | None:
+    """Read the cells of a file; None for one that is no table; InputError if there is no such file."""
+    return read_table(path) if is_table(path) or not Path(path).exists() else None
+
+
+def _content_of(asked: Comparison) -> Content:
+    """Return the content of a file; InputError for one that is not compared."""
+    given = asked.given
+    content = content_of(asked.path) if given is None else content_of_columns(given.names)
+    if content not in COMPARE:
+        expected = ", ".join(known.name for known in COMPARE)
+        raise InputError(
+            f"{plain(asked.path)} has {content.name}; expected a table of {expected}",
+            code="content",
+        )
+    return content
 
 
 def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
@@ -167,24 +184,24 @@ def _of_others(model: Model, compared: Sequence[Compared], table: str) -> list[s
     return [f"the times are of {', '.join(others)}, the predictions of {own}"] if others else []
 
 
-def _of_fitted(model: Model, compared: Sequence[Compared], table: str) -> list[str]:
-    """A remark on rows that the model was fitted to, or, if its file keeps none, on that table."""
+def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]) -> list[str]:
+    """A remark on rows that the model was fitted to, or, if its file keeps none, on their tables."""
     known = fitted_rows(model)
     again = sum(getattr(row.timed, "key", "") in known for row in compared)
-    by_name = table in str(model.document["environment"].get("source", "")).split(", ")
+    sources = str(model.document["environment"].get("source", "")).split(", ")
+    by_name = [name for name in (Path(table).name for table in tables) if name in sources]
     if again <= BY_CHANCE * len(compared) and (known or not by_name):
         return []
-    what = f"{again} of the {len(compared)} rows" if again else f"a table {table}"
+    what = f"{again} of the {len(compared)} rows" if again else f"a table {by_name[0]}"
     return [
         f"{model.label} was fitted to {what}: errors of rows that it was fitted to are smaller than others "
         f"(`lolat show {model.label}` has those of rows left out)"
     ]
 
 
-def _refuse_ignored(
-    table: str, content: Content, columns: Collection[str], **options: object
-) -> None:
+def _refuse_ignored(asked: Comparison, content: Content, **options: object) -> None:
     """InputError for an option that the rows of a table have no use for."""
+    table, columns = asked.path, () if asked.given is None else asked.given.names
     for name, value in options.items():
         no_device = name == "only" and "device" not in columns
         if value and (no_device or name not in content.takes):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lolat.device.budget import BudgetAnswer, BudgetAnswers
     from lolat.device.question import InputSize
     from lolat.graph.analysis import Analysis
+    from lolat.io.paths import AnyPath
     from lolat.io.progress import Progress
     from lolat.llm.answer import ServingAnswer
     from lolat.llm.gpu import ServingSection
@@ -296,7 +297,7 @@ class Model(Device):
 
     def evaluate_table(
         self,
-        table: str | os.PathLike[str],
+        table: AnyPath | Sequence[AnyPath],
         *,
         only: str | Collection[str] | None = None,
         predictor: str | None = None,
@@ -305,7 +306,7 @@ class Model(Device):
         tensor_parallel: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> TableEvaluation:
-        """Compare with the times in a table, as `lolat.fit` takes it; nothing is measured.
+        """Compare with the times in a table or several, as `lolat.fit` takes them; nothing is measured.
 
         `only`: rows of this device (or devices). `precision`: see `run_as`. `training`: its training steps.
         `tensor_parallel`: GPUs that share a served model whose row or file does not say it.
@@ -315,7 +316,7 @@ class Model(Device):
         from lolat.api.evaluation import evaluate_table
 
         asked = only, predictor, precision, training, tensor_parallel, on_progress
-        return evaluate_table(self, os.fspath(table), *asked)
+        return evaluate_table(self, [*map(os.fspath, several(table))], *asked)
 
     def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
         """Measure some of the model's own networks again, within 20 seconds: does it still hold here?

@@ -22,8 +22,8 @@ from lolat.errors import AnswerIsNo, InputError, arg
 @common.parameter("batch_size", "1 and 4 if not given.")
 @common.parameter("input_size")
 @common.wait_option
-@click.option("--table", type=click.Path(), metavar="FILE",
-               help="Measure nothing: compare with the times in this table.")  # fmt: skip
+@click.option("--table", type=click.Path(), multiple=True, metavar="FILE",
+               help="Measure nothing: compare with the times in this table; maybe several.")  # fmt: skip
 @click.option("--only", type=common.List(click.STRING, "NAME[,NAME]", "v100,p100"),
                help="Of --table: the rows of these devices alone.")  # fmt: skip
 @click.option("--predictions", type=click.Path(dir_okay=False), metavar="FILE",
@@ -36,7 +36,7 @@ from lolat.errors import AnswerIsNo, InputError, arg
 @common.parameter("precision", "With --table.")
 def evaluate(
     model: str, networks: tuple[str, ...], batch_size: tuple[int, ...],
-    input_size: tuple[int, ...], wait: bool, table: str | None, only: tuple[str, ...] | None,
+    input_size: tuple[int, ...], wait: bool, table: tuple[str, ...], only: tuple[str, ...] | None,
     predictions: str | None, predictor: str | None, precision: str | None, training: bool,
     tensor_parallel: int | None,
 ) -> None:  # fmt: skip
@@ -53,7 +53,7 @@ def evaluate(
     from lolat.report.evaluation import evaluation_lines, table_lines
 
     loaded = lolat.load(model)
-    if table is None:
+    if not table:
         of_table = "only", "predictions", "predictor", "precision", "training", "tensor_parallel"
         common.refuse_given(arg("table"), *of_table)
         takes = "minutes: each network is timed in several rounds, at each batch size"

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError
+from lolat.io.tables import Row
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, UNSEEN, FrameworkFit, ServedRow, ServingSection, short
 from lolat.llm.load import Load, Server, of_requests
@@ -238,7 +239,7 @@ def spread_of(
 def types_words(section: ServingSection, rows: Sequence[ServedRow]) -> str:
     """Name the data types assumed for rows of benchmarks that do not state theirs; "" if all do."""
     taken: dict[str, None] = {}
-    for row in (row for row in rows if not row.row and not row.dtype):
+    for row in (row for row in rows if not isinstance(row.row, Row) and not row.dtype):
         one = deployment_of(section, find_decoder(row.model), row.tensor_parallel)
         taken[f"{row.model} in {one.dtype} with cache {one.kv_dtype}"] = None
     remedy = "; the keys dtype and kv_dtype in the JSON state others"

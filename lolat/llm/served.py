@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lolat.io.tables import ABOVE_ZERO, device_key, is_table, read_table
 from lolat.llm.frameworks import FRAMEWORKS
 from lolat.llm.frameworks import USUAL as USUAL_FRAMEWORK
 from lolat.llm.gpu import ServedRow
+from lolat.llm.names import find_decoder
 from lolat.units import one_line, plural
 
 SERVED = (
@@ -41,6 +43,10 @@ UNLIKE = ("disable_cuda_graph", "enforce_eager", "disaggregation_mode", "lora_pa
 OFF = ("", "none", "null", "false", "0", "[]")
 INFERENCEMAX = (10, 0.8)
 """`rounds` and `range_ratio`, as of Framework, of the benchmark that published rows with a date are of."""
+BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trt": "trtllm", "tensorrt": "trtllm"}
+"""Begin of a benchmark's key `backend` -> the framework; others name a protocol."""
+DEVIATIONS = 4.0
+"""Standard deviations of the requests at once under a rate, beyond which a limit holds none back."""
 MOST_FAILED = 0.01
 """The largest fraction of failed requests: more of them, and fewer run at once than it says."""
 
@@ -51,11 +57,12 @@ def read_served(
 ) -> list[ServedRow]:  # fmt: skip
     """Read the served rows of a table or of a benchmark's JSON; InputError for anything else.
 
-    `tensor_parallel`: the GPUs of rows that do not state them. Rows of another device or framework are left
-    out, and, with a word to `warn`, so are rows whose `batch_size` lets fewer requests run than are there.
+    `tensor_parallel`: the GPUs of rows that do not state them. A table's rows of another device or
+    framework are left out, and, with a word to `warn`, so are rows whose `batch_size` lets fewer requests
+    run than are there. `warn` is told of a benchmark of another framework.
     """
     if not is_table(str(path)):
-        return [*_of_json(Path(path), tensor_parallel, warn)]
+        return [*_of_json(Path(path), framework, tensor_parallel, warn)]
     of = {"device": device, "framework": framework}
     return [*_of_table(Path(path), of, tensor_parallel, warn)]
 
@@ -123,12 +130,15 @@ def _of_table(
         warn(f"{path}: {plural(waiting, 'row')} left out, {why}")
 
 
-def _of_json(path: Path, parallel: int | None, warn: Warn) -> Iterator[ServedRow]:
+def _of_json(path: Path, framework: str, parallel: int | None, warn: Warn) -> Iterator[ServedRow]:
     """Read one object (vLLM), or one from each line (SGLang)."""
+    frameworks = set[str]()
     try:
         text = path.read_text("utf-8").strip()
         for found in map(json.loads, text.splitlines() if "\n{" in text else [text]):
-            yield _of_benchmark(found, parallel)
+            row = _of_benchmark(found, parallel)
+            yield replace(row, row=_cells(row))
+            frameworks |= {_framework_of(found)} - {"", framework}
             if words := ", ".join(_varying(found)):
                 warn(f"{path}: all requests are taken as long as their mean: {words}")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -136,6 +146,31 @@ def _of_json(path: Path, parallel: int | None, warn: Warn) -> Iterator[ServedRow
         raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
     except InputError as error:
         raise error.reworded(f"{path}: {error.message}") from None
+    for other in frameworks if framework in FRAMEWORKS else ():
+        warn(
+            f"{path}: by its keys a benchmark of {FRAMEWORKS[other].title}; its times are taken as those "
+            f"of {FRAMEWORKS[framework].title}"
+        )
+
+
+def _framework_of(found: Mapping[str, Any]) -> str:
+    """Return the framework that a benchmark names; "" if it names none."""
+    if found.get("server_info"):  # of SGLang's server alone
+        return "sglang"
+    backend = str(found.get("backend") or "").casefold()
+    return next((name for begin, name in BACKENDS.items() if backend.startswith(begin)), "")
+
+
+def _cells(row: ServedRow) -> dict[str, str]:
+    """Return a benchmark's row as a table has it."""
+    names = {"request_rate": "requests_per_s"}
+    return {
+        names.get(name, name): f"{value:.10g}"
+        if value and not isinstance(value, str)
+        else value or ""
+        for name, value in vars(row).items()
+        if name != "row"
+    }
 
 
 def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
@@ -158,7 +193,7 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
         str(every.get("model") or every.get("model_id") or every["model_path"]),
         every["total_input_tokens"] * longest, every["total_output_tokens"] * longest,
         # Without a rate and a limit, all requests start at once.
-        float(every.get("max_concurrency") or (0.0 if rate else done)),
+        0.0 if rate else float(every.get("max_concurrency") or done),
         float(every["mean_tpot_ms"]), float(every["mean_ttft_ms"]), parallel or 0,
         next((int(every[name]) for name in EXPERTS if name in every), 1),
         str(every["dtype"]), str(every.get("kv_dtype", "")), rate,
@@ -168,7 +203,27 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
     for name in NUMBERS:
         if not 0 < (number := getattr(row, name)) <= MOST:
             raise ValueError(f"{name} is {number:g}: expected a number above 0")
+    _refuse_capped(row, float(every.get("max_concurrency") or math.inf))
+    try:
+        find_decoder(row.model)
+    except InputError as error:
+        remedy = 'a key "model" in the JSON states another name, or the path of a config.json'
+        raise error.reworded(f"{error.message}; {remedy}") from None
     return row
+
+
+def _refuse_capped(row: ServedRow, most: float) -> None:
+    """InputError if requests at a rate may have waited, as `most` may be there at once.
+
+    Those there are as many as a Poisson distribution has, by Little's law.
+    """
+    stay_ms = row.ttft_ms + (row.output_tokens - 1.0) * row.tpot_ms
+    at_once = 1e-3 * row.request_rate * stay_ms
+    if at_once + DEVIATIONS * math.sqrt(at_once) > most:
+        raise InputError(
+            f"its requests came at a rate, but {most:g} at most at once, of some {at_once:.0f}; expected "
+            "one of --request-rate and --max-concurrency, or a much higher one", code="request-rate",
+        )  # fmt: skip
 
 
 def _is_random(every: Mapping[str, Any]) -> bool:
@@ -191,7 +246,6 @@ def _varying(found: Mapping[str, Any]) -> Iterator[str]:
 def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
     """Refuse a benchmark that failed, or whose server or load is not predicted."""
     done, failed = every["completed"], every.get("failed") or 0
-    at_most = rate and float(every.get("max_concurrency") or 0.0)
     split = [name for name in ALONE if int(every.get(name) or 1) > 1]
     drafts = every.get("spec_decode_num_drafts") or every.get("speculative_algorithm")
     drafts = drafts or (every.get("accept_length") or 1.0) > 1.0
@@ -208,8 +262,6 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
          "fewer ran at once than it says; expected a benchmark that ended well", "served"),
         (parallel is None, f"the number of GPUs is not in it; expected {arg('tensor_parallel')} N, or a "
          "run with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
-        (at_most, f"its requests came at a rate, but {at_most:g} at most at once; expected one of "
-         "--request-rate and --max-concurrency", "request-rate"),
         (rate and burst != 1.0, f"its requests came with burstiness {burst:g}; expected 1: others are not "
          "predicted", "served"),
         (unlike, f"it has {', '.join(f'{name} {every[name]}' for name in unlike)}, which is not predicted; "

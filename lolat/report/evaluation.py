@@ -162,8 +162,11 @@ def table_lines(result: TableEvaluation) -> Iterator[str]:
         )
     kinds = () if content in ("networks", "blocks") else (row.timed.name for row in rows)
     for name in dict.fromkeys(kinds):
-        off = [abs(row.error) for row in rows if row.timed.name == name]
-        yield f"{plain(name)}: {len(off)} timed, median error {100 * median(off):.1f} %"
+        some = [row for row in rows if row.timed.name == name]
+        error = f"{100 * median(abs(row.error) for row in some):.1f} %"
+        if firsts := [abs(row.first_error) for row in some if row.first_error is not None]:
+            error += f" per output token, {100 * median(firsts):.1f} % to the first"
+        yield f"{plain(name)}: {len(some)} timed, median error {error}"
     inside = (
         f"{overall['inside']} of {overall['intervals']} inside the {percent(COVERAGE)} interval"
     )

@@ -238,3 +238,62 @@ def test_the_number_of_gpus_is_an_option(write: Write, tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             lolat.fit(tables, tensor_parallel=number)
         assert caught.value.code == "tensor-parallel"
+
+
+def test_every_line_of_a_result_is_compared(write: Write, tmp_path: Path) -> None:
+    """As one file, as several, and as the table that `evaluate --predictions` writes."""
+    (tmp_path / "gpu.json").write_text(json.dumps(known_gpu.document()))
+    model, loads = lolat.load(tmp_path / "gpu.json"), (1, 8, 16)
+    lines = [json.dumps(VLLM | {"max_concurrency": n}) for n in loads]
+    files = [write(f"{n}.json", line) for n, line in zip(loads, lines, strict=True)]
+    together = write("all.jsonl", "\n".join([*lines, lines[0]]))
+    for asked in (together, files):
+        found = model.evaluate_table(asked)
+        assert [float(row["concurrency"]) for row in found.rows()] == [*loads]
+        assert any("1 of 4 rows are copies" in one for one in found.warnings) == (asked == together)
+    again = model.evaluate_table(write("table.csv", found.to_csv()))
+    assert [one.predicted_ms for one in again.compared] == [
+        pytest.approx(one.predicted_ms) for one in found.compared
+    ]
+    assert [one.first_error for one in found.compared] == [
+        pytest.approx(one.more["predicted_ttft_ms"] / 700.5 - 1) for one in found.compared
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "framework", "told"),
+    [
+        (VLLM, "vllm", ""), (SGLANG, "sglang", ""), (VLLM | {"backend": "openai"}, "sglang", ""),
+        (VLLM, "sglang", "a benchmark of vLLM"), (SGLANG | {"backend": "vllm"}, "vllm", "of SGLang"),
+        (VLLM | {"backend": "tensorrt-llm"}, "vllm", "of TensorRT-LLM"),
+    ],
+)  # fmt: skip
+def test_a_result_of_another_framework_is_told(
+    result: dict[str, Any], framework: str, told: str, write: Write
+) -> None:
+    said = list[str]()
+    read_served(write("r.json", json.dumps(result)), "", framework, warn=said.append)
+    assert [told in one for one in said] == [True] * bool(told)
+
+
+def test_a_limit_that_no_load_at_a_rate_reaches(write: Write) -> None:
+    """By Little's law 2 requests a second of 17.8 s are 36 at once; with 4 deviations of 6, 60."""
+    for most, at_rate in ((64, 2.0), (256, 2.0), (64, 0.5)):
+        text = json.dumps(VLLM | {"max_concurrency": most, "request_rate": at_rate})
+        [row] = read_served(write("r.json", text))
+        assert (row.request_rate, row.concurrency) == (at_rate, 0)
+    with pytest.raises(InputError, match="at a rate, but 48 at most"):
+        read_served(
+            write("r.json", json.dumps(VLLM | {"max_concurrency": 48, "request_rate": 2.0}))
+        )
+
+
+def test_an_alias_names_its_remedy(write: Write) -> None:
+    alias = VLLM | {"model_id": "our-chat"}
+    with pytest.raises(
+        InputError, match=r'a.json: our-chat: .*; a key "model" in the JSON'
+    ) as caught:
+        read_served(write("a.json", json.dumps(alias)))
+    assert caught.value.code == "decoder"
+    [row] = read_served(write("a.json", json.dumps(alias | {"model": "qwen3-32b"})))
+    assert row.model == "qwen3-32b"
