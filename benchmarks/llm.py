@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -431,8 +431,9 @@ def models(data: Path, folder: str = "models") -> Tables:
         every = [row for some in rows.values() for row in some]
         one = calibration.served_by(one, every, False)[0] if every else one
         # Of a user are rows beside these.
-        fits = {k: msgspec.structs.replace(f, own=(), before=None) for k, f in one.fits.items()}
-        fitted[name] = msgspec.structs.replace(one, own=(), before=None, fits=fits)
+        none: dict[str, Any] = {"own": (), "before": None, "own_error": ()}
+        fits = {k: msgspec.structs.replace(f, **none) for k, f in one.fits.items()}
+        fitted[name] = msgspec.structs.replace(one, **none, fits=fits)
         known = [path.name for path in tables(data, *key)]
         sources[name] = ", ".join([*known, *(served for served, some in rows.items() if some)])
     for (device, framework), name in GPUS.items():

@@ -276,7 +276,7 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     if len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
         raise asked.refused()
     if models:
-        document = dict(read(find_model(models[0])))
+        document = dict(read(find_model(models[0]))) | {"name": asked.stem}
         if "llm" not in document or asked.facts is not None or kernels:
             raise asked.refused()
         section = section_of(document, models[0])

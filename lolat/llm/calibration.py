@@ -50,6 +50,8 @@ WAITING, LONGER = 0.5, 2.0
 than LONGER times what prompts explain. Such rows say nothing about the overheads."""
 FEW_REQUESTS = 8.0
 """Beyond this concurrency prompts wait for each other, so the first token says less of `poll_steps`."""
+MOST_LOADS = 8
+"""The most loads whose errors are named."""
 COLD = 10.0
 """A server was not warm if the first token takes COLD times what prompts explain; its time is unknown."""
 
@@ -285,7 +287,7 @@ def _served_by(
     placed = (msgspec.convert(one, ServedRow) for one in named)  # as a file has them
     every = [*dict.fromkeys([*section.own, *placed])]
     timed = timed_steps(section, every, before.overheads)
-    was = timed.off(before.overheads)
+    was, loads = timed.off(before.overheads), timed.concurrency
     middle = float(np.median(np.abs(was[0])))
     if middle > MOST_OFF:
         raise InputError(
@@ -296,12 +298,8 @@ def _served_by(
     # The schedule is simulated with the fitted overheads, and these are fitted again.
     timed = timed_steps(section, every, fit_overheads(timed, before.overheads, one_server))
     off = left_out(timed, before.overheads, one_server)
-    number, tpot, ttft = len(timed.group), *zip(_medians(was), _medians(off), strict=True)
-    first = f"first token by {ttft[0]} before, {ttft[1]} now, " if all(ttft) else ""
-    words = (
-        f"{plural(number, 'served row')}: time per output token off by {tpot[0]} at the median before, "
-        f"{tpot[1]} now, {first}on rows that are left out"
-    )
+    number, error = len(timed.group), _medians(off)
+    words = f"{plural(number, 'served row')}: {_error_words(loads, was, off)}"
     if waiting := len(every) - number:
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
     usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
@@ -314,12 +312,40 @@ def _served_by(
     made = msgspec.structs.replace(
         section, served=before.served + number, own=tuple(every), before=before, overheads=overheads,
         kinds=tuple(sorted({*before.kinds, *(find_decoder(model).kind for model in used)})),
-        spread=(per_token, to_first),
+        spread=(per_token, to_first), own_error=tuple(map(short, error)),
     )  # fmt: skip
     return made, words
 
 
-def _medians(off: np.ndarray) -> list[str]:
-    """Return the median errors of (tpot, ttft) in words; "" if no row has one."""
+def _error_words(loads: np.ndarray, was: np.ndarray, off: np.ndarray) -> str:
+    """Name the errors before and after a fit; if it is no better, those before it by load.
+
+    `was`, `off`: (2, rows) log(predicted / measured) of tpot and ttft. `loads`: (rows,) requests at once,
+    0: at a rate.
+    """
+    (before, *first), (now, *first_now) = _medians(was), _medians(off)
+    words = (
+        f"time per output token off by {percent(before)} at the median before, {percent(now)} now, "
+    )
+    if first:
+        words += f"first token by {percent(first[0])} before, {percent(first_now[0])} now, "
+    words += "on rows that are left out"
+    if now < before:
+        return words
+    several = np.unique(loads)
+    several = several[:: len(several) // MOST_LOADS + 1]
+    errors = [100.0 * math.expm1(float(np.median(was[0, loads == one]))) for one in several]
+    each = [
+        f"{e:+.0f} % at {n:g}" if n else f"{e:+.0f} % at a rate"
+        for n, e in zip(several, errors, strict=True)
+    ]
+    return (
+        f"{words}; the fit to these rows is no better than the device without them, whose times per output "
+        f"token are off by {', '.join(each)} requests at once"
+    )
+
+
+def _medians(off: np.ndarray) -> list[float]:
+    """Return the median relative errors of tpot and, if a row has one, of ttft."""
     known = (np.abs(np.expm1(one[~np.isnan(one)])) for one in off)
-    return [percent(float(np.median(one))) if len(one) else "" for one in known]
+    return [float(np.median(one)) for one in known if len(one)]

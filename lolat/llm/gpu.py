@@ -85,7 +85,8 @@ class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 @dataclass(frozen=True)
 class ServedRow:
-    """A served configuration with its times; `ttft_ms`: 0 if unknown; `row`: its row in a table.
+    """A served configuration with its times; `ttft_ms`: 0 if unknown; `row`: its row in a table; `source`:
+    the file's name.
 
     `request_rate`: requests a second, else `concurrency` at any time. `requests`: those that were timed; 0
     if a steady load was there from the start. `range_ratio`: lengths are between this fraction of the
@@ -111,6 +112,7 @@ class ServedRow:
     max_num_seqs: int = 0
     attention_data_parallel: int = 1
     row: Mapping[str, str] = field(default_factory=dict, compare=False)
+    source: str = field(default="", compare=False)
 
     @property
     def deployment(self) -> tuple[int, int, str, str, int]:
@@ -128,10 +130,12 @@ class ServedFit(FrameworkFit, frozen=True, kw_only=True, omit_defaults=True):
     """A fit to served rows that can go on.
 
     `own`: the rows that `lolat fit` was given. `before`: the fit without them, so that each counts once.
+    `own_error`: median relative errors of `own` held out, per output token and, if known, to the first one.
     """
 
     own: tuple[ServedRow, ...] = ()
     before: FrameworkFit | None = None
+    own_error: tuple[NotNegative, ...] = ()
 
 
 OWN_FITS = ("latent", "linear")
@@ -169,7 +173,7 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
             return self
         fit = self.fits.get(kind)
         if fit is None:
-            return msgspec.structs.replace(self, own=(), before=None)
+            return msgspec.structs.replace(self, own=(), before=None, own_error=())
         fields = ServedFit.__struct_fields__
         return msgspec.structs.replace(self, **{name: getattr(fit, name) for name in fields})
 

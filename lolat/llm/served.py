@@ -61,10 +61,13 @@ def read_served(
     framework are left out, and, with a word to `warn`, so are rows whose `batch_size` lets fewer requests
     run than are there. `warn` is told of a benchmark of another framework.
     """
-    if not is_table(str(path)):
-        return [*_of_json(Path(path), framework, tensor_parallel, warn)]
-    of = {"device": device, "framework": framework}
-    return [*_of_table(Path(path), of, tensor_parallel, warn)]
+    path = Path(path)
+    if is_table(str(path)):
+        of = {"device": device, "framework": framework}
+        rows = _of_table(path, of, tensor_parallel, warn)
+    else:
+        rows = _of_json(path, framework, tensor_parallel, warn)
+    return [replace(row, source=path.name) for row in rows]
 
 
 def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int]) -> None:
@@ -169,7 +172,7 @@ def _cells(row: ServedRow) -> dict[str, str]:
         if value and not isinstance(value, str)
         else value or ""
         for name, value in vars(row).items()
-        if name != "row"
+        if name not in ("row", "source")
     }
 
 

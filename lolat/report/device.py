@@ -194,6 +194,18 @@ def _overheads(part: Mapping[str, Any]) -> Iterator[str]:
             f"{percent(COVERAGE)} of models held out: time per output token within {percent(tpot)}, first "
             f"token within {percent(ttft)}"
         )
+        if own := fit.get("own", ()):
+            yield _own_rows(fit, own)
+
+
+def _own_rows(fit: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> str:
+    """The files of the rows that `lolat fit` was given, their errors, the speed of their server."""
+    files = ", ".join(dict.fromkeys(row.get("source", "") for row in own)) or "files"
+    names = "time per output token", "first token"
+    errors = zip(names, fit.get("own_error", ()), strict=False)
+    told = [f"{name} off by {percent(error)}" for name, error in errors]
+    told += [f"speed factor {fit.get('ways', {}).get('level', 1.0):.3g}"]
+    return f"{plural(len(own), 'own row')} ({files}), held out, at the median: {', '.join(told)}"
 
 
 # ---- The formulas

@@ -111,6 +111,14 @@ def test_rows_that_agree_make_the_interval_no_wider_and_one_that_does_not_change
     assert left_out_percent(words) > 30.0
 
 
+def test_rows_that_do_not_help_are_told_with_their_errors() -> None:
+    made, words = fitted(section(), few((1, 2, 4, 8), (0.8, 1.25, 0.8, 1.25), 0.0))
+    assert "no better than the device without them" in words
+    assert "+25 % at 1, -20 % at 2, +25 % at 4, -20 % at 8 requests" in words
+    assert f"{100 * made.own_error[0]:.0f} % now" in words
+    assert "no better" not in fitted(section(), few((1, 2, 4, 8), 1.4))[1]
+
+
 def test_first_tokens_that_take_three_times_as_long_are_told_and_lie_in_the_interval() -> None:
     rows = few((1, 2, 4, 8, 16, 32), 1.0)
     late = [dataclasses.replace(row, ttft_ms=3.0 * row.ttft_ms) for row in rows]

@@ -79,15 +79,26 @@ def test_a_table_of_another_gpu_is_refused(gpu: str) -> None:
     assert error.value.code == "nothing-comparable"
 
 
-def test_served_rows_that_a_file_was_fitted_to_are_told(gpu: str) -> None:
+def test_served_rows_that_a_file_was_fitted_to_are_told(
+    capsys: pytest.CaptureFixture[str], gpu: str
+) -> None:
     """By the user's file, not the one that it began with."""
     header, first, second, *_ = SERVED.splitlines()
     Path("own.csv").write_text(
         f"{header}\n{first}\n{second}\n".replace("made-up", "NVIDIA Made Up")
     )
     fit([gpu, "own.csv"], "mine.json")
+    shown = " ".join(Command(capsys)("show", "mine.json").out.split())
+    model = load("mine.json")
+    off, off_first = (100 * error for error in model.language_models.own_error)
+    assert shown.startswith("mine: ")
+    assert (
+        f"2 own rows (own.csv), held out, at the median: time per output token off by {off:.2g} %"
+        in shown
+    )
+    assert f"first token off by {off_first:.2g} %, speed factor " in shown
     Path("part.csv").write_text(f"{header}\n{second}\n{first.replace(',9,', ',9.3,')}\n")
-    warnings = load("mine.json").evaluate_table("part.csv").warnings
+    warnings = model.evaluate_table("part.csv").warnings
     assert [w.partition(":")[0] for w in warnings if "fitted" in w] == [
         "mine.json was fitted to 1 of the 2 rows"
     ]
