@@ -21,6 +21,7 @@ COVERAGE = 0.9  # share of true values inside an interval, if not given
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
 LAUNCHES = ("eager", "compiled", "graph")
 PRECISIONS = ("fp32", "tf32", "amp", "fp16", "bf16")
+BEST = "best"  # the precision that stands for the fastest of each device
 BACKENDS = ("tensorflow", "torch", "onnxruntime")
 SERVING = ("vllm", "sglang", "trtllm")
 CHECKPOINTING = ("none", "full", "selective")
@@ -191,6 +192,8 @@ _EVERY = (
             "Name the fastest option that costs no more; exit code 3 if there is none. Without data: "
             "how much it buys."),
     _amount("price_per_hour", "USD", "US$ for one device.", is_open=False),
+    Parameter("prices", "A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not "
+              "given.", str, metavar="FILE"),
     # A language model.
     _word("framework", SERVING, "The framework that serves language models. If not given, the one in the "
           "name of a table or of the output, else vllm."),
@@ -233,7 +236,10 @@ R = TypeVar("R")
 def asks(
     question: Callable[P, Q],
 ) -> Callable[[Callable[[Any, Any, Q], R]], Callable[Concatenate[Any, Any, P], R]]:
-    """Give a method the fields of a question as its arguments, behind the subject of the question."""
+    """Give a method the fields of a question as its arguments, behind the subject of the question.
+
+    A function of two subjects, such as a network and devices, is decorated as well.
+    """
 
     def decorate(method: Callable[[Any, Any, Q], R]) -> Callable[Concatenate[Any, Any, P], R]:
         own = [*signature(method).parameters.values()][:2]
@@ -242,9 +248,10 @@ def asks(
 
         @wraps(method)
         def ask(*args: Any, **named: Any) -> R:
-            bound = shown.bind(*args, **named).arguments
-            self, subject = (bound.pop(one.name) for one in own)
-            return method(self, subject, question(**bound))  # type: ignore[call-arg]
+            if len(args) < len(own):  # the subject is named
+                bound = shown.bind(*args, **named)
+                args, named = bound.args, bound.kwargs
+            return method(*args[:2], question(*args[2:], **named))  # type: ignore[call-arg]
 
         parameters = parameters_of(question).values()  # type: ignore[arg-type]
         words = "".join(f"\n        - `{one.name}`: {one.help}" for one in parameters)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.api.model import Model
-from lolat.device.question import InputSize, Question, several
+from lolat.device.question import InputSize, LatencyQuestion, several
+from lolat.parameters import BEST, asks
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Prediction, Predictions
@@ -41,38 +42,24 @@ def predict(
 def predict(network: Any, on: Sequence[str], *args: Any, **more: Any) -> Predictions: ...
 
 
+@asks(LatencyQuestion)  # type: ignore[misc] # mypy does not know the first arguments by name
 def predict(
-    network: Any,
-    on: str | Model | Sequence[str],
-    batch_size: int | str | Sequence[int | str] = 1,
-    predictor: str | None = None,
-    coverage: float | None = None,
-    *,
-    precision: str | None = None,
-    launch: str | None = None,
-    host_us: float | None = None,
-    input_size: InputSize = None,
-    max_ms: float | None = None,
-    sure: bool = False,
-    prices: str | None = None,
+    network: Any, on: str | Model | Sequence[str], asked: LatencyQuestion
 ) -> Prediction | Predictions:
     """Predict the latency of a network on devices, as `lolat predict NETWORK --on` does.
 
     `on`: a device as `load` takes it or returns it, or names of several; "all": every one that can answer.
     The rest is as for `Model.predict`. One network, device and batch size give a `Prediction`; a list of
-    any of them, and "all", give `Predictions`.
+    any of them, and "all", give `Predictions`. The arguments are the options of `lolat predict`:
     """
     from lolat.api.choosing import ALL, devices
     from lolat.api.predicting import ask
 
-    def chosen(its: str | None) -> tuple[list[Model], dict[str, str]]:
-        if isinstance(on, Model):
-            return [on.run_as(its, launch, host_us)], {}
-        return devices(several(on), lambda name: load(name).run_as(its, launch, host_us))
-
-    question = Question(batch_size, predictor, coverage, input_size, max_ms, sure, prices)  # type: ignore[arg-type]
-    is_single = isinstance(on, Model) or (isinstance(on, str) and on != ALL and "," not in on)
-    return ask(network, question, precision, chosen, is_single)
+    if isinstance(on, Model):
+        return ask(network, asked, [asked.device(on)])
+    models, left_out = devices(several(on), asked)
+    is_single = isinstance(on, str) and on != ALL and "," not in on
+    return ask(network, asked, models, left_out, is_single)
 
 
 def compare(
@@ -96,7 +83,6 @@ def compare(
     Returns `Costs`, an answer for each device and batch size. Raises InputError if no device can answer.
     """
     from lolat.api.choosing import ALL, devices, serving_models, with_a_price
-    from lolat.api.predicting import BEST
     from lolat.hardware.prices import given_list
     from lolat.llm.names import is_decoder
     from lolat.training import compare as training

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from lolat.api.model import Model, load
 from lolat.device.file import answers_for
 from lolat.device.predictors.roofline import Roofline
+from lolat.device.question import LatencyQuestion
 from lolat.device.running import is_measured, measured_models, mode_of, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER
 from lolat.hardware.gpus import Gpu, card_of, find_gpu, gpu_of, is_card, name_of
 from lolat.hardware.prices import Prices, price_list, rental_of
-from lolat.io.paths import find_model, list_models
+from lolat.io.paths import LOCAL, find_model, list_models
+from lolat.io.progress import Progress, Warn
 from lolat.units import plain
 
 ALL = "all"
@@ -23,14 +27,17 @@ CPU = "cpu"
 
 
 def devices(
-    on: Sequence[str], opened: Callable[[str], Model] | None = None, every: bool = False
+    on: Sequence[str],
+    question: LatencyQuestion | None = None,
+    opened: Callable[[str], Model] | None = None,
+    every: bool = False,
 ) -> tuple[list[Model], dict[str, str]]:
     """(the models of these names, each once; name -> reason why it cannot answer).
 
     `on`: names with commas between them; "all": every local and bundled one that answers for networks;
-    "a100": the one of that GPU, eager if there is one, or `every` one. `opened`: opens one by its name,
-    `open_device` if None.
-    ModelFileError for a name that is not there.
+    "a100": the one of that GPU, eager if there is one, or `every` one. `question`: has the execution mode,
+    their own if None. `opened`: opens one by its name, `open_device` if None. ModelFileError for a name
+    that is not there.
     """
     if not all(isinstance(text, str) for text in on):
         raise InputError(
@@ -55,6 +62,7 @@ def devices(
             try:
                 if name != ALL or "networks" in answers_for(load(one).document):
                     model = (opened or open_device)(one)
+                    model = model if question is None else question.device(model)
                     distinct[model.label] = model
             except LolatError as error:
                 # Among several, one without the precision or the launch is told below the others.
@@ -241,6 +249,54 @@ def open_device(name: str) -> Model:
         carried.label = model.label
         return carried
     return model
+
+
+def open_here(
+    name: str,
+    say: Warn,
+    progress: Callable[[str], AbstractContextManager[Progress]],
+    now: bool = False,
+    as_learned: bool | None = None,
+) -> Model:
+    """`open_device` on this machine: `say` gets a remark if it is old, or `local` is of another processor.
+
+    `now`: the machine is measured as it is now; `progress`: shows how far that is, which takes as long as
+    it is told. `as_learned` False: the machine is probed if it may have changed. InputError if both are
+    given, and for `as_learned` of a model without a probe.
+    """
+    loaded = open_device(name)
+    name = loaded.label
+    environment, state = loaded.document["environment"], loaded.state
+    differences: Sequence[object] = ()
+    if environment.get("device") == CPU and (name == LOCAL or state is not None):
+        from lolat.microbench import environment as machine
+
+        here = machine.here(environment, CPU)
+        differences = machine.differences_of_device(loaded.device, environment, here)
+        if name == LOCAL and differences:
+            say(f"warning: {name}: {differences[0]}; learn again with: lolat learn cpu")
+    if as_learned and now:
+        raise InputError(
+            f"{arg('as_learned')} and {arg('now')}: expected one of them", code="two-speeds"
+        )
+    if as_learned and "probe" not in loaded.document.get("noise", {}):
+        raise InputError(
+            f"{arg('as_learned')}: {name} has no probe, so it always answers as learned; expected a CPU "
+            "that was learned here, or leave it out",
+            code="no-probe",
+        )
+    if now:
+        with progress("some ten seconds") as bar:
+            return loaded.as_now(progress=bar)
+    if state is None or differences:  # of another processor nothing can be checked here
+        return loaded
+    if state.remark is not None:
+        say(f"{name}: {state.remark}; `lolat doctor {quote(name)}` takes 10 seconds")
+    if as_learned is not False:
+        return loaded
+    from lolat.api.measuring import as_probed
+
+    return as_probed(loaded)
 
 
 def _of_sheet(name: str) -> Model:

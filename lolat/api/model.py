@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from lolat.device import Device
 from lolat.device import load as load_device
-from lolat.device.question import Question, is_one, several
+from lolat.device.question import LatencyQuestion, Question, is_one, several
 from lolat.errors import AnswerIsNo, arg
 from lolat.graph import Graph
 from lolat.llm.question import ServingQuestion
@@ -72,49 +72,33 @@ class Model(Device):
         self, network: Any, batch_size: Sequence[int | str], *args: Any, **more: Any
     ) -> Predictions: ...
 
-    def predict(
-        self,
-        network: Any,
-        batch_size: int | str | Sequence[int | str] = 1,
-        predictor: str | None = None,
-        coverage: float | None = None,
-        *,
-        precision: str | None = None,
-        launch: str | None = None,
-        host_us: float | None = None,
-        input_size: InputSize = None,
-        max_ms: float | None = None,
-        sure: bool = False,
-        prices: str | None = None,
-    ) -> Prediction | Predictions:
+    @asks(LatencyQuestion)  # type: ignore[misc] # as `cost`
+    def predict(self, network: Any, asked: LatencyQuestion) -> Prediction | Predictions:
         """Predict the latency of one forward pass of a network, block by block.
 
-        `network`: see the class. `batch_size`: samples in one pass, "auto": the most that fit in memory. A
-        list of networks or of batch sizes gives `Predictions`, one for each, for which a network is read
-        once. `predictor`: one of the model's `predictors`, its default if None. `coverage`: how sure the
-        interval is, above 0 and below 1; if None 0.9, and no interval where the model has too few points
-        for that. `precision`, `launch`, `host_us`: see `run_as`; "best": the fastest precision.
-        `input_size`: height = width, or the shape without the batch. `max_ms`: a limit that "auto" keeps, 1
-        where no batch does; `sure`: by the upper end of the interval.
+        `network`: see the class. `batch_size`: samples in one pass, "auto": the most that fit in memory and
+        keep `max_ms`, 1 where no batch keeps it. A list of networks or of batch sizes gives `Predictions`,
+        one for each, for which a network is read once. `predictor`: one of the model's `predictors`.
+        `coverage`: if None 0.9, and no interval where the model has too few points for that. `precision`,
+        `launch`, `host_us`: see `run_as`; "best": the fastest precision. `sure`: True where the upper end
+        of the interval must keep `max_ms`. `prices`: a price list's file.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read (one of several is in
-        `failures`), InputError for a batch size, predictor, coverage or precision that cannot be.
+        `failures`), InputError for a batch size, predictor, coverage or precision that cannot be. The
+        arguments are the options of `lolat predict`:
         """
-        question = Question(batch_size, predictor, coverage, input_size, max_ms, sure, prices)  # type: ignore[arg-type]
-        asked = (self, self.state, precision, launch, host_us, question)
         # The last answer about a graph stays with it: a loop that asks again has it in microseconds.
+        key = self, self.state, asked
         last = network.cache.get("answer") if isinstance(network, Graph) else None
-        if last is not None and type(batch_size) is int and last[0] == asked and last[1] is network:
+        is_int = type(asked.batch_size) is int
+        if last is not None and is_int and last[0] == key and last[1] is network:
             return last[2]
         from lolat.api.predicting import ask
 
-        def chosen(its: str | None) -> tuple[list[Model], dict[str, str]]:
-            return [self.run_as(its, launch, host_us)], {}
-
-        found = ask(network, question, precision, chosen)
-        if isinstance(network, Graph) and prices is None and is_one(batch_size):
-            network.cache["answer"] = (asked, network, found)
+        found = ask(network, asked, [asked.device(self)])
+        if isinstance(network, Graph) and asked.prices is None and is_one(asked.batch_size):
+            network.cache["answer"] = (key, network, found)
         return found
 
     @overload
@@ -148,7 +132,7 @@ class Model(Device):
         if not is_one(batch_size):
             ask = partial(self.explain, network, input_size=input_size, block=block)
             return Explanations(tuple(ask(size, predictor) for size in several(batch_size)))
-        question = Question(batch_size, predictor, input_size=input_size)  # type: ignore[arg-type]
+        question = Question(batch_size, predictor, input_size=input_size)
         graph = self._read(network, question)
         explanation = explain(self, graph, question, at_size(network), block)
         prediction = explanation.prediction.named(network, input_size)
@@ -201,8 +185,9 @@ class Model(Device):
                 except AnswerIsNo as no:
                     raise no.reworded(f"{arg('batch_size')} {size}: {no.message}") from None
             return BudgetAnswers(tuple(answers))
-        question = Question(batch_size, predictor, coverage, input_size, max_ms, sure)  # type: ignore[arg-type]
-        question.check_limit()
+        question = Question(
+            batch_size, predictor, coverage, input_size=input_size, max_ms=max_ms, sure=sure
+        )
         return budget(self, self._read(network, question), vary, question, at_size(network))
 
     # ---- Training

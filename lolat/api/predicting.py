@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -14,7 +14,15 @@ from msgspec import UNSET
 
 from lolat.device.predicting import predict
 from lolat.device.prediction import CALL, LatencyPrediction, end_ms
-from lolat.device.question import InputSize, Question, ask_each, is_one, no_device, several
+from lolat.device.question import (
+    InputSize,
+    LatencyQuestion,
+    Question,
+    ask_each,
+    is_one,
+    no_device,
+    several,
+)  # fmt: skip
 from lolat.device.running import in_precisions
 from lolat.errors import (
     InputError,
@@ -28,12 +36,12 @@ from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.results import Several
 from lolat.io.writing import write_text
+from lolat.parameters import BEST
 from lolat.units import milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
 
-BEST = "best"
 PRECISIONS = ("tf32", "amp", "fp16", "bf16")
 """Precisions in which a device is tried for its fastest."""
 
@@ -107,20 +115,18 @@ def predict_all(
     models: Sequence[Model],
     networks: Sequence[Any],
     batch_sizes: Sequence[int | str],
-    question: Question,
+    question: LatencyQuestion,
     left_out: Mapping[str, str] | None = None,
-    best: bool = False,
 ) -> Predictions:
-    """Predict each network at each batch size on each device, in this order.
+    """Predict each network at each batch size on each device, in this order; devices are in their mode.
 
     A network is read once; one that cannot be read is in `errors`. `left_out`: devices that cannot answer,
-    with the reasons. `best`: each device in its fastest precision. Without `prices` in the question several
-    devices have those of `lolat prices`. InputError for an unknown predictor or an impossible coverage,
-    before a network is read.
+    with the reasons. Without `prices` in the question several devices have those of `lolat prices`.
+    InputError for an unknown predictor or an impossible coverage, before a network is read.
     """
     for model in models:
         question.check(model)
-    prices = question.prices
+    prices, best = question.prices, question.precision == BEST
     are_several = len(models) * len(batch_sizes) * len(networks) + len(left_out or ()) > 1
     lost = dict(left_out or {})
     listed = None if prices is None and len(models) == 1 else price_list(prices)
@@ -156,21 +162,18 @@ def predict_all(
 
 def ask(
     network: Any,
-    question: Question,
-    precision: str | None,
-    chosen: Callable[[str | None], tuple[Sequence[Model], Mapping[str, str]]],
+    question: LatencyQuestion,
+    models: Sequence[Model],
+    left_out: Mapping[str, str] | None = None,
     is_single: bool = True,
 ) -> Any:
-    """Ask the devices, and those left out, that `chosen` gives for a precision, None with BEST.
+    """Ask devices; see `predict_all`.
 
     One network and batch size, neither in a list, give a `Prediction` if `is_single`, else `Predictions`.
     """
-    sizes = several(question.batch_size)
+    question.check_largest()
     networks = network if isinstance(network, list) else [network]
-    question.check_largest(sizes)
-    best = precision == BEST
-    models, left_out = chosen(None if best else precision)
-    found = predict_all(models, networks, sizes, question, left_out, best)
+    found = predict_all(models, networks, several(question.batch_size), question, left_out)
     if found.errors and not found.answers:
         raise next(iter(found.errors.values()))
     is_single = is_single and networks is not network and is_one(question.batch_size)

@@ -24,7 +24,7 @@ from lolat.io.forms import looks_like_network
 from lolat.io.progress import late
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
-from lolat.parameters import LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
+from lolat.parameters import BEST, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
 
 if TYPE_CHECKING:
     from lolat.report.tables import Part
@@ -264,8 +264,6 @@ def warn(remarks: Iterable[str]) -> None:
 
 # ---- Options that several commands have: one name, one meaning.
 
-BEST = "best"
-
 WHOLE = Whole(1)
 BATCHES = List(Auto(WHOLE), "N[,N]|auto", PARAMETERS["batch_size"].example)
 PRECISIONS = click.Choice((*PARAMETERS["precision"].choices, BEST))
@@ -313,12 +311,13 @@ def shared(*names: str, help: str, **about: Any) -> Callable[..., Any]:
     return made
 
 
-def question(asked: type, **changes: Mapping[str, Any]) -> Any:
-    """The options of all parameters of a question; `changes`: what `parameter` changes in some."""
+def question(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
+    """The options of the parameters of a question, `without` some; `changes`: what `parameter` changes."""
 
     def decorate(function: Any) -> Any:
         for one in reversed(parameters_of(asked).values()):
-            function = parameter(one, **changes.get(one.name, {}))(function)
+            if one.name not in without:
+                function = parameter(one, **changes.get(one.name, {}))(function)
         return function
 
     return decorate
@@ -409,10 +408,6 @@ space_argument = click.argument("space", metavar="SPACE")
 on_option = shared(
     "--on", "--devices", "--device", "on", multiple=True, metavar="MODEL[,MODEL]",
     help="Devices to compare; all: every one that can answer.",
-)  # fmt: skip
-prices_option = click.option(
-    "--prices", type=click.Path(), metavar="FILE",
-    help="A CSV file in the layout of SkyPilot's catalog; the list of `lolat prices` if not given.",
 )  # fmt: skip
 wait_option = click.option(
     "--wait", is_flag=True,

@@ -12,6 +12,7 @@ import click
 
 from lolat.cli import common
 from lolat.errors import AnswerIsNo, LolatError, arg
+from lolat.parameters import BEST
 from lolat.training.question import TrainingQuestion
 from lolat.units import dollars, duration
 
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     },
     replicas={"default": (), "show_default": False},
 )
-@common.prices_option
 def cost(
     arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, launch: str | None,
     host_us: float | None, batch_size: tuple[int | str, ...],
@@ -71,7 +71,7 @@ def cost(
     from lolat.training.cost import no_room
 
     model, networks = common.model_and_networks(arguments, on, 1)
-    if precision == common.BEST:
+    if precision == BEST:
         on, model, precision = (on if model is None else (model,)), None, None
     if model is not None and (model == ALL or "," in model):
         on, model = (model, *on), None
@@ -84,13 +84,14 @@ def cost(
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
             several = compare(network, batch_size, on, on_progress=on_progress, **question)
         return _answer_several(several)
-    from lolat.api.choosing import serving_model
-    from lolat.cli.predict import opened
+    from lolat.api.choosing import open_here, serving_model
 
     question["replicas"] = replicas or 1
-    loaded = (serving_model(model, of_any=True) if of_decoder else opened(model)).run_as(
-        precision, launch, host_us
-    )
+    if of_decoder:
+        loaded = serving_model(model, of_any=True)
+    else:
+        loaded = open_here(model, common.say, common.progress)
+    loaded = loaded.run_as(precision, launch, host_us)
     if len({*batch_size}) > 1:
         return _answer_several(loaded.cost(network, batch_size, **question))
     answer = loaded.cost(network, batch_size[0], **question)
@@ -147,7 +148,7 @@ def faster_lines(
 
 
 @common.command("lolat prices", answers={"prices": "lolat.hardware.prices:Prices"})
-@common.prices_option
+@common.parameter("prices")
 def prices(prices: str | None) -> None:
     """List what instances cost an hour, from FILE or a small built-in table."""
     from lolat.hardware.prices import price_list

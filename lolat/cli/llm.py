@@ -18,7 +18,6 @@ from lolat.llm.question import ServingQuestion
 @common.model_argument
 @click.argument("config", metavar="CONFIG")
 @common.question(ServingQuestion)
-@common.prices_option
 def llm(model: str, config: str, **question: object) -> None:
     """Predict how fast GPUs like MODEL's serve the language model of CONFIG, and what a million tokens
     cost: time to the first token, time per output token, memory, and what would help.

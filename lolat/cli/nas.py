@@ -136,10 +136,10 @@ def search(
 
 def _opened(model: str, precision: str | None, launch: str | None) -> Model:
     """The model in a precision and launch; InputError for one that has only samples."""
-    from lolat.cli.predict import opened
+    from lolat.api.choosing import open_here
     from lolat.nas.fewshot import samples_only
 
-    loaded = opened(model)
+    loaded = open_here(model, common.say, common.progress)
     for name, given in (("precision", precision), ("launch", launch)):
         if given is not None and "spaces" in loaded.document and not loaded.predictors:
             raise samples_only(name, loaded)

@@ -6,67 +6,18 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from lolat.cli import common
+from lolat.device.question import LatencyQuestion, Question
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
-from lolat.io.paths import LOCAL
 from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-    from lolat.api.predicting import Predictions
     from lolat.device.prediction import LatencyPrediction as OfDevice
-    from lolat.device.question import Question
-
-
-def opened(
-    model: str, precision: str | None = None, launch: str | None = None, host_us: float | None = None,
-    now: bool = False, as_learned: bool | None = None,
-) -> Model:  # fmt: skip
-    """The model, run so, by its name or that of its GPU; remarks where it is old, or `local` is of another
-    processor. BEST is for who compares. `now`: the machine as it is now, measured; `as_learned`: not
-    probed, and nor if None.
-    """
-    from lolat.api.choosing import open_device
-
-    loaded = open_device(model)
-    model = loaded.label
-    environment, state = loaded.document["environment"], loaded.state
-    differences: Sequence[object] = ()
-    if environment.get("device") == "cpu" and (model == LOCAL or state is not None):
-        from lolat.microbench import environment as machine
-
-        here = machine.here(environment, "cpu")
-        differences = machine.differences_of_device(loaded.device, environment, here)
-        if model == LOCAL and differences:
-            common.say(f"warning: {model}: {differences[0]}; learn again with: lolat learn cpu")
-    if as_learned and now:
-        raise InputError(
-            f"{arg('as_learned')} and {arg('now')}: expected one of them", code="two-speeds"
-        )
-    if as_learned and "probe" not in loaded.document.get("noise", {}):
-        raise InputError(
-            f"{arg('as_learned')}: {model} has no probe, so it always answers as learned; expected a CPU "
-            "that was learned here, or leave it out",
-            code="no-probe",
-        )
-    if now:
-        with common.progress("some ten seconds") as bar:
-            loaded = loaded.as_now(progress=bar)
-    elif (
-        state is not None and not differences
-    ):  # of another processor's model nothing can be checked here
-        if state.remark is not None:
-            common.say(f"{model}: {state.remark}; `lolat doctor {quote(model)}` takes 10 seconds")
-        if as_learned is False:
-            from lolat.api.measuring import as_probed
-
-            loaded = as_probed(loaded)
-    return loaded.run_as(None if precision == common.BEST else precision, launch, host_us)
 
 
 def fail(errors: Mapping[str, LolatError]) -> NoReturn:
@@ -85,7 +36,6 @@ def each(answer: Any) -> Sequence[Any]:
 def check_room(predictions: Sequence[OfDevice]) -> None:
     """AnswerIsNo if the network does not fit into the device's memory."""
     from lolat.api.predicting import exceeded
-    from lolat.device.question import Question
 
     for line in exceeded(predictions, Question()):
         raise AnswerIsNo(line, code="no-room")
@@ -101,6 +51,7 @@ now_option = click.option(
     is_flag=True,
     help="As the machine is now: measures some networks of MODEL again, ten seconds.",
 )
+SURE: dict[str, Any] = {"is_flag": False, "flag_value": 90.0, "default": None}
 
 
 # ---- `lolat predict`
@@ -116,27 +67,22 @@ now_option = click.option(
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
 @common.on_option()
-@common.parameter(
-    "batch_size", "auto: the most that fit in memory, and keep --max-ms if given.",
-    type=common.BATCHES, default="1", show_default=True,
-)  # fmt: skip
-@common.parameter("input_size")
-@common.parameter("predictor")
-@common.parameter("precision", "best: each device's fastest.", type=common.PRECISIONS)
-@common.parameter("launch")
-@common.parameter("host_us")
-@common.parameter("coverage")
+@common.question(
+    LatencyQuestion,
+    batch_size={
+        "more": "auto: the most that fit in memory, and keep --max-ms if given.",
+        "type": common.BATCHES,
+    },
+    precision={"more": "best: each device's fastest.", "type": common.PRECISIONS},
+    max_ms={"more": "Exit code 3 where it takes longer."},
+    sure=SURE,
+)
 @now_option
 @as_learned_option
-@common.parameter("max_ms", "Exit code 3 where it takes longer.")
-@common.parameter("sure", is_flag=False, flag_value=90.0)
 @common.csv_option(more="An answer a row.")
-@common.prices_option
 def predict(
-    arguments: tuple[str, ...], on: tuple[str, ...], batch_size: tuple[int | str, ...],
-    input_size: tuple[int, ...], predictor: str | None, precision: str | None, launch: str | None,
-    host_us: float | None, now: bool, as_learned: bool, coverage: float | None, max_ms: float | None,
-    sure: float | None, csv: Path | None, prices: str | None,
+    arguments: tuple[str, ...], on: tuple[str, ...], now: bool, as_learned: bool, csv: Path | None,
+    **asked: Any,
 ) -> None:  # fmt: skip
     """Latency of NETWORK on the device of MODEL, in milliseconds: on the machine as it usually is.
 
@@ -144,29 +90,39 @@ def predict(
     answered in one table; MODEL may be left out where --on has the devices. With --max-ms it is a check:
     exit code 3 where the limit is exceeded, and where no network fits.
     """
-    from lolat.api.choosing import devices
+    from lolat.api.choosing import devices, open_here
     from lolat.api.predicting import exceeded, predict_all
-    from lolat.device.question import Question
+    from lolat.report.prediction import summary, table_of_predictions
+    from lolat.report.ranked import left_out_lines
 
-    if sure is not None and (max_ms is None or coverage is not None):
-        raise InputError(f"{arg('sure')} goes with {arg('max_ms')}, and without {arg('coverage')}")
+    if (sure := asked.pop("sure")) is not None:
+        if asked["max_ms"] is None or asked["coverage"] is not None:
+            raise InputError(
+                f"{arg('sure')} goes with {arg('max_ms')}, and without {arg('coverage')}"
+            )
+        asked |= {"sure": True, "coverage": sure / 100}
+    question = LatencyQuestion(**asked)
     model, networks = common.model_and_networks(arguments, on)
-    asked = functools.partial(
-        opened, precision=precision, launch=launch, host_us=host_us, now=now, as_learned=as_learned
+    opened = functools.partial(
+        open_here, say=common.say, progress=common.progress, now=now, as_learned=as_learned
     )
-    models, left_out = devices((*filter(None, [model]), *on), asked)
-    coverage = coverage if sure is None else sure / 100
-    question = Question(1, predictor, coverage, input_size, max_ms, sure is not None, prices)
-    best = precision == common.BEST
-    predictions = predict_all(models, networks, batch_size, question, left_out, best)
-    _answer(predictions, question)
+    models, left_out = devices((*filter(None, [model]), *on), question, opened)
+    predictions = predict_all(models, networks, asked["batch_size"], question, left_out)
+    answers = predictions.answers
+    if not answers:
+        fail(predictions.errors)
+    if len(answers) == 1 and not (predictions.errors or predictions.left_out):
+        common.answer(answers[0], summary(answers[0]))
+    else:
+        table = table_of_predictions(answers, question.max_ms, question.sure)
+        common.answer(predictions, [*table, *left_out_lines(predictions.left_out)])
     if csv is not None:
         from lolat.report.tables import write_csv
 
         write_csv(csv, predictions.rows())
         common.say(f"written: {csv}")
-    if lines := exceeded(predictions.answers, question):
-        several = f"{len(lines)} of {len(predictions)} answers are beyond the limit; the first: "
+    if lines := exceeded(answers, question):
+        several = f"{len(lines)} of {len(answers)} answers are beyond the limit; the first: "
         no = AnswerIsNo(several * (len(lines) > 1) + lines[0])
         if not predictions.errors:
             raise no
@@ -175,23 +131,11 @@ def predict(
         fail(predictions.errors)
 
 
-def _answer(predictions: Predictions, question: Question) -> None:
-    """One prediction as it is, several as a table; or as JSON."""
-    if not predictions.answers:
-        fail(predictions.errors)
-    from lolat.report.prediction import summary, table_of_predictions
-    from lolat.report.ranked import left_out_lines
-
-    if len(predictions.answers) == 1 and not (predictions.errors or predictions.left_out):
-        (prediction,) = predictions.answers
-        common.answer(prediction, summary(prediction))
-    else:
-        table = table_of_predictions(predictions.answers, question.max_ms, question.sure)
-        lines = [*table, *left_out_lines(predictions.left_out)]
-        common.answer(predictions, lines)
-
-
 # ---- Commands of one network on one device: `lolat report`, `explain`, `budget`
+
+
+OF_SOME = ("predictor", "coverage", "max_ms", "sure", "prices")
+"""Parameters of a latency that not all of these commands have."""
 
 
 def of_one(function: Callable[..., None]) -> Callable[..., None]:
@@ -205,17 +149,16 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
         model: str, precision: str | None, launch: str | None, host_us: float | None, now: bool,
         as_learned: bool, batch_size: tuple[int, ...], **question: Any,
     ) -> None:  # fmt: skip
+        from lolat.api.choosing import open_here
+
         question["batch_size"] = batch_size if len(batch_size) > 1 else batch_size[0]
-        function(opened(model, precision, launch, host_us, now, as_learned), **question)
+        loaded = open_here(model, common.say, common.progress, now, as_learned)
+        function(loaded.run_as(precision, launch, host_us), **question)
 
     for decorate in (
         as_learned_option,
         now_option,
-        common.parameter("host_us"),
-        common.parameter("launch"),
-        common.parameter("precision"),
-        common.parameter("input_size"),
-        common.parameter("batch_size", default="1", show_default=True),
+        common.question(LatencyQuestion, *OF_SOME),
         common.network_argument,
         common.model_argument,
     ):
@@ -302,7 +245,7 @@ def explain(model: Model, network: str, **question: Any) -> None:
 @of_one
 @common.parameter("max_ms", required=True)
 @common.parameter("vary", required=True)
-@common.parameter("sure", is_flag=False, flag_value=90.0)
+@common.parameter("sure", **SURE)
 def budget(model: Model, network: str, sure: float | None, **question: Any) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
     from lolat.report.explanation import budget_lines

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from lolat.errors import AnswerIsNo, InputError, LolatError, ModelFileError, arg
+from lolat.parameters import BEST
 from lolat.units import by_text
 
 if TYPE_CHECKING:
@@ -24,18 +24,20 @@ InputSize = int | Sequence[int | Sequence[int]] | Mapping[str, int | Sequence[in
 the network's own."""
 
 
-class Question(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Question:
     """The parameters of a latency, but for the execution mode: `run_as` makes a device of that.
 
-    `batch_size`: samples in one pass, or AUTO. `predictor`: a formula's name, the default one if None.
-    `coverage`: of the interval, 0.9 if None. `input_size`: at which a network is read. `max_ms`: the
-    longest time, ms; `sure`: the upper end of the interval must keep it, not the latency alone. `prices`: a
-    price list, or its file.
+    `batch_size`: samples in one pass, or AUTO; of a LatencyQuestion also several. `predictor`: a formula's
+    name, the default one if None. `coverage`: of the interval, 0.9 if None. `input_size`: at which a
+    network is read. `max_ms`: the longest time, ms; `sure`: the upper end of the interval must keep it, not
+    the latency alone. `prices`: a price list, or its file.
     """
 
-    batch_size: int | str = 1
+    batch_size: int | str | Sequence[int | str] = 1
     predictor: str | None = None
     coverage: float | None = None
+    _: KW_ONLY
     input_size: InputSize = None
     max_ms: float | None = None
     sure: bool = False
@@ -43,7 +45,7 @@ class Question(msgspec.Struct, frozen=True):
 
     def at(self, batch_size: int | str) -> Question:
         """The question at another batch size."""
-        return msgspec.structs.replace(self, batch_size=batch_size)
+        return replace(self, batch_size=batch_size)
 
     def check(self, device: Device) -> None:
         """InputError for a predictor that the device lacks, or an impossible coverage."""
@@ -58,11 +60,11 @@ class Question(msgspec.Struct, frozen=True):
                 f"{arg('max_ms')} {self.max_ms!r}: expected a number of milliseconds above 0, such as 15"
             )
 
-    def check_largest(self, batch_sizes: Sequence[int | str]) -> None:
+    def check_largest(self) -> None:
         """InputError for a limit of time without AUTO among the batch sizes, or an impossible limit."""
         if self.max_ms is None and not self.sure:
             return
-        if self.max_ms is None or AUTO not in batch_sizes:
+        if self.max_ms is None or AUTO not in several(self.batch_size):
             name, lacks = ("sure", "max_ms") if self.max_ms is None else ("max_ms", "batch_size")
             raise InputError(
                 f"{arg(name)} is for {arg('batch_size')} {AUTO!r}, the largest within {arg('max_ms')}; "
@@ -73,6 +75,23 @@ class Question(msgspec.Struct, frozen=True):
 
 
 DEFAULT = Question()
+Runs = TypeVar("Runs", bound="Device")
+
+
+@dataclass(frozen=True)
+class LatencyQuestion(Question):
+    """The parameters of `Model.predict`: of a latency, for one batch size or several, and of the execution
+    mode (`run_as`; `precision` may be BEST).
+    """
+
+    precision: str | None = None
+    launch: str | None = None
+    host_us: float | None = None
+
+    def device(self, model: Runs) -> Runs:
+        """The device in the execution mode; for BEST in its own precision."""
+        precision = None if self.precision == BEST else self.precision
+        return model.run_as(precision, self.launch, self.host_us)
 
 
 def is_one(value: Any) -> bool:

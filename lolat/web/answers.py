@@ -74,10 +74,8 @@ def _budget(
     form: Form, question: Card, device: ListedDevice, graph: Graph, at_size: AtSize | None
 ) -> Card:
     sure, vary = question["sure"], question["vary"]
-    asked = Question(
-        question["batch_size"], coverage=None if sure is None else sure / 100.0,
-        max_ms=question["max_ms"], sure=sure is not None,
-    )  # fmt: skip
+    coverage, limit = None if sure is None else sure / 100.0, question["max_ms"]
+    asked = Question(question["batch_size"], None, coverage, max_ms=limit, sure=sure is not None)
     command = _command("budget", form, device)
     try:
         answer = budget(asked_of(device, question), graph, vary, asked, at_size)
