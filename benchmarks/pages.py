@@ -65,9 +65,7 @@ def python_page() -> str:
     lines += ["## Model", _doc(Model)]
     for name, method in inspect.getmembers(Model, inspect.isfunction):
         if name[0] != "_" and name not in vars(Result) and inspect.getdoc(method):
-            told, listed, _ = _doc(method).partition(":\n\n- `")
-            told += " ([meanings](command-line.md))." if listed else ""
-            lines += [f"### Model.{name}", _call(f"model.{name}", method), told]
+            lines += [f"### Model.{name}", _call(f"model.{name}", method), _doc(method)]
     for name in (n for n in types if n != "Model"):
         lines += [f"## {name}", _doc(public[name])]
     results = [
@@ -140,10 +138,10 @@ INDENTED = re.compile(r"(?m)(?:^ {4}.*\n?(?:\n(?= {4}))?)+")
 
 
 def _doc(thing: Any) -> str:
-    """A docstring as Markdown: its indented examples become blocks."""
-    text = re.sub(
-        r"<(?=\w)", "&lt;", inspect.getdoc(thing) or ""
-    )  # else a browser takes it for a tag
+    """A docstring as Markdown: its indented examples become blocks, a list of options a link."""
+    text, listed, _ = (inspect.getdoc(thing) or "").partition(":\n\n- `")
+    text += " ([meanings](command-line.md))." if listed else ""
+    text = re.sub(r"<(?=\w)", "&lt;", text)  # else a browser takes it for a tag
     return INDENTED.sub(lambda m: f"```\n{inspect.cleandoc(m[0])}\n```\n", text)
 
 

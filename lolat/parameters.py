@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import wraps
-from inspect import Signature, signature
+from inspect import Signature, cleandoc, signature
 from numbers import Integral, Real
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -254,8 +254,8 @@ def asks(
             return method(*args[:2], question(*args[2:], **named))  # type: ignore[call-arg]
 
         parameters = parameters_of(question).values()  # type: ignore[arg-type]
-        words = "".join(f"\n        - `{one.name}`: {one.help}" for one in parameters)
-        ask.__doc__ = f"{method.__doc__}{words}"
+        words = "".join(f"\n- `{one.name}`: {one.help}" for one in parameters)
+        ask.__doc__ = f"{cleandoc(method.__doc__ or '')}\n{words}"
         ask.__signature__ = shown  # type: ignore[attr-defined]
         return ask
 

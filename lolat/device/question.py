@@ -78,7 +78,7 @@ DEFAULT = Question()
 Runs = TypeVar("Runs", bound="Device")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LatencyQuestion(Question):
     """The parameters of `Model.predict`: of a latency, for one batch size or several, and of the execution
     mode (`run_as`; `precision` may be BEST).
