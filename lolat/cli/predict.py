@@ -17,7 +17,7 @@ from lolat.io.writing import check_file
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-    from lolat.device.prediction import LatencyPrediction as OfDevice
+    from lolat.device.prediction import LatencyPrediction
 
 
 def fail(errors: Mapping[str, LolatError]) -> NoReturn:
@@ -33,7 +33,7 @@ def each(answer: Any) -> Sequence[Any]:
     return getattr(answer, "answers", (answer,))
 
 
-def check_room(predictions: Sequence[OfDevice]) -> None:
+def check_room(predictions: Sequence[LatencyPrediction]) -> None:
     """AnswerIsNo if the network does not fit into the device's memory."""
     from lolat.api.predicting import exceeded
 

@@ -192,7 +192,7 @@ def _columns(of: Cost | Costs) -> list[Column]:
         cost, option = row
         if option.fits is False:
             return "does not fit"
-        is_best = _choice(cost, option) in frontier
+        is_best = Choice.of(cost, option) in frontier
         if is_one:
             is_best = bool(option.devices in frontier and option.total_s and cost.options[1:])
         are_so = (
@@ -254,14 +254,6 @@ def _keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
     return max(words, key=SURE.index, default="")
 
 
-def _how_sure(option: TrainingPrediction, limits: TrainingLimits) -> str:
-    """The end of a sentence on the best option: that it is likely to keep the limits, not certain."""
-    if _keeps(option, limits) != "likely":
-        return ""
-    ends = option.interval_s
-    return "; likely" + (f": {' .. '.join(map(duration, ends))}" if ends else "")
-
-
 def _across(option: TrainingPrediction) -> str:
     """A clause on the machines of an option and their network; "" for one machine."""
     # A price that is given is of a device, whatever machine has it.
@@ -273,19 +265,28 @@ def _across(option: TrainingPrediction) -> str:
     return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
 
 
+def _bests(of: Cost | Costs) -> tuple[tuple[str, Any, TrainingLimits], ...]:
+    """(word, the best by it, the limits that it keeps): the cheapest and the fastest of an answer."""
+    return ("Cheapest", of.cheapest, of.limits), ("Fastest", of.fastest, of.limits.of_money)
+
+
+def _best_line(name: str, words: str, best: TrainingPrediction, limits: TrainingLimits) -> str:
+    """A line on the best option within limits, and that it is likely, not certain, to keep them."""
+    likely = ""
+    if _keeps(best, limits) == "likely":
+        ends = best.interval_s
+        likely = "; likely" + (f": {' .. '.join(map(duration, ends))}" if ends else "")
+    return f"{name}{within_words(limits)}: {words}{_across(best)}{likely}"
+
+
 def _choice_lines(cost: Cost) -> Iterator[str]:
     """Lines on the cheapest and the fastest option, and the source of the price."""
-    choices = [
-        ("Cheapest", cost.cheapest, cost.limits),
-        ("Fastest", cost.fastest, cost.limits.of_money),
-    ]
+    bests = _bests(cost)
     if cost.cheapest == cost.fastest:
-        choices = [("Cheapest and fastest", cost.fastest, cost.limits)] * (len(cost.options) > 1)
-    for name, devices, limits in choices:
+        bests = (("Cheapest and fastest", cost.fastest, cost.limits),) * (len(cost.options) > 1)
+    for name, devices, limits in bests:
         if devices is not None:
-            best = cost.option(devices)
-            words = f"{cost.summary(devices)}{_across(best)}{_how_sure(best, limits)}"
-            yield f"{name}{within_words(limits)}: {words}"
+            yield _best_line(name, cost.summary(devices), cost.option(devices), limits)
     dated = {
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
@@ -332,35 +333,23 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
 
 
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
-    """Lines on the cheapest and the fastest within the limits, and how sure they keep them."""
-    for name, choice, limits in (
-        ("Cheapest", costs.cheapest, costs.limits),
-        ("Fastest", costs.fastest, costs.limits.of_money),
-    ):
-        if choice is not None:
-            (best,) = (o for c, o in listed if _choice(c, o) == choice)
-            others = [(c, o) for c, o in listed if c.device != choice.device]
-            values = _ranked([(c, o) for c, o in others if _keeps(o, limits) != "NO"], name)
-            values |= _ranked([(c, o) for c, o in listed if o is best], name)
-            words = choice_words(choice, costs.batches > 1)
-            yield (
-                f"{name}{within_words(limits)}: {words}{_across(best)}{_how_sure(best, limits)}"
-                f"{apart_words(plain(choice.device), values, '; ')}"
-            )
-
-
-def _ranked(
-    listed: Sequence[Row], name: str
-) -> dict[str, tuple[float, tuple[float, float] | None]]:
-    """The lowest price ("Cheapest") or time of each device, with its interval."""
-    found: dict[str, tuple[float, tuple[float, float] | None]] = {}
-    for cost, option in listed:
-        pair = option.total_s, option.interval_s
-        value, ends = (option.dollars, option.dollars_interval) if name == "Cheapest" else pair
-        device = plain(cost.device)
-        if value is not None and value < found.get(device, (math.inf, None))[0]:
-            found[device] = value, ends
-    return found
+    """Lines on the cheapest and the fastest within the limits, and devices that may be as good."""
+    for name, choice, limits in _bests(costs):
+        if choice is None:
+            continue
+        (best,) = (row for row in listed if Choice.of(*row) == choice)
+        rivals = [row for row in listed if row[0].device != choice.device]
+        rivals = [best, *(row for row in rivals if _keeps(row[1], limits) != "NO")]
+        values: dict[str, tuple[float, tuple[float, float] | None]] = {}
+        for cost, o in rivals:
+            is_price = name == "Cheapest"
+            value, ends = (o.dollars, o.dollars_interval) if is_price else (o.total_s, o.interval_s)
+            device = plain(cost.device)
+            if value is not None and value < values.get(device, (math.inf,))[0]:
+                values[device] = value, ends
+        words = choice_words(choice, costs.batches > 1)
+        alike = apart_words(plain(choice.device), values, "; ")
+        yield f"{_best_line(name, words, best[1], limits)}{alike}"
 
 
 def _way(cost: Cost) -> str:
@@ -368,13 +357,6 @@ def _way(cost: Cost) -> str:
     launch = None if cost.launch == EAGER else cost.launch
     return ", ".join(
         filter(None, (cost.precision, launch, "channels last" * bool(cost.channels_last)))
-    )
-
-
-def _choice(cost: Cost, option: TrainingPrediction) -> Choice:
-    total = option.total_s or 0.0
-    return Choice(
-        cost.device, cost.precision, cost.batch_size, option.devices, total, option.dollars
     )
 
 

@@ -18,7 +18,7 @@ from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, Trained, best_of, check_limits, cost_on, read_question
-from lolat.training.model import TrainingLimits
+from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
 from lolat.units import dollars, duration, plain, plural
@@ -34,6 +34,12 @@ class Choice:
     devices: int
     total_s: float
     dollars: float | None
+
+    @classmethod
+    def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
+        """Return the choice of an option of a device."""
+        about = cost.device, cost.precision, cost.batch_size
+        return cls(*about, option.devices, option.total_s or 0.0, option.dollars)
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,7 +164,7 @@ def _each(asked: TrainingQuestion) -> list[TrainingQuestion]:
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
     """Join the answers of several devices or batch sizes to one question."""
     choices = [
-        Choice(c.device, c.precision, c.batch_size, o.devices, o.total_s, o.dollars)
+        Choice.of(c, o)
         for c in answers
         for o in c.options
         if False not in (c.fits, o.fits) and o.total_s is not None
