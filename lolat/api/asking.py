@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from lolat.api.model import Model
 from lolat.device.question import InputSize, LatencyQuestion, several
-from lolat.parameters import BEST, asks
+from lolat.parameters import asks
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Prediction, Predictions
@@ -67,18 +67,14 @@ def compare(
     batch_size: int | str | Sequence[int | str],
     on: str | Sequence[str] = (),
     *,
-    precision: str | None = None,
-    launch: str | None = None,
-    host_us: float | None = None,
-    prices: str | None = None,
     on_progress: OnProgress | None = None,
     **asked: Any,
 ) -> Costs:
     """Compare devices for training a network: time, memory and dollars, as `lolat cost NETWORK` does.
 
-    `on`: devices as `load` takes them; "all" or none: every one with times and a price. `precision`: of
-    each device, its fastest if None or "best"; `launch`, `host_us`: see `Model.run_as`. `asked`: the other
-    arguments of `Model.cost`. `on_progress`: called for each device (done, all, name).
+    `on`: devices as `load` takes them; "all" or none: every one with times and a price. `asked`: the other
+    arguments of `Model.cost`; `precision`: of each device, its fastest if None or "best". `on_progress`:
+    called for each device (done, all, name).
 
     Returns `Costs`, an answer for each device and batch size. Raises InputError if no device can answer.
     """
@@ -93,11 +89,10 @@ def compare(
         models = [*serving_models(",".join(names), of_any=True, left_out=left_out).values()]
     else:
         models, left_out = devices(names, every=True)
-    listed = given_list(asked.get("price_per_hour"), prices)
+    listed = given_list(asked.get("price_per_hour"), asked.get("prices"))
     if ALL in names:
         models, unpriced = with_a_price(models, listed)
         left_out = {**left_out, **unpriced}
-    run_as = None if precision == BEST else precision, launch, host_us
     asked |= {"prices": listed, "replicas": asked.get("replicas") or ()}
     question = TrainingQuestion(batch_size, **asked)
-    return training.compare(models, network, run_as, question, left_out, on_progress)
+    return training.compare(models, network, question, left_out, on_progress)

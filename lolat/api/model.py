@@ -215,7 +215,7 @@ class Model(Device):
         from lolat.training.cost import cost_on
 
         ask: Callable[..., Cost | Costs] = cost_on if is_one(asked.batch_size) else costs_on
-        return ask(self, network, asked)
+        return ask(self.run_as(asked.precision, asked.launch, asked.host_us), network, asked)
 
     # ---- Language models
 

@@ -34,13 +34,12 @@ if TYPE_CHECKING:
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK", nargs=-1, required=True)
 @common.on_option(more="Without MODEL all with times and a price, if not given.")
-@common.parameter(
-    "precision", "best: each device's fastest of fp32, tf32, amp.", type=common.PRECISIONS
-)
-@common.parameter("launch")
-@common.parameter("host_us")
 @common.question(
     TrainingQuestion,
+    precision={
+        "more": "best: each device's fastest of fp32, tf32, amp.",
+        "type": common.PRECISIONS,
+    },
     batch_size={
         "more": "On each device; auto: the most that fit.",
         "type": common.BATCHES,
@@ -49,8 +48,7 @@ if TYPE_CHECKING:
     replicas={"default": (), "show_default": False},
 )
 def cost(
-    arguments: tuple[str, ...], on: tuple[str, ...], precision: str | None, launch: str | None,
-    host_us: float | None, batch_size: tuple[int | str, ...],
+    arguments: tuple[str, ...], on: tuple[str, ...], batch_size: tuple[int | str, ...],
     replicas: tuple[int, ...], **question: Any,
 ) -> None:  # fmt: skip
     """Predict how long training NETWORK takes on one device or several, its memory and dollars.
@@ -71,14 +69,13 @@ def cost(
     from lolat.training.cost import no_room
 
     model, networks = common.model_and_networks(arguments, on, 1)
-    if precision == BEST:
-        on, model, precision = (on if model is None else (model,)), None, None
+    if question["precision"] == BEST and model is not None:
+        on, model = (model,), None
     if model is not None and (model == ALL or "," in model):
         on, model = (model, *on), None
     network = networks[0]
     of_decoder = is_decoder(network)
     if model is None:
-        question |= {"precision": precision, "launch": launch, "host_us": host_us}
         question["replicas"] = replicas
         with common.progress() as bar:
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
@@ -91,7 +88,6 @@ def cost(
         loaded = serving_model(model, of_any=True)
     else:
         loaded = open_here(model, common.say, common.progress)
-    loaded = loaded.run_as(precision, launch, host_us)
     if len({*batch_size}) > 1:
         return _answer_several(loaded.cost(network, batch_size, **question))
     answer = loaded.cost(network, batch_size[0], **question)
@@ -100,7 +96,7 @@ def cost(
         raise AnswerIsNo(no_room(answer), code="no-room")
     common.warn(answer.warnings)
     lines = cost_lines(answer)
-    if not precision and not of_decoder:
+    if not question["precision"] and not of_decoder:
         lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))
     common.answer(answer, lines)
     within(answer.limits, answer.options)
@@ -141,7 +137,7 @@ def faster_lines(
 ) -> Iterator[str]:
     """A hint if mixed precision is faster, on a device that has it."""
     with contextlib.suppress(LolatError):
-        other = model.run_as("amp").cost(network, batch_size, **question)
+        other = model.cost(network, batch_size, **question | {"precision": "amp"})
         mine, its = (c.options[0].iteration_ms / c.batch_size for c in (answer, other))
         if its < 0.8 * mine:
             yield f"In mixed precision it takes {its / mine:.2f} times as long: --precision amp"

@@ -24,6 +24,23 @@ InputSize = int | Sequence[int | Sequence[int]] | Mapping[str, int | Sequence[in
 the network's own."""
 
 
+Runs = TypeVar("Runs", bound="Device")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeQuestion:
+    """The execution mode that a device is asked in, as `run_as` takes it; `precision` may be BEST."""
+
+    precision: str | None = None
+    launch: str | None = None
+    host_us: float | None = None
+
+    def device(self, model: Runs) -> Runs:
+        """The device in the execution mode; for BEST in its own precision."""
+        precision = None if self.precision == BEST else self.precision
+        return model.run_as(precision, self.launch, self.host_us)
+
+
 @dataclass(frozen=True)
 class Question:
     """The parameters of a latency, but for the execution mode: `run_as` makes a device of that.
@@ -75,23 +92,13 @@ class Question:
 
 
 DEFAULT = Question()
-Runs = TypeVar("Runs", bound="Device")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatencyQuestion(Question):
+class LatencyQuestion(Question, ModeQuestion):
     """The parameters of `Model.predict`: of a latency, for one batch size or several, and of the execution
-    mode (`run_as`; `precision` may be BEST).
+    mode.
     """
-
-    precision: str | None = None
-    launch: str | None = None
-    host_us: float | None = None
-
-    def device(self, model: Runs) -> Runs:
-        """The device in the execution mode; for BEST in its own precision."""
-        precision = None if self.precision == BEST else self.precision
-        return model.run_as(precision, self.launch, self.host_us)
 
 
 def is_one(value: Any) -> bool:

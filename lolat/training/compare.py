@@ -16,6 +16,7 @@ from lolat.graph.modes import AMP
 from lolat.hardware.gpus import PRECISION_OF, gpu_of, name_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
+from lolat.parameters import BEST
 from lolat.readers.children import OnProgress
 from lolat.training.cost import Cost, Trained, best_of, check_limits, cost_on, read_question
 from lolat.training.model import TrainingLimits, TrainingPrediction
@@ -100,29 +101,26 @@ def choice_words(choice: Choice, with_batch: bool = False) -> str:
     return ", ".join(words + ([] if choice.dollars is None else [dollars(choice.dollars)]))
 
 
-RunAs = tuple[str | None, str | None, float | None]
-"""The arguments of `Device.run_as`: precision, launch, host_us."""
 TRIED = ("tf32", "amp")
 """Precisions that each device is tried in, beside its own; AMP alone if it was measured in half precision,
 as weights, gradients and states in two bytes have to be asked for."""
 
 
 def compare(
-    models: Sequence[Device], network: Any, run_as: RunAs, asked: TrainingQuestion,
-    left_out: Mapping[str, str], on_progress: OnProgress | None = None,
+    models: Sequence[Device], network: Any, asked: TrainingQuestion, left_out: Mapping[str, str],
+    on_progress: OnProgress | None = None,
 ) -> Costs:  # fmt: skip
     """Compare devices for one training, with each batch size.
 
-    `run_as`: None stands for the fastest precision, and for the launch and host as measured. `left_out`:
-    reasons why other devices cannot answer, by device. `on_progress`: called with (done, all, name) for
-    each device. InputError if no device can answer.
+    `left_out`: reasons why other devices cannot answer, by device. `on_progress`: called with (done, all,
+    name) for each device. InputError if no device can answer.
     """
     check_limits(asked)
     trained = read_question(network, asked.input_size)
     if isinstance(trained, Graph):
         tuned(trained, asked.tune, asked.checkpointing)  # what is wrong is said once
     by_label, left_out = {model.label: model for model in models}, dict(left_out)
-    if launch := run_as[1]:  # if a GPU was measured so, its other files are left out
+    if launch := asked.launch:  # if a GPU was measured so, its other files are left out
         of_launch = {n: m for n, m in by_label.items() if _mode(m, "launch") == launch}
         measured = {name_of(m.document) for m in of_launch.values()}
         by_label = {
@@ -138,7 +136,7 @@ def compare(
                 on_progress(next(number), len(by_label), model.label)
             if why := _too_small(model, one):
                 raise AnswerIsNo(why)
-            return _fastest(model, trained, run_as, one)
+            return _fastest(model, trained, one)
 
         found = ask_each(by_label, ask, left_out)
         # Two files of one GPU may answer alike in a third mode.
@@ -177,16 +175,19 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
     )  # fmt: skip
 
 
-def _fastest(model: Device, trained: Trained, run_as: RunAs, asked: TrainingQuestion) -> Cost:
+def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
     """Answer in the precision asked for, or the fastest; the first error if none answers."""
     costs, errors = list[Cost](), list[LolatError]()
-    precisions: tuple[str | None, ...] = run_as[:1]
-    if run_as[0] is None and isinstance(trained, Graph):
-        is_half = _mode(model, "dtype") in ("float16", "bfloat16")
-        precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
+    precisions: tuple[str | None, ...] = (asked.precision,)
+    if asked.precision in (None, BEST):
+        precisions = (None,)
+        if isinstance(trained, Graph):
+            is_half = _mode(model, "dtype") in ("float16", "bfloat16")
+            precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
     for precision in precisions:
         try:
-            costs.append(cost_on(model.run_as(precision, *run_as[1:]), trained, asked))
+            device = model.run_as(precision, asked.launch, asked.host_us)
+            costs.append(cost_on(device, trained, asked))
         except LolatError as error:
             errors.append(error)
     if not costs:

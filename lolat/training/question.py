@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from lolat.device.question import ModeQuestion
+
 if TYPE_CHECKING:
     from lolat.device.question import InputSize
     from lolat.hardware.prices import Prices
 
 
 @dataclass(frozen=True)
-class TrainingQuestion:
+class TrainingQuestion(ModeQuestion):
     """A question about training, for one batch size or several; its parameters: `lolat.parameters`.
 
+    Of several devices each answers in its fastest precision if `precision` is None or BEST.
     `input_size`: at which a network is read, of a decoder the tokens of a sequence. `prices`: a price list,
     or the file of one, a CSV as SkyPilot's; None: the built-in one.
     """
