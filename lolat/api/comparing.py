@@ -287,10 +287,10 @@ def compare_kernels(model: Model, asked: Comparison) -> list[Compared]:
         ms = operation_ms(
             name, operation, sizes_of(name, rows), specs_of(section.sheet), dtype, alone=True
         )
-        off = math.exp(normal_quantile(COVERAGE) * operation.spread)
+        half_width = normal_quantile(COVERAGE) * operation.spread
         for row, one in zip(rows, ms.tolist(), strict=True):
             timed = TimedRow(f"{name} {dtype}", row.milliseconds(), row)
-            found.append(Compared(timed, one, (one / off, one * off)))
+            found.append(Compared(timed, one, interval_around(one, half_width)))
     return asked.some(found)
 
 
@@ -358,15 +358,9 @@ def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
         asked.left_out.add(str(error), error.code)
     found = []
     for row in rows:
-        ms, half = (
-            level * row.predicted_ms(gpu),
-            math.exp(half_width(section, name, row.step.passes, COVERAGE)),
-        )
-        found.append(
-            Compared(
-                TimedRow(row.step.passes.decoder.name, row.ms, row.row), ms, (ms / half, ms * half)
-            )
-        )
+        ms, passes = level * row.predicted_ms(gpu), row.step.passes
+        interval = interval_around(ms, half_width(section, name, passes, COVERAGE))
+        found.append(Compared(TimedRow(passes.decoder.name, row.ms, row.row), ms, interval))
     return asked.some(found)
 
 

@@ -145,14 +145,8 @@ class Model(Device):
 
     @overload
     def budget(
-        self,
-        network: Any,
-        max_ms: float,
-        vary: str,
-        batch_size: Sequence[int],
-        *args: Any,
-        **more: Any,
-    ) -> BudgetAnswers: ...
+        self, network: Any, max_ms: float, vary: str, batch_size: Sequence[int], *args: Any, **more: Any
+    ) -> BudgetAnswers: ...  # fmt: skip
 
     def budget(
         self,

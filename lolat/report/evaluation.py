@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from shlex import quote
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lolat.device import Device
 from lolat.device.domain import fit_again
@@ -17,12 +17,9 @@ from lolat.report.tables import Column, Part, ReportTable
 from lolat.tables.networks import TimedNetwork
 from lolat.units import digits, milliseconds, percent, plain
 
-Evaluation = Any
-"""`lolat.api.measuring.Evaluation`, in a room above this one."""
-Diagnosis = Any
-"""`lolat.api.measuring.Diagnosis`."""
-TableEvaluation = Any
-"""`lolat.api.evaluation.TableEvaluation`."""
+if TYPE_CHECKING:
+    from lolat.api.evaluation import TableEvaluation
+    from lolat.api.measuring import Diagnosis, Evaluation
 
 
 def evaluation_lines(result: Evaluation) -> Iterator[Part]:
