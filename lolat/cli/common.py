@@ -326,13 +326,12 @@ def question(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
 def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
     """The option of a parameter, one of PARAMETERS, with what a command changes and `more` words of help.
 
-    Without `several` a parameter that takes a list takes one value; with `with_length`, the input size has
-    the option of a sequence length beside it.
+    Without `several` a parameter that takes a list takes one value. The input size has the option of a
+    sequence length beside it.
     """
     of = PARAMETERS[name] if isinstance(name, str) else name
     name = of.name
     several = changed.pop("several", bool(of.example))
-    with_length = changed.pop("with_length", True)
     about: dict[str, Any] = {"show_default": bool(of.default)}
     if of.default is not None:  # to click None is a value, also of a required option
         about["default"] = of.default
@@ -356,7 +355,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
     elif not of.choices:
         about["metavar"] = "N" if of.example else of.metavar
     about |= {"help": f"{of.help} {more}".rstrip(), **changed}
-    if name != SIZE or not with_length:
+    if name != SIZE:
         return click.option(of.option, name, **about)
     made = click.option(of.option, name, callback=_with_length, **about)
     length = parameter(LENGTH, expose_value=False, is_eager=True, callback=_keep_length)
