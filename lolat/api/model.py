@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.device import Device
 from lolat.device import load as load_device
-from lolat.device.question import LatencyQuestion, Question, is_one, several
+from lolat.device.question import (
+    BudgetQuestion,
+    ExplainQuestion,
+    LatencyQuestion,
+    Question,
+    each_batch,
+    is_one,
+    several,
+)  # fmt: skip
 from lolat.errors import AnswerIsNo, arg
 from lolat.graph import Graph
 from lolat.llm.question import ServingQuestion
@@ -111,31 +119,24 @@ class Model(Device):
         self, network: Any, batch_size: Sequence[int], *args: Any, **more: Any
     ) -> Explanations: ...
 
-    def explain(
-        self,
-        network: Any,
-        batch_size: int | Sequence[int] = 1,
-        predictor: str | None = None,
-        *,
-        input_size: InputSize = None,
-        block: str | None = None,
-    ) -> Explanation | Explanations:
+    @asks(ExplainQuestion)  # type: ignore[misc] # as `cost`
+    def explain(self, network: Any, asked: ExplainQuestion) -> Explanation | Explanations:
         """Break a latency down into its causes, and predict what changes of the network would save.
 
-        `block`: the label of one block, which is then explained operation by operation. The rest is as
-        for `predict`. Returns an `Explanation`, of a list of batch sizes `Explanations`. Raises InputError
-        where there is no such block.
+        `block`: the label of one block. Returns an `Explanation`, of a list of batch sizes `Explanations`.
+        Raises InputError where there is no such block. The other arguments are as for `predict`:
         """
         from lolat.device.attribution import Explanations, explain
         from lolat.device.prediction import at_size
 
-        if not is_one(batch_size):
-            ask = partial(self.explain, network, input_size=input_size, block=block)
-            return Explanations(tuple(ask(size, predictor) for size in several(batch_size)))
-        question = Question(batch_size, predictor, input_size=input_size)
-        graph = self._read(network, question)
-        explanation = explain(self, graph, question, at_size(network), block)
-        prediction = explanation.prediction.named(network, input_size)
+        if not is_one(asked.batch_size):
+            each = (self.explain(network, **vars(one)) for one in each_batch(asked))
+            return Explanations(tuple(each))
+        model = asked.device(self)
+        question = Question(asked.batch_size, asked.predictor, input_size=asked.input_size)
+        graph = model._read(network, question)
+        explanation = explain(model, graph, question, at_size(network), asked.block)
+        prediction = explanation.prediction.named(network, asked.input_size)
         return replace(explanation, prediction=prediction)
 
     @overload
@@ -148,41 +149,34 @@ class Model(Device):
         self, network: Any, max_ms: float, vary: str, batch_size: Sequence[int], *args: Any, **more: Any
     ) -> BudgetAnswers: ...  # fmt: skip
 
-    def budget(
-        self,
-        network: Any,
-        max_ms: float,
-        vary: str,
-        batch_size: int | Sequence[int] = 1,
-        predictor: str | None = None,
-        coverage: float | None = None,
-        *,
-        sure: bool = False,
-        input_size: InputSize = None,
-    ) -> BudgetAnswer | BudgetAnswers:
+    @asks(BudgetQuestion)  # type: ignore[misc] # as `cost`
+    def budget(self, network: Any, asked: BudgetQuestion) -> BudgetAnswer | BudgetAnswers:
         """The widest, largest or most of a network that stays within a time.
 
         `max_ms`: the time, ms. `vary`: "width" (channel counts), "resolution" (pixels of the input) or
-        "batch" (samples at once). `sure`: the upper end of the interval must stay within it. The rest is as
-        for `predict`. Returns a `BudgetAnswer`, whose `best.value` is the answer; of a list of batch sizes
-        `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within the time.
+        "batch" (samples at once). `sure`: True where the upper end of the interval must stay within it.
+        Returns a `BudgetAnswer`, whose `best.value` is the answer; of a list of batch sizes
+        `BudgetAnswers`. Raises AnswerIsNo where not even the smallest stays within the time. The other
+        arguments are as for `predict`:
         """
         from lolat.device.budget import BudgetAnswers, budget
         from lolat.device.prediction import at_size
 
-        if not is_one(batch_size):
-            ask = partial(self.budget, network, max_ms, vary, sure=sure, input_size=input_size)
+        if not is_one(asked.batch_size):
             answers = []
-            for size in several(batch_size):
+            for one in each_batch(asked):
                 try:
-                    answers.append(ask(size, predictor, coverage))
+                    answers.append(self.budget(network, **vars(one)))
                 except AnswerIsNo as no:
-                    raise no.reworded(f"{arg('batch_size')} {size}: {no.message}") from None
+                    size = f"{arg('batch_size')} {one.batch_size}"
+                    raise no.reworded(f"{size}: {no.message}") from None
             return BudgetAnswers(tuple(answers))
+        model = asked.device(self)
         question = Question(
-            batch_size, predictor, coverage, input_size=input_size, max_ms=max_ms, sure=sure
-        )
-        return budget(self, self._read(network, question), vary, question, at_size(network))
+            asked.batch_size, asked.predictor, asked.coverage, input_size=asked.input_size,
+            max_ms=asked.max_ms, sure=asked.sure,
+        )  # fmt: skip
+        return budget(model, model._read(network, question), asked.vary, question, at_size(network))
 
     # ---- Training
 
@@ -209,7 +203,7 @@ class Model(Device):
         from lolat.training.cost import cost_on
 
         ask: Callable[..., Cost | Costs] = cost_on if is_one(asked.batch_size) else costs_on
-        return ask(self.run_as(asked.precision, asked.launch, asked.host_us), network, asked)
+        return ask(asked.device(self), network, asked)
 
     # ---- Language models
 

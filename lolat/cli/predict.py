@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lolat.cli import common
-from lolat.device.question import LatencyQuestion, Question
+from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion, Question
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.writing import check_file
 
@@ -51,6 +51,7 @@ now_option = click.option(
     is_flag=True,
     help="As the machine is now: measures some networks of MODEL again, ten seconds.",
 )
+REQUIRED = {"required": True}
 SURE: dict[str, Any] = {"is_flag": False, "flag_value": 90.0, "default": None}
 
 
@@ -134,36 +135,33 @@ def predict(
 # ---- Commands of one network on one device: `lolat report`, `explain`, `budget`
 
 
-OF_SOME = ("predictor", "coverage", "max_ms", "sure", "prices")
-"""Parameters of a latency that not all of these commands have."""
-
-
-def of_one(function: Callable[..., None]) -> Callable[..., None]:
-    """Arguments and options of a network on a device; `function` gets the opened model, and the others.
-
-    One batch size is a number, several are a tuple.
+def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
+    """Arguments and options of a question about a network on a device, as `common.question` takes them; the
+    function gets the opened model, and the others. One batch size is a number, several are a tuple.
     """
 
-    @functools.wraps(function)
-    def command(
-        model: str, precision: str | None, launch: str | None, host_us: float | None, now: bool,
-        as_learned: bool, batch_size: tuple[int, ...], **question: Any,
-    ) -> None:  # fmt: skip
-        from lolat.api.choosing import open_here
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(
+            model: str, now: bool, as_learned: bool, batch_size: tuple[int, ...], **question: Any
+        ) -> None:
+            from lolat.api.choosing import open_here
 
-        question["batch_size"] = batch_size if len(batch_size) > 1 else batch_size[0]
-        loaded = open_here(model, common.say, common.progress, now, as_learned)
-        function(loaded.run_as(precision, launch, host_us), **question)
+            question["batch_size"] = batch_size if len(batch_size) > 1 else batch_size[0]
+            loaded = open_here(model, common.say, common.progress, now, as_learned)
+            function(loaded, **question)
 
-    for decorate in (
-        as_learned_option,
-        now_option,
-        common.question(LatencyQuestion, *OF_SOME),
-        common.network_argument,
-        common.model_argument,
-    ):
-        command = decorate(command)
-    return command
+        for option in (
+            as_learned_option,
+            now_option,
+            common.question(asked, *without, **changes),
+            common.network_argument,
+            common.model_argument,
+        ):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @common.command(
@@ -174,8 +172,7 @@ def of_one(function: Callable[..., None]) -> Callable[..., None]:
         "predictions": "lolat.api.predicting:Predictions",
     },
 )
-@of_one
-@common.parameter("predictor")
+@of_one(LatencyQuestion, "coverage", "max_ms", "sure", "prices")
 @common.csv_option(more="A row for each block.")
 @click.option("--html", type=click.Path(), metavar="FILE",
                help="Write a page to explore the blocks in a browser.")  # fmt: skip
@@ -219,8 +216,7 @@ def report(
         "explanations": "lolat.device.attribution:Explanations",
     },
 )
-@of_one
-@click.option("--block", metavar="NAME", help="One block, operation by operation.")
+@of_one(ExplainQuestion, "predictor")
 def explain(model: Model, network: str, **question: Any) -> None:
     """Explain where the milliseconds of NETWORK go, and what a change would save.
 
@@ -242,10 +238,7 @@ def explain(model: Model, network: str, **question: Any) -> None:
         "budgets": "lolat.device.budget:BudgetAnswers",
     },
 )
-@of_one
-@common.parameter("max_ms", required=True)
-@common.parameter("vary", required=True)
-@common.parameter("sure", **SURE)
+@of_one(BudgetQuestion, "predictor", "coverage", max_ms=REQUIRED, vary=REQUIRED, sure=SURE)
 def budget(model: Model, network: str, sure: float | None, **question: Any) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
     from lolat.report.explanation import budget_lines

@@ -10,7 +10,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.errors import AnswerIsNo, InputError, LolatError, ModelFileError, arg
-from lolat.parameters import BEST
+from lolat.parameters import BEST, declared
 from lolat.units import by_text
 
 if TYPE_CHECKING:
@@ -29,16 +29,15 @@ Runs = TypeVar("Runs", bound="Device")
 
 @dataclass(frozen=True, kw_only=True)
 class ModeQuestion:
-    """The execution mode that a device is asked in, as `run_as` takes it; `precision` may be BEST."""
+    """The execution mode that a device is asked in, as `run_as` takes it."""
 
     precision: str | None = None
     launch: str | None = None
     host_us: float | None = None
 
     def device(self, model: Runs) -> Runs:
-        """The device in the execution mode; for BEST in its own precision."""
-        precision = None if self.precision == BEST else self.precision
-        return model.run_as(precision, self.launch, self.host_us)
+        """The device in the execution mode."""
+        return model.run_as(self.precision, self.launch, self.host_us)
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,46 @@ DEFAULT = Question()
 @dataclass(frozen=True, kw_only=True)
 class LatencyQuestion(Question, ModeQuestion):
     """The parameters of `Model.predict`: of a latency, for one batch size or several, and of the execution
-    mode.
+    mode, of which `precision` may be BEST.
     """
+
+    def device(self, model: Runs) -> Runs:
+        """The device in the execution mode; for BEST in its own precision."""
+        precision = None if self.precision == BEST else self.precision
+        return model.run_as(precision, self.launch, self.host_us)
+
+
+@dataclass(frozen=True)
+class ExplainQuestion(ModeQuestion):
+    """The parameters of `Model.explain`."""
+
+    batch_size: int | Sequence[int] = 1
+    predictor: str | None = None
+    _: KW_ONLY
+    input_size: InputSize = None
+    block: str | None = declared(None, "One block, operation by operation.", metavar="NAME")
+
+
+@dataclass(frozen=True)
+class BudgetQuestion(ModeQuestion):
+    """The parameters of `Model.budget`."""
+
+    max_ms: float
+    vary: str
+    batch_size: int | Sequence[int] = 1
+    predictor: str | None = None
+    coverage: float | None = None
+    _: KW_ONLY
+    input_size: InputSize = None
+    sure: bool = False
+
+
+Q = TypeVar("Q", bound=Any)
+
+
+def each_batch(question: Q) -> list[Q]:
+    """A question with each of its batch sizes."""
+    return [replace(question, batch_size=size) for size in several(question.batch_size)]
 
 
 def is_one(value: Any) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.question import ask_each, no_device, several
+from lolat.device.question import ask_each, each_batch, no_device
 from lolat.device.running import mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
@@ -128,7 +128,7 @@ def compare(
             if n in of_launch or name_of(m.document) not in measured
         }  # fmt: skip
     answers = list[Cost]()
-    for one in _each(asked):
+    for one in each_batch(asked):
         number = count(1)
 
         def ask(model: Device, one: TrainingQuestion = one, number: count[int] = number) -> Cost:
@@ -148,15 +148,10 @@ def compare(
 
 def costs_on(device: Device, network: Any, asked: TrainingQuestion) -> Costs:
     """Predict the cost of training on `device` with each batch size; the network is read once."""
-    if not (each := _each(asked)):
+    if not (each := each_batch(asked)):
         raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
     trained = read_question(network, asked.input_size)
     return joined([cost_on(device, trained, one) for one in each], {})
-
-
-def _each(asked: TrainingQuestion) -> list[TrainingQuestion]:
-    """Return the question with each of its batch sizes."""
-    return [replace(asked, batch_size=size) for size in several(asked.batch_size)]
 
 
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
