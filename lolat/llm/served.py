@@ -119,14 +119,15 @@ def _of_table(
         )
         yield ServedRow(
             row["model"], inputs, row.whole("output_tokens", 2), concurrency, row.milliseconds(tpot),
-            row.milliseconds(ttft) if row.get(ttft) else 0.0,
-            row.whole("tensor_parallel", default=parallel),
-            max(row.whole("expert_parallel", 0, default=1), 1),
-            row.get("dtype", ""), row.get("kv_dtype", ""), rate, cached,
-            row.whole("distinct_prompts", 0, default=0), row.whole("requests", 0, default=number),
-            row.number("range_ratio", ABOVE_ZERO, 1.0, default=ratio),
-            row.whole("max_num_batched_tokens", 0, default=0), row.whole("max_num_seqs", 0, default=0),
-            groups, row,
+            ttft_ms=row.milliseconds(ttft) if row.get(ttft) else 0.0,
+            tensor_parallel=row.whole("tensor_parallel", default=parallel),
+            expert_parallel=max(row.whole("expert_parallel", 0, default=1), 1),
+            attention_data_parallel=groups, dtype=row.get("dtype", ""), kv_dtype=row.get("kv_dtype", ""),
+            request_rate=rate, requests=row.whole("requests", 0, default=number), cached_tokens=cached,
+            distinct_prompts=row.whole("distinct_prompts", 0, default=0),
+            range_ratio=row.number("range_ratio", ABOVE_ZERO, 1.0, default=ratio),
+            max_num_batched_tokens=row.whole("max_num_batched_tokens", 0, default=0),
+            max_num_seqs=row.whole("max_num_seqs", 0, default=0), row=row,
         )  # fmt: skip
     if waiting:
         why = "with a concurrency above batch_size, the most that run at once"
@@ -197,11 +198,11 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
         every["total_input_tokens"] * longest, every["total_output_tokens"] * longest,
         # Without a rate and a limit, all requests start at once.
         0.0 if rate else float(every.get("max_concurrency") or done),
-        float(every["mean_tpot_ms"]), float(every["mean_ttft_ms"]), parallel or 0,
-        next((int(every[name]) for name in EXPERTS if name in every), 1),
-        str(every["dtype"]), str(every.get("kv_dtype", "")), rate,
-        float(every.get("cached_tokens") or 0.0), requests=done, range_ratio=max(ratio, 1e-6),
-        max_num_batched_tokens=tokens, max_num_seqs=sequences,
+        float(every["mean_tpot_ms"]), float(every["mean_ttft_ms"]), tensor_parallel=parallel or 0,
+        expert_parallel=next((int(every[name]) for name in EXPERTS if name in every), 1),
+        dtype=str(every["dtype"]), kv_dtype=str(every.get("kv_dtype", "")), request_rate=rate,
+        cached_tokens=float(every.get("cached_tokens") or 0.0), requests=done,
+        range_ratio=max(ratio, 1e-6), max_num_batched_tokens=tokens, max_num_seqs=sequences,
     )  # fmt: skip
     for name in NUMBERS:
         if not 0 < (number := getattr(row, name)) <= MOST:

@@ -52,7 +52,7 @@ def _command(name: str, form: Form, device: ListedDevice, *more: str) -> str:
 
 def asked_of(device: ListedDevice, question: Card) -> Model:
     """The device's model in the precision and with the launch that are asked for."""
-    return device.model.run_as(*(question.get(field.name) or None for field in MODE))
+    return device.model.run_as(*(question[field.name] for field in MODE))
 
 
 def _latency(
@@ -88,10 +88,9 @@ def _budget(
 def _training(
     form: Form, question: Card, device: ListedDevice, trained: Any, _: AtSize | None
 ) -> Card:
-    mode = [field.name for field in MODE]
-    asked = {f.name: question[f.name] for f in form.own_fields if f.name not in mode}
+    asked = {field.name: question[field.name] for field in form.own_fields}
     size = question["sequence_length"] if form.subject.is_decoder else None
-    cost = asked_of(device, question).cost(trained, input_size=size, **asked)
+    cost = device.model.cost(trained, input_size=size, **asked)
     if cost.fits is False:
         return {
             "title": "does not fit",

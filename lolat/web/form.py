@@ -111,7 +111,7 @@ class Field:
             raise InputError("nothing is given")
         if self.parse is not None:
             return self.parse(text)
-        return text if self.choices else numbers(text, EVERY[self.name], self.most)
+        return (text or None) if self.choices else numbers(text, EVERY[self.name], self.most)
 
     def word(self, text: str) -> str:
         """The value of a text as in an option of a command; "" if it is empty."""
