@@ -51,6 +51,10 @@ now_option = click.option(
     is_flag=True,
     help="As the machine is now: measures some networks of MODEL again, ten seconds.",
 )
+PREDICTIONS = {
+    "prediction": "lolat.device.prediction:LatencyPrediction",
+    "predictions": "lolat.api.predicting:Predictions",
+}
 REQUIRED = {"required": True}
 SURE: dict[str, Any] = {"is_flag": False, "flag_value": 90.0, "default": None}
 
@@ -61,10 +65,7 @@ SURE: dict[str, Any] = {"is_flag": False, "flag_value": 90.0, "default": None}
 @common.command(
     "lolat predict epyc-2t keras:ResNet50 --batch-size 8",
     "lolat predict local mynet.onnx --max-ms 20",
-    answers={
-        "prediction": "lolat.device.prediction:LatencyPrediction",
-        "predictions": "lolat.api.predicting:Predictions",
-    },
+    answers=PREDICTIONS,
 )
 @click.argument("arguments", metavar="[MODEL] NETWORK...", nargs=-1, required=True)
 @common.on_option()
@@ -167,10 +168,7 @@ def of_one(asked: type, *without: str, **changes: Mapping[str, Any]) -> Any:
 @common.command(
     "lolat report epyc-2t keras:ResNet50",
     "lolat report local mynet.keras --html report.html",
-    answers={
-        "prediction": "lolat.device.prediction:LatencyPrediction",
-        "predictions": "lolat.api.predicting:Predictions",
-    },
+    answers=PREDICTIONS,
 )
 @of_one(LatencyQuestion, "coverage", "max_ms", "sure", "prices")
 @common.csv_option(more="A row for each block.")

@@ -42,8 +42,11 @@ def describe(device: Device) -> Iterator[str]:
     """The lines of `lolat show`."""
     yield headline(device)
     yield from device_lines(device)
-    yield from remark_lines(device.document)
-    yield from section_lines(device.document)
+    document = device.document
+    if remarks := [*filter(None, [document.get(OF_FORM)]), *document.get("warnings", ())]:
+        is_learned = document["environment"].get("device") in ("cpu", "gpu")
+        yield from _titled("while learning" if is_learned else "notes", map(plain, remarks))
+    yield from section_lines(document)
 
 
 def models_lines(models: Sequence[ListedModel]) -> Iterator[Part]:
@@ -101,13 +104,6 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
         yield f"Next: {lolat} llm {named} {quote(plain(served))}"
     if "training" in document:
         yield f"Next: {lolat} cost {named} {network} --batch-size 32 --samples 50000"
-
-
-def remark_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Remarks on the learning, or on the tables that a device is made of."""
-    if remarks := [*filter(None, [document.get(OF_FORM)]), *document.get("warnings", ())]:
-        is_learned = document["environment"].get("device") in ("cpu", "gpu")
-        yield from _titled("while learning" if is_learned else "notes", map(plain, remarks))
 
 
 def device_lines(device: Device) -> Iterator[str]:

@@ -26,8 +26,8 @@ def compared(
     on_progress: OnProgress | None = None, **asked: Any,
 ) -> Costs:  # fmt: skip
     """The cost of the network on bundled devices."""
-    models, question = [package.load(name) for name in names], TrainingQuestion(batch_size, **asked)
-    return compare(models, network(), (precision, launch, None), question, {}, on_progress)
+    question = TrainingQuestion(batch_size, precision=precision, launch=launch, **asked)
+    return compare([package.load(n) for n in names], network(), question, {}, on_progress)
 
 
 def asked(prices: str, precision: str | None = None, batch_size: int | str = 64) -> Costs:
