@@ -18,7 +18,6 @@ import lolat as package
 from benchmarks import calls
 from benchmarks.schema import ANSWERS
 from lolat.api.model import Model
-from lolat.cli import predict as predict  # its import is no part of a question's path
 from lolat.io.results import Result
 from tests import synthetic
 from tests.cli.commands import Command, valid_answer
