@@ -28,7 +28,7 @@ from .probe import MOST_THREADS, probe
 from .runner import Job, Outcome, Runner, Settings, graph_job, job_key
 from .timing import JobLatency, Latencies, Visit, latencies
 
-USUAL = Settings(rounds=6, most_rounds=24, enough_s=50.0)
+DEFAULT_SETTINGS = Settings(rounds=6, most_rounds=24, enough_s=50.0)
 """A fast machine measures more rounds in the time that a slow one needs for the first 6."""
 # From these values on there is a warning.
 UNSTEADY = 1.5  # the most disturbed tenth of a run over the calmest
@@ -51,7 +51,7 @@ CheckEnvironment = Callable[[Mapping[str, Any]], object]
 class Run:
     """A run with a journal in the file `journal`.
 
-    `now`: seconds since the epoch; `restart` throws away the journal; `settings`: USUAL if None.
+    `now`: seconds since the epoch; `restart` throws away the journal; `settings`: DEFAULT_SETTINGS if None.
     """
 
     backend: str
@@ -104,7 +104,7 @@ def run_jobs(
     An error in the context closes the journal. Raises LolatError when device or backend are not there, or
     nothing could be measured.
     """
-    settings = run.settings or USUAL
+    settings = run.settings or DEFAULT_SETTINGS
     before = environment.describe(run.device) | {"others_at_start": environment.others()}
     if remark := busy(before):
         run.progress.note(remark)

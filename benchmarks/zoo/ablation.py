@@ -21,13 +21,13 @@ import numpy as np
 from benchmarks.runner import Tables, benchmark
 from benchmarks.zoo import measure
 from benchmarks.zoo.judge import HALVES, key, visits
-from lolat.device.predictors.additive import APART, FAMILY, LEFT_OUT, TERMS
+from lolat.device.predictors.additive import APART, FAMILY, TERMS, UNUSED_TERMS
 from lolat.fitting.least_squares import SPREAD, fit_families, fit_relative, point_weights
 from lolat.graph.counts import COLUMNS, FEATURES, MEANINGS, MEMBERS, count
 from lolat.microbench.timing import latencies
 
 FOLDER = Path(__file__).resolve().parent / "results" / "epyc-26-2"
-ALL = tuple(n for n in COLUMNS if n in (*TERMS, *LEFT_OUT))
+ALL = tuple(n for n in COLUMNS if n in (*TERMS, *UNUSED_TERMS))
 OF = {**APART, **FAMILY}
 COMPUTING = {*MEMBERS["flops"], "exps", "gelus"}
 STARTING = {n for n in ALL if MEANINGS[n].group == "ops"}
@@ -164,7 +164,7 @@ def variants() -> Iterator[tuple[str, Variant]]:
     yield f"all {len(ALL)} terms", drawn(ALL)
     for term in TERMS:
         yield f"without `{term}`", drawn([t for t in TERMS if t != term])
-    for term in LEFT_OUT:
+    for term in UNUSED_TERMS:
         yield f"with `{term}` too", drawn([*TERMS, term])
     for family, kinds in MEMBERS.items():
         yield f"one cost for {family}", drawn(TERMS, one=[t for t in TERMS if t in kinds])

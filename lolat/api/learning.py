@@ -25,7 +25,7 @@ from lolat.microbench import journal as journals
 from lolat.microbench import learn as learn_blocks
 from lolat.units import percent
 
-USUAL = "tensorflow"
+DEFAULT_BACKEND = "tensorflow"
 """The backend that the default name of a model file does not mention."""
 
 
@@ -190,7 +190,9 @@ def _backend_and_output(
     if output is None:
         label = environment.label_of(device, here)
         words = device if label == device else f"{device} {label}"
-        words += f" {backend.replace(f'+threads={threads}', '')}".removesuffix(f" {USUAL}")
+        words += f" {backend.replace(f'+threads={threads}', '')}".removesuffix(
+            f" {DEFAULT_BACKEND}"
+        )
         file_name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
         output = paths.local_folder() / f"{file_name}.json"
         check_file(output, "output", make_folder=True)

@@ -42,7 +42,7 @@ from lolat.units import milliseconds, percent, plain, plural
 if TYPE_CHECKING:
     from lolat.api.model import Model
 
-PRECISIONS = ("tf32", "amp", "fp16", "bf16")
+FASTER_PRECISIONS = ("tf32", "amp", "fp16", "bf16")
 """Precisions in which a device is tried for its fastest."""
 
 
@@ -209,7 +209,7 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Lat
     """The prediction of a device in its fastest precision."""
     found: list[LatencyPrediction] = []
     refused: InputError | None = None
-    for device in in_precisions(model, PRECISIONS):
+    for device in in_precisions(model, FASTER_PRECISIONS):
         try:
             found.append(predict(device, network, question))
         except InputError as error:

@@ -14,6 +14,7 @@ from lolat.cli import common
 from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion, Question
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.writing import check_file
+from lolat.parameters import COVERAGE
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -56,7 +57,7 @@ PREDICTIONS = {
     "predictions": "lolat.api.predicting:Predictions",
 }
 REQUIRED = {"required": True}
-SURE: dict[str, Any] = {"is_flag": False, "flag_value": 90.0, "default": None}
+SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default": None}
 
 
 # ---- `lolat predict`

@@ -47,7 +47,7 @@ SECTIONS = ("training", "epochs", "spaces", "llm")
 OF_INFERENCE = "latencies of inference"
 OF_TRAINING = "training"
 OF_LANGUAGE_MODELS = "operations of language models"
-PARTS = (OF_INFERENCE, OF_TRAINING, OF_LANGUAGE_MODELS)
+MODEL_PARTS = (OF_INFERENCE, OF_TRAINING, OF_LANGUAGE_MODELS)
 UNKNOWN = "unknown"  # the name of an unnamed device
 
 # ---- The shape of a model file
@@ -181,11 +181,11 @@ def answers_for(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileError:
-    """The error of a file that lacks a section: one of PARTS, or the space named `section`."""
+    """The error of a file that lacks a section: one of MODEL_PARTS, or the space named `section`."""
     known = " and ".join(knows(document)) or "nothing yet"
-    lacking = section if section in PARTS else f"networks of {section}"
+    lacking = section if section in MODEL_PARTS else f"networks of {section}"
     others = "`lolat models` lists those that do"
-    if section in PARTS and "llm" in document and (card := card_of(name_of(document))):
+    if section in MODEL_PARTS and "llm" in document and (card := card_of(name_of(document))):
         others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
     return ModelFileError(
         f"{source} knows {known}, but no {lacking}; {others}; or add them with "

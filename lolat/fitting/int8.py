@@ -18,10 +18,10 @@ from lolat.fitting.cross_validation import leave_out
 from lolat.fitting.least_squares import minimum, point_weights
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
-from lolat.graph.quantized import CLASSES, DYNAMIC
+from lolat.graph.quantized import DYNAMIC, INT8_CLASSES
 from lolat.tables.blocks import Point, times
 
-USUAL = {"convolution": 0.5, "product": 0.5}
+START_FACTORS = {"convolution": 0.5, "product": 0.5}
 """Class of work -> the factor that a fit begins with, 1 for the others."""
 CLASS_SPREAD, SCHEME_SPREAD = 0.7, 0.4
 """Standard deviations, logarithms: of a class from its usual factor; of a scheme from its class. Static and
@@ -32,7 +32,7 @@ MEAN_OF_NORMAL = 1.2533  # standard deviation of a normal distribution over its 
 
 @dataclass(frozen=True)
 class _Measured:
-    """Quantized points. `parts`: (points, CLASSES + 1) ms, see `lolat.device.predictors.int8.parts`."""
+    """Quantized points; `parts`: (points, INT8_CLASSES + 1) ms: `predictors.int8.parts`."""
 
     parts: np.ndarray
     schemes: np.ndarray
@@ -75,7 +75,7 @@ def with_int8(
     for scheme, of in factors.items():
         own = np.abs(residuals[measured.schemes == scheme])
         spread = round(MEAN_OF_NORMAL * float(own.mean()), 5)
-        named = dict(zip(CLASSES, np.round(of, 5).tolist(), strict=True))
+        named = dict(zip(INT8_CLASSES, np.round(of, 5).tolist(), strict=True))
         found[scheme] = {"factors": named, "spread": spread, "points": len(own)}
     predictors = {**document["predictors"], AdditiveCosts.name: {**entry, "int8": found}}
     return {**added, "predictors": predictors}
@@ -89,7 +89,7 @@ def _block(point: Point) -> str:
 def _parts(
     formula: AdditiveCosts, point: Point, graph: Graph, in_float: Mapping[tuple[str, int], float]
 ) -> np.ndarray:
-    """(CLASSES + 1,) ms of a point before its factors, the call in the last one, at its measured level."""
+    """(INT8_CLASSES + 1,) ms of a point before its factors, the call last, at its measured level."""
     analysis, size = analyze(graph), point.batch_size
     parts = formula.int8_parts(analysis, size).sum(axis=0)
     parts[-1] += formula.constant
@@ -98,13 +98,13 @@ def _parts(
 
 
 def fit_factors(measured: _Measured) -> dict[str, np.ndarray]:
-    """(CLASSES,) factors of each scheme.
+    """(INT8_CLASSES,) factors of each scheme.
 
-    A factor is exp(class + own), drawn to its class, and that to USUAL: `least_squares.fit_families`.
+    A factor is exp(class + own), drawn to its class, that to START_FACTORS: `least_squares.fit_families`.
     """
     schemes = sorted({*measured.schemes.tolist()})
     families = sorted({scheme == DYNAMIC for scheme in schemes})
-    n = len(CLASSES)
+    n = len(INT8_CLASSES)
     # Columns: the classes of each scheme, then the part in float, which has no factor.
     columns = np.zeros((len(measured.latency_ms), n * len(schemes) + 1))
     turned = np.zeros((n * len(schemes) + 1, n * (len(families) + len(schemes))))
@@ -116,7 +116,7 @@ def fit_factors(measured: _Measured) -> dict[str, np.ndarray]:
         own = n * (len(families) + i)
         turned[at, own : own + n] = np.eye(n)
     columns[:, -1] = measured.parts[:, -1]
-    usual = np.log([USUAL.get(name, 1.0) for name in CLASSES])
+    usual = np.log([START_FACTORS.get(name, 1.0) for name in INT8_CLASSES])
     start = np.append(np.tile(usual, len(schemes)), 0.0)
     widths = np.repeat([CLASS_SPREAD, SCHEME_SPREAD], [n * len(families), n * len(schemes)])
     weights = point_weights(measured.whole)
@@ -126,6 +126,6 @@ def fit_factors(measured: _Measured) -> dict[str, np.ndarray]:
 
 def _errors(factors: Mapping[str, np.ndarray], measured: _Measured) -> np.ndarray:
     """(points,) log(measured / predicted)."""
-    usual = np.array([USUAL.get(name, 1.0) for name in CLASSES])
+    usual = np.array([START_FACTORS.get(name, 1.0) for name in INT8_CLASSES])
     own = np.array([np.append(factors.get(s, usual), 1.0) for s in measured.schemes])
     return np.asarray(np.log(measured.latency_ms / (measured.parts * own).sum(axis=1)))

@@ -60,7 +60,7 @@ DEPTHWISE_RATE, WITHOUT_UNITS = 0.1, 2.0
 """Rate of depthwise convolutions over the device's, and its factor in float32. They use no units for
 matrices, whose half-precision rate is twice the float32 rate of the rest on RTX 3090 and 4090 (data
 sheets)."""
-USUAL = {
+CLASS_PRIORS = {
     (c.GROUPED, "rate"): (0.75, 0.7),
     (c.DEPTHWISE, "rate"): (DEPTHWISE_RATE, 1.0),
     (c.JOINED, "bandwidth"): (0.6, 0.5),
@@ -173,7 +173,7 @@ class _Problem:
         self.class_terms: list[tuple[int, int]] = []  # (class, RATE or BANDWIDTH)
         for kind, name in enumerate(CLASSES):
             for term in CLASS_TERMS[name]:
-                center, width = USUAL.get((name, term), OTHERS[term])
+                center, width = CLASS_PRIORS.get((name, term), OTHERS[term])
                 if (name, term) == (c.DEPTHWISE, "rate") and mode.dtype == FLOAT32:
                     center *= WITHOUT_UNITS
                 usual.append((center, width))

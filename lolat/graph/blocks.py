@@ -261,7 +261,7 @@ def is_gate(graph: Graph, operation: Operation) -> bool:
 
 # ---- Names: a label from the names of layers, and a summary of the operations.
 
-LARGEST = 24
+MOST_OPERATIONS = 24
 """The most computing operations of a block; a name that more of them share is a stage's."""
 
 _KIND = "|".join(
@@ -315,7 +315,7 @@ class Names:
 
     def of_operation(self, position: int) -> str | None:
         """The label of one operation of a chain: the longest that other computing ones share."""
-        numbered = [b for b in self.numbered[position] if self.support[b] <= LARGEST]
+        numbered = [b for b in self.numbered[position] if self.support[b] <= MOST_OPERATIONS]
         shared = [b for b in numbered if self.support[b] > 1]
         if best := shared or _chosen(numbered):
             return best[-1]

@@ -33,7 +33,7 @@ ISLANDS = {
     **dict.fromkeys(("convolution", "grouped", "product"), "island"),
     "depthwise": "depthwise island",
 }
-CLASSES = (*_CLASSES, CONVERSION, *dict.fromkeys(ISLANDS.values()))
+INT8_CLASSES = (*_CLASSES, CONVERSION, *dict.fromkeys(ISLANDS.values()))
 """Classes of work in INT8. CONVERSION: of tensors from and to 8 bits. ISLANDS: products in float between
 tensors in 8 bits, where ONNX Runtime has no order of its own for images. NOTHING, which takes no time: an
 activation that the rounding of its input contains."""

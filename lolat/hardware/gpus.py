@@ -18,9 +18,9 @@ from lolat.errors import InputError, arg
 from lolat.graph.modes import AMP, BFLOAT16, FLOAT16, FLOAT32, TF32
 from lolat.io.tables import MAKERS, device_key, read_table
 
-PRECISIONS = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
+PRECISION_DTYPES = {"fp32": FLOAT32, "tf32": TF32, "amp": AMP, "fp16": FLOAT16, "bf16": BFLOAT16}
 """Name of a precision -> the data type of a mode (`lolat.graph.modes`)."""
-PRECISION_OF = {dtype: name for name, dtype in PRECISIONS.items()}
+PRECISION_OF = {dtype: name for name, dtype in PRECISION_DTYPES.items()}
 GIB = 2**30
 UNUSABLE_BYTES, UNUSABLE_SHARE = GIB // 2, 0.06
 """Memory of a GPU that CUDA and the libraries keep, and the share that an allocator cannot hand out."""
@@ -254,9 +254,9 @@ def available_bytes(document: Mapping[str, Any]) -> int | None:
 
 def dtype_named(precision: str) -> str:
     """The data type of a precision; InputError if there is no such precision."""
-    if precision not in PRECISIONS:
+    if precision not in PRECISION_DTYPES:
         raise InputError(
-            f"{arg('precision')} {str(precision)!r}: expected one of {', '.join(PRECISIONS)}",
+            f"{arg('precision')} {str(precision)!r}: expected one of {', '.join(PRECISION_DTYPES)}",
             code="no-precision",
         )
-    return PRECISIONS[precision]
+    return PRECISION_DTYPES[precision]

@@ -11,7 +11,7 @@ from typing import Any
 
 from lolat.arrays import np
 from lolat.llm.gpu import GPU, UNSEEN
-from lolat.llm.serving import PARTS, Deployment, each_ms, operations_of
+from lolat.llm.serving import STEP_PARTS, Deployment, each_ms, operations_of
 
 MOST_SERVED = {"requests at once": 512, "tokens of a prompt": 8192, "tokens of an answer": 8192}
 """The largest loads among the served rows that bundled devices are fitted to."""
@@ -68,13 +68,13 @@ def interval(
     """Return (rows,) factors of a time's lower and upper end, and whether each row is in the domain.
 
     The time is that per output token, or to the first one, before which a fraction of the prompt is
-    `computed`: the steps of a cached prompt are off as those of tokens are. `parts`: (rows, PARTS + STARTS)
+    `computed`: a cached prompt is off as tokens are. `parts`: (rows, STEP_PARTS + STARTS)
     of the time. `sizes`: (rows, 3) requests at once, tokens of a prompt, tokens of an answer. `at_rate`:
     the requests arrive at a rate, and do not pile up; one, or (rows,).
     """
     section = gpu.section
     ms = parts * each_ms(section.overheads)
-    shares = dict(zip(PARTS, (ms / ms.sum(1, keepdims=True)).T, strict=False))
+    shares = dict(zip(STEP_PARTS, (ms / ms.sum(1, keepdims=True)).T, strict=False))
     first, unseen = computed is not None, is_unseen(gpu, deployment)
     token, prompt = map(max, section.spread, UNSEEN if unseen else (0.0, 0.0))
     is_better = not first and section.served and not unseen

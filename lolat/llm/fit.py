@@ -44,7 +44,7 @@ from lolat.llm.operations import KERNEL_MODELS
 from lolat.parameters import COVERAGE
 from lolat.units import as_number
 
-OFF = {"gemm": 0.05, "all_reduce": 0.04}
+OUTLIER_ERRORS = {"gemm": 0.05, "all_reduce": 0.04}
 OFF_OTHERS = 0.1
 """The error, as a logarithm, above which a row pulls no harder."""
 CENTERS = 24
@@ -104,7 +104,7 @@ class _Timed:
 
         centers = KERNEL_MODELS[self.name].terms(self.dtype, variant)
         middle, width = np.array([*centers.values()]).T
-        middle, scale = np.log(middle), OFF.get(self.name, OFF_OTHERS)
+        middle, scale = np.log(middle), OUTLIER_ERRORS.get(self.name, OFF_OTHERS)
 
         def errors(unknowns: np.ndarray) -> np.ndarray:
             with np.errstate(all="ignore"):

@@ -101,9 +101,9 @@ class Framework(msgspec.Struct, frozen=True):
 
 _ROWS = Path(__file__).with_suffix(".toml").read_text("utf-8")
 FRAMEWORKS = msgspec.toml.decode(_ROWS, type=dict[str, Framework])
-USUAL = "vllm"
+DEFAULT_FRAMEWORK = "vllm"
 
 
 def frameworks_in(text: str) -> str:
     """Return the framework that a file's name contains, else vLLM."""
-    return next((name for name in FRAMEWORKS if name in text.casefold()), USUAL)
+    return next((name for name in FRAMEWORKS if name in text.casefold()), DEFAULT_FRAMEWORK)

@@ -12,7 +12,13 @@ from lolat.arrays import np
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.io.documents import NotNegative, Number, Positive, converted
 from lolat.llm.decoder import DTYPES
-from lolat.llm.frameworks import FRAMEWORKS, USUAL, BatchLimits, Framework, FrameworkOverheads
+from lolat.llm.frameworks import (
+    DEFAULT_FRAMEWORK,
+    FRAMEWORKS,
+    BatchLimits,
+    Framework,
+    FrameworkOverheads,
+)
 from lolat.llm.kernels import PEAKS, GpuRates, Rows
 from lolat.llm.operations import KERNEL_MODELS
 
@@ -187,7 +193,7 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def server(self) -> Framework:
         """The framework's row of data; that of vLLM if the file names none."""
-        return FRAMEWORKS.get(self.framework, FRAMEWORKS[USUAL])
+        return FRAMEWORKS.get(self.framework, FRAMEWORKS[DEFAULT_FRAMEWORK])
 
 
 def section_of(document: Mapping[str, Any], source: str) -> ServingSection:

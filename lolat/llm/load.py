@@ -22,7 +22,7 @@ from lolat.llm.scheduler import (
     attention_of_prompt,
     simulate,
 )
-from lolat.llm.serving import PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
+from lolat.llm.serving import STEP_PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
 from lolat.parameters import EVEN, POISSON, TRACE
 
 REQUESTS = 1000
@@ -200,7 +200,7 @@ class RequestTimes(NamedTuple):
 
     `tpot_ms`: between the tokens of each request that has several, as benchmarks report it;
     `output_tokens`: their numbers. `requests_per_s`; `concurrency`: requests at the server on average.
-    `step`: the mean step that decodes, as a token meets it: (PARTS + STARTS,) of it alone.
+    `step`: the mean step that decodes, as a token meets it: (STEP_PARTS + STARTS,) of it alone.
     """
 
     ttft_ms: np.ndarray
@@ -306,7 +306,7 @@ class Server:
         return RequestTimes(ttft, tpot, e2e, outputs, rate, concurrency, step)
 
     def mean_step(self, events: np.ndarray) -> np.ndarray:
-        """(PARTS + STARTS,) of the mean step that decodes, without prompts, as output tokens meet it."""
+        """(STEP_PARTS + STARTS,) of the mean decoding step, without prompts, as output tokens meet it."""
         weight = events[:, 2] * events[:, 3]
         by_context = weight * events[:, 3]
         sequences = max(float(by_context.sum() / max(weight.sum(), 1.0)), 1.0)
@@ -315,7 +315,7 @@ class Server:
         return self.parts.of(np.array([mean], float), self.rule)[0]
 
     def prompt_parts(self, new: float, start: float = 0.0) -> np.ndarray:
-        """(PARTS + STARTS,) of a prompt alone, of `new` tokens behind `start` that the cache holds."""
+        """(STEP_PARTS + STARTS,) of a prompt alone, of `new` tokens behind `start` that the cache holds."""
         parts, rule = self.parts, self.rule
         chunks = max(math.ceil(new / rule.tokens), 1)
         attention = attention_of_prompt(parts.prefill.tolist(), parts.unit, start, new) / chunks
@@ -335,13 +335,13 @@ class Server:
 def of_requests(
     server: Server, load: Load, overheads: FrameworkOverheads
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(PARTS + STARTS,) of the mean times per output token, to the first token, and of `RequestTimes.step`.
+    """(STEP_PARTS + STARTS,) of times per output token, to the first token, and of `RequestTimes.step`.
 
     The schedule is that of `overheads`; the times with other overheads follow from the parts.
     """
     requests, found = server.simulate(load, overheads)
     events = np.array(found.events, float)
-    attention = each_ms(overheads)[PARTS.index("attention")]
+    attention = each_ms(overheads)[STEP_PARTS.index("attention")]
     parts = server.parts.of(events, server.rule, attention)
     at = events[:, :2].ravel()
     total = np.cumsum(parts, 0)

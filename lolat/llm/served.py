@@ -12,8 +12,7 @@ from typing import Any
 from lolat.errors import InputError, arg
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import ABOVE_ZERO, device_key, is_table, read_table
-from lolat.llm.frameworks import FRAMEWORKS
-from lolat.llm.frameworks import USUAL as USUAL_FRAMEWORK
+from lolat.llm.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from lolat.llm.gpu import ServedRow
 from lolat.llm.names import find_decoder
 from lolat.units import one_line, plural
@@ -31,7 +30,7 @@ NUMBERS = (*SERVED_COLUMNS[1:], "tpot_ms", "ttft_ms", "expert_parallel")
 GPUS = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
 EXPERTS = ("expert_parallel", "expert_parallel_size", "ep_size")
 MOST = 1e12
-USUAL = (None, "", "auto", "bfloat16")
+DEFAULT_DTYPES = (None, "", "auto", "bfloat16")
 ALONE = ("pipeline_parallel", "pipeline_parallel_size", "pp_size", "data_parallel", "data_parallel_size",
          "dp_size", "pp", "dp", "replicas", "num_replicas")  # fmt: skip
 """Columns of other ways to split a language model or its load, which are not predicted: all must be 1."""
@@ -39,8 +38,8 @@ SEQUENCES = ("max_num_seqs", "max_running_requests")
 TOKENS = ("max_num_batched_tokens", "chunked_prefill_size")
 UNLIKE = ("disable_cuda_graph", "enforce_eager", "disaggregation_mode", "lora_paths",
           "ramp_up_strategy")  # fmt: skip
-"""Keys of servers and loads that are not predicted, unless they are one of OFF."""
-OFF = ("", "none", "null", "false", "0", "[]")
+"""Keys of servers and loads that are not predicted, unless they are one of SWITCHED_OFF."""
+SWITCHED_OFF = ("", "none", "null", "false", "0", "[]")
 INFERENCEMAX = (10, 0.8)
 """`rounds` and `range_ratio`, as of Framework, of the benchmark that published rows with a date are of."""
 BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trt": "trtllm", "tensorrt": "trtllm"}
@@ -81,7 +80,7 @@ def refuse_unused(rows: Sequence[ServedRow], gpus: Collection[int]) -> None:
 def _of_table(
     path: Path, of: Mapping[str, str], parallel: int | None, warn: Warn
 ) -> Iterator[ServedRow]:
-    framework = FRAMEWORKS.get(of["framework"], FRAMEWORKS[USUAL_FRAMEWORK])
+    framework = FRAMEWORKS.get(of["framework"], FRAMEWORKS[DEFAULT_FRAMEWORK])
     columns = [name for name in SERVED_COLUMNS if name != "tensor_parallel" or parallel is None]
     waiting = 0
     for row in read_table(path, columns, expected=SERVED):
@@ -254,9 +253,9 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
     drafts = every.get("spec_decode_num_drafts") or every.get("speculative_algorithm")
     drafts = drafts or (every.get("accept_length") or 1.0) > 1.0
     options = ("quantization", "kv_cache_dtype")
-    dtypes = [f"{name} {every[name]}" for name in options if every.get(name) not in USUAL]
+    dtypes = [f"{name} {every[name]}" for name in options if every.get(name) not in DEFAULT_DTYPES]
     typed = every["dtype"] and every.get("kv_dtype")
-    unlike = [name for name in UNLIKE if str(every.get(name)).lower() not in OFF]
+    unlike = [name for name in UNLIKE if str(every.get(name)).lower() not in SWITCHED_OFF]
     unlike += [name for name in TOKENS if int(every.get(name) or 0) < 0]  # prompts are not cut
     burst = float(every.get("burstiness") or 1.0)
     for wrong, expected, code in (

@@ -20,7 +20,7 @@ from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of
 from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
 
 GIB = 2.0**30
-PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
+STEP_PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
 """The parts of a step that compute or move; `moved`: normalization, rotation, activation and the like."""
 STARTS = ("kernels", "fp8", "fp8_block", "nvfp4", "layers_of_experts", "exchanges", "steps",
           "parallel")  # fmt: skip
@@ -154,7 +154,7 @@ class Deployment:
 class StepParts(NamedTuple):
     """The parts of a deployment's steps at some sizes; other sizes are interpolated.
 
-    `at`: tokens of a step, ascending. `tokens`: (at, PARTS + STARTS) ms and numbers of events, without head
+    `at`: tokens of a step, ascending. `tokens`: (at, STEP_PARTS + STARTS) ms and events, without head
     and attention. `head`: (at,) ms of the head for so many output tokens. `decode`: (sequences,
     CONTEXTS + 1) ms of attention, by context in units of `unit` tokens; `prefill`: (CONTEXTS + 1,) ms of a
     prompt's attention.
@@ -173,7 +173,7 @@ class StepParts(NamedTuple):
         each = each_ms(overheads)
         m = np.arange(int(self.at[-1]) + 1)
         tokens = np.interp(m, self.at, self.tokens @ each)
-        head, attention = each[PARTS.index("head")], each[PARTS.index("attention")]
+        head, attention = each[STEP_PARTS.index("head")], each[STEP_PARTS.index("attention")]
         low, share = _between(np.arange(most + 1), self.sequences)
         rows = self.decode[low] + share[:, None] * (self.decode[low + 1] - self.decode[low])
         return StepTable(
@@ -182,7 +182,7 @@ class StepParts(NamedTuple):
         )  # fmt: skip
 
     def of(self, events: np.ndarray, rule: Rule, attention: float = 1.0) -> np.ndarray:
-        """(events, PARTS + STARTS) of all steps of `events`, whose columns are those of Event.
+        """(events, STEP_PARTS + STARTS) of all steps of `events`, whose columns are those of Event.
 
         `attention`: the factor by which the attention of prompts was multiplied in them.
         """
@@ -191,7 +191,7 @@ class StepParts(NamedTuple):
         low, share = _between(decoding + new, self.at)
         found = self.tokens[low] + share[:, None] * (self.tokens[low + 1] - self.tokens[low])
         outputs = np.where(new > 0, np.maximum(decoding + last, 1.0), decoding)
-        found[:, PARTS.index("head")] = np.interp(outputs, self.at, self.head)
+        found[:, STEP_PARTS.index("head")] = np.interp(outputs, self.at, self.head)
         row, share = _between(sequences, self.sequences)
         unit, part = _between(context / self.unit, np.arange(CONTEXTS + 1.0))
         first, second = (
@@ -199,7 +199,7 @@ class StepParts(NamedTuple):
             for i in (0, 1)
         )
         decode = np.where(sequences > 0, first + share * (second - first), 0.0)
-        found[:, PARTS.index("attention")] = decode + prompt_ms / attention
+        found[:, STEP_PARTS.index("attention")] = decode + prompt_ms / attention
         return found * steps[:, None]
 
 
@@ -221,11 +221,11 @@ def step_parts(
 ) -> StepParts:
     """Compute the parts of steps with up to so many tokens, and sequences of up to `longest` tokens."""
     at = _sizes(max(tokens, 2))
-    made = dict.fromkeys(PARTS, np.zeros(len(at))) | _products(gpu, deployment, at)
+    made = dict.fromkeys(STEP_PARTS, np.zeros(len(at))) | _products(gpu, deployment, at)
     head = made.pop("head")
     made |= {"head": np.zeros(len(at)), "moved": at * deployment.moved_bytes / gpu.specs.bandwidth}
     starts = np.broadcast_to(deployment.starts, (len(at), len(STARTS)))
-    ms = np.column_stack([*(made[name] for name in PARTS), starts])
+    ms = np.column_stack([*(made[name] for name in STEP_PARTS), starts])
     halves = np.arange(0.0, math.log2(max(sequences, 2)) + 0.5, 0.5)
     numbers = np.array([*dict.fromkeys(np.round(2.0**halves).tolist())])
     unit = longest / CONTEXTS
@@ -289,7 +289,7 @@ def _attention(
 
 
 def each_ms(o: FrameworkOverheads) -> np.ndarray:
-    """(PARTS + STARTS,) factors that turn the parts of steps into ms."""
+    """(STEP_PARTS + STARTS,) factors that turn the parts of steps into ms."""
     starts = (o.kernel_ms, o.fp8_ms, o.block_ms, o.fp4_ms, o.experts_ms, o.exchange_ms, o.step_ms,
               o.parallel_ms)  # fmt: skip
     return o.level * np.array([1.0, 1.0, 1.0, 1.0, 1.0, o.small, *starts])

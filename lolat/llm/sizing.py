@@ -18,7 +18,7 @@ from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.remarks import remarks_on
-from lolat.llm.serving import GIB, PARTS, Deployment, deployment_of, each_ms, requests_that_fit
+from lolat.llm.serving import GIB, STEP_PARTS, Deployment, deployment_of, each_ms, requests_that_fit
 from lolat.parameters import COVERAGE, MOST_GPUS
 from lolat.units import milliseconds, plural
 
@@ -316,9 +316,11 @@ class Sizing:
         }  # fmt: skip
 
     def _breakdown(self, step: np.ndarray, tpot: float) -> list[float]:
-        """(BREAKDOWN,) ms of an output token by part; `step`: (PARTS + STARTS,) ms of a step."""
-        products, head, attention, experts, reduced, moved = step[: len(PARTS)].tolist()
-        kernels, fp8, blocks, fp4, layers, exchanges, steps, parallel = step[len(PARTS) :].tolist()
+        """(BREAKDOWN,) ms of an output token by part; `step`: (STEP_PARTS + STARTS,) ms of a step."""
+        products, head, attention, experts, reduced, moved = step[: len(STEP_PARTS)].tolist()
+        kernels, fp8, blocks, fp4, layers, exchanges, steps, parallel = step[
+            len(STEP_PARTS) :
+        ].tolist()
         per_token = self.server.rule.tokens_per_step
         dense = products + head
         weights = min(self.deployment.dense_bytes / self.gpu.specs.bandwidth, dense)

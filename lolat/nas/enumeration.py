@@ -23,7 +23,7 @@ from lolat.nas.space import Space
 from lolat.nas.user_code import find_space
 from lolat.parameters import COVERAGE
 
-BEST = 10  # of the result, unless another number is asked for
+DEFAULT_TOP = 10  # of the result, unless another number is asked for
 MOST_ROWS = 10_000_000  # of the table
 
 
@@ -149,7 +149,7 @@ def rank(
     decode = of_space.decode if rows is None else rows.__getitem__
     chosen = Candidates.joined(kept)
     _write(output, of_space, latencies, decode(chosen.indices), chosen.times)
-    top = best_of(Candidates.joined([]), chosen, best or BEST)
+    top = best_of(Candidates.joined([]), chosen, best or DEFAULT_TOP)
     return _with_best(result, latencies, of_space, loaded, decode(top.indices), top.times)
 
 

@@ -25,7 +25,7 @@ MARKS = {
     "^": "several machines, whose gradients go over the network between them",
 }
 """The marks of the last column."""
-LEFT_OUT = "without loading data, storage, data transfer, setting up the machines"
+NOT_INCLUDED = "without loading data, storage, data transfer, setting up the machines"
 
 
 def cost_lines(cost: Cost) -> Iterator[Part]:
@@ -291,7 +291,7 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
         f"{plain(r.source)}, read {r.date}" for o in cost.options if (r := o.rented) and r.date
     }
     source = f" ({'; '.join(sorted(dated))})" if dated else ""
-    yield f"Price by the second: {plain(cost.prices or '')}{source}; {LEFT_OUT}."
+    yield f"Price by the second: {plain(cost.prices or '')}{source}; {NOT_INCLUDED}."
 
 
 # ---- Several devices
@@ -329,7 +329,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
         yield f"Links assumed: {', '.join(sorted(links))} (yours: --link-gbps)"
     yield from _card_lines(o for _, o in listed)
     if any(o.dollars is not None for _, o in listed):
-        yield f"Prices by the second: {LEFT_OUT}."
+        yield f"Prices by the second: {NOT_INCLUDED}."
 
 
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:

@@ -24,7 +24,7 @@ def _several(answer: Any) -> Iterator[Part]:
     yield from ranked.left_out_lines(answer.left_out | answer.failures)
 
 
-PARTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
+REPORTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
     "LatencyPrediction": prediction.report_lines, "Predictions": _several,
     "Explanation": explanation.explanation_lines, "BudgetAnswer": explanation.budget_lines,
     "Explanations": lambda several: one_by_one(several, explanation.explanation_lines),
@@ -41,7 +41,7 @@ PARTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
 
 def html(answer: Result) -> str:
     """The lines and tables that the command prints; one paragraph for an answer that has none."""
-    parts = _of(PARTS, answer)
+    parts = _of(REPORTS, answer)
     shown = [answer.words()] if parts is None else parts(answer)
     body = [
         _table(part) if isinstance(part, ReportTable) else element("p", part)

@@ -38,7 +38,7 @@ KNOWN = ("A100 SXM", "H100 SXM")
 """GPUs with published runs, by their data sheets' names; on others times are estimated."""
 LONGEST, MOST_GPUS = 65536, 512
 """Tokens of the longest sequences, and the most GPUs, of published runs."""
-LEFT_OUT = (
+DECODER_ERRORS = (
     0.001, 0.004, 0.005, 0.006, 0.007, 0.008, 0.01, 0.011, 0.012, 0.016, 0.019, 0.02, 0.02, 0.022, 0.024,
     0.026, 0.027, 0.031, 0.033, 0.034, 0.038, 0.039, 0.042, 0.05, 0.053, 0.054, 0.057, 0.058, 0.06, 0.065,
     0.07, 0.077, 0.087, 0.093, 0.102, 0.113, 0.181, 0.26, 0.287,
@@ -61,7 +61,7 @@ def is_known(section: ServingSection, device: str, step: DecoderPasses) -> bool:
 
 def half_width(section: ServingSection, device: str, step: DecoderPasses, coverage: float) -> float:
     """Return half of the width of a time's interval, as a logarithm."""
-    half, usual = (conformal_quantile(LEFT_OUT, c) for c in (coverage, COVERAGE))
+    half, usual = (conformal_quantile(DECODER_ERRORS, c) for c in (coverage, COVERAGE))
     if is_known(section, device, step):
         return half
     of_sheet = 0.0 if section.trained or section.is_timed else UNTIMED

@@ -68,7 +68,7 @@ benchmarks/training_estimate.py prints them for the bundled devices that know bo
 over the 53 networks of benchmarks/zoo at two batch sizes. A fourth device is left out: its training steps
 are from an older PyTorch than its latencies.
 """
-LEFT_OUT = (
+RATIO_ERRORS = (
     0.018, 0.028, 0.041, 0.059, 0.074, 0.085, 0.094, 0.095, 0.102, 0.109, 0.127, 0.149, 0.15, 0.161, 0.165,
     0.173, 0.183, 0.19, 0.196, 0.206, 0.211, 0.218, 0.221, 0.226, 0.234, 0.247, 0.268, 0.294, 0.324, 0.344,
     0.375, 0.437, 0.495, 0.535, 0.557, 0.592, 0.61, 0.626, 0.669,
@@ -137,7 +137,7 @@ class ForwardTraining(TrainingPredictor):
         """See `TrainingPredictor`; it adds the error of latencies and that of other devices' ratios."""
         interval = predict(self.latency, graph, Question(batch_size, coverage=coverage)).interval_ms
         assert interval is not None  # a coverage was given
-        of_ratios = conformal_quantile(LEFT_OUT, coverage)
+        of_ratios = conformal_quantile(RATIO_ERRORS, coverage)
         return math.hypot(0.5 * math.log(interval[1] / interval[0]), of_ratios)
 
 

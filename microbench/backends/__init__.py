@@ -53,7 +53,7 @@ FLAGS = (
     "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "PYTORCH_CUDA_ALLOC_CONF",
 )  # fmt: skip
 """Environment variables that change times."""
-CLASSES = 10
+NUM_CLASSES = 10
 """Classes of the networks that are timed for the loop around them."""
 WAKING_ELEMENTS = 2**15
 """Elements per thread of the tensor that wakes the threads: the least that PyTorch gives a thread."""

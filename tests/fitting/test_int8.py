@@ -17,7 +17,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
 from lolat.graph.layers import Layers
-from lolat.graph.quantized import CLASSES, DYNAMIC, SCHEMES, SIGNED, STATIC, as_quantized
+from lolat.graph.quantized import DYNAMIC, INT8_CLASSES, SCHEMES, SIGNED, STATIC, as_quantized
 from lolat.io.paths import find_model
 from lolat.microbench.blocks import QUANTIZED, known_graphs
 from lolat.tables.blocks import Point
@@ -39,7 +39,7 @@ def learned() -> dict[str, Any]:
     points, graphs = [], known_graphs("onnxruntime")
     for block in QUANTIZED:
         graph, (size,) = graphs[block.name], block.batch_sizes
-        factors = [TRUE[block.scheme].get(name, 1.0) for name in (*CLASSES, "")]
+        factors = [TRUE[block.scheme].get(name, 1.0) for name in (*INT8_CLASSES, "")]
         ms = float((formula.int8_parts(analyze(graph), size) @ factors).sum()) + formula.constant
         float_ms = float(formula.rows(count(graph).at(size).sum(axis=0)[None, formula.columns])[0])
         ms *= in_float[block.name.removesuffix(f" {block.scheme}"), size] / float_ms

@@ -13,7 +13,7 @@ from lolat.fitting.cross_validation import leave_out
 from lolat.fitting.least_squares import (
     FAMILY_SPREAD,
     NETWORK_WEIGHT,
-    OFF,
+    OUTLIER_ERROR,
     SPREAD,
     START_SHARE,
     fit_families,
@@ -50,7 +50,7 @@ def test_it_is_the_minimum_that_scipy_finds(seed: int) -> None:
     relative /= unit
 
     def loss(c: np.ndarray) -> float:
-        return float(soft(np.log(np.maximum(relative @ c, 1e-12)) / OFF).sum())
+        return float(soft(np.log(np.maximum(relative @ c, 1e-12)) / OUTLIER_ERROR).sum())
 
     start = np.full(7, 0.5)
     reference = minimize(
@@ -92,7 +92,7 @@ def objective(rates: np.ndarray, x: np.ndarray, y: np.ndarray, weights: np.ndarr
     """What the documentation says, written out: `rates`, the logarithms of four families and five kinds."""
     family, own = rates[:4], rates[4:]
     logs = family[[0, 0, 0, 1, 1, 2, 3]] + np.array([*own, 0.0, 0.0])
-    off = np.log(x @ np.exp(logs) / y) / OFF
+    off = np.log(x @ np.exp(logs) / y) / OUTLIER_ERROR
     points = (weights * 2.0 * (np.sqrt(1.0 + off**2) - 1.0)).sum()
     relative = x / y[:, None]
     sums = [

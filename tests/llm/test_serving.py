@@ -20,8 +20,8 @@ from lolat.llm.load import Load, Server, Trace, of_requests, read_trace
 from lolat.llm.scheduler import Rule, attention_of_prompt
 from lolat.llm.serving import (
     GIB,
-    PARTS,
     STARTS,
+    STEP_PARTS,
     Deployment,
     Product,
     deployment_of,
@@ -122,8 +122,8 @@ def test_a_step_asks_for_its_operations(parallel: int, groups: int) -> None:
             "all_reduce": 6 * (p > 1),
         }  # fmt: skip
         each = {name: times * number for name, number in wanted.items()}
-        assert dict(zip(PARTS[:-1], row, strict=False)) == each
-        assert row[len(PARTS) + STARTS.index("steps")] == times
+        assert dict(zip(STEP_PARTS[:-1], row, strict=False)) == each
+        assert row[len(STEP_PARTS) + STARTS.index("steps")] == times
 
 
 def test_the_table_of_a_scheduler_agrees_with_single_steps() -> None:
@@ -138,7 +138,7 @@ def test_the_table_of_a_scheduler_agrees_with_single_steps() -> None:
         sizes = (32.0, 8.0, 128.0, 0.0)
         ms += 32 * float(gpu.ms("decode_attention", B, float(n), context, *sizes))
         ms += OVERHEADS.small * at * deployment.moved_bytes / gpu.specs.bandwidth
-        ms += float(deployment.starts @ each_ms(OVERHEADS)[len(PARTS) :])
+        ms += float(deployment.starts @ each_ms(OVERHEADS)[len(STEP_PARTS) :])
         found = table.step_ms(n, 0, context, new, 1) if new else table.step_ms(n, 0, context)
         off.append(found / ms - 1.0)
     assert np.abs(off).max() < 0.06  # products go up in tiles

@@ -38,7 +38,7 @@ blocks.BLOCKS = tuple(
 blocks.NETWORKS = learn.NETWORKS = tuple(
     Predefined(f"net {{c}}", lambda c=c: tiny(16, 2 * c), (1,), True) for c in (3, 4)
 )
-learn.USUAL = Settings(rounds={ROUNDS})
+learn.DEFAULT_SETTINGS = Settings(rounds={ROUNDS})
 
 class Logged(worker.WorkerProcess):
     def request(self, document, limit_s):

@@ -19,7 +19,7 @@ from lolat.errors import InputError, MissingPackageError
 from lolat.io.results import Result
 from lolat.llm.compare import compare
 from lolat.report import notebook
-from lolat.report.notebook import PARTS, PICTURES
+from lolat.report.notebook import PICTURES, REPORTS
 from lolat.report.tables import lines_of
 
 GPU, SERVER = lolat.load("rtx-4090-amp"), lolat.load("h100-vllm")
@@ -46,8 +46,8 @@ ANSWERS: dict[str, Result] = {
 def test_html_has_the_lines_and_cells_of_the_terminal(name: str) -> None:
     answer = ANSWERS[name]
     shown = html.unescape(re.sub("<[^>]+>", " ", answer._repr_html_()))
-    kind = next(c.__name__ for c in type(answer).__mro__ if c.__name__ in PARTS)
-    printed = "\n".join(lines_of(PARTS[kind](answer)))
+    kind = next(c.__name__ for c in type(answer).__mro__ if c.__name__ in REPORTS)
+    printed = "\n".join(lines_of(REPORTS[kind](answer)))
     assert len(printed) > 100
     assert "".join(shown.split()) == "".join(printed.split())
 
@@ -196,6 +196,6 @@ def test_every_answer_has_its_parts() -> None:
         found = todo.pop().__subclasses__()
         kinds |= {k for k in found if k.__module__.startswith("lolat")}
         todo += found
-    without = {k.__name__ for k in kinds if not {c.__name__ for c in k.__mro__} & PARTS.keys()}
+    without = {k.__name__ for k in kinds if not {c.__name__ for c in k.__mro__} & REPORTS.keys()}
     assert without == {"Diagnosis", "ServingConfig", "Several"}, "of these the words are shown"
     assert PICTURES.keys() <= {k.__name__ for k in kinds}

@@ -25,13 +25,15 @@ APART = {
     "groups": "ops", "maps": "ops", "serial": "ops",
 }  # fmt: skip
 """Count of work with an extra cost on top of its family -> the family whose cost is of that size."""
-LEFT_OUT = (
+UNUSED_TERMS = (
     "exps", "gelus", "grouped_macs", "grouped_weights", "dense_elements", "pool_elements",
     "clip_elements", "depthwise_writes", "pool_ops", "norm_ops", "curve_ops", "move_ops",
 )  # fmt: skip
 """Counts that do not improve predictions: other counts of the same operations cover them
 (benchmarks/zoo/ablation.py)."""
-TERMS = tuple(n for n in COLUMNS if n not in (*FEATURES, *LEFT_OUT) and (n in FAMILY or n in APART))
+TERMS = tuple(
+    n for n in COLUMNS if n not in (*FEATURES, *UNUSED_TERMS) and (n in FAMILY or n in APART)
+)
 """The terms of a formula whose points know kinds of operations."""
 FREE_PARAMETERS = len(MEMBERS) + sum(name in TERMS for name in APART) + 1
 """Free parameters of a fit of all TERMS: kinds are drawn to their families."""

@@ -14,7 +14,15 @@ import msgspec
 from lolat.arrays import np
 from lolat.device.intervals import t_quantile
 from lolat.graph.counts import COLUMNS
-from lolat.graph.quantized import CLASSES, CONVERSION, DYNAMIC, INT8, ISLANDS, NOTHING, int8_steps
+from lolat.graph.quantized import (
+    CONVERSION,
+    DYNAMIC,
+    INT8,
+    INT8_CLASSES,
+    ISLANDS,
+    NOTHING,
+    int8_steps,
+)
 from lolat.io.documents import NotNegative, Positive
 from lolat.io.results import Remark
 from lolat.units import percent
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
 
 BY_ELEMENTS = ("pair", "curve")
 """Classes of which the formula in float knows little: ONNX Runtime fuses them there."""
-_CONVERSION = CLASSES.index(CONVERSION)
+_CONVERSION = INT8_CLASSES.index(CONVERSION)
 
 
 class Factors(msgspec.Struct, frozen=True):
@@ -47,14 +55,14 @@ def parts(
     rates: Mapping[str, float],
     known: Collection[str],
 ) -> np.ndarray:
-    """(operations, CLASSES + 1) ms of the classes before their factors; the last one is as in float.
+    """(operations, INT8_CLASSES + 1) ms of the classes before their factors; the last one is as in float.
 
     `float_ms`: (operations,); `rates`: ms of an element and of an operation in float; `known`: the schemes
     that have factors, as all others are as in float.
     """
     graph = analysis.graph
     sizes = np.array([tensor.elements(batch_size) for tensor in graph.tensors], float)
-    found = np.zeros((len(float_ms), len(CLASSES) + 1))
+    found = np.zeros((len(float_ms), len(INT8_CLASSES) + 1))
     for row, step, ms in zip(found, int8_steps(graph), float_ms, strict=True):
         if step.scheme not in known:
             row[-1] = ms
@@ -62,7 +70,7 @@ def parts(
         if step.name in BY_ELEMENTS:
             ms = rates["elements"] * sizes[list(step.moved)].sum() + rates["ops"]
         if step.name != NOTHING:
-            row[CLASSES.index(step.name) if step.name else -1] = ms
+            row[INT8_CLASSES.index(step.name) if step.name else -1] = ms
         if step.converted:
             converted = sizes[list(step.converted)].sum()
             row[_CONVERSION] += rates["elements"] * converted + rates["ops"]
@@ -70,12 +78,12 @@ def parts(
 
 
 def in_int8(known: Mapping[str, Factors], analysis: Analysis, of_parts: np.ndarray) -> np.ndarray:
-    """(operations, CLASSES + 1) ms; `of_parts`: `parts`."""
+    """(operations, INT8_CLASSES + 1) ms; `of_parts`: `parts`."""
     every = {
-        scheme: np.array([of.factors.get(name, 1.0) for name in (*CLASSES, "")])
+        scheme: np.array([of.factors.get(name, 1.0) for name in (*INT8_CLASSES, "")])
         for scheme, of in known.items()
     }
-    in_float = np.ones(len(CLASSES) + 1)
+    in_float = np.ones(len(INT8_CLASSES) + 1)
     return of_parts * np.array([every.get(s.scheme, in_float) for s in int8_steps(analysis.graph)])
 
 
@@ -103,7 +111,7 @@ def int8_half_width(known: Mapping[str, Factors], graph: Graph, coverage: float)
 def int8_remark(analysis: Analysis, ms: np.ndarray) -> str:
     """The remark on the parts of a network in INT8; `ms`: `in_int8`."""
     total = float(ms.sum()) or 1.0
-    island = float(ms[:, [CLASSES.index(name) for name in {*ISLANDS.values()}]].sum())
+    island = float(ms[:, [INT8_CLASSES.index(name) for name in {*ISLANDS.values()}]].sum())
     converted = float(ms[:, _CONVERSION].sum())
     within = total - island - converted - float(ms[:, -1].sum())
     words = (

@@ -32,7 +32,7 @@ CHOICES = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3
 EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 """(from node, to node) of each position, in the order in which the text has them."""
 POSITIONS = tuple(f"{begin}->{end}" for begin, end in EDGES)
-CHANNELS, CELLS, CLASSES, SIZE = (16, 32, 64), 5, 10, 32
+CHANNELS, CELLS, NUM_CLASSES, SIZE = (16, 32, 64), 5, 10, 32
 KERNELS = {"nor_conv_1x1": 1, "nor_conv_3x3": 3}
 
 _TEXT = "|{}~0|+|{}~0|{}~1|+|{}~0|{}~1|{}~2|"
@@ -131,7 +131,7 @@ def _reduction(layers: Layers, x: int) -> int:
 
 def _head(layers: Layers, x: int) -> int:
     pooled = layers.global_pool(layers.norm_act(x, "relu"))
-    return layers.dense(layers.flatten(pooled), CLASSES)
+    return layers.dense(layers.flatten(pooled), NUM_CLASSES)
 
 
 # ---- The prior of a fit to a few measured networks.

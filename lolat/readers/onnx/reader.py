@@ -24,7 +24,7 @@ from lolat.readers.onnx.patterns import node_name
 from lolat.readers.size import as_sizes
 from lolat.units import one_line, shortened
 
-LARGEST = 4096
+MOST_FOLLOWED = 4096
 """Elements of the largest constant that is followed; shapes are computed from a few numbers."""
 
 
@@ -171,7 +171,7 @@ def _take(messages: Any, which: Any) -> list[Any]:
 
 
 def _is_large(tensor: Any) -> bool:
-    return prod(tensor.dims) > LARGEST or bool(tensor.data_location)
+    return prod(tensor.dims) > MOST_FOLLOWED or bool(tensor.data_location)
 
 
 def _as_input(tensor: Any, name: str) -> Any:
@@ -241,7 +241,7 @@ def _shaped(model: Any, network: str) -> Any:
 def _should_fold(node: Any) -> bool | None:
     """True if a constant operation is folded, as its result is small; None if onnxscript is to decide."""
     shape = node.outputs[0].shape if node.outputs else None
-    if shape is None or not shape.is_static() or prod(shape.numpy()) > LARGEST:
+    if shape is None or not shape.is_static() or prod(shape.numpy()) > MOST_FOLLOWED:
         return False
     return True if node.op_type == "ConstantOfShape" else None
 

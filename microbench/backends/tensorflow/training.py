@@ -10,7 +10,7 @@ import numpy as np
 
 from lolat.graph import Graph
 
-from .. import CLASSES, LEARNING_RATE, OPTIMIZERS
+from .. import LEARNING_RATE, NUM_CLASSES, OPTIMIZERS
 from . import TensorFlowBackend
 from .layers import build_graph
 
@@ -77,7 +77,7 @@ class TrainingBenchmark:
         with self.tf.device(self.backend.device):
             image = keras.Input(tuple(shape))
             pooled = keras.layers.GlobalAveragePooling2D()(image)
-            model = keras.Model(image, keras.layers.Dense(CLASSES)(pooled))
+            model = keras.Model(image, keras.layers.Dense(NUM_CLASSES)(pooled))
         return self._fit(model, "sgd", _samples(shape, batch_size * steps), batch_size)
 
     def start(self, graph: Graph, batch_size: int, optimizer: str) -> float:
@@ -109,4 +109,4 @@ def _samples(shape: Sequence[int], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels."""
     generator = np.random.default_rng(0)
     x = generator.standard_normal((count, *shape), dtype=np.float32)
-    return x, generator.integers(0, CLASSES, count)
+    return x, generator.integers(0, NUM_CLASSES, count)

@@ -9,7 +9,7 @@ from typing import Any
 
 from lolat.graph import Graph
 
-from .. import CLASSES, LEARNING_RATE, OPTIMIZERS
+from .. import LEARNING_RATE, NUM_CLASSES, OPTIMIZERS
 from . import TorchBackend
 from .layers import block_module
 
@@ -31,7 +31,7 @@ class TrainingBenchmark:
         """An epoch of `Loop` with next to nothing to compute: the time of the loop itself."""
         nn = self.torch.nn
         x = self.torch.randn((batch_size * steps, shape[-1], *shape[:-1]))
-        layers = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[-1], CLASSES)
+        layers = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(shape[-1], NUM_CLASSES)
         network = nn.Sequential(*layers).to(self.backend.place)
         return Loop(self.backend, network, "sgd", [x], batch_size)
 
