@@ -21,7 +21,8 @@ class ComparedModels(Result):
     """A language model on several devices, under the same concurrent requests.
 
     `answers`: the best row of each device within the limits. `cheapest`, `fastest`: the devices with the
-    lowest price of a million tokens, and with the shortest time per output token; None without any.
+    lowest price of a million tokens, and with the shortest time per output token, at the percentile asked
+    for; None without any.
     `left_out`: reasons why other devices have no answer, by device.
     """
 
@@ -44,7 +45,8 @@ class ComparedModels(Result):
     @property
     def fastest(self) -> str | None:
         """The device with the shortest time per output token."""
-        return _least({name: row.tpot_ms for name, row in self.answers.items()})
+        rows = self.answers.items()
+        return _least({name: row.time("tpot", self.of[name].percentile) for name, row in rows})
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -75,8 +77,6 @@ def compare(
     asked = ServingQuestion(**question)
     question = {**vars(asked)}  # files are read once
     question["prices"] = given_list(question["price_per_hour"], question["prices"])
-    is_rate = bool(question["request_rate"])
-    name_of_load = "request_rate" if is_rate else "concurrency"
     decoder, skipped, noes = find_decoder(config), dict[str, str](), list[AnswerIsNo]()
 
     def ask(of_device: Callable[..., ServingAnswer]) -> ServingAnswer:
@@ -90,31 +90,45 @@ def compare(
         return answer
 
     found = ask_each(devices, ask, skipped)
-    loads = {
-        name: {getattr(row, name_of_load) for row in answer.served if row.is_good}
-        for name, answer in found.items()
-    }
-    remarks = list[str]()
-    if loads:
-        every = set[float]().union(*loads.values())
-        most = max(every, key=lambda n: (sum(n in some for some in loads.values()), n))
-        if len(every) > 1 and question[name_of_load]:
-            remarks = [
-                f"the devices are compared under {requests_words(most, is_rate)}, the most of those asked "
-                "for that most devices hold; for fewer ask for these alone"
-            ]
-        question |= {name_of_load: most}
-    for name, some in loads.items():
-        if most not in some:
-            held = requests_words(max(some), is_rate)
-            skipped[name] = f"at most {held}, not {most:,} as on the others"
-            del found[name]
-    for name, answer in found.items():  # the warnings are those of the best row alone
-        rows = [r for r in answer.served if getattr(r, name_of_load) == most and r.is_good]
-        if row := best_of(rows, asked.is_sure):
-            question["tensor_parallel"] = row.tensor_parallel
-            found[name] = devices[name](decoder, **question)
-    made = ComparedModels(found, skipped, tuple(remarks))
-    if not found:
+
+    def again(name: str, more: dict[str, Any]) -> ServingAnswer:
+        return devices[name](decoder, **question | more)
+
+    made = side_by_side(found, again, asked, skipped)
+    if not made.of:
         raise AnswerIsNo(no_device(skipped).message, made.to_dict()) if noes else no_device(skipped)
     return made
+
+
+def side_by_side(
+    found: Mapping[str, ServingAnswer],
+    again: Callable[[str, dict[str, Any]], ServingAnswer],
+    asked: ServingQuestion,
+    skipped: Mapping[str, str],
+) -> ComparedModels:
+    """Compare the answers of devices to one question, under the largest load that most of them hold.
+
+    `again`: asks a device by its name, with some arguments changed, so that its warnings are those of its
+    best row alone.
+    """
+    is_rate, left_out, several = bool(asked.request_rate), {**skipped}, dict[str, ServingAnswer]()
+    load = "request_rate" if is_rate else "concurrency"
+    loads = {
+        name: {getattr(row, load) for row in answer.served if row.is_good}
+        for name, answer in found.items()
+    }
+    every = set[float]().union(*loads.values())
+    most = max(every, key=lambda n: (sum(n in some for some in loads.values()), n), default=0.0)
+    remarks = [
+        f"the devices are compared under {requests_words(most, is_rate)}, the most of those asked for that "
+        "most devices hold; for fewer ask for these alone"
+    ]
+    for name, answer in found.items():
+        rows = [r for r in answer.served if getattr(r, load) == most and r.is_good]
+        if row := best_of(rows, asked.is_sure):
+            several[name] = again(name, {load: most, "tensor_parallel": row.tensor_parallel})
+        else:
+            held = requests_words(max(loads[name]), is_rate)
+            left_out[name] = f"at most {held}, not {most:,} as on the others"
+    is_chosen = len(every) > 1 and getattr(asked, load)
+    return ComparedModels(several, left_out, tuple(remarks) if is_chosen else ())

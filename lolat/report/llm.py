@@ -96,7 +96,10 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
 
 def apart_lines(found: ComparedModels) -> Iterator[str]:
     """Models that cannot be told apart from the cheapest, and from the fastest."""
-    times = {plain(n): (r.tpot_ms or 0.0, r.tpot_interval_ms) for n, r in found.answers.items()}
+    times = dict[str, tuple[float, tuple[float, float] | None]]()
+    for name, row in found.answers.items():
+        at = found.of[name].percentile
+        times[plain(name)] = row.judged(at)[0], row.judged_ends(at)[0]
     prices = {
         plain(name): (usd, scaled(row.tpot_interval_ms, usd / (row.tpot_ms or 1.0)))
         for name, row in found.answers.items()

@@ -15,12 +15,13 @@ from lolat.device.question import Question
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
-from lolat.llm.compare import ComparedModels
+from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
+from lolat.llm.question import ServingQuestion
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
-from lolat.report.ranked import apart_words
+from lolat.report.ranked import apart_words, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, ReportTable, element
 from lolat.training.cost import no_room
@@ -117,10 +118,14 @@ LOADS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
 NO_LIMITS = dict.fromkeys(("max_tpot_ms", "max_ttft_ms", "gpus", "percentile"))
 
 
-def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> Card:
+def _given(form: Form, question: Card) -> Card:
+    """The arguments of `Model.llm`."""
     given = {field.name: question[field.name] for field in form.own_fields}
-    asked = {name: value for name, value in given.items() if value is not None}
-    no = []
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> Card:
+    asked, no = _given(form, question), []
     try:
         answer = device.model.llm(decoder, **asked)
     except AnswerIsNo as error:
@@ -142,6 +147,7 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
         "parts": [(BREAKDOWN.index(name), words, share) for name, words, share in breakdown(row)],
         "row": row,
         "answer": None if no else answer,
+        "ask": lambda more: device.model.llm(decoder, **asked | more),
         "after": after,
         "remarks": answer.warnings,
         "loads": _loads(device, decoder, asked, answer),
@@ -161,14 +167,17 @@ def _loads(
     return [row for row in found.served if row.fits and row.tpot_ms and row.tokens_per_s_gpu]
 
 
-def served_beside(cards: list[Card]) -> str:
-    """The cheapest rows of several devices as a table; "" for fewer than two."""
-    found = {c["device"].key: c["answer"] for c in cards if c.get("answer")}
-    several = ComparedModels({k: answer for k, answer in found.items() if answer.compared}, {})
-    if len(several.of) < 2:
+def served_beside(form: Form, question: Card, cards: list[Card]) -> str:
+    """The best rows of several devices under one load as a table; "" for fewer than two."""
+    of = {c["device"].key: c for c in cards if c.get("answer") and c["answer"].compared}
+    if len(of) < 2:
         return ""
-    lines = "".join(element("p", line) for line in apart_lines(several))
-    return compared_table(several).html("The cheapest configuration of each") + lines
+    found = {key: card["answer"] for key, card in of.items()}
+    asked = ServingQuestion(**_given(form, question))
+    several = side_by_side(found, lambda key, more: of[key]["ask"](more), asked, {})
+    lines = *several.remarks, *apart_lines(several), *left_out_lines(several.left_out)
+    table = compared_table(several).html("The cheapest configuration of each")
+    return table + "".join(element("p", line) for line in lines)
 
 
 def chart(cards: list[Card]) -> Card | None:

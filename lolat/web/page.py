@@ -112,7 +112,7 @@ class Pages:
             "failed": [(device, form.words(why)) for device, why in failed],
             "is_file": spec.startswith(UPLOAD),
             "compared": answers.compared(cards) if is_latency else [],
-            "served": answers.served_beside(cards),
+            "served": answers.served_beside(form, question, cards),
             "chart": answers.chart(cards),
             "blocks": answers.blocks(cards) if is_latency else None,
         }

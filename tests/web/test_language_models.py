@@ -62,6 +62,20 @@ def test_several_devices_stand_side_by_side(gpu: Path, tmp_path: Path) -> None:
     assert "quick" in row
 
 
+def test_devices_stand_side_by_side_under_one_load(gpu: Path, tmp_path: Path) -> None:
+    """One device is cheapest under 64 requests, and the other holds but one: both are under one."""
+    small = json.loads(gpu.read_text())
+    small["llm"]["sheet"]["memory_gib"] = 20
+    (tmp_path / "small.json").write_text(json.dumps(small))
+    with site([gpu, tmp_path / "small.json"]) as page:
+        page.get(f"{TAB}{SMALL}&model=gpu&model=small&concurrency=1,64&tensor_parallel=1")
+        beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
+    assert "compared under 1 concurrent request," in beside
+    (row,) = lolat.load(gpu).llm("llama-3.1-8b", concurrency=1, tensor_parallel=1).served
+    found = re.findall(r">1</td>.*?>([\d.]+ ms)<.*?>([\d.]+ ms)<", beside)
+    assert found == 2 * [(milliseconds(row.ttft_ms or 0), milliseconds(row.tpot_ms or 0))]
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_one_chart_has_all_loads_and_joins_those_that_none_beats(
     gpu: Path, tmp_path: Path, several: bool
