@@ -278,7 +278,8 @@ def _served_by(
 ) -> tuple[ServingSection, str]:
     """Fit served rows of one kind of decoder."""
     before = section.before or FrameworkFit(
-        overheads=section.overheads, spread=section.spread, served=section.served, kinds=section.kinds
+        overheads=section.overheads, spread=section.spread, served=section.served, kinds=section.kinds,
+        dtypes=section.dtypes,
     )  # fmt: skip
     # The next fit reads a configuration again, by its full path.
     paths = {row.model: Path(row.model) for row in rows}
@@ -304,6 +305,11 @@ def _served_by(
         words += f"; without {plural(waiting, 'row')} of requests that waited for memory"
     usual = SPREADS["served" if number >= LEAST_SERVED else "timed"]
     used = {row.model for row in every if f"{row.model} {row.dtype}".strip() in timed.group}
+    dtypes = {*before.dtypes}
+    if before.dtypes or not before.served:
+        for row in every:
+            one = deployment_of(section, find_decoder(row.model), *row.deployment)
+            dtypes |= {product.dtype for product in one.products}
     overheads = fit_overheads(timed, before.overheads, one_server)
     per_token, to_first = spread_of(off, before.spread if before.served else usual)
     here = np.abs(timed.off(overheads)[1])[timed.ttft_ms > 0]
@@ -313,6 +319,7 @@ def _served_by(
         section, served=before.served + number, own=tuple(every), before=before, overheads=overheads,
         kinds=tuple(sorted({*before.kinds, *(find_decoder(model).kind for model in used)})),
         spread=(per_token, to_first), own_error=tuple(map(short, error)),
+        dtypes=tuple(sorted(dtypes)),
     )  # fmt: skip
     return made, words
 

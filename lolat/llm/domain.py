@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lolat.arrays import np
+from lolat.llm.decoder import DTYPES
 from lolat.llm.gpu import GPU, UNSEEN
-from lolat.llm.serving import STEP_PARTS, Deployment, each_ms, operations_of
+from lolat.llm.serving import STARTS, STEP_PARTS, Deployment, each_ms, operations_of
 
 MOST_SERVED = {"requests at once": 512, "tokens of a prompt": 8192, "tokens of an answer": 8192}
 """The largest loads among the served rows that bundled devices are fitted to."""
@@ -48,6 +49,13 @@ def is_unseen(gpu: GPU, deployment: Deployment) -> bool:
     return bool(kinds) and deployment.decoder.kind not in kinds
 
 
+def unfitted(gpu: GPU, deployment: Deployment) -> list[str]:
+    """Return the data types to which a deployment quantizes inputs, and no served row of its kind did."""
+    known = gpu.section.dtypes or STARTS
+    of = zip(STARTS, deployment.starts.tolist(), strict=True)
+    return [name for name, n in of if n and name in DTYPES and name not in known]
+
+
 def beyond(sizes: np.ndarray) -> dict[str, np.ndarray]:
     """Return the doublings beyond MOST_SERVED by its names, (rows,) of each; `sizes`: (rows, 3) of them."""
     pairs = zip(MOST_SERVED.items(), sizes.T, strict=True)
@@ -74,7 +82,7 @@ def interval(
     """
     section = gpu.section
     ms = parts * each_ms(section.overheads)
-    shares = dict(zip(STEP_PARTS, (ms / ms.sum(1, keepdims=True)).T, strict=False))
+    shares = dict(zip((*STEP_PARTS, *STARTS), (ms / ms.sum(1, keepdims=True)).T, strict=True))
     first, unseen = computed is not None, is_unseen(gpu, deployment)
     token, prompt = map(max, section.spread, UNSEEN if unseen else (0.0, 0.0))
     is_better = not first and section.served and not unseen
@@ -96,5 +104,12 @@ def interval(
     crosses_nodes, slower = deployment.gpus > section.sheet.gpus_per_node, 1.0
     if crosses_nodes:
         slower = max((section.sheet.link_gb_s or 0.0) / BETWEEN_GB_S, 1.0)
-    inside = (untimed <= 1.0 - INSIDE) & (doublings == 0) & (not crosses_nodes) & (not in_groups)
-    return np.exp(-off), np.exp(off) * (1.0 + (slower - 1.0) * shares["all_reduce"]), inside
+    quantizing = sum((shares[dtype] for dtype in unfitted(gpu, deployment)), 0.0 * sizes[:, 0])
+    inside = (
+        (untimed + quantizing <= 1.0 - INSIDE)
+        & (doublings == 0)
+        & (not crosses_nodes)
+        & (not in_groups)
+    )
+    low = np.exp(-off) * (1.0 - quantizing)  # that overhead may be nothing here
+    return low, np.exp(off) * (1.0 + (slower - 1.0) * shares["all_reduce"]), inside

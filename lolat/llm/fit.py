@@ -281,7 +281,9 @@ def complete(section: ServingSection, others: Mapping[str, ServingSection]) -> S
     fits = dict(section.fits)
     for _, one in sorted(order, key=lambda item: item[1].framework != section.framework):
         for kind, fit in one.fits.items():
-            fits.setdefault(kind, ServedFit(overheads=fit.overheads, spread=UNSEEN))
+            fits.setdefault(
+                kind, ServedFit(overheads=fit.overheads, spread=UNSEEN, dtypes=fit.dtypes)
+            )
     return msgspec.structs.replace(section, operations=known, fits=fits)
 
 

@@ -80,13 +80,15 @@ class FrameworkFit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     `spread`: half widths of the intervals of COVERAGE on held-out rows, as logarithms (per output token,
     first token). `served`: the number of rows that the overheads are fitted to. `kinds`: "dense" and
-    "experts", by the language models of these rows.
+    "experts", by the language models of these rows; `dtypes`: the data types of their products; () if not
+    known.
     """
 
     overheads: FrameworkOverheads = msgspec.field(name="ways")
     spread: tuple[Positive, Positive] = (0.2, 0.4)
     served: int = 0
     kinds: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES
-from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen
+from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
 from lolat.llm.gpu import IN_GENERAL, lacks
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.serving import GIB, deployment_of, operations_of
@@ -48,7 +48,7 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
             f"{parts}, wherever {decoder.name} was published with them in bfloat16, stay so: dtype "
             f"{asked.dtype} is of the rest"
         )
-    if asked.dtype and chosen.tpot_ms:
+    if chosen.tpot_ms:
         yield from _faster(of, chosen, chosen.tpot_ms)
     if decoder.tower_remark:
         yield decoder.tower_remark
@@ -63,6 +63,12 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
             f"no served {KINDS[decoder.kind]} of this GPU and framework is known: its times follow from "
             "its operations, and the interval is wider"
         )
+    if dtypes := unfitted(of.gpu, of.deployment):
+        yield (
+            f"no served {KINDS[decoder.kind]} in {' and '.join(dtypes)} is known: its launch overhead is "
+            "assumed to be that of other language models, and the interval reaches to none"
+        )
+    yield from _slower_links(of, rows)
     if isinstance(asked.arrivals, Trace):
         if asked.arrivals.unread:
             yield f"columns of the arrivals that are not read: {', '.join(asked.arrivals.unread)}"
@@ -82,13 +88,17 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
 
 
 def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
-    """Remark on the published data type, or the other FP8, if a token takes less than FASTER times `ms`.
+    """Remark on a data type if a token takes less than FASTER times `ms` with it.
+
+    It is the published one, the other FP8, or bfloat16 if the published one is asked for.
 
     Types are compared if they were timed on the same GPU.
     """
     here, found = of.deployment, dict[str, float]()
     alone = of.asked.kv_dtype, here.attention_data_parallel
-    for dtype in {here.decoder.dtype, *(FP8 if here.dtype in FP8 else ())} - {here.dtype}:
+    published = here.decoder.dtype
+    others = {published if here.dtype != published else "bfloat16"}
+    for dtype in others.union(FP8 if here.dtype in FP8 else ()) - {here.dtype}:
         with suppress(InputError):  # a type that this GPU or framework lacks
             other = deployment_of(
                 of.gpu.section,
@@ -105,9 +115,27 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
                 found[dtype] = its.tpot_ms
     best = min(found, key=found.__getitem__, default="")
     if best and found[best] < FASTER * ms:
+        why = "by an assumed overhead" if unfitted(of.gpu, here) else "as its kernels were timed"
         yield (
-            f"{here.dtype} is slower than {best} here, as its kernels were timed: dtype {best} takes "
+            f"{here.dtype} is slower than {best} here, {why}: dtype {best} takes "
             f"{milliseconds(found[best])} a token, {here.dtype} {milliseconds(ms)} ({row.load_words})"
+        )
+
+
+def _slower_links(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
+    """Remark on first tokens that take longer on more GPUs, by the all-reduces of a timed host."""
+    timed = [row for row in rows if row.ttft_ms and row.fits and row.replicas == 1]
+    if {row.tensor_parallel for row in timed} <= {1}:
+        return
+    exchange = of.gpu.operation("all_reduce", "bfloat16")
+    least = timed[0].request_rate or timed[0].concurrency
+    first = [row for row in timed if (row.request_rate or row.concurrency) == least]
+    few, many = first[0], first[-1]
+    if exchange.rows and not exchange.like and few.ttft_ms < FASTER * many.ttft_ms:
+        yield (
+            f"the first token takes longer on more GPUs, {milliseconds(few.ttft_ms)} on {few.gpus} and "
+            f"{milliseconds(many.ttft_ms)} on {many.gpus}, as all-reduces were timed on one host; on a "
+            "host with faster links it takes less"
         )
 
 

@@ -83,8 +83,9 @@ SHOWN: Mapping[str, str] = {
     "total_s total_low_s total_high_s dollars dollars_low dollars_high",
     "Costs": "device precision batch_size devices link iteration_ms samples_per_s fits epoch_s total_s "
     "total_low_s total_high_s dollars dollars_low dollars_high",
-    "ServingAnswer": "model device dtype concurrency request_rate tensor_parallel expert_parallel gpus "
-    "ttft_ms tpot_ms tpot_low_ms tpot_high_ms tokens_per_s memory_gib fits dollars_per_million",
+    "ServingAnswer": "model device dtype concurrency request_rate tensor_parallel replicas gpus ttft_ms "
+    "tpot_ms tpot_low_ms tpot_high_ms tokens_per_s_user tokens_per_s memory_gib fits within "
+    "dollars_per_million dollars_per_hour",
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
 MOST_COLUMNS = 16
@@ -96,13 +97,22 @@ def frame(answer: Result) -> Any:
         import pandas
     except ImportError:
         raise MissingPackageError("a table for a notebook needs pandas", "notebook") from None
-    wanted, rows = _of(SHOWN, answer), _of(ROWS, answer)
+    wanted, rows = _shown(answer), _of(ROWS, answer)
     found = answer.rows() if rows is None else rows(answer)
     made = pandas.DataFrame([plain_data(row) for row in found])
     if wanted is not None:
-        return made.reindex(columns=wanted.split())
+        return made.reindex(columns=wanted)
     scalar = [c for c in made if not made[c].map(lambda v: isinstance(v, (list, dict))).any()]
     return made[scalar[:MOST_COLUMNS]]
+
+
+def _shown(answer: Result) -> list[str] | None:
+    """The columns that are shown; times of a served model at the percentile that was asked for."""
+    names: str | None = _of(SHOWN, answer)
+    at = getattr(answer, "percentile", None)
+    if names is not None and at is not None:
+        names = names.replace("tpot_", f"tpot_p{at}_").replace("ttft_", f"ttft_p{at}_")
+    return None if names is None else names.split()
 
 
 def _blocks(found: LatencyPrediction) -> list[dict[str, Any]]:
@@ -145,19 +155,12 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     ],
     "Models": lambda answer: answer.to_dict()["models"],
     "ComparedModels": lambda answer: [
-        {"device": name} | row for one in answer.of for name, row in _best(answer, one)
+        {"device": name} | {k: one.rows()[one.best][k] for k in (_shown(one) or [])[2:]}
+        for name, one in answer.of.items()
+        if one.best is not None
     ],
 }  # fmt: skip
 """Class of an answer -> its rows, if they are not those of `Result.rows`."""
-
-
-def _best(answer: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    served = answer.answers.get(name)
-    if served is not None:
-        row = served.to_dict()
-        low, high = row.get("tpot_interval_ms") or (None, None)
-        wanted = SHOWN["ServingAnswer"].split()[2:]
-        yield name, {k: row.get(k) for k in wanted} | {"tpot_low_ms": low, "tpot_high_ms": high}
 
 
 # ---- Pictures
@@ -276,17 +279,27 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
 
 
 def _draw_serving(answer: Any, axes: Axes) -> Any:
-    """The time per output token over the loads, a curve for each number of GPUs as far as there is room."""
+    """The time per output token over the loads, a curve for each size of a replica, and its limit.
+
+    The time is that at the percentile asked for. Rows without room are left out where others have it.
+    """
     points: dict[str, list[Any]] = defaultdict(list)
-    rated = answer.chosen.request_rate is not None
+    rated, at = answer.chosen.request_rate is not None, answer.percentile
     timed = [row for row in answer.served if row.tpot_ms is not None]
     if not timed:
         raise InputError(f"no picture without a time: {answer.no_room()}", code="no-picture")
+    each = " a replica" if any(row.replicas > 1 for row in timed) else ""
     for row in [row for row in timed if row.fits] or timed:
         load = row.request_rate if rated else row.concurrency
-        points[plural(row.gpus, "GPU")].append((load, row.tpot_ms, row.tpot_interval_ms))
+        name = f"{plural(row.gpus // row.replicas, 'GPU')}{each}"
+        points[name].append((load, row.judged(at)[0], row.judged_ends(at)[0]))
     x = "requests a second" if rated else "concurrent requests"
-    ax = _curves(points, axes(3.6), x, "ms per output token")
+    of = "" if at is None else f" at P{at}"
+    ax = _curves(points, axes(3.6), x, f"ms per output token{of}")
+    if answer.max_tpot_ms is not None:
+        limit = f"limit, {answer.max_tpot_ms:g} ms{of}"
+        ax.axhline(answer.max_tpot_ms, color="#555555", linestyle="--", linewidth=1, label=limit)
+        ax.legend()
     ax.set_title(f"{plain(answer.model)} on {plain(answer.device)}, {answer.chosen.dtype}")
     return ax
 

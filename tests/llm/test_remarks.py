@@ -14,7 +14,7 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
 from lolat.llm.serving import GIB
-from tests.llm.known_gpu import LARGE, MIXTURE, SHEET, document, operation, section
+from tests.llm.known_gpu import LARGE, MIXTURE, OVERHEADS, SHEET, document, operation, section
 
 
 def of(**changes: Any) -> Model:
@@ -50,6 +50,51 @@ def test_a_data_type_that_is_slower_than_the_published_one_is_told(load: dict[st
     assert figures == pytest.approx([its, mine], rel=0.01)
     assert not said(usual, "slower")
     assert not said(slow_experts(1.0).llm(WIDE, **asked, dtype="fp8"), "slower")
+
+
+def test_an_overhead_that_no_served_row_has_may_be_nothing() -> None:
+    """The lower end is without the launch overhead of quantizing, and the domain is left."""
+    block = msgspec.structs.replace(OVERHEADS, block_ms=0.05)
+    fp8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    made = of(overheads=block, dtypes=("bfloat16", "nvfp4"), spread=(0.1, 0.3))
+    mine, known, usual = (
+        one.llm(LARGE | own, concurrency=1, tensor_parallel=1)
+        for one, own in ((made, fp8), (of(overheads=block), fp8), (made, {}))
+    )
+    quantized = 32 * 4 * 0.05  # qkv, output, gate and up, down of each layer
+    row = mine.chosen
+    assert row.tpot_interval_ms[0] == pytest.approx(
+        (row.tpot_ms - quantized) * math.exp(-0.1), rel=0.01
+    )
+    assert row.tpot_interval_ms[1] == pytest.approx(row.tpot_ms * math.exp(0.1))
+    assert [a.chosen.in_domain for a in (mine, known, usual)] == [False, True, True]
+    assert said(mine, "no served dense model in fp8_block is known")
+    assert said(mine, "fp8_block is slower than bfloat16 here, by an assumed overhead")
+    assert said(known, "fp8_block is slower than bfloat16 here, as its kernels were timed")
+    assert not said(known, "is known")
+    assert not usual.warnings
+
+
+def test_a_first_token_that_takes_longer_on_more_gpus_is_told() -> None:
+    """By all-reduces at a hundredth of the usual rate of the link."""
+    operations = dict(section().operations)
+    usual = operations["all_reduce"]["bfloat16"]
+    slow = {
+        term: 0.01 * value if term in ("one", "two", "ring") else value
+        for term, value in usual.terms.items()
+    }
+    made = msgspec.structs.replace(usual, terms=slow)
+    asked: dict[str, Any] = {"concurrency": (1, 8), "tensor_parallel": (1, 2, 4)}
+    found = of(operations=operations | {"all_reduce": {"bfloat16": made}}).llm(LARGE, **asked)
+    ms = [row.ttft_ms for row in found.served[:3]]
+    assert ms[0] < 0.5 * ms[2]
+    figures = re.findall(
+        r"([\d.]+) ms on (\d)", said(found, "the first token takes longer on more GPUs")
+    )
+    assert [(float(one), int(gpus)) for one, gpus in figures] == [
+        (pytest.approx(ms[0], rel=0.01), 1), (pytest.approx(ms[2], rel=0.01), 4)
+    ]  # fmt: skip
+    assert not said(of().llm(LARGE, **asked), "longer on more")
 
 
 def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider() -> None:

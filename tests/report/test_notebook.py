@@ -21,6 +21,7 @@ from lolat.llm.compare import compare
 from lolat.report import notebook
 from lolat.report.notebook import PICTURES, REPORTS
 from lolat.report.tables import lines_of
+from lolat.units import plural
 
 GPU, SERVER = lolat.load("rtx-4090-amp"), lolat.load("h100-vllm")
 BLOCKS = GPU.predict("timm:resnet50", 64)
@@ -71,7 +72,7 @@ def test_a_name_does_not_become_markup() -> None:
 def test_a_frame_is_narrow_and_holds_scalars(name: str) -> None:
     pytest.importorskip("pandas")
     frame = ANSWERS[name].frame()
-    assert 1 <= frame.shape[1] <= 16
+    assert 1 <= frame.shape[1] <= 19
     assert len(frame) >= 1
     assert not frame.map(lambda v: isinstance(v, (list, dict, tuple))).any().any()
 
@@ -159,6 +160,34 @@ def test_served_models_are_curves_over_the_load(axes: Any) -> None:
     late = dataclasses.replace(served.served[-1], fits=False)
     dataclasses.replace(served, served=(*served.served[:-1], late)).plot(axes)
     assert axes.lines[-1].get_xdata().tolist() == [1, 8]  # as far as there is room
+
+
+def test_a_served_model_is_shown_at_the_percentile_and_the_limit_asked_for(axes: Any) -> None:
+    pytest.importorskip("pandas")
+    served = SERVER.llm(
+        "llama-3.1-70b", request_rate=[3, 6], dtype="fp8", max_tpot_ms=40.0, percentile=90
+    )
+    frame = served.frame()
+    assert frame["tpot_p90_ms"].tolist() == [row.tpot_p90_ms for row in served.served]
+    ends = [(row.intervals_ms or {})["tpot_p90"] for row in served.served]
+    assert [*zip(frame["tpot_p90_low_ms"], frame["tpot_p90_high_ms"], strict=True)] == ends
+    assert (frame["replicas"] * frame["tensor_parallel"]).tolist() == frame["gpus"].tolist()
+    assert frame["within"].tolist() == [row.within for row in served.served]
+    served.plot(axes)
+    *curves, limit = axes.lines
+    assert {*limit.get_ydata()} == {40.0}
+    for curve in curves:  # however many replicas
+        of = [
+            r
+            for r in served.served
+            if curve.get_label() == f"{plural(r.tensor_parallel, 'GPU')} a replica"
+        ]
+        assert [(r.request_rate, r.tpot_p90_ms) for r in of] == [
+            *map(tuple, curve.get_xydata().tolist())
+        ]
+    assert axes.get_ylabel() == "ms per output token at P90"
+    found = compare({"h100-vllm": SERVER.llm}, "qwen3-8b", request_rate=4, percentile=90)
+    assert found.frame()["tpot_p90_ms"].tolist() == [found.answers["h100-vllm"].tpot_p90_ms]
 
 
 def test_devices_are_bars_with_their_intervals(axes: Any) -> None:
