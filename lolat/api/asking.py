@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.api.model import Model
-from lolat.device.question import InputSize, LatencyQuestion, several
+from lolat.device.question import AUTO, InputSize, LatencyQuestion, several
+from lolat.errors import InputError, arg
 from lolat.parameters import asks
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Prediction, Predictions
+    from lolat.llm.compare import ComparedModels
     from lolat.readers.children import OnProgress
     from lolat.training.compare import Costs
 
@@ -62,29 +64,57 @@ def predict(
     return ask(network, asked, models, left_out, is_single)
 
 
+@overload
+def compare(
+    network: Any, batch_size: int | str | Sequence[int | str], on: str | Sequence[str] = (), **asked: Any
+) -> Costs: ...  # fmt: skip
+
+
+@overload
+def compare(network: Any, *, on: str | Sequence[str] = (), **asked: Any) -> ComparedModels: ...
+
+
 def compare(
     network: Any,
-    batch_size: int | str | Sequence[int | str],
+    batch_size: int | str | Sequence[int | str] | None = None,
     on: str | Sequence[str] = (),
     *,
     on_progress: OnProgress | None = None,
     **asked: Any,
-) -> Costs:
-    """Compare devices for training a network: time, memory and dollars, as `lolat cost NETWORK` does.
+) -> Costs | ComparedModels:
+    """Compare devices for training a network, or without a batch size for serving a language model.
 
-    `on`: devices as `load` takes them; "all" or none: every one with times and a price. `asked`: the other
-    arguments of `Model.cost`; `precision`: of each device, its fastest if None or "best". `on_progress`:
-    called for each device (done, all, name).
+    Training is as in `lolat cost NETWORK`: time, memory and dollars. `on`: devices as `load` takes them;
+    "all" or none: every one with times and a price. `asked`: the other arguments of `Model.cost`;
+    `precision`: of each device, its fastest if None or "best". `on_progress`: called for each device (done,
+    all, name). Returns `Costs`, an answer for each device and batch size.
 
-    Returns `Costs`, an answer for each device and batch size. Raises InputError if no device can answer.
+    Serving is as in `lolat llm MODEL,MODEL CONFIG`: `asked` are the other arguments of `Model.llm`, such as
+    `concurrency` or `request_rate`. Returns `ComparedModels`, the best row of each device.
+
+    Raises InputError if no device can answer, and for a network without a batch size.
     """
     from lolat.api.choosing import ALL, devices, serving_models, with_a_price
     from lolat.hardware.prices import given_list
+    from lolat.llm.compare import compare as compare_served
     from lolat.llm.names import is_decoder
     from lolat.training import compare as training
     from lolat.training.question import TrainingQuestion
 
     names, models, left_out = several(on) or (ALL,), list[Model](), dict[str, str]()
+    if batch_size is None:
+        if not is_decoder(network):
+            raise InputError(
+                f"{arg('batch_size')}: none; expected a number, or {AUTO}, for training"
+            )
+        serving = {name: model.llm for name, model in serving_models(",".join(names)).items()}
+        return compare_served(serving, network, **asked)
+    if loads := [
+        arg(name) for name in ("concurrency", "request_rate", "arrivals") if name in asked
+    ]:
+        raise InputError(
+            f"{', '.join(loads)}: of serving; {arg('batch_size')} {batch_size}: of training; expected one"
+        )
     if is_decoder(network):
         models = [*serving_models(",".join(names), of_any=True, left_out=left_out).values()]
     else:

@@ -131,11 +131,12 @@ def _slower_links(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
     least = timed[0].request_rate or timed[0].concurrency
     first = [row for row in timed if (row.request_rate or row.concurrency) == least]
     few, many = first[0], first[-1]
-    if exchange.rows and not exchange.like and few.ttft_ms < FASTER * many.ttft_ms:
+    ms, longer = few.ttft_ms or 0.0, many.ttft_ms or 0.0
+    if exchange.rows and not exchange.like and ms < FASTER * longer:
         yield (
-            f"the first token takes longer on more GPUs, {milliseconds(few.ttft_ms)} on {few.gpus} and "
-            f"{milliseconds(many.ttft_ms)} on {many.gpus}, as all-reduces were timed on one host; on a "
-            "host with faster links it takes less"
+            f"the first token takes longer on more GPUs, {milliseconds(ms)} on {few.gpus} and "
+            f"{milliseconds(longer)} on {many.gpus}, as all-reduces were timed on one host; on a host with "
+            "faster links it takes less"
         )
 
 

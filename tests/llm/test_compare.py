@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+import lolat as package
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError
 from lolat.llm.answer import ServingAnswer
 from lolat.llm.compare import compare
+from lolat.training.compare import Costs
 from tests.cli.commands import Command
 from tests.llm.known_gpu import LARGE, SHEET, document, section
 
@@ -140,6 +142,23 @@ def test_what_no_gpu_can_be_asked_is_refused_at_once() -> None:
     both = asks({"sglang": sglang, "vllm": models["large"]})
     found = compare(both, LARGE, max_num_seqs=9, max_num_batched_tokens=8)
     assert ([*found.answers], [*found.left_out]) == (["sglang"], ["vllm"])
+
+
+def test_python_compares_as_the_command_does(lolat: Command) -> None:
+    """Without a batch size the question is about serving, and else about training."""
+    files = ["large.json", "slow.json", "small.json"]
+    asked: dict[str, Any] = {"request_rate": [0.5, 1.0], "max_tpot_ms": 60.0, "percentile": 90}
+    words = [f"--{name.replace('_', '-')}={str(one).strip('[]')}" for name, one in asked.items()]
+    words = [word.replace(" ", "") for word in words]
+    printed = json.loads(lolat.done("llm", ",".join(files), "eight.json", *words, "--json").out)
+    found = package.compare("eight.json", on=files, **asked).to_dict()
+    assert json.loads(json.dumps(found)) == {k: printed[k] for k in found}
+    costs = package.compare("eight.json", 1, files, samples=8, input_size=64, tune="lora:8")
+    assert isinstance(costs, Costs)
+    with pytest.raises(InputError, match="batch_size 1: of training"):
+        package.compare("eight.json", 1, files, concurrency=8)
+    with pytest.raises(InputError, match="batch_size: none; expected a number"):
+        package.compare("timm:resnet50", on="h100")
 
 
 def test_exit_codes(lolat: Command) -> None:
