@@ -157,21 +157,20 @@ class Rental:
     prices: str
     memory_gib: float | None = None
 
-    def offers_for(self, devices: int, linked: bool = True) -> list[Offer]:
+    def offers_for(self, devices: int) -> list[Offer]:
         """The cheapest instance type of each kind of link for `devices` devices, the cheapest first.
 
-        Several instances may be needed, and some of their devices idle. `linked`: if a type has exactly as
-        many devices, the cheapest such type alone, as it links them best.
+        One machine links them best: if a type has exactly as many devices, these are single machines.
+        Else several instances may be needed. Some of their devices may be idle.
         """
-        exact = [o for o in self.offers if o.devices == devices]
+        whole = [o for o in self.offers if o.devices >= devices]
+        is_exact = any(o.devices == devices for o in whole)
 
         def price(offer: Offer) -> tuple[float, int, str]:
             instances = -(-devices // offer.devices)
             return instances * offer.price, instances, offer.instance_type
 
-        if exact and linked:
-            return [min(exact, key=price)]
-        dearest_first = sorted(self.offers, key=price, reverse=True)
+        dearest_first = sorted(whole if is_exact else self.offers, key=price, reverse=True)
         by_link = {self.link(devices, offer): offer for offer in dearest_first}
         return sorted(by_link.values(), key=price)
 

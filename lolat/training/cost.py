@@ -331,7 +331,8 @@ def option_of(
 ) -> TrainingPrediction:  # fmt: skip
     """Predict training on `devices` devices of an offer: the fastest of those that cost least.
 
-    These are the offers within the limits with a total price of at most NEARLY that of the cheapest.
+    These are the offers within the limits with a total price of at most NEARLY that of the cheapest. If
+    none is within the limits, the answer is the fastest that the money pays for, else the cheapest.
 
     `predicted`: (devices, link) -> the prediction without a price. `document`: the device's file. `link`:
     None stands for the offer's link, or the device's usual one if nothing is rented.
@@ -358,10 +359,12 @@ def option_of(
         assert option.rented is not None
         return (option.total_s or option.iteration_ms) * option.rented.price_per_hour
 
-    found = [*map(on, rental.offers_for(devices, linked=False))]
-    kept = [o for o in found if limits.keeps(o.total_s or 0.0, o.dollars or 0.0)] or found
-    most = NEARLY * min(map(price, kept))
-    return min((o for o in kept if price(o) <= most), key=lambda o: (o.iteration_ms, price(o)))
+    found = [*map(on, rental.offers_for(devices))]
+    kept = [o for o in found if limits.keeps(o.total_s or 0.0, o.dollars or 0.0)]
+    paid = [o for o in found if limits.of_money.keeps(o.total_s or 0.0, o.dollars or 0.0)]
+    most = NEARLY * min(map(price, kept or found)) if kept or not paid else math.inf
+    chosen = (o for o in kept or paid or found if price(o) <= most)
+    return min(chosen, key=lambda o: (o.iteration_ms, price(o)))
 
 
 def best_of(options: Sequence[Any], limits: TrainingLimits) -> dict[str, Any]:

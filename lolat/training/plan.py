@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.network import ON_CPU
 from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes
-from lolat.hardware.links import Link
-from lolat.hardware.prices import Rental
+from lolat.hardware.links import MACHINE, PEAKS, Link, assumed_link
+from lolat.hardware.prices import Rental, hardware_of
 from lolat.io.results import Remark
 from lolat.parameters import optimizer_named
 from lolat.training.epochs import EpochTraining
@@ -117,8 +117,16 @@ class NetworkPlan:
         return None if self.run.link_gbps is None else Link(self.run.link_gbps)
 
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
-        """Return the offers that do for so many devices: all."""
-        return rental
+        """Return the offers for so many devices: of one machine, if the given link is one inside it."""
+        if rental is None or not self._is_inside(devices):
+            return rental
+        whole = tuple(o for o in rental.offers if o.devices >= devices or not o.instance_type)
+        return replace(rental, offers=whole or rental.offers)
+
+    def _is_inside(self, devices: int) -> bool:
+        """Return True if the given link is as fast as that inside a machine of such GPUs."""
+        within = assumed_link(hardware_of(self.document), min(devices, MACHINE))
+        return within.name in PEAKS and (self.run.link_gbps or 0.0) >= within.gbps
 
     def would_fit(self, numbers: Sequence[int]) -> Sequence[str]:
         """Return options with which an iteration fits: none is known of networks."""
@@ -160,6 +168,11 @@ class NetworkPlan:
             yield f"in training only, and not counted: {', '.join(found)}"
         if is_tied(graph, self.asked.tune):
             yield TIED
+        if (most := max(numbers)) > MACHINE and self._is_inside(most):
+            yield Remark(
+                f"--link-gbps {self.run.link_gbps:g} is as fast as the link inside a machine",
+                f"expected that of the network between the machines of {most} GPUs, such as 100",
+            )
         yield from mixed_remarks(numbers_of(graph).trained, sum(memory.values()), self.recipe)
         if graph.framework == "onnx" and kinds.isdisjoint(("batch_norm", "dropout")):
             yield Remark(

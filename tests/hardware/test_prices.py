@@ -161,10 +161,10 @@ def test_every_built_in_price_says_where_and_when() -> None:
 
 
 def test_the_cheapest_for_each_device_where_all_are_used() -> None:
-    """One of eight for $1 is cheaper than one for $1.5; four of eight, than four for $9 with that link."""
+    """One of eight for $1 is cheaper than one for $1.5; four of eight, than four for $9."""
     prices = {"one": (1, 1.5), "eight": (8, 8.0), "four": (4, 9.0)}
     offers = {n: Offer(n, "V100", *price) for n, price in prices.items()}
     rental = Rental("v100", tuple(offers.values()), "list")
     assert rental.busiest() == offers["eight"]
-    assert rental.offers_for(4) == [offers["four"]]
-    assert rental.offers_for(4, linked=False) == [offers["one"], offers["eight"]]
+    assert rental.offers_for(4) == [offers["eight"]]
+    assert rental.offers_for(3) == [offers["one"], offers["eight"]]

@@ -425,3 +425,47 @@ def test_an_onnx_file_without_what_training_has_says_so() -> None:
     for graph, told in ((net, False), (structs.replace(net, operations=as_exported), True)):
         remarks = [w for w in model.cost(graph, 8).warnings if w.startswith("an ONNX file without")]
         assert bool(remarks) == told
+
+
+PODS = f"{HEAD}four,11,V100,4\neight,22.4,V100,8\n"
+
+
+@pytest.mark.parametrize("sample_ms", [1e-3, 36_000.0])
+def test_a_machine_with_as_many_devices_is_kept_whatever_the_job(
+    tmp_path: Path, sample_ms: float
+) -> None:
+    """Eight in one machine cost 2 % more than two machines of four, whose network nobody tells."""
+    path, model = tmp_path / "p.csv", known()
+    path.write_text(PODS)
+    model.sample_ms = sample_ms
+    for link in ({}, {"link_gbps": 960.0}, {"link_gbps": 25.0}):
+        (option,) = asked(model, 8, prices=str(path), **link).options
+        assert (option.rented and option.rented.instance_type) == "eight"
+
+
+def test_a_link_as_fast_as_nvlink_is_one_machine(tmp_path: Path) -> None:
+    """Six V100 over 960 Gbit/s are six of eight; sixteen are in two machines, which it does not join."""
+    path, model = tmp_path / "p.csv", known()
+    path.write_text(f"{HEAD}two,5,V100,2\neight,40,V100,8\n")
+    for gbps, devices, names, is_told in (
+        (960.0, 6, ("eight", 1), False), (25.0, 6, ("two", 3), False), (960.0, 16, ("eight", 2), True),
+        (100.0, 16, ("two", 8), False),
+    ):  # fmt: skip
+        found = asked(model, devices, prices=str(path), link_gbps=gbps)
+        rented = found.options[0].rented
+        if devices < 16:
+            assert (rented and (rented.instance_type, rented.instances)) == names
+        assert any("inside a machine" in w for w in found.warnings) is is_told
+
+
+def test_the_fastest_is_of_all_offers_where_none_keeps_the_limit(tmp_path: Path) -> None:
+    """Three apart take 10 Gbit/s for $9 an hour, a machine of four NVLink for $13."""
+    path, model = tmp_path / "p.csv", known()
+    path.write_text(f"{HEAD}one,3.0,V100,1\nfour,13,V100,4\n")
+    slow, fast = (
+        asked(model, 3, prices=str(path)),
+        asked(model, 3, prices=str(path), max_hours=1e-3),
+    )
+    assert [c.options[0].link for c in (slow, fast)] == ["the network between machines", "NVLink 2"]
+    poor = asked(model, 3, prices=str(path), max_dollars=1e-3).options[0]
+    assert poor.dollars == slow.options[0].dollars
