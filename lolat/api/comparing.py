@@ -348,18 +348,19 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
 def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
     """Runs of training decoders: the time of an iteration."""
     from lolat.llm.gpu import GPU
-    from lolat.training.decoder_plan import half_width
+    from lolat.training.decoder_plan import card_gib, half_width
     from lolat.training.decoder_rows import read_runs
 
     section, name = model.language_models, name_of(model.document)
     gpu, level = GPU(section), 1.0 if section.trained is None else section.trained.level
-    rows, refused = read_runs(asked.path, [*asked.devices, name][0])
+    gib = card_gib(model.document, section)
+    rows, refused = read_runs(asked.path, [*asked.devices, name][0], gib)
     for _, error in refused:
         asked.left_out.add(str(error), error.code)
     found = []
     for row in rows:
         ms, passes = level * row.predicted_ms(gpu), row.step.passes
-        interval = interval_around(ms, half_width(section, name, passes, COVERAGE))
+        interval = interval_around(ms, half_width(section, name, passes, row.parallel, COVERAGE))
         found.append(Compared(TimedRow(passes.decoder.name, row.ms, row.row), ms, interval))
     return asked.some(found)
 

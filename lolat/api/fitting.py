@@ -322,10 +322,12 @@ def _with_level(
     section: ServingSection, runs: Sequence[str], device: str, warn: Warn
 ) -> ServingSection:
     """The section with the level of own runs of training decoders."""
+    from lolat.training.decoder_plan import card_gib
     from lolat.training.decoder_rows import RUNS as EXPECTED_RUNS
     from lolat.training.decoder_rows import level_of, read_runs
 
-    read = [read_runs(path, device) for path in runs]
+    gib = card_gib({"device": device}, section)
+    read = [read_runs(path, device, gib) for path in runs]
     rows = [row for found, _ in read for row in found]
     for row, error in (one for _, refused in read for one in refused):
         warn(f"line {row.line} is left out: {error}")

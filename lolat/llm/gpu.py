@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -150,11 +150,16 @@ OWN_FITS = ("latent", "linear")
 """Kinds of decoders with overheads of their own: other kernels run between the operations."""
 
 
-class TrainingLevel(msgspec.Struct, frozen=True):
-    """The level of training decoders: the median of measured over predicted time of `rows` own runs."""
+class TrainingLevel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The level of training decoders: the median of measured over predicted time of `rows` own runs.
+
+    `spread`: the standard deviation of their logarithms around it; `kinds`: those of `DecoderPasses.kind`.
+    """
 
     level: Positive
-    rows: int
+    rows: Annotated[int, msgspec.Meta(ge=1)]
+    spread: NotNegative = 0.0
+    kinds: tuple[str, ...] = ()
 
 
 class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):

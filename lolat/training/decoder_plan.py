@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lolat.device.file import OF_LANGUAGE_MODELS, lacks
-from lolat.device.intervals import conformal_quantile
+from lolat.device.intervals import LARGEST, conformal_quantile, t_quantile
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import BFLOAT16, EAGER, Launch
@@ -27,6 +27,7 @@ from lolat.training.parallel import FSDP, HYBRID, Parallel
 from lolat.training.passes import DecoderPasses, Tuning
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import TIED
+from lolat.units import plural
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -50,22 +51,40 @@ UNMEASURED = 1.5
 layers, another way to checkpoint."""
 
 
-def is_known(section: ServingSection, device: str, step: DecoderPasses) -> bool:
-    """Return True if own rows set the level of a GPU, or runs like this one were published for it."""
-    if step.tuning.is_partial or step.checkpointing == "selective" or step.length > LONGEST:
+def is_own(section: ServingSection, step: DecoderPasses, parallel: Parallel) -> bool:
+    """Return True if an own run is of the same kind."""
+    return section.trained is not None and step.kind(parallel) in section.trained.kinds
+
+
+def is_known(section: ServingSection, device: str, step: DecoderPasses, parallel: Parallel) -> bool:
+    """Return True if own runs are like this one, or runs like it were published for the GPU."""
+    if step.length > LONGEST:
         return False
     gpu = find_gpu(device)
-    is_published = gpu is not None and gpu.name.startswith(KNOWN)
-    return section.trained is not None or (section.is_timed and is_published)
+    is_published = gpu is not None and gpu.name.startswith(KNOWN) and section.is_timed
+    is_usual = not step.tuning.is_partial and step.checkpointing != "selective"
+    return is_own(section, step, parallel) or (is_published and is_usual)
 
 
-def half_width(section: ServingSection, device: str, step: DecoderPasses, coverage: float) -> float:
-    """Return half of the width of a time's interval, as a logarithm."""
+def half_width(
+    section: ServingSection, device: str, step: DecoderPasses, parallel: Parallel, coverage: float
+) -> float:
+    """Return half of the width of a time's interval, as a logarithm.
+
+    At the level of n own runs it is that of one more: Student's t times their spread times
+    sqrt(1 + 1 / n), and at least the usual width with that factor. Another kind of run than theirs may not
+    share their level, which is added.
+    """
     half, usual = (conformal_quantile(DECODER_ERRORS, c) for c in (coverage, COVERAGE))
-    if is_known(section, device, step):
+    if not is_known(section, device, step, parallel):
+        half *= max(UNMEASURED, 0.0 if section.is_timed else UNTIMED / usual)
+    if (own := section.trained) is None:
         return half
-    of_sheet = 0.0 if section.trained or section.is_timed else UNTIMED
-    return half * max(UNMEASURED, of_sheet / usual)
+    if own.rows > 1:
+        half = max(half, t_quantile(coverage, own.rows - 1) * own.spread)
+    half *= math.sqrt(1.0 + 1.0 / own.rows)
+    apart = 0.0 if is_own(section, step, parallel) else math.log(own.level)
+    return min(math.hypot(half, apart), LARGEST)
 
 
 def card_gib(document: Mapping[str, Any], section: ServingSection) -> float:
@@ -186,10 +205,9 @@ class DecoderPlan:
         found = (largest_fitting(partial(self.needed, k), available) for k in numbers)
         return min(filter(None, found), default=0)
 
-    @property
-    def is_known(self) -> bool:
-        """True if own rows set the level, or runs like this one were published for the GPU."""
-        return is_known(self.section, self.gpu, self.step().passes)
+    def is_known(self, devices: int) -> bool:
+        """Return True if own runs are like that on so many GPUs, or runs like it were published."""
+        return is_known(self.section, self.gpu, self.step().passes, self.parallel(devices))
 
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` GPUs, joined by `link`, without a price."""
@@ -219,7 +237,8 @@ class DecoderPlan:
             return made
         iterations = -(-run.samples // sequences)
         times = run.epochs * iterations / 1e3
-        factor = math.exp(half_width(self.section, self.gpu, step.passes, run.coverage))
+        about = self.section, self.gpu, step.passes, self.parallel(devices)
+        factor = math.exp(half_width(*about, run.coverage))
         short, long = [exchange] * 2 if link is None else [parts(e)["exchange"] for e in link.ends]
         alone = total - exchange
         return replace(
@@ -239,10 +258,15 @@ class DecoderPlan:
                 "autocast_adapter_dtype=False)"
             )
         rest = ", with a wider interval; own runs set the level: `lolat fit`"
-        if not (self.section.trained or self.section.is_timed):
+        if self.is_known(devices):
+            pass
+        elif not self.section.is_timed:
             sheet = "its time is from its data sheet and the operations of other GPUs"
             yield Remark("no operation was timed on this GPU", sheet + rest)
-        elif not self.is_known and not self.section.trained:
+        elif own := self.section.trained:
+            level = f"its level is that of {plural(own.rows, 'run')} of another kind"
+            yield Remark("no own or published run is like this one", level + rest)
+        else:
             alone = "its time is from the kernels alone"
             yield Remark("no published run is like this one", alone + rest)
         if self.tuning.frozen > step.passes.untouched:
@@ -269,6 +293,7 @@ class DecoderPlan:
         whole = self.run.sharding not in (FSDP, HYBRID)
         recipe = self.recipe if whole else replace(self.recipe, copy=0.0)
         decoder, length = self.trained
+        is_known = all(map(self.is_known, numbers))
         return {
             "network": f"{decoder.name} {length:,} tokens",
             "sequence_length": length,
@@ -279,8 +304,8 @@ class DecoderPlan:
             "checkpointing": self.checkpointing,
             "precision": self.device.asked_precision or PRECISION,
             "launch": self.launch,
-            "estimated": not self.is_known,
-            "in_domain": self.is_known and max(numbers) <= MOST_GPUS,
+            "estimated": not is_known,
+            "in_domain": is_known and max(numbers) <= MOST_GPUS,
         }
 
     def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:

@@ -13,9 +13,10 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError
 from lolat.graph.modes import EAGER, LAUNCHES
+from lolat.hardware.gpus import GIB
 from lolat.hardware.links import MACHINE, assumed_link, given_link
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
-from lolat.llm.gpu import GPU, ServingSection, TrainingLevel
+from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
 from lolat.parameters import CHECKPOINTING, SHARDINGS, optimizer_named
 from lolat.training.decoder import DecoderStep, tuned_recipe
@@ -43,8 +44,9 @@ CLUSTER_GBPS = {"NVLink 3": 100.0}
 """Gbit/s of each GPU's network in a cluster by the link inside a machine, if a row does not state it; else
 USUAL_GBPS, InfiniBand."""
 USUAL_GBPS = 400.0
-TOO_FAR = math.log(3.0)
-"""The median error of own rows, as a logarithm, above which they must be those of another GPU."""
+MOST_OFF = 3.0
+"""Factor of the median time of own rows, or of a row's memory, beyond which they must be those of another
+GPU."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,16 @@ class TrainedRow:
     ms: float
     row: Row
 
+    def check_memory(self, gib: float) -> None:
+        """Raise InputError if it needs much more memory than a card of so many GiB has."""
+        needed = sum(self.step.memory(self.parallel, self.batches)[1].values()) / GIB
+        if needed > MOST_OFF * gib:
+            raise InputError(
+                f"it needs about {needed:,.0f} GiB on each GPU, which has {gib:.0f}; expected the "
+                "micro_batch_size, sharding and activation_checkpointing of the run",
+                code="run-memory",
+            )
+
     def predicted_ms(self, gpu: GPU, constants: Constants = CONSTANTS) -> float:
         """Predict the ms of an iteration by the kernels alone."""
         parts = self.step.iteration_ms(gpu, self.parallel, self.batches, constants)
@@ -64,18 +76,21 @@ class TrainedRow:
 
 
 def read_runs(
-    path: str | Path, device: str
+    path: str | Path, device: str, gib: float = math.inf
 ) -> tuple[list[TrainedRow], list[tuple[Row, LolatError]]]:
     """Read the runs of a device in a table, and rows that are not predicted, each with the reason.
 
-    `device`: its name, for the link of its GPUs. InputError names a cell that is wrong.
+    `device`: its name, for the link of its GPUs; `gib`: memory of one. InputError names a cell that is
+    wrong.
     """
     found, refused = list[TrainedRow](), list[tuple[Row, LolatError]]()
     for row in read_table(path, COLUMNS, RUNS).of_devices([device] if device else []):
         try:
-            found.append(_run_of(row, Path(path).parent, device))
+            run = _run_of(row, Path(path).parent, device)
+            run.check_memory(gib)
+            found.append(run)
         except InputError as error:
-            if error.code not in ("decoder-kind", "not-predicted"):
+            if error.code not in ("decoder-kind", "not-predicted", "run-memory"):
                 placed = str(error).startswith(row.where)
                 raise error if placed else error.reworded(f"{row.where}: {error}") from None
             refused.append((row, error))
@@ -138,14 +153,16 @@ def level_of(section: ServingSection, rows: Sequence[TrainedRow]) -> tuple[Servi
     gpu = GPU(section)
     off = np.log([row.ms / row.predicted_ms(gpu) for row in rows])
     middle = float(np.median(off))
-    if abs(middle) > TOO_FAR:
+    if abs(middle) > math.log(MOST_OFF):
         raise InputError(
             f"the runs take {math.exp(middle):.2g} times as long as predicted at the median; expected "
             "tokens a second of one GPU, of this one",
             code="runs-unlike",
         )
     rest = float(np.median(np.abs(off - middle)))
-    level = TrainingLevel(level=float(f"{math.exp(middle):.4g}"), rows=len(rows))
+    spread = math.sqrt(float(((off - middle) ** 2).sum()) / max(len(rows) - 1, 1))
+    kinds = {row.step.passes.kind(row.parallel) for row in rows}
+    level = TrainingLevel(short(math.exp(middle)), len(rows), short(spread), tuple(sorted(kinds)))
     words = (
         f"{plural(len(rows), 'run')}: off by {percent(float(np.median(np.abs(np.expm1(-off)))))} at the "
         f"median before, {percent(rest)} at their level"

@@ -20,6 +20,7 @@ from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
 from lolat.llm.serving import HALF
 from lolat.parameters import CHECKPOINTING
+from lolat.training.parallel import Parallel
 from lolat.units import shortened
 
 
@@ -159,6 +160,12 @@ class DecoderPasses:
     def tokens(self) -> int:
         """Tokens of the micro-batch."""
         return self.sequences * self.length
+
+    def kind(self, parallel: Parallel) -> str:
+        """Return what runs share if one tells the time of another: trained part, shards, checkpoints."""
+        part = self.tuning.words().partition(":")[0]
+        sharding = parallel.sharding if parallel.devices > 1 else "one GPU"
+        return f"{part}, {sharding}, {self.checkpointing}"
 
     @property
     def untouched(self) -> int:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
+from scipy import stats
 
 import lolat as package
 from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.llm.gpu import GPU
+from lolat.training.decoder_plan import half_width
 from lolat.training.decoder_rows import level_of, read_runs
 from tests.llm.known_gpu import LLAMA, document, section
 
@@ -89,6 +95,51 @@ def test_a_link_of_a_row_is_that_of_a_cost(folder: Path, gpus: int) -> None:
     asked = {"replicas": gpus, "sharding": "fsdp", "input_size": 1024, "link_gbps": 10}
     cost = Model(document()).cost(folder / "small.json", 1, **asked)
     assert row.predicted_ms(GPU(section())) == pytest.approx(cost.options[0].iteration_ms)
+
+
+def test_runs_that_no_card_can_hold_are_left_out(folder: Path) -> None:
+    """1,000 sequences of 4,096 tokens: their logits alone are a hundred times what the card has."""
+    path = table(folder, "1,4096,1000,1,amp,,,9000", "1,512,2,1,amp,,,9000")
+    said: list[str] = []
+    with pytest.raises(InputError, match="times as long"):
+        package.fit([folder / "gpu.json", path], warn=said.append)
+    (words,) = (w for w in said if "left out" in w)
+    assert words.startswith("line 2 is left out: it needs about ")
+    assert "which has 80" in words
+    assert sum(Model(document()).evaluate_table(path).skipped.values()) == 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 200])
+def test_an_interval_at_a_level_is_that_of_one_more_run(folder: Path, number: int) -> None:
+    """Student's prediction interval, by scipy, and the usual width where there is one run."""
+    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), "")
+    alone = rows[0].predicted_ms(GPU(section()))
+    off = 0.3 * np.random.default_rng(7).standard_normal(number)
+    made, _ = level_of(section(), [replace(rows[0], ms=alone * math.exp(each)) for each in off])
+    passes, gpus = rows[0].step.passes, rows[0].parallel
+    found = half_width(made, "H100 SXM", passes, gpus, 0.9)
+    if number == 1:
+        usual = half_width(section(), "H100 SXM", passes, gpus, 0.9)
+        assert found == pytest.approx(math.sqrt(2.0) * usual)
+    else:
+        s = math.sqrt(((off - np.median(off)) ** 2).sum() / (number - 1))
+        t = stats.t.ppf(0.95, number - 1)
+        assert found == pytest.approx(t * s * math.sqrt(1.0 + 1.0 / number), rel=0.01)
+
+
+def test_a_run_tells_the_level_of_runs_of_its_kind_alone(folder: Path) -> None:
+    """Eight GPUs that share parameters, 60 % slower: a LoRA on one card may be as fast as before."""
+    rows, _ = read_runs(table(folder, "8,1024,4,2,amp,full_shard,,1"), "")
+    slow = replace(rows[0], ms=1.6 * rows[0].predicted_ms(GPU(section())))
+    made = {**document(), "llm": msgspec.to_builtins(level_of(section(), [slow])[0])}
+    asked = {"batch_size": 1, "input_size": 1024, "samples": 1000}
+    before, after = (Model(d).cost(LLAMA, tune="lora:8", **asked) for d in (document(), made))
+    assert any("of another kind" in w for w in after.warnings)
+    low, high = after.options[0].interval_s
+    assert low < before.options[0].total_s < after.options[0].total_s < high
+    alike = Model(made).cost(LLAMA, replicas=8, sharding="fsdp", **asked)
+    assert not any("of another kind" in w for w in alike.warnings)
+    assert (alike.estimated, after.estimated) == (False, True)
 
 
 def slower(folder: Path, factor: float) -> str:
