@@ -44,7 +44,7 @@ CLUSTER_GBPS = {"NVLink 3": 100.0}
 """Gbit/s of each GPU's network in a cluster by the link inside a machine, if a row does not state it; else
 USUAL_GBPS, InfiniBand."""
 USUAL_GBPS = 400.0
-MOST_OFF = 3.0
+OTHER_GPU = 3.0
 """Factor of the median time of own rows, or of a row's memory, beyond which they must be those of another
 GPU."""
 
@@ -62,7 +62,7 @@ class TrainedRow:
     def check_memory(self, gib: float) -> None:
         """Raise InputError if it needs much more memory than a card of so many GiB has."""
         needed = sum(self.step.memory(self.parallel, self.batches)[1].values()) / GIB
-        if needed > MOST_OFF * gib:
+        if needed > OTHER_GPU * gib:
             raise InputError(
                 f"it needs about {needed:,.0f} GiB on each GPU, which has {gib:.0f}; expected the "
                 "micro_batch_size, sharding and activation_checkpointing of the run",
@@ -153,7 +153,7 @@ def level_of(section: ServingSection, rows: Sequence[TrainedRow]) -> tuple[Servi
     gpu = GPU(section)
     off = np.log([row.ms / row.predicted_ms(gpu) for row in rows])
     middle = float(np.median(off))
-    if abs(middle) > math.log(MOST_OFF):
+    if abs(middle) > math.log(OTHER_GPU):
         raise InputError(
             f"the runs take {math.exp(middle):.2g} times as long as predicted at the median; expected "
             "tokens a second of one GPU, of this one",
