@@ -23,7 +23,7 @@ from lolat.device.question import (
     no_device,
     several,
 )  # fmt: skip
-from lolat.device.running import in_precisions
+from lolat.device.running import in_precisions, precisions_differ
 from lolat.errors import (
     InputError,
     LolatError,
@@ -104,11 +104,16 @@ class Predictions(Several):
         return {network: str(error) for network, error in self.errors.items()}
 
     def words(self) -> str:
-        """The number of predictions, with the shortest and the longest time."""
+        """The number of predictions, the shortest and the longest time, and who could not answer."""
+        from lolat.report.ranked import left_out_lines
+
         times = sorted(p.latency_ms for p in self.answers)
-        ends = f": {milliseconds(times[0])} to {milliseconds(times[-1])}" if times else ""
-        lost = "".join(f"; {name} could not be read: {why}" for name, why in self.failures.items())
-        return f"{plural(len(times), 'prediction')}{ends}{lost}"
+        ends = " to ".join(dict.fromkeys(milliseconds(ms) for ms in (*times[:1], *times[-1:])))
+        lost = [f"{name} could not be read: {why}" for name, why in self.failures.items()]
+        lost += left_out_lines(self.left_out)
+        differ = precisions_differ(p.query.model for p in self.answers)
+        words = f"{plural(len(times), 'prediction')}{ends and f': {ends}'}"
+        return "\n".join(filter(None, ["; ".join([words, *lost]), differ]))
 
 
 def predict_all(
@@ -218,7 +223,7 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Lat
             refused = error
     if not found and refused is not None:
         raise refused
-    return min(found, key=lambda p: p.latency_ms / p.batch_size)
+    return min(reversed(found), key=lambda p: p.latency_ms / p.batch_size)  # of ties the asked one
 
 
 def exceeded(predictions: Collection[LatencyPrediction], question: Question) -> list[str]:

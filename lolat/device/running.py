@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -368,6 +368,24 @@ def mode_words(document: Mapping[str, Any]) -> str:
     parts += [mode.launch if framework == FRAMEWORKS["torch"] or mode.launch != EAGER else ""]
     parts += ["channels last" if mode.channels_last else ""]
     return ", ".join(filter(None, parts))
+
+
+def precisions_differ(models: Iterable[Device]) -> str:
+    """A remark on GPUs of which some run in half precision and some do not, although no precision was asked
+    for; "" without them.
+    """
+    by_precision: dict[str, dict[str, bool]] = {}
+    for model in models:
+        if model.asked_precision is None and Roofline.name in model.predictors:
+            mode = mode_of(model.document)
+            by_precision.setdefault(PRECISION_OF[mode.dtype], {})[plain(model.label)] = mode.half
+    if len({half for labels in by_precision.values() for half in labels.values()}) < 2:
+        return ""
+    each = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in by_precision.items())
+    return (
+        f"Precisions differ, so these times do not compare the GPUs: {each} (one for all: "
+        "--precision fp16; each GPU's fastest: --precision best)"
+    )
 
 
 def batch_sizes_of(document: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from msgspec import UnsetType
 
@@ -14,7 +15,7 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.running import fitted_on_words, mode_words
+from lolat.device.running import fitted_on_words, mode_words, precisions_differ
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.hardware.gpus import name_of
@@ -144,11 +145,13 @@ def table_of_predictions(
 ) -> Iterator[Part]:
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
-    "vs. first": the time of a sample over that of the first row; "$ a million": for a million samples.
+    "vs. first": the time of a sample over that of the first row; "$ a million": for a million samples. GPUs
+    in precisions that differ are not compared.
     `max_ms`: a column says which rows keep it; `sure`: by the upper end of their intervals.
     """
     several_batches = len({p.batch_size for p in predictions}) > 1
-    first = predictions[0].latency_ms / predictions[0].batch_size
+    differ = precisions_differ(p.query.model for p in predictions)
+    first = 0.0 if differ else predictions[0].latency_ms / predictions[0].batch_size
     coverages = {p.coverage for p in predictions} - {None}
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
     limit = "" if max_ms is None else f"<= {max_ms:g} ms"
@@ -178,7 +181,10 @@ def table_of_predictions(
         Column("memory", memory, is_text=True),
     ]  # fmt: skip
     yield ReportTable(columns, predictions)
-    yield from _cheapest(predictions, max_ms, sure)
+    if differ:
+        yield differ
+    yield from _cheapest([] if differ else predictions, max_ms, sure)
+    yield from _rented(predictions)
     yield from grouped_notes([
         (f"{plain(p.query.network)} on {_device(p)}", p.warnings, p.interval_ms) for p in predictions
     ])  # fmt: skip
@@ -194,36 +200,43 @@ def _keeps(prediction: LatencyPrediction, max_ms: float, sure: bool) -> str:
 def _cheapest(
     predictions: Sequence[LatencyPrediction], max_ms: float | None, sure: bool
 ) -> Iterator[str]:
-    """Sentences on the cheapest device and batch size within the limit, for each network; on prices."""
-    priced = [
-        (p, price) for p in predictions if not isinstance(price := p.dollars_per_million, UnsetType)
-    ]
-    several = len({p.batch_size for p in predictions}) > 1
-    networks = dict.fromkeys(plain(p.query.network) for p, _ in priced)
-    for network in networks:
+    """A sentence on the cheapest device for each network and batch size; within a limit of time, or if the
+    devices have sizes of their own (auto), on the cheapest device and size for each network.
+    """
+    networks = dict.fromkeys(plain(p.query.network) for p in predictions)
+    sizes, devices = {p.batch_size: None for p in predictions}, {_device(p) for p in predictions}
+    has_all = len(networks) * len(sizes) * len(devices) == len(predictions)
+    by_size = len(sizes) > 1 and len(devices) > 1 and has_all and max_ms is None
+    at = "" if len(sizes) == 1 else " at batch {}"
+    for network, size in product(networks, sizes if by_size else [None]):
         ranked = {
-            _device(p) + (f" at batch {p.batch_size}" if several else ""): (
+            _device(p) + at.format(p.batch_size) * (size is None): (
                 price,
                 scaled(p.interval_ms, price / (p.latency_ms or 1.0)),
             )
-            for p, price in priced
-            if plain(p.query.network) == network
+            for p in predictions
+            if not isinstance(price := p.dollars_per_million, UnsetType)
+            and (plain(p.query.network), size or p.batch_size) == (network, p.batch_size)
             and (max_ms is None or _keeps(p, max_ms, sure) in ("yes", "likely"))
         }
         if ranked:
             best = min(ranked, key=lambda name: ranked[name][0])
-            within = "" if max_ms is None else f" within {max_ms:g} ms"
+            within = at.format(size) * by_size if max_ms is None else f" within {max_ms:g} ms"
             of = f" for {network}" if len(networks) > 1 else ""
             yield (
                 f"Cheapest{within}{of}: {best}, ${digits(ranked[best][0])} a million samples"
                 f"{apart_words(best, ranked, '; ')}"
             )
+
+
+def _rented(predictions: Sequence[LatencyPrediction]) -> Iterator[str]:
+    """A line on the prices an hour, if a device has one and room."""
     rented = dict.fromkeys(
         f"{_device(p)}: {p.instance}, ${digits(float(p.price_per_hour))}"
         for p in predictions
         if not isinstance(p.price_per_hour, UnsetType) and p.fits is not False
     )
-    if priced:
+    if rented:
         yield f"Prices an hour of one device that is always busy: {'; '.join(rented)} (--prices FILE)"
 
 

@@ -12,6 +12,7 @@ from lolat.arrays import np
 from lolat.device.budget import budget, value_words
 from lolat.device.prediction import LatencyPrediction
 from lolat.device.question import Question
+from lolat.device.running import precisions_differ
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
@@ -257,8 +258,8 @@ def compared(cards: list[Card]) -> list[Compared]:
             for name, (_, _, p) in zip(names, lines, strict=True)
             if p.fits is not False
         }
-        alike = ""
-        if names[0] in times:
+        alike = precisions_differ(p.query.model for p in predictions)
+        if not alike and names[0] in times:
             alike = apart_words(names[0], times, f"The fastest, {names[0]}, ")
         groups.append((predictions[0].batch_size, longest, lines, alike))
     return groups

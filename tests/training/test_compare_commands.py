@@ -93,6 +93,7 @@ def test_among_several_a_device_without_the_precision_is_told(lolat: Command, ne
     assert [p["device"] for p in found["answers"]] == ["a100-fp32"]
     assert "T4" in found["left_out"]["t4-fp32"]
     assert "T4" in lolat.done("predict", net, "--on", "a100,t4", "--precision", "bf16").out
+    assert "T4" in repr(package.predict(network(), ["a100", "t4"], precision="bf16"))
 
 
 def test_each_device_in_its_fastest_precision(lolat: Command, net: str) -> None:
@@ -103,6 +104,29 @@ def test_each_device_in_its_fastest_precision(lolat: Command, net: str) -> None:
     assert best[0]["latency_ms"] <= min(o.latency_ms for o in others)
     assert best[0]["latency_ms"] < plain[0]["latency_ms"]
     assert (best[1]["precision"], best[1]["latency_ms"]) == ("fp32", plain[1]["latency_ms"])
+
+
+def test_gpus_in_precisions_that_differ_are_not_ranked(
+    lolat: Command, prices: str, net: str
+) -> None:
+    """The V100's networks were timed in float32, the RTX 4090's under autocast."""
+    ask = ("predict", net, "--prices", prices, "--batch-size", "1,64", "--on", "v100,a100,rtx-4090")
+    lines = lolat.done(*ask).out.splitlines()
+    assert not [line for line in lines if "Cheapest" in line or "vs. first" in line]
+    (told,) = (
+        line for line in lines if "fp32 on v100-fp32, a100-fp32; amp on rtx-4090-amp" in line
+    )
+    assert told in repr(package.predict(network(), ["v100", "a100", "rtx-4090"]))
+    for same in (
+        (*ask, "--precision", "fp16"),
+        (*ask, "--precision", "best"),
+        (*ask[:-1], "v100,a100"),
+    ):
+        lines = lolat.done(*same).out.splitlines()
+        assert "vs. first" in lines[0]
+        assert [x.partition(":")[0] for x in lines if x.startswith("Cheapest")] == [
+            "Cheapest at batch 1", "Cheapest at batch 64"
+        ]  # fmt: skip
 
 
 def test_mixed_precision_is_offered_where_nobody_asked(lolat: Command, net: str) -> None:
