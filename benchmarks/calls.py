@@ -23,16 +23,22 @@ PACKAGES = tuple(f"{ROOT / name}/" for name in ("lolat", "microbench"))
 
 
 def count(arguments: list[str]) -> tuple[int, int, int]:
-    """(functions called at least once, files that they are in, deepest stack of them) of a command."""
+    """(functions called at least once, files that they are in, deepest stack of them) of a command.
+
+    Functions that run while a module is imported, such as decorators, are not counted.
+    """
     functions: set[tuple[str, str]] = set()
-    stack = deepest = 0
+    stack = deepest = importing = 0
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal stack, deepest
-        code = frame.f_code
-        is_function = code.co_flags & CO_OPTIMIZED and code.co_name not in PARTS
-        if is_function and code.co_filename.startswith(PACKAGES):
-            stack += (event == "call") - (event == "return")
+        nonlocal stack, deepest, importing
+        code, change = frame.f_code, (event == "call") - (event == "return")
+        if not code.co_filename.startswith(PACKAGES) or code.co_name in PARTS:
+            return
+        if not code.co_flags & CO_OPTIMIZED:
+            importing += change
+        elif not importing:
+            stack += change
             deepest = max(deepest, stack)
             functions.add((code.co_filename, code.co_qualname))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.runner import Tables, benchmark
 from benchmarks.zoo.measure import graphs
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph
 from lolat.io.documents import read_json
@@ -25,7 +25,7 @@ QUANTILES = 39
 
 def ratios(device: str, networks: dict[str, Graph]) -> Ratios:
     """Fit forward and backward over inference, each as a constant and a slope in work per operation."""
-    latency, sgd = load(device), optimizer_named("sgd")
+    latency, sgd = Model.load(device), optimizer_named("sgd")
     trained = training_of(latency.document, device)
     rows, passes = [], []
     for graph in networks.values():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.runner import Tables, benchmark, percent
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.graph.analysis import as_trained
 from lolat.parameters import optimizer_named
 from lolat.readers import read
@@ -82,7 +82,7 @@ def training_parts(model: str = "epyc-2t-torch", rounds: str = str(ROUNDS)) -> T
 
     load_torchvision()
     torch.set_num_threads(2)
-    device = load(model)
+    device = Model.load(model)
     rows, errors, sgd = [], dict[str, list[float]](), optimizer_named("sgd")
     for name, (size, batch_size, _, _) in NETWORKS.items():
         networks = {way: network for way in WAYS if (network := made(name, way)) is not None}

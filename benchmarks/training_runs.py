@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks import generated
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.parameters import optimizer_named
 from lolat.readers import open_network, read
 from lolat.training.memory import memory_at_peak, recipe_for
@@ -212,7 +212,7 @@ def tables(rows: Sequence[Row]) -> dict[str, Table]:
 @benchmark("training-runs", "training", "training")
 def training_runs(model: str = "epyc-2t") -> Tables:
     """Epochs, starts and memory of networks that are trained here."""
-    device = load(model)
+    device = Model.load(model)
     training, known = training_of(device.document, device.source), measure(RUNS)
     return tables([judge(training, run, known[json.dumps(asdict(run))]) for run in RUNS])
 

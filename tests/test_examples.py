@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import lolat
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.graph.blocks import cut
 from lolat.graph.counts import count
 from lolat.readers import open_network
@@ -65,7 +65,7 @@ def test_a_script_asks_before_it_trains(
 ) -> None:
     lines = trained(script, "--lolat-model", model)
     network = lolat.read(f"examples.{script.removesuffix('.py')}:network", size)
-    asked = load(model).predict(network, 4)
+    asked = Model.load(model).predict(network, 4)
     assert asked.interval_ms is not None
     low, high = asked.interval_ms
     assert lines[0] == (
@@ -165,7 +165,7 @@ def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(checks) == 2
     for words in shown:
         if words[0] == "python":  # run above; here: what they are asked exists
-            assert load(words[words.index("--lolat-model") + 1])
+            assert Model.load(words[words.index("--lolat-model") + 1])
     for words in checks:
         found = Command(capsys)(*words[1:])
         assert found.code == 0, found.err
@@ -173,7 +173,7 @@ def test_the_commands_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_page_shows_what_the_callback_prints() -> None:
     pytest.importorskip("keras")
-    asked = load("epyc-2t").predict(lolat.read("examples.train_keras:network"), 32)
+    asked = Model.load("epyc-2t").predict(lolat.read("examples.train_keras:network"), 32)
     assert asked.interval_ms is not None
     low, high = asked.interval_ms
     assert f"takes {asked.latency_ms:.3g} ms ({low:.3g} .. {high:.3g}), most of it" in DOC

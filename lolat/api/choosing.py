@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from lolat.api.model import Model, load
+from lolat.api.model import Model
 from lolat.device.file import answers_for
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import LatencyQuestion
@@ -60,7 +60,7 @@ def devices(
             known = full_names(name) if every else [full_name(name)]
         for one in known:
             try:
-                if name != ALL or "networks" in answers_for(load(one).document):
+                if name != ALL or "networks" in answers_for(Model.load(one).document):
                     model = (opened or open_device)(one)
                     model = model if question is None else question.device(model)
                     distinct[model.label] = model
@@ -78,7 +78,7 @@ def devices(
 def full_name(name: str) -> str:
     """The first of `full_names`; ModelFileError if they are of several devices."""
     names = full_names(name)
-    if names[1:] and len({name_of(load(n).document) for n in names}) > 1:
+    if names[1:] and len({name_of(Model.load(n).document) for n in names}) > 1:
         raise ModelFileError(
             f"{plain(name)}: several devices are called so: {', '.join(names)}; expected one of these",
             code="unknown-model",
@@ -100,8 +100,10 @@ def full_names(name: str) -> list[str]:
         known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
         gpu = _card(name)
         if gpu and not known:
-            known = [n for n, _, _ in list_models() if find_gpu(name_of(load(n).document)) == gpu]
-        able = [n for n in known if "networks" in answers_for(load(n).document)]
+            known = [
+                n for n, _, _ in list_models() if find_gpu(name_of(Model.load(n).document)) == gpu
+            ]
+        able = [n for n in known if "networks" in answers_for(Model.load(n).document)]
         if able:
             return sorted(able, key=_usual)
         if gpu:
@@ -115,7 +117,7 @@ def full_names(name: str) -> list[str]:
 
 def _usual(name: str) -> tuple[bool, bool, str]:
     """The order of a GPU's models: eager before compiled, float32 before half precision."""
-    mode = mode_of(load(name).document)
+    mode = mode_of(Model.load(name).document)
     return mode.launch != EAGER, mode.half, name
 
 
@@ -132,16 +134,16 @@ def serving_model(name: str, of_any: bool = False) -> Model:
     """
     model, unknown = None, None
     try:
-        model = load(name)
+        model = Model.load(name)
     except ModelFileError as error:
         unknown = error
     if model is not None and "llm" in model.document:
         return model
     gpu, names = _card(name), [n for n, _, _ in list_models()]
     begin = (n for n in names if _begins(n.casefold(), name.casefold()))
-    of_gpu = [n for n in begin if "llm" in load(n).document]
+    of_gpu = [n for n in begin if "llm" in Model.load(n).document]
     if gpu and not of_gpu and model is None:
-        of_gpu = [n for n in names if _serves(load(n).document, gpu)]
+        of_gpu = [n for n in names if _serves(Model.load(n).document, gpu)]
     of_gpu.sort(key=lambda n: not n.endswith(FIRST))
     if len(of_gpu) > 1 and not of_any:
         raise ModelFileError(
@@ -151,7 +153,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
             model=name,
         )
     if of_gpu:
-        return load(of_gpu[0])
+        return Model.load(of_gpu[0])
     if model is None and gpu:
         if not gpu.bf16:
             raise ModelFileError(
@@ -190,7 +192,7 @@ def serving_models(
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if text == ALL:
-        known = {name: load(name).document for name, _, _ in list_models()}
+        known = {name: Model.load(name).document for name, _, _ in list_models()}
         names = [name for name, document in known.items() if "llm" in document]
         served = {card_of(name_of(known[name])) for name in names}
         if of_any:
@@ -233,7 +235,7 @@ def open_device(name: str) -> Model:
     """
     full = full_name(name)
     try:
-        model = load(full)
+        model = Model.load(full)
     except ModelFileError as error:
         if error.code != "unknown-model" or (gpu := _card(full)) is None:
             raise

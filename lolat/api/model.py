@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from lolat.device import Device
-from lolat.device import load as load_device
 from lolat.device.question import (
     BudgetQuestion,
     ExplainQuestion,
@@ -52,11 +51,6 @@ class Model(Device):
     "package.module:callable", or a `Graph`. `label`: the path or name that it was loaded by, as a command
     takes it; `source`: its file.
     """
-
-    def __init__(self, document: Mapping[str, Any], source: str = "model") -> None:
-        """`document`: a valid model file's contents; `source`: its file, for messages."""
-        super().__init__(document, source)
-        self._served: dict[Any, ServingAnswer] = {}  # of `llm`
 
     @property
     def answer_type(self) -> type[Prediction]:
@@ -207,6 +201,11 @@ class Model(Device):
 
     # ---- Language models
 
+    @cached_property
+    def _served(self) -> dict[Any, ServingAnswer]:
+        """The last answers of `llm`."""
+        return {}
+
     @asks(ServingQuestion)
     def llm(self, config: Any, asked: ServingQuestion) -> ServingAnswer:
         """Times of a served language model on such GPUs, and the cost of a million tokens.
@@ -320,13 +319,3 @@ class Model(Device):
 
         question.check(self)
         return read_network(network, question.input_size)
-
-
-def load(path: str | os.PathLike[str]) -> Model:
-    """Load a model of a device.
-
-    `path`: a JSON file, "local" (the one learned last on this machine) or a name of `lolat.models()`; for
-    the name of a GPU see `lolat.load`.
-    Returns a `Model`. Raises ModelFileError where there is none, or the file is something else or damaged.
-    """
-    return load_device(path, Model)

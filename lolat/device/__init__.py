@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lolat.device.file import State
     from lolat.device.prediction import LatencyPrediction
 
-D = TypeVar("D", bound="Device")
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
 
@@ -58,6 +57,20 @@ class Device(Result):
             )
 
     # ---- Its file
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load a device: a JSON file, "local" (the one learned last on this machine) or the name of a
+        bundled one; for the name of a GPU see `lolat.load`. ModelFileError if there is none, or the file is
+        something else or damaged.
+        """
+        from lolat.device.file import read
+        from lolat.io.paths import find_model
+
+        file = find_model(os.fspath(path))
+        device = cls(read(file), str(file))
+        device.label = os.fspath(path)
+        return device
 
     def words(self) -> str:
         """The device, the date and framework of its measurements, the error of its default formula."""
@@ -186,17 +199,3 @@ class Device(Result):
             )
         places = {name: place for place, name in enumerate(FEATURES)}
         return formula, [places.get(name, -1) for name in formula.features]
-
-
-def load(path: str | os.PathLike[str], of: type[D] = Device) -> D:  # type: ignore[assignment]
-    """Load a device: a JSON file, "local" or the name of a bundled one.
-
-    `of`: the class that is made of it. ModelFileError if there is none or the file is damaged.
-    """
-    from lolat.device.file import read
-    from lolat.io.paths import find_model
-
-    file = find_model(os.fspath(path))
-    device = of(read(file), str(file))
-    device.label = os.fspath(path)
-    return device

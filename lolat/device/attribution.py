@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.device import Device, load
+from lolat.device import Device
 from lolat.device.predicting import predict
 from lolat.device.prediction import LatencyPrediction
 from lolat.device.question import DEFAULT, Question
@@ -260,7 +260,7 @@ def _changes_of_mode(model: Device, now: LatencyPrediction) -> Iterator[Change]:
             continue
         files = (measured_so(model, wanted, origin) for origin in (LOCAL, SHIPPED))
         if file := next(filter(None, files), None):
-            yield (kind, f"{words} (as {file.stem})", load(file, type(model)))
+            yield (kind, f"{words} (as {file.stem})", type(model).load(file))
         elif kind == "compile":
             with suppress(InputError):
                 yield (kind, f"{words} (--launch compiled)", model.run_as(None, COMPILED))

@@ -107,15 +107,12 @@ def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
 # ---- A prediction
 
 
-def asked_batch(model: Device, network: Graph | Analysis, question: Question) -> int:
-    """The batch size of a question; if AUTO the largest that fits in memory and keeps the question's limit,
-    or 1 if none keeps it.
+def largest_batch(model: Device, analysis: Analysis, question: Question) -> int:
+    """The largest batch that fits in memory and keeps the question's limit, or 1 if none keeps it.
 
     InputError if the memory is not known, AnswerIsNo if not even one sample fits.
     """
-    if question.batch_size != AUTO:
-        return as_whole(question.batch_size)
-    analysis, mode = analyze(network), mode_of(model.document)
+    mode = mode_of(model.document)
     has, limit = available_bytes(model.document), question.max_ms
     if has is None:
         raise no_memory(model.label)
@@ -127,7 +124,7 @@ def asked_batch(model: Device, network: Graph | Analysis, question: Question) ->
         return most
 
     def keeps(n: int, sure: bool) -> bool:
-        return end_ms(predict(model, network, question.at(n)), sure) <= limit
+        return end_ms(predict(model, analysis, question.at(n)), sure) <= limit
 
     return max(last_within(keeps, most, 1, question.sure), 1)
 
@@ -176,19 +173,20 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Lat
     InputError for a batch size, predictor or coverage that cannot be.
     """
     question.check(model)
-    model = as_written(model, analyze(network).graph)
+    analysis = analyze(network)
+    graph, of_counts = analysis.graph, analysis.counts.warnings
+    model = as_written(model, graph)
     formula, coverage = model.predictor(question.predictor), question.coverage
-    size = asked_batch(model, network, question)
-    analysis, document = analyze(network), model.inference
-    graph, counts, where = analysis.graph, analysis.block_counts(size), document["environment"]
+    size = question.batch_size
+    size = largest_batch(model, analysis, question) if size == AUTO else as_whole(size)
+    counts = analysis.block_counts(size)
+    document, where = model.document, model.document["environment"]
     terms, call_ms, steps = formula.of_blocks(analysis, size)
     latency = float(terms.sum()) + call_ms
-    if steps is not None and isinstance(formula, Roofline):
-        found = formula.extrapolation(steps, size, model.domain.minimum)
-        extrapolation = tables_extrapolation(model, analysis, size, found, steps)
-    else:
-        extrapolation = _extrapolation(model, analysis, size, formula, terms / (latency or 1.0))
-    extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size)
+    extrapolation = _extrapolation(model, analysis, size, formula, terms / (latency or 1.0), steps)
+    unusual = {"hides", "experts"} & {name for o in graph.operations for name in o.attributes}
+    if analysis.counts.quantized or unusual:
+        extrapolation, of_counts = with_untimed(extrapolation, formula, analysis, size)
     mode = mode_of(document)
     steps_alone = (where.get("held") or {}).get("inference") is False
     inside = max(1.0 - extrapolation.share, 0.0) if extrapolation.known else None
@@ -215,7 +213,6 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Lat
         model=model.name,
         learned=date if isinstance(date := where.get("date"), str) else None,
         state=model.state,
-        input_shapes=graph.input_shapes(size),
         warnings=tuple(dict.fromkeys(remarks)),
         names=analysis.names,
         features=formula.features,
@@ -239,8 +236,8 @@ ROWS_FOR_ALL = 4
 def with_untimed(
     found: Extrapolation, formula: Formula, analysis: Analysis, batch_size: int
 ) -> tuple[Extrapolation, tuple[str, ...]]:
-    """(the extrapolation of a network with its share that no measurement has, by its work; the remarks on
-    its counts).
+    """(the extrapolation of an unusual network with its share that no measurement has, by its work; the
+    remarks on its counts).
 
     It is what hides products, what is quantized as nothing was timed, and the weights whose experts have
     few rows. A row is a token at one of its experts, whichever by chance. Counts and work have all experts
@@ -336,10 +333,18 @@ def tables_extrapolation(
 
 
 def _extrapolation(
-    model: Device, analysis: Analysis, batch_size: int, formula: Formula, terms: np.ndarray
+    model: Device,
+    analysis: Analysis,
+    batch_size: int,
+    formula: Formula,
+    terms: np.ndarray,
+    steps: Steps | None,
 ) -> Extrapolation:
-    """The extrapolation of a formula by counts; `terms`: (blocks, features), shares of the time."""
+    """The part of a network outside the measured range; `terms`: (blocks, features), shares of the time."""
     domain, shares = model.domain, terms.sum(axis=1)
+    if steps is not None and isinstance(formula, Roofline):
+        found = formula.extrapolation(steps, batch_size, domain.minimum)
+        return tables_extrapolation(model, analysis, batch_size, found, steps)
     if not domain.ratios:
         latency = float(formula.of_operations(analysis, batch_size).sum())
         ops = int(analysis.block_counts(batch_size)[:, _OPS].sum())

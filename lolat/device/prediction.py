@@ -130,7 +130,6 @@ class LatencyPrediction(Result):
     model: str
     learned: str | None
     state: State | None
-    input_shapes: tuple[tuple[int, ...], ...]  # the batch first
     query: Query = field(compare=False)
     device: str | UnsetType = UNSET
     price_per_hour: float | UnsetType = UNSET
@@ -168,6 +167,11 @@ class LatencyPrediction(Result):
         """MODEL NETWORK and the options of a command that asks the same again."""
         batch = "" if self.batch_size == 1 else f" --batch-size {self.batch_size}"
         return f"{self.query.arguments}{batch}"
+
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the inputs, the batch first."""
+        return self.query.graph.input_shapes(self.batch_size)
 
     @property
     def memory_bytes(self) -> int:

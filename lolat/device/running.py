@@ -245,17 +245,17 @@ def as_written(model: D, graph: Graph) -> D:
     InputError if another was asked for, the device has no units for it, or the network is in more than
     float32, in which no GPU was timed.
     """
+    if Roofline.name not in model.predictors:
+        return model
     dtype = own_dtype(graph) or ""
     own = None if dtype == FLOAT32 else PRECISION_OF.get(dtype)
-    if Roofline.name in model.predictors and dtype in ABOVE_FLOAT32:
+    if dtype in ABOVE_FLOAT32:
         raise InputError(
             f"the network is in {dtype} itself: {model.name} was not timed in it; expected the network in "
             "float32",
             code="no-precision",
         )
-    if own is None or Roofline.name not in model.predictors:
-        return model
-    if {model.asked_precision, own} <= HALVES or model.asked_precision == own:
+    if own is None or model.asked_precision == own or {model.asked_precision, own} <= HALVES:
         return model  # fp16 and bf16 move equal bytes and use the same units
     if model.asked_precision is not None:
         raise InputError(

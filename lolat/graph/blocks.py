@@ -243,8 +243,11 @@ class Grouping:
         return computing == ["depthwise_conv"] and {*kernel} == {1}
 
     def _with_stem(self, groups: list[Group]) -> list[Group]:
-        """The groups; small ones before the first block, without a better name, are the stem."""
-        generic = [is_generic(g.label) and not g.branching for g in groups]
+        """The groups; small ones before the first block are the stem, if named by the kind of a layer."""
+        generic = [
+            not g.branching and (g.label is None or _kinds(_GENERIC).fullmatch(g.label) is not None)
+            for g in groups
+        ]
         first = next((i for i, plain in enumerate(generic) if not plain), 0)
         leading = [p for g in groups[:first] for p in g.positions]
         units = sum(g.units for g in groups[:first])
@@ -356,11 +359,6 @@ def informative(operation: Operation) -> str:
             kept.pop()
         kept.append(component)
     return "/".join(kept) if any(map(_TOKEN.search, kept)) else ""
-
-
-def is_generic(label: str | None) -> bool:
-    """True if a label is just the kind of a layer ("conv1")."""
-    return label is None or bool(_kinds(_GENERIC).fullmatch(label))
 
 
 def layer_label(operations: Sequence[Operation]) -> str:

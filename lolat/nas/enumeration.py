@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lolat.device import Device, load
+from lolat.device import Device
 from lolat.errors import InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
@@ -113,7 +113,7 @@ def rank(
     AnswerIsNo if no candidate is within the time; InputError for more than ten million rows.
     """
     shown = progress or Progress()
-    loaded = model if isinstance(model, Device) else load(model)
+    loaded = model if isinstance(model, Device) else Device.load(model)
     of_space = find_space(space)
     check_file(output, "output", make_folder=True)
     rows = None if among is None else _read(of_space, among, batch_size, shown)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from lolat.device import Device, load
+from lolat.device import Device
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
@@ -107,7 +107,7 @@ def search(
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
     shown = progress or Progress()
-    loaded = model if isinstance(model, Device) else load(model)
+    loaded = model if isinstance(model, Device) else Device.load(model)
     check_file(accuracy, "accuracy")
     scores = Objective(of_space := find_space(space), objective, accuracy, shown)
     if scores.rows is not None:

@@ -70,9 +70,9 @@ class Cache:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def read(self, spec: str, size: Any, make: Callable[[], Graph]) -> Graph:
-        """The graph of a network: bundled, cached, or the result of `make`, which is then cached."""
+        """The graph of a network: cached, or the result of `make`, which is then cached."""
         ending = ".json.gz"
-        graph: Graph | None = bundled_graph(spec, as_sizes(size)) or self._read(
+        graph: Graph | None = self._read(
             spec, size, ending, lambda c: Graph.from_dict(json.loads(gzip.decompress(c)))
         )
         if graph is None:

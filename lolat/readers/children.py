@@ -14,7 +14,7 @@ import numpy as np
 from lolat.errors import LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.io.process import Child, Handler, ProcessDied, RequestFailed
-from lolat.readers.cache import Cache
+from lolat.readers.cache import Cache, bundled_graph
 from lolat.readers.reading import read_now
 from lolat.readers.size import as_sizes
 from lolat.units import shortened
@@ -105,9 +105,12 @@ def _graphs(specs: list[Spec], cache: Cache) -> Iterator[tuple[Spec, Graph | Lol
     children: list[Child] = []
 
     def read(spec: Spec) -> Graph | LolatError:
+        name, size = spec[0], as_sizes(spec[1])
         try:
-            return cache.read(*spec, lambda: read_now(spec[0], as_sizes(spec[1])) if count == 1
-                              else _answer(child(), *spec, TABLE_LIMIT_S))  # fmt: skip
+            return bundled_graph(name, size) or cache.read(
+                name, size, lambda: read_now(name, size) if count == 1
+                else _answer(child(), *spec, TABLE_LIMIT_S),
+            )  # fmt: skip
         except LolatError as error:
             return error.with_traceback(None)  # the frames would hold on to the network
 

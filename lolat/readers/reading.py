@@ -20,7 +20,7 @@ from lolat.graph.modes import product_dtypes
 from lolat.io import forms
 from lolat.io.documents import read_json
 from lolat.io.forms import is_file, is_function
-from lolat.readers.cache import Cache, bundled_as, nearest
+from lolat.readers.cache import Cache, bundled_as, bundled_graph, nearest
 from lolat.readers.code import attribute_of, brief
 from lolat.readers.size import as_sizes, is_of_size, options_of
 from lolat.units import shapes_text, shortened
@@ -55,7 +55,7 @@ def read(network: Any, input_size: Any = None) -> Graph:
         spec = os.fspath(network)
         if is_file(spec, forms.GRAPH_FILE) and spec.partition(":")[0] not in forms.PACKAGES:
             return _of_document(spec, size)
-        return Cache().read(spec, size, lambda: read_now(spec, size))
+        return bundled_graph(spec, size) or Cache().read(spec, size, lambda: read_now(spec, size))
     return _remarked(_of_object(network, "", size).graph())
 
 
@@ -122,26 +122,27 @@ def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
 
 def _of_document(path: str, size: Any) -> Graph:
     """The network that `lolat read` wrote to a file; NetworkError if it is something else."""
-    shown, expected = shortened(path), "expected what `lolat read NETWORK --output FILE` wrote"
+    expected = "expected what `lolat read NETWORK --output FILE` wrote"
     try:
         document = read_json(path, expected)
     except InputError as error:
         raise NetworkError(error.message) from error
     if isinstance(document, dict) and "model_type" in document:
         raise NetworkError(
-            f"{shown}: it is a configuration of transformers; expected transformers:{shown}",
+            f"{shortened(path)}: it is a configuration of transformers; expected "
+            f"transformers:{shortened(path)}",
             code=OF_TRANSFORMERS,
         )
     try:
         graph = Graph.from_dict(document)
     except InputError as error:
-        raise NetworkError(f"{shown}: {error.message}; {expected}") from error
+        raise NetworkError(f"{shortened(path)}: {error.message}; {expected}") from error
     return _of_its_size(graph, size, path) if size else graph
 
 
 def _of_its_size(graph: Graph, size: Any, name: str) -> Graph:
     """Return a network that was read before; NetworkError if it is wanted at another size."""
-    if size and not is_of_size(graph, size):
+    if not is_of_size(graph, size):
         raise NetworkError(
             f"{shortened(name)} was read with inputs of {shapes_text(graph.input_sizes)}; read it again "
             f"(`lolat read NETWORK{options_of(size) or ' --input-size SIZE'} --output FILE`)",

@@ -245,6 +245,8 @@ def _text(shape: Shape) -> str:
 
 def is_of_size(graph: Graph, size: Any) -> bool:
     """True if a network has the input size, as `as_sizes` gives it; for an image the side is enough."""
+    if not size:
+        return True
     shapes = {str(t): shape for t, shape in zip(graph.inputs, graph.input_sizes, strict=True)}
     for axis in (0, -1):
         forms = {

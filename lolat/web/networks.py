@@ -24,7 +24,7 @@ from lolat.graph import Graph
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
 from lolat.llm.names import named
-from lolat.readers.cache import Cache
+from lolat.readers.cache import Cache, bundled_graph
 from lolat.readers.children import read_in_child
 from lolat.units import plain
 
@@ -71,7 +71,9 @@ class NetworkCache:
                 raise _unknown(NetworkError, spec)
             graph = self._in_turn(key, partial(self._of_file, content, *key))
         elif graph is None:  # one that is bundled or kept on disk waits for nobody
-            graph = Cache().read(*key, lambda: self._in_turn(key, partial(self._read, *key)))
+            graph = bundled_graph(*key) or Cache().read(
+                *key, lambda: self._in_turn(key, partial(self._read, *key))
+            )
         _keep(self._graphs, key, graph)
         return graph
 

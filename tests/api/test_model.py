@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lolat.api import choosing
-from lolat.api.model import Model, load
+from lolat.api.model import Model
 from lolat.api.predicting import exceeded
 from lolat.device.question import Question
 from lolat.errors import InputError, ModelFileError, arg
@@ -316,7 +316,7 @@ def test_a_network_of_another_framework_is_remarked_on(
 
 def test_the_model_of_the_other_framework_is_named_where_it_comes_along() -> None:
     graph = msgspec.structs.replace(synthetic.network(), framework="torch")
-    named = [load(name).predict(graph).warnings[-1] for name in ("epyc-2t", "epyc-zen5-2t")]
+    named = [Model.load(name).predict(graph).warnings[-1] for name in ("epyc-2t", "epyc-zen5-2t")]
     assert [text.rpartition(" ")[2] for text in named] == ["epyc-2t-torch", "epyc-zen5-2t-torch"]
     elsewhere = Model(synthetic.document()).predict(graph).warnings[-1]
     assert elsewhere.endswith("lolat learn cpu --backend torch")
@@ -380,7 +380,7 @@ def test_models_that_serve_are_chosen_by_names_and_all() -> None:
 
 
 def test_a_model_of_networks_leads_to_those_that_serve() -> None:
-    model = load(choosing.full_name("h100"))
+    model = Model.load(choosing.full_name("h100"))
     for ask in (lambda: model.llm("qwen3-8b"), lambda: model.cost("qwen3-8b", 1, input_size=99)):
         with pytest.raises(ModelFileError) as caught:
             ask()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lolat.api.model import load
+from lolat.api.model import Model
 from tests import synthetic
 from tests.cli.commands import Command, Measuring
 
@@ -20,7 +20,7 @@ def device(monkeypatch: pytest.MonkeyPatch, model: Path, measuring: Measuring) -
     document = synthetic.document()
     document["environment"] |= {"cpu": "a desk", "threads": 2, "processor": {"name": "a desk"}}
     model.write_text(json.dumps(document))
-    measuring.model = load(model)
+    measuring.model = Model.load(model)
     measuring.versions = {"framework_version": "2.21.0"}
     monkeypatch.setattr("lolat.microbench.environment.cpu_model", lambda: "a desk")
     monkeypatch.setattr("lolat.microbench.environment.cpu_count", lambda: 2)

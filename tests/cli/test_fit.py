@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from lolat.api.fitting import fit
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.device.file import read
 from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
@@ -44,7 +44,7 @@ def test_a_table_with_all_counts(lolat: Command, tmp_path: Path, name: str) -> N
     table, output = tmp_path / name, tmp_path / "model.json"
     table.write_text(synthetic.table(points, [*FEATURES, "latency_ms", "batch_size", "name"]))
     lolat.done("fit", table, "--output", output)
-    model = load(output)
+    model = Model.load(output)
     assert model.default == "extended"
     assert model.predict_counts(1e6, 1e6, 1e8, 1e6, 1e5, 20) == pytest.approx(
         synthetic.CALL_MS + 2 + 1 + 2 + 0.8 + 0.05 + 0.2, rel=0.05
@@ -170,7 +170,7 @@ def test_a_data_sheet_is_kept(lolat: Command, tmp_path: Path) -> None:
     facts.write_text(f"{head},memory_gb,half_tflops\n{row},24,90\n")
     out = tmp_path / "m.json"
     lolat.done("fit", operations, "--facts", facts, "--name", "desk", "--output", out)
-    model = load(out)
+    model = Model.load(out)
     held = model.document["environment"]["held"]
     assert held["operations"] == len(operations.read_text().splitlines()) - 1
     found = model.run_as("amp").predict(synthetic.network(), 8)
@@ -278,7 +278,7 @@ def test_small_networks_of_products_take_what_the_products_took(
     x = builder.input((1, 64))
     for _ in range(8):
         x = builder.add("dense", [x], (1, 64), in_features=64, out_features=64, bias=True)
-    found = load(tmp_path / "m.json").predict(builder.build([x]), 4)
+    found = Model.load(tmp_path / "m.json").predict(builder.build([x]), 4)
     low, high = found.interval_ms or (0.0, 0.0)
     assert low < 8 * launch_ms < high
     assert high < 5 * low
@@ -292,7 +292,7 @@ def test_blocks_that_were_not_in_the_fit(lolat: Command, tmp_path: Path) -> None
     rest.write_text(synthetic.table(points[1::2], header))
     lolat.done("fit", fit, "--output", output)
     found = lolat.json("evaluate", output, "--table", rest)
-    ms = load(output).predict_counts(**{f: points[1].counts[f] for f in FEATURES})
+    ms = Model.load(output).predict_counts(**{f: points[1].counts[f] for f in FEATURES})
     assert found["blocks"][0]["predicted_ms"] == pytest.approx(ms)
     assert found["summary"]["blocks"] == len(points[1::2])
     assert found["summary"]["median"] < 0.05
@@ -325,7 +325,7 @@ def test_a_gpu_from_the_data_sheet_that_comes_along(lolat: Command, tmp_path: Pa
     builder = GraphBuilder("product")
     x = builder.input((1, 8192))
     x = builder.add("dense", [x], (1, 8192), in_features=8192, out_features=8192, bias=True)
-    found = load(path).predict(builder.build([x]), 8192)
+    found = Model.load(path).predict(builder.build([x]), 8192)
     at_peak = 2 * 8192**3 / 91.6e9
     assert at_peak < found.latency_ms < 3 * at_peak
     assert found.in_domain is not True

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import lolat as library
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.device.file import read
 from lolat.errors import InputError
 from lolat.graph import GraphBuilder
@@ -103,7 +103,7 @@ def test_from_networks_to_others(lolat: Command, tmp_path: Path) -> None:
     x = b.input((1, 512))
     for _ in range(4):
         x = b.add("dense", [x], (1, 512), in_features=512, out_features=512, bias=False)
-    unlike = load(out).predict(b.build([x]), 8)
+    unlike = Model.load(out).predict(b.build([x]), 8)
     assert unlike.in_domain is False
     assert any("dense layers 100 % (there none)" in text for text in unlike.warnings)
 
@@ -174,14 +174,14 @@ def test_a_cpu_waits_for_no_host(lolat: Command, tmp_path: Path, name: str) -> N
     for _ in range(40):
         x = b.add("dense", [x], (1, 2), in_features=2, out_features=2, bias=False)
     graph = b.build([x])
-    found = load(out).predict(graph, 8)
+    found = Model.load(out).predict(graph, 8)
     assert (found.host_bound, found.host_ms is None) == ((True, False), (None, True))[
         name in ("desk-cpu", "i7-12700h")
     ]
-    assert load(out).run_as(launch="eager").predict(graph, 8).latency_ms == found.latency_ms
+    assert Model.load(out).run_as(launch="eager").predict(graph, 8).latency_ms == found.latency_ms
     if "cpu" in name:
         with pytest.raises(InputError, match="measured in eager mode only"):
-            load(out).run_as(launch="graph")
+            Model.load(out).run_as(launch="graph")
 
 
 @pytest.mark.usefixtures("empty_cache")

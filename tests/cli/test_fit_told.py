@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.graph.counts import FEATURES
 from tests import synthetic
 from tests.cli.commands import Command
@@ -40,7 +40,7 @@ def test_counts_that_a_table_of_blocks_lacks_are_told(
         return
     assert f"lolat: {path}: {said}answers get closer" in told[0]
     assert len(told) == 1
-    assert load(out).default == "two-regime"
+    assert Model.load(out).default == "two-regime"
 
 
 # ---- Rows that are left out.
@@ -188,7 +188,7 @@ def test_a_model_of_one_gpu_is_not_called_another(lolat: Command, tmp_path: Path
     for same in ("GeForce RTX 4090", "my own"):
         out = tmp_path / f"{same}.json"
         lolat.done("fit", "rtx-4090-amp", path, "--name", same, "--output", out)
-        assert load(out).device == same
+        assert Model.load(out).device == same
 
 
 # ---- Rows of the same block.
@@ -220,7 +220,7 @@ def test_a_block_ten_times_over_says_no_more_than_once(
         )
         said = lolat.done("fit", path, "--output", out).err
         assert ("9 of 39 rows are copies of others, and count once" in said) == (more is copies)
-        made.append(load(out).document["predictors"]["two-regime"])
+        made.append(Model.load(out).document["predictors"]["two-regime"])
     assert made[0] == made[1]
     # Without any of the block's rows the others say what they did.
     assert made[2]["residuals"][0] == pytest.approx(made[0]["residuals"][0], rel=0.05)

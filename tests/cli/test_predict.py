@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder
 from lolat.io.tables import read_table
@@ -119,7 +119,7 @@ def test_every_network_batch_size_and_device(lolat: Command, model: Path, slower
 def test_a_limit_names_the_device_that_exceeds_it(
     lolat: Command, model: Path, slower: Path
 ) -> None:
-    limit = 2 * load(model).predict(read("keras:A")).latency_ms
+    limit = 2 * Model.load(model).predict(read("keras:A")).latency_ms
     over = lolat("predict", model, "keras:A", "--device", slower, "--max-ms", limit)
     assert over.code == 3
     line = one_line(over.err)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lolat.api import measuring
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.device import file as state
 from lolat.device.file import limit_of, state_of, write_check
 from lolat.io.paths import list_models
@@ -98,7 +98,7 @@ def test_a_check_that_held_is_remarked_on_after_a_day(
 
 def test_no_answer_that_is_kept_has_the_state_before_a_check(clock: Clock, tmp_path: Path) -> None:
     """Not of the same graph, and not of the device run in another way."""
-    model, graph = load(saved(tmp_path, document())), synthetic.network()
+    model, graph = Model.load(saved(tmp_path, document())), synthetic.network()
     other = model.run_as("fp32")
     assert {m.predict(graph).state.check for m in (model, other)} == {None}
     measuring._keep(model, "doctor", 1.5)
@@ -117,7 +117,7 @@ def test_the_file_beside_the_model_is_no_model(
     assert Path(source).read_bytes() == before
     monkeypatch.setattr("lolat.io.paths.local_folder", lambda: tmp_path)
     assert [name for name, _, origin in list_models() if origin == "local"] == ["desk"]
-    assert load("local").source == source
+    assert Model.load("local").source == source
 
 
 STORED = {
@@ -165,7 +165,7 @@ def test_only_a_model_that_was_learned_here_has_a_state(
 
 def test_a_shipped_model_has_none(clock: Clock) -> None:
     """Its folder is the checkout's, which nothing changes."""
-    shipped = load("epyc-2t")
+    shipped = Model.load("epyc-2t")
     before = sorted(os.listdir(Path(shipped.source).parent))
     write_check(shipped.document, shipped.source, "doctor", 1.5)
     assert sorted(os.listdir(Path(shipped.source).parent)) == before

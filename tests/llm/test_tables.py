@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lolat.api.fitting import fit
-from lolat.api.model import load
+from lolat.api.model import Model
 from lolat.errors import InputError
 from tests.cli.commands import Command
 from tests.llm.known_gpu import LARGE, document
@@ -58,7 +58,7 @@ def test_operations_are_compared_as_they_are_timed_alone(
 
 
 def test_served_models_are_compared_as_they_are_answered(gpu: str) -> None:
-    model = load(gpu)
+    model = Model.load(gpu)
     found = model.evaluate_table("served.csv")
     loads = [one.row["concurrency"] for one in found.compared]
     assert (found.content, loads) == ("served", ["8", "32"])
@@ -75,7 +75,7 @@ def test_a_table_of_another_gpu_is_refused(gpu: str) -> None:
     header, *_, other, _ = SERVED.splitlines()
     Path("served.csv").write_text(f"{header}\n{other}\n")
     with pytest.raises(InputError, match="none is of this GPU") as error:
-        load(gpu).evaluate_table("served.csv")
+        Model.load(gpu).evaluate_table("served.csv")
     assert error.value.code == "nothing-comparable"
 
 
@@ -89,7 +89,7 @@ def test_served_rows_that_a_file_was_fitted_to_are_told(
     )
     fit([gpu, "own.csv"], "mine.json")
     shown = " ".join(Command(capsys)("show", "mine.json").out.split())
-    model = load("mine.json")
+    model = Model.load("mine.json")
     off, off_first = (100 * error for error in model.language_models.own_error)
     assert shown.startswith("mine: ")
     assert (

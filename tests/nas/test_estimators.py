@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat import nas
-from lolat.api.model import Model, load
+from lolat.api.model import Model
 from lolat.device.predictors.additive import AdditiveCosts
 from lolat.errors import InputError
 from lolat.nas import estimators
@@ -84,7 +84,7 @@ def test_where_parts_change_each_other_whole_candidates_tell_by_how_much(
 def test_a_host_decides_some_latencies(
     name: str, device: str, batch_size: int, most: float
 ) -> None:
-    space, model = find_space(name), load(device)
+    space, model = find_space(name), Model.load(device)
     rows = space.sample(12, seed=5)
     found = [model.predict(space.network(row), batch_size) for row in rows]
     assert len({p.host_bound for p in found}) == 2
@@ -180,7 +180,7 @@ def test_networks_in_half_precision_are_estimated_in_it() -> None:
         return torch.nn.Sequential(*layers, torch.nn.Linear(2048, width)).half()
 
     space = Space.from_factory(built, {"width": (512, 4096), "depth": (1, 3)}, input_size=(2048,))
-    model = load("v100-fp32")
+    model = Model.load("v100-fp32")
     rows = space.decode(np.arange(space.size))
     predicted = [model.predict(space.network(row), 512).latency_ms for row in rows]
     np.testing.assert_allclose(nas.estimator(space, model, 512).latency(rows), predicted, rtol=1e-6)

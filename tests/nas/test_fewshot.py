@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
 from lolat import nas
-from lolat.api.model import Model, load
+from lolat.api.model import Model
 from lolat.device.file import made
 from lolat.errors import InputError, ModelFileError
 from lolat.nas import FewShotModel, Space, fit
@@ -147,7 +147,7 @@ def test_few_samples_and_absurd_ones_are_warned_of() -> None:
 @pytest.mark.parametrize("make", [SPACES["fbnet"], SPACES["fbnet-cifar"], small])
 def test_ten_samples_rank_the_networks_that_the_space_builds(make: Callable[[], Space]) -> None:
     """The truth is the formula of inference; `small` has no assumptions of its own."""
-    space, model = make(), load("epyc-2t")
+    space, model = make(), Model.load("epyc-2t")
     estimator = nas.estimator(space, model)
     rows = space.sample(500, seed=9)
     truth, ranks = estimator.latency(rows), []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lolat.api.model import Model, load
+from lolat.api.model import Model
 from lolat.device import file as state
 from lolat.device.summary import headline
 from lolat.report import device
@@ -30,7 +30,7 @@ def test_the_age_of_a_model(date: object, words: str, monkeypatch: pytest.Monkey
 
 
 def test_the_errors_are_those_of_the_file() -> None:
-    model = load("epyc-2t")
+    model = Model.load("epyc-2t")
     errors = model.document["predictors"]["extended"]["error"]
     lines = list(device.describe(model))
     for key, name in (("networks_left_out", "networks"), ("left_out", "single blocks")):
@@ -78,7 +78,7 @@ def test_what_disturbed_the_learning() -> None:
 
 def test_what_learning_says_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _: "/bin/lolat")
-    document = dict(load("epyc-2t").document)
+    document = dict(Model.load("epyc-2t").document)
     document["environment"] = document["environment"] | {"seconds": 174.6}
     document["noise"] = document["noise"] | {"repeatability": 0.061}
     lines = list(device.learned(Model(document), "my models/a.json", "my models/a.json"))

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lolat.api.model import Model, load
+from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
@@ -209,7 +209,7 @@ def test_epochs_of_mixed_precision_have_its_memory(
     for way in (("--precision", "fp32"), ("--launch", "compiled")):
         assert lolat("cost", output, *size, *way).code == 2
     lolat.done("fit", in_precision(table, "amp"), "--output", model_file)
-    whole = load(model_file).run_as("fp32").cost(net, 64)
+    whole = Model.load(model_file).run_as("fp32").cost(net, 64)
     assert (whole.precision, whole.estimated) == ("fp32", True)
     refused = lolat("fit", in_precision(table, "amp", "fp32"), "--output", output)
     assert refused.code == 2
@@ -233,7 +233,7 @@ def test_training_measured_with_one_host_says_nothing_of_another(
         "epochs": fit(epochs(), tmp_path).document["epochs"],
         "training": test_measured.SECTION | {"points": []},
     }
-    known, network = load("v100-fp32").document, known_device.network()
+    known, network = Model.load("v100-fp32").document, known_device.network()
     model = Model(known | {section: sections[section]})
     assert not model.cost(network, 8).estimated
     found, alone = (m.run_as(host_us=900).cost(network, 8) for m in (model, Model(known)))
