@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lolat.api.learning import learn as learn
     from lolat.api.listing import models as models
     from lolat.api.model import Model as Model
-    from lolat.api.predicting import Prediction as Prediction
+    from lolat.device.prediction import Prediction as Prediction
     from lolat.errors import AnswerIsNo as AnswerIsNo
     from lolat.errors import DeviceError as DeviceError
     from lolat.errors import InputError as InputError
@@ -42,7 +42,7 @@ _ERRORS = (
 _HOMES = {
     "Graph": "lolat.graph",
     "Model": "lolat.api.model",
-    "Prediction": "lolat.api.predicting",
+    "Prediction": "lolat.device.prediction",
     **dict.fromkeys(("compare", "load", "predict"), "lolat.api.asking"),
     "fit": "lolat.api.fitting",
     "learn": "lolat.api.learning",

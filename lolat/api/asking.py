@@ -12,7 +12,8 @@ from lolat.errors import InputError, arg
 from lolat.parameters import asks
 
 if TYPE_CHECKING:
-    from lolat.api.predicting import Prediction, Predictions
+    from lolat.api.predicting import Predictions
+    from lolat.device.prediction import Prediction
     from lolat.llm.compare import ComparedModels
     from lolat.readers.children import OnProgress
     from lolat.training.compare import Costs

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lolat.device.domain import Extrapolation
+from lolat.device.domain import NEGLIGIBLE_SHARE, Extrapolation
 from lolat.device.intervals import normal_quantile
 from lolat.device.predicting import widened_half_width
-from lolat.device.prediction import LatencyPrediction
+from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import is_measured, mode_of
 from lolat.errors import InputError, LolatError
@@ -230,7 +230,7 @@ def _other_way(mode: Mode, asked: Mode) -> str:
     return f"run in another way ({mode}; asked for: {asked})"
 
 
-def _predicted(timed: TimedNetwork | TimedOperation, found: LatencyPrediction) -> Compared:
+def _predicted(timed: TimedNetwork | TimedOperation, found: Prediction) -> Compared:
     return Compared(timed, found.latency_ms, found.interval_ms, found.in_domain)
 
 
@@ -268,7 +268,8 @@ def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
         extrapolation = Extrapolation(unlike=sum((unlike or {}).values()), known=unlike is not None)
         half_width, _ = widened_half_width(formula, steps, extrapolation, model.document, None, 1)
         interval = None if half_width is None else interval_around(ms, half_width)
-        is_inside = extrapolation.known and extrapolation.negligible and is_measured(model.document)
+        is_inside = extrapolation.known and extrapolation.share < NEGLIGIBLE_SHARE
+        is_inside &= is_measured(model.document)
         found.append(Compared(row, ms, interval, is_inside))
     return found
 

@@ -27,9 +27,10 @@ from lolat.training.question import TrainingQuestion
 if TYPE_CHECKING:
     from lolat.api.evaluation import TableEvaluation
     from lolat.api.measuring import Diagnosis, Evaluation
-    from lolat.api.predicting import Prediction, Predictions
+    from lolat.api.predicting import Predictions
     from lolat.device.attribution import Explanation, Explanations
     from lolat.device.budget import BudgetAnswer, BudgetAnswers
+    from lolat.device.prediction import Prediction
     from lolat.device.question import InputSize
     from lolat.graph.analysis import Analysis
     from lolat.io.paths import AnyPath
@@ -51,13 +52,6 @@ class Model(Device):
     "package.module:callable", or a `Graph`. `label`: the path or name that it was loaded by, as a command
     takes it; `source`: its file.
     """
-
-    @property
-    def answer_type(self) -> type[Prediction]:
-        """The class of its predictions, which print themselves."""
-        from lolat.api.predicting import Prediction
-
-        return Prediction
 
     # ---- The latency of a network
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec import UNSET
 
 from lolat.device.predicting import predict
-from lolat.device.prediction import CALL, LatencyPrediction, end_ms
+from lolat.device.prediction import Prediction, end_ms
 from lolat.device.question import (
     InputSize,
     LatencyQuestion,
@@ -35,7 +33,6 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.results import Several
-from lolat.io.writing import write_text
 from lolat.parameters import BEST
 from lolat.units import milliseconds, percent, plain, plural
 
@@ -44,44 +41,6 @@ if TYPE_CHECKING:
 
 FASTER_PRECISIONS = ("tf32", "amp", "fp16", "bf16")
 """Precisions in which a device is tried for its fastest."""
-
-
-class Prediction(LatencyPrediction):
-    """A prediction that prints itself; its fields: see `lolat.device.prediction.LatencyPrediction`."""
-
-    def folded(self, depth: int) -> Prediction:
-        """The prediction with a block for each module at a depth of names; 0: one block."""
-        from lolat.report.rows import block_rows
-
-        named = [(r.label, [*r.blocks]) for r in block_rows(self, depth) if r.label != CALL]
-        names = [self.names[i[0]] if len(i) == 1 else label for label, i in named]
-        counts, terms = (
-            np.array([table[members].sum(axis=0) for _, members in named])
-            for table in (self.block_counts, self.block_terms)
-        )
-        return replace(self, names=tuple(names), block_counts=counts, block_terms=terms)
-
-    def report(self) -> str:
-        """The table of blocks with the bottlenecks, as `lolat report` prints it."""
-        from lolat.report.prediction import report_lines
-        from lolat.report.tables import lines_of
-
-        return "\n".join(lines_of(report_lines(self)))
-
-    def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write `block_rows` as a CSV table. InputError if the file cannot be written."""
-        from lolat.report.tables import write_csv
-
-        write_csv(path, self.block_rows())
-
-    def write_html(self, path: str | os.PathLike[str], depth: int | None = None) -> None:
-        """Write a page to explore the blocks, as `folded`: one file that loads nothing.
-
-        InputError if it cannot be written.
-        """
-        from lolat.report.bottlenecks import page
-
-        write_text(path, page(self, depth))
 
 
 @dataclass(frozen=True, repr=False)
@@ -153,7 +112,7 @@ def predict_all(
         for asked in map(question.at, batch_sizes):
             each = ask_each(by_label, partial(to_device, network=graph, question=asked), lost)
             for label, found in each.items():
-                p = cast("Prediction", found.named(network, question.input_size))
+                p = found.named(network, question.input_size)
                 model, label = by_label[label], p.query.model.label
                 if best and (p.batch_size, label) in seen:
                     continue  # the faster model of two of one GPU may be the same
@@ -210,9 +169,9 @@ def _priced(prediction: Prediction, model: Model, listed: Prices, is_given: bool
     return replace(prediction, warnings=(*prediction.warnings, remark))
 
 
-def _fastest(model: Model, network: Graph | Analysis, question: Question) -> LatencyPrediction:
+def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Prediction:
     """The prediction of a device in its fastest precision."""
-    found: list[LatencyPrediction] = []
+    found: list[Prediction] = []
     refused: InputError | None = None
     for device in in_precisions(model, FASTER_PRECISIONS):
         try:
@@ -226,7 +185,7 @@ def _fastest(model: Model, network: Graph | Analysis, question: Question) -> Lat
     return min(reversed(found), key=lambda p: p.latency_ms / p.batch_size)  # of ties the asked one
 
 
-def exceeded(predictions: Collection[LatencyPrediction], question: Question) -> list[str]:
+def exceeded(predictions: Collection[Prediction], question: Question) -> list[str]:
     """A line for each prediction over the question's time, and for each that does not fit if none does.
 
     InputError if a sure one has no interval.

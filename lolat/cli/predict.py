@@ -18,7 +18,7 @@ from lolat.parameters import COVERAGE
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
-    from lolat.device.prediction import LatencyPrediction
+    from lolat.device.prediction import Prediction
 
 
 def fail(errors: Mapping[str, LolatError]) -> NoReturn:
@@ -34,7 +34,7 @@ def each(answer: Any) -> Sequence[Any]:
     return getattr(answer, "answers", (answer,))
 
 
-def check_room(predictions: Sequence[LatencyPrediction]) -> None:
+def check_room(predictions: Sequence[Prediction]) -> None:
     """AnswerIsNo if the network does not fit into the device's memory."""
     from lolat.api.predicting import exceeded
 
@@ -53,7 +53,7 @@ now_option = click.option(
     help="As the machine is now: measures some networks of MODEL again, ten seconds.",
 )
 PREDICTIONS = {
-    "prediction": "lolat.device.prediction:LatencyPrediction",
+    "prediction": "lolat.device.prediction:Prediction",
     "predictions": "lolat.api.predicting:Predictions",
 }
 REQUIRED = {"required": True}

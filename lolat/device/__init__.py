@@ -21,7 +21,6 @@ from lolat.io.results import Result, dict_of
 if TYPE_CHECKING:
     from lolat.device.domain import Domain
     from lolat.device.file import State
-    from lolat.device.prediction import LatencyPrediction
 
 Numbers = Any  # a number or an array of them
 _NUMBERS = frozenset([int, float])
@@ -140,13 +139,6 @@ class Device(Result):
         return self._in_mode[asked]
 
     # ---- The latency of a network
-
-    @property
-    def answer_type(self) -> type[LatencyPrediction]:
-        """The class of its predictions."""
-        from lolat.device.prediction import LatencyPrediction
-
-        return LatencyPrediction
 
     def predict_counts(
         self,

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from lolat.device import Device
 from lolat.device.predicting import predict
-from lolat.device.prediction import LatencyPrediction
+from lolat.device.prediction import Prediction
 from lolat.device.question import DEFAULT, Question
 from lolat.device.running import HALVES, in_precisions, measured_so, mode_of
 from lolat.errors import InputError, arg
@@ -116,7 +116,7 @@ class Explanation(Result):
         "terms=total.by_term", "block", "blocks", "operations", "counterfactuals",
     )  # fmt: skip
 
-    prediction: LatencyPrediction
+    prediction: Prediction
     total: Attribution
     blocks: tuple[Attribution, ...]
     operations: tuple[Attribution, ...]
@@ -192,7 +192,7 @@ def explain(
 
 
 def _attribution(
-    prediction: LatencyPrediction,
+    prediction: Prediction,
     name: str,
     counts: np.ndarray,
     terms: np.ndarray,
@@ -223,7 +223,7 @@ def find_block(analysis: Analysis, name: str) -> int:
 
 
 def _judged(
-    model: Device, now: LatencyPrediction, changes: Iterable[Change], block_ms: float | None = None
+    model: Device, now: Prediction, changes: Iterable[Change], block_ms: float | None = None
 ) -> tuple[Counterfactual, ...]:
     """The changes that save enough, the largest saving first; `block_ms`: time of an explained block."""
     judged = []
@@ -244,7 +244,7 @@ def _judged(
     return tuple(sorted(judged, key=lambda c: -c.saves_ms))
 
 
-def _changes_of_mode(model: Device, now: LatencyPrediction) -> Iterator[Change]:
+def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
     """The network as it is, run in another way that the device knows."""
     if now.host_bound and now.launch != GRAPH:
         words = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lolat.device import Device
 from lolat.device.attribution import AtSize
 from lolat.device.predicting import last_within, predict
-from lolat.device.prediction import LatencyPrediction, end_ms
+from lolat.device.prediction import Prediction, end_ms
 from lolat.device.question import Question, as_whole
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, arg
 from lolat.graph import Graph
@@ -43,7 +43,7 @@ class Candidate:
     KEYS = ("value", *of("prediction", "latency_ms", "interval_ms"))
 
     value: float
-    prediction: LatencyPrediction
+    prediction: Prediction
 
 
 @dataclass(frozen=True, repr=False)

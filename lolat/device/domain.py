@@ -184,13 +184,8 @@ class Extrapolation:
 
     @property
     def share(self) -> float:
-        """The share of the time outside the domain."""
+        """The share of the time outside the domain; below NEGLIGIBLE_SHARE it does not matter."""
         return self.beyond + self.unmeasured + self.unlike
-
-    @property
-    def negligible(self) -> bool:
-        """True if the share outside is too small to matter."""
-        return self.share < NEGLIGIBLE_SHARE
 
 
 def extrapolated_half_width(half_width: float, extrapolation: Extrapolation) -> float:

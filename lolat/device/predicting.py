@@ -19,7 +19,7 @@ from lolat.device.domain import (
     fit_again,
 )
 from lolat.device.intervals import noise_level, normal_quantile
-from lolat.device.prediction import LatencyPrediction, Query, end_ms, no_room_words
+from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_in_int8
@@ -167,7 +167,7 @@ def no_memory(device: str) -> InputError:
     )
 
 
-def predict(model: Device, network: Graph | Analysis, question: Question) -> LatencyPrediction:
+def predict(model: Device, network: Graph | Analysis, question: Question) -> Prediction:
     """Predict one forward pass of a network that was read, in half precision if it is itself.
 
     InputError for a batch size, predictor or coverage that cannot be.
@@ -200,7 +200,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Lat
     if half is not None:
         around = latency * math.exp(-half), latency * math.exp(half)
         interval = around if steps is None else steps.interval(half, coverage)
-    return model.answer_type(
+    return Prediction(
         network=graph.name,
         batch_size=size,
         predictor=formula.name,
@@ -369,7 +369,7 @@ def _extrapolation(
     by_block = np.bincount(analysis.owner, operations * is_unmeasured, len(shares))
     rest = float((shares - by_block)[beyond].clip(0.0).sum())
     extrapolation = Extrapolation(rest, float(by_block.sum()))
-    if extrapolation.negligible:
+    if extrapolation.share < NEGLIGIBLE_SHARE:
         return extrapolation
     remarks = [
         *beyond_remarks(beyond, analysis.names, shares),

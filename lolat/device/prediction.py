@@ -86,7 +86,7 @@ class BlockPrediction:
 
 
 @dataclass(frozen=True, repr=False)
-class LatencyPrediction(Result):
+class Prediction(Result):
     """The latency of one forward pass of a network, in ms, with its interval and its blocks.
 
     `interval_ms` has the stated `coverage`; both are None if the model has too few points. `inside_share`:
@@ -231,6 +231,26 @@ class LatencyPrediction(Result):
         row["dollars_per_million"] = None if price is UNSET else price
         return [row | {name: self.counts[name] for name in FEATURES}]
 
+    def folded(self, depth: int) -> Self:
+        """The prediction with a block for each module at a depth of names; 0: one block."""
+        folded: Self = self._shown().folded(self, depth)
+        return folded
+
+    def report(self) -> str:
+        """The table of blocks with the bottlenecks, as `lolat report` prints it."""
+        return str(self._shown().report(self))
+
+    def write_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write `block_rows` as a CSV table. InputError if the file cannot be written."""
+        self._shown().write_csv(path, self.block_rows())
+
+    def write_html(self, path: str | os.PathLike[str], depth: int | None = None) -> None:
+        """Write a page to explore the blocks, as `folded`: one file that loads nothing.
+
+        InputError if it cannot be written.
+        """
+        self._shown().write_page(self, path, depth)
+
     def block_rows(self) -> list[dict[str, Any]]:
         """A row for each block: name, latency_ms, share, bound_by and its counts."""
         names = ("name", "latency_ms", "share", "bound_by")
@@ -246,7 +266,7 @@ def at_size(network: Any) -> AtSize | None:
     return lambda side: read(network, (side,))
 
 
-def domain_words(prediction: LatencyPrediction) -> str:
+def domain_words(prediction: Prediction) -> str:
     """The part of a network, by its time, that is inside the measured range."""
     share = prediction.inside_share
     if prediction.in_domain is None or share is None:
@@ -299,7 +319,7 @@ def bound_by(terms_ms: Mapping[str, float]) -> str:
     return most if ms > 0.0 else NOTHING
 
 
-def end_ms(prediction: LatencyPrediction, sure: bool) -> float:
+def end_ms(prediction: Prediction, sure: bool) -> float:
     """The latency, or if `sure` the upper end of its interval; InputError without an interval."""
     if not sure:
         return prediction.latency_ms

@@ -1,19 +1,46 @@
-"""Answers in a notebook: the terminal's tables as HTML, tables of pandas, pictures in one style."""
+"""Answers shown from Python: as text, as a page, in a notebook: tables as HTML or of pandas, pictures."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
-from lolat.device.prediction import LatencyPrediction
+from lolat.device.prediction import Prediction
 from lolat.errors import InputError, MissingPackageError
 from lolat.graph.counts import GROUPS
 from lolat.io.results import Result, plain_data
-from lolat.report import cost, device, evaluation, explanation, llm, prediction, ranked, search
+from lolat.io.writing import write_text
+from lolat.report import (
+    bottlenecks,
+    cost,
+    device,
+    evaluation,
+    explanation,
+    llm,
+    prediction,
+    ranked,
+    search,
+)
 from lolat.report.rows import COLORS, TERMS, block_rows
-from lolat.report.tables import Part, ReportTable, element, one_by_one
+from lolat.report.rows import folded as folded
+from lolat.report.tables import Part, ReportTable, element, lines_of, one_by_one
+from lolat.report.tables import write_csv as write_csv
 from lolat.units import plain, plural
+
+# ---- A prediction
+
+
+def report(answer: Prediction) -> str:
+    """The lines and tables of `lolat report`."""
+    return "\n".join(lines_of(prediction.report_lines(answer)))
+
+
+def write_page(answer: Prediction, path: str | PathLike[str], depth: int | None = None) -> None:
+    """Write the page of `lolat report --html`, folded `depth` names deep."""
+    write_text(path, bottlenecks.page(answer, depth))
+
 
 # ---- HTML
 
@@ -25,7 +52,7 @@ def _several(answer: Any) -> Iterator[Part]:
 
 
 REPORTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
-    "LatencyPrediction": prediction.report_lines, "Predictions": _several,
+    "Prediction": prediction.report_lines, "Predictions": _several,
     "Explanation": explanation.explanation_lines, "BudgetAnswer": explanation.budget_lines,
     "Explanations": lambda several: one_by_one(several, explanation.explanation_lines),
     "BudgetAnswers": lambda several: one_by_one(several, explanation.budget_lines),
@@ -115,7 +142,7 @@ def _shown(answer: Result) -> list[str] | None:
     return None if names is None else names.split()
 
 
-def _blocks(found: LatencyPrediction) -> list[dict[str, Any]]:
+def _blocks(found: Prediction) -> list[dict[str, Any]]:
     rows = []
     for row, block in zip(block_rows(found), found.blocks, strict=True):
         about = {"block": row.label, "description": row.summary, "latency_ms": row.latency_ms}
@@ -204,7 +231,7 @@ Axes = Callable[[float], Any]
 """Height of a picture, inches -> the axes to draw on."""
 
 
-def _draw_blocks(found: LatencyPrediction, axes: Axes) -> Any:
+def _draw_blocks(found: Prediction, axes: Axes) -> Any:
     """A bar for each block from top to bottom; where they are many, for each module."""
     shown = block_rows(found)
     for depth in (3, 2, 1):

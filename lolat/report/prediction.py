@@ -9,7 +9,7 @@ from itertools import product
 from msgspec import UnsetType
 
 from lolat.device.prediction import (
-    LatencyPrediction,
+    Prediction,
     domain_words,
     interval_words,
     memory_words,
@@ -27,18 +27,18 @@ from lolat.units import byte_size, digits, milliseconds, plain, quantity
 # ---- One prediction
 
 
-def per_second(prediction: LatencyPrediction) -> str:
+def per_second(prediction: Prediction) -> str:
     """The samples of a second: "208 samples/s"."""
     return f"{digits(1e3 * prediction.batch_size / (prediction.latency_ms or math.inf))} samples/s"
 
 
-def latency(prediction: LatencyPrediction) -> str:
+def latency(prediction: Prediction) -> str:
     """The latency and its interval."""
     interval = interval_words(prediction.interval_ms, prediction.coverage)
     return f"{milliseconds(prediction.latency_ms)}, {interval}"
 
 
-def counts_words(prediction: LatencyPrediction) -> str:
+def counts_words(prediction: Prediction) -> str:
     """The MACs, parameters and activations of the network."""
     counts, number = prediction.counts, parameters(prediction.query.graph)
     return (
@@ -47,12 +47,12 @@ def counts_words(prediction: LatencyPrediction) -> str:
     )
 
 
-def totals(prediction: LatencyPrediction) -> str:
+def totals(prediction: Prediction) -> str:
     """The counts of the network, and the part of it inside the measured range."""
     return f"{counts_words(prediction)} · {domain_words(prediction)}"
 
 
-def summary(prediction: LatencyPrediction) -> Iterator[str]:
+def summary(prediction: Prediction) -> Iterator[str]:
     """The latency of a network and how sure it is, in a few lines."""
     yield from room_lines(prediction)
     yield f"{prediction.title}: {latency(prediction)}"
@@ -64,7 +64,7 @@ def summary(prediction: LatencyPrediction) -> Iterator[str]:
     yield from note_lines(prediction.warnings)
 
 
-def room_lines(prediction: LatencyPrediction) -> Iterator[str]:
+def room_lines(prediction: Prediction) -> Iterator[str]:
     """A line if the network does not fit into the device's memory."""
     if prediction.fits is False:
         assert prediction.available_bytes is not None
@@ -86,7 +86,7 @@ BAR = 12
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def report_lines(prediction: LatencyPrediction, depth: int | None = None) -> Iterator[Part]:
+def report_lines(prediction: Prediction, depth: int | None = None) -> Iterator[Part]:
     """The report: a head, a table of blocks with the bottlenecks marked, and a sentence on them.
 
     `depth`: fold by modules, so many names deep.
@@ -106,7 +106,7 @@ def report_lines(prediction: LatencyPrediction, depth: int | None = None) -> Ite
     yield f"Next: lolat explain {command} · lolat report {command} --html report.html"
 
 
-def block_table(prediction: LatencyPrediction, depth: int | None = None) -> ReportTable:
+def block_table(prediction: Prediction, depth: int | None = None) -> ReportTable:
     """The table of blocks or modules, the bottlenecks in bold red on a terminal."""
     shown = block_rows(prediction, depth)
     bold = {block.name for block in bottlenecks(prediction)}
@@ -141,7 +141,7 @@ DOMAIN = {True: "inside", False: "outside", None: "not known"}
 
 
 def table_of_predictions(
-    predictions: Sequence[LatencyPrediction], max_ms: float | None = None, sure: bool = False
+    predictions: Sequence[Prediction], max_ms: float | None = None, sure: bool = False
 ) -> Iterator[Part]:
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
@@ -156,13 +156,13 @@ def table_of_predictions(
     between = "".join(f"{100 * (c or 0.0):g} % sure of" for c in coverages)
     limit = "" if max_ms is None else f"<= {max_ms:g} ms"
 
-    def relative(p: LatencyPrediction) -> str | None:
+    def relative(p: Prediction) -> str | None:
         return f"{p.latency_ms / p.batch_size / first:.2f}x" if first else None
 
-    def sample_ms(p: LatencyPrediction) -> float | None:
+    def sample_ms(p: Prediction) -> float | None:
         return p.latency_ms / p.batch_size if several_batches else None
 
-    def memory(p: LatencyPrediction) -> str:
+    def memory(p: Prediction) -> str:
         return byte_size(p.memory.total_bytes) + " DOES NOT FIT" * (p.fits is False)
 
     columns = [
@@ -190,16 +190,14 @@ def table_of_predictions(
     ])  # fmt: skip
 
 
-def _keeps(prediction: LatencyPrediction, max_ms: float, sure: bool) -> str:
+def _keeps(prediction: Prediction, max_ms: float, sure: bool) -> str:
     """`within_limit` for a prediction; "NO" if it does not fit."""
     if prediction.fits is False:
         return "NO"
     return within_limit(prediction.latency_ms, prediction.interval_ms, max_ms, sure)
 
 
-def _cheapest(
-    predictions: Sequence[LatencyPrediction], max_ms: float | None, sure: bool
-) -> Iterator[str]:
+def _cheapest(predictions: Sequence[Prediction], max_ms: float | None, sure: bool) -> Iterator[str]:
     """A sentence on the cheapest device for each network and batch size; within a limit of time, or if the
     devices have sizes of their own (auto), on the cheapest device and size for each network.
     """
@@ -229,7 +227,7 @@ def _cheapest(
             )
 
 
-def _rented(predictions: Sequence[LatencyPrediction]) -> Iterator[str]:
+def _rented(predictions: Sequence[Prediction]) -> Iterator[str]:
     """A line on the prices an hour, if a device has one and room."""
     rented = dict.fromkeys(
         f"{_device(p)}: {p.instance}, ${digits(float(p.price_per_hour))}"
@@ -240,5 +238,5 @@ def _rented(predictions: Sequence[LatencyPrediction]) -> Iterator[str]:
         yield f"Prices an hour of one device that is always busy: {'; '.join(rented)} (--prices FILE)"
 
 
-def _device(prediction: LatencyPrediction) -> str:
+def _device(prediction: Prediction) -> str:
     return plain(prediction.query.model.label)

@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
-from lolat.device.prediction import (
-    CALL,
-    MEMORY,
-    NOTHING,
-    BlockPrediction,
-    LatencyPrediction,
-    bound_by,
-)
+import numpy as np
+
+from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
 from lolat.graph.counts import GROUPS, MEANINGS
 from lolat.parameters import COVERAGE
 from lolat.units import digits, percent, plain, plural
@@ -68,7 +63,7 @@ def color_of(term: str) -> str:
 MOST_BOTTLENECKS = 3
 
 
-def bottlenecks(prediction: LatencyPrediction) -> list[BlockPrediction]:
+def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
     """The blocks that stand out: three, and those that take as long as one of them, the longest first.
 
     Each takes twice as long as the others do (their median); or half as long again, a quarter more of the
@@ -87,7 +82,7 @@ def bottlenecks(prediction: LatencyPrediction) -> list[BlockPrediction]:
     return [block for block in blocks if digits(block.latency_ms) in times]
 
 
-def bottleneck_sentence(prediction: LatencyPrediction) -> str:
+def bottleneck_sentence(prediction: Prediction) -> str:
     """A sentence on the blocks that take most of the time, and why."""
     blocks = [b for b in prediction.blocks if b.name != CALL]
     if not blocks:
@@ -139,7 +134,7 @@ _MODULE_ENDS = re.compile(
 )
 
 
-def modules(prediction: LatencyPrediction) -> list[tuple[str, ...]]:
+def modules(prediction: Prediction) -> list[tuple[str, ...]]:
     """The modules that each block is in, the outermost first, and the block itself last.
 
     Each is written with what is around it: ("conv2", "conv2_block1"). What all blocks are in is left out.
@@ -161,7 +156,7 @@ def prefixes(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class BlockRow:
-    """A block or a module: `blocks` are those in it, as positions in `LatencyPrediction.blocks`."""
+    """A block or a module: `blocks` are those in it, as positions in `Prediction.blocks`."""
 
     label: str
     summary: str
@@ -184,7 +179,7 @@ class BlockRow:
         return parts
 
 
-def block_rows(prediction: LatencyPrediction, depth: int | None = None) -> list[BlockRow]:
+def block_rows(prediction: Prediction, depth: int | None = None) -> list[BlockRow]:
     """The blocks in the network's order, folded by their modules `depth` names deep; None: not folded.
 
     A module with a single block in it is shown as that block; the fixed cost of a call is never folded.
@@ -197,7 +192,18 @@ def block_rows(prediction: LatencyPrediction, depth: int | None = None) -> list[
     return [_row(prediction, members, key) for key, members in groups.items()]
 
 
-def _row(prediction: LatencyPrediction, members: Sequence[int], key: object) -> BlockRow:
+def folded(prediction: Prediction, depth: int) -> Prediction:
+    """The prediction with a block for each of `block_rows` but the call."""
+    named = [(r.label, [*r.blocks]) for r in block_rows(prediction, depth) if r.label != CALL]
+    names = [prediction.names[i[0]] if len(i) == 1 else label for label, i in named]
+    counts, terms = (
+        np.array([table[members].sum(axis=0) for _, members in named])
+        for table in (prediction.block_counts, prediction.block_terms)
+    )
+    return replace(prediction, names=tuple(names), block_counts=counts, block_terms=terms)
+
+
+def _row(prediction: Prediction, members: Sequence[int], key: object) -> BlockRow:
     """The row of some blocks; `key`: the name of their module in a tuple."""
     chosen = [prediction.blocks[i] for i in members]
     label, summary = named_parts(chosen[0].name)

@@ -10,7 +10,12 @@ import msgspec
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.domain import MOSTLY_SHARE, Extrapolation, extrapolated_half_width
+from lolat.device.domain import (
+    MOSTLY_SHARE,
+    NEGLIGIBLE_SHARE,
+    Extrapolation,
+    extrapolated_half_width,
+)
 from lolat.device.file import Noise
 from lolat.device.intervals import Calibration
 from lolat.device.predicting import other_framework, predict
@@ -381,8 +386,9 @@ class MeasuredTraining(TrainingPredictor):
         wider = WIDENING if unmeasured(graph, self.section.kinds) else 1.0
         half = self.section.half_width(number, coverage, self.section.noise.floor) * wider
         inside = self._inside(graph, batch_size)
-        extrapolation = Extrapolation() if inside is None else Extrapolation(beyond=1.0 - inside)
-        return half if extrapolation.negligible else extrapolated_half_width(half, extrapolation)
+        if inside is None or 1.0 - inside < NEGLIGIBLE_SHARE:
+            return half
+        return extrapolated_half_width(half, Extrapolation(beyond=1.0 - inside))
 
     def _step_ms(self, graph: Graph, batch_size: int) -> float:
         """Return the ms of the loop for a step: a constant, and moving the batch."""

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from lolat.api.model import Model
 from lolat.arrays import np
 from lolat.device.budget import budget, value_words
-from lolat.device.prediction import LatencyPrediction
+from lolat.device.prediction import Prediction
 from lolat.device.question import Question
 from lolat.device.running import precisions_differ
 from lolat.errors import AnswerIsNo
@@ -235,7 +235,7 @@ def chart(cards: list[Card]) -> Card | None:
 # ---- Latency: the devices beside each other.
 
 
-Compared = tuple[int, float, list[tuple[int, Card, LatencyPrediction]], str]
+Compared = tuple[int, float, list[tuple[int, Card, Prediction]], str]
 
 
 def compared(cards: list[Card]) -> list[Compared]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lolat.api.model import Model
-from lolat.device.prediction import LatencyPrediction
+from lolat.device.prediction import Prediction
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import GROUPS
@@ -50,7 +50,7 @@ def network() -> Graph:
 
 @pytest.fixture
 def opened(browser: Chromium, tmp_path: Path) -> Any:
-    def show(prediction: LatencyPrediction) -> Chromium:
+    def show(prediction: Prediction) -> Chromium:
         path = tmp_path / "page.html"
         path.write_text(page_of(prediction), encoding="utf-8")
         browser.size(1280)

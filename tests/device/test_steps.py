@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import lolat
-from lolat.device.prediction import LatencyPrediction
+from lolat.device.prediction import Prediction
 from lolat.device.predictors.host import Host
 from lolat.device.predictors.roofline import Roofline
 from lolat.errors import InputError
@@ -44,7 +44,7 @@ def model(least: dict[str, float] | None = None, **more: Any) -> lolat.Model:
     return lolat.Model(document)
 
 
-def asked(number: int, width: int, batch: int = 1, **more: Any) -> LatencyPrediction:
+def asked(number: int, width: int, batch: int = 1, **more: Any) -> Prediction:
     return model(**more).predict(chain(number, width), batch)
 
 

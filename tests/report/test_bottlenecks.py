@@ -9,7 +9,7 @@ import pytest
 
 import lolat
 from lolat.api.model import Model
-from lolat.device.prediction import LatencyPrediction
+from lolat.device.prediction import Prediction
 from lolat.graph.blocks import cut
 from lolat.graph.counts import COLUMNS, GROUPS
 from lolat.report.bottlenecks import page
@@ -55,7 +55,7 @@ def test_the_doubts_of_a_noisy_device_are_told() -> None:
 EVIL = "</script><script>alert(1)</script><!-- \u2028 & \" ' ]]> <img src=x onerror=alert(2)>"
 
 
-def evil() -> LatencyPrediction:
+def evil() -> Prediction:
     """Of a network, a device and blocks with names that would be markup."""
     graph = synthetic.network(name=EVIL)
     names = ("</script><b>x", "\u2028\u2029", "\x00\x1b[2J", "\ud800", EVIL)

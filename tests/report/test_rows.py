@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from lolat.api.model import Model
-from lolat.device.prediction import LatencyPrediction
+from lolat.device.prediction import Prediction
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS, FEATURES
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks, modules, prefixes
@@ -73,7 +73,7 @@ def test_what_all_blocks_are_in_is_left_out() -> None:
 
 
 def prediction(blocks: dict[str, dict[str, float]], call_ms: float = 0.1,
-               flops: dict[str, int] | None = None) -> LatencyPrediction:  # fmt: skip
+               flops: dict[str, int] | None = None) -> Prediction:  # fmt: skip
     """Blocks by name, each with the milliseconds of its terms."""
     terms = np.array([[b.get(f, 0.0) for f in FEATURES] for b in blocks.values()])
     counts = np.zeros((len(blocks), len(COLUMNS)), np.int64)
@@ -91,7 +91,7 @@ def prediction(blocks: dict[str, dict[str, float]], call_ms: float = 0.1,
 EVEN = {f"b{i}": {"flops": 1.0} for i in range(8)}
 
 
-def names(found: LatencyPrediction) -> list[str]:
+def names(found: Prediction) -> list[str]:
     return [b.name for b in bottlenecks(found)]
 
 

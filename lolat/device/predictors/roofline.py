@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import msgspec
 
 from lolat.arrays import np
-from lolat.device.domain import PASSED_OVER_SHARE, Extrapolation, MeasuredMinimum
+from lolat.device.domain import NEGLIGIBLE_SHARE, PASSED_OVER_SHARE, Extrapolation, MeasuredMinimum
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps, launches_alone
 from lolat.device.predictors.shape_residuals import Row, shape_factors
@@ -296,7 +296,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         waiting = float(steps.waits_ms.sum()) / (steps.latency_ms or 1.0)
         share = (1.0 - waiting) * sum(unlike.values())
         extrapolation = Extrapolation(1.0 - share if remarks else waiting, unlike=share)
-        if unlike and not extrapolation.negligible:
+        if unlike and extrapolation.share >= NEGLIGIBLE_SHARE:
             remarks += self.unlike_remarks(unlike, PASSED_OVER_SHARE)
         return dataclasses.replace(extrapolation, remarks=tuple(remarks))
 

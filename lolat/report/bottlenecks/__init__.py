@@ -14,7 +14,7 @@ from string import Template
 from lolat.device.attribution import Explanation, explain
 from lolat.device.prediction import (
     CALL,
-    LatencyPrediction,
+    Prediction,
     domain_words,
     interval_words,
     memory_words,
@@ -43,7 +43,7 @@ HEADS = (("order", "#", "number"), ("name", "block", "block left"), ("", "", "ba
 """The number that each column is sorted by ("": none), its head, its CSS classes."""
 
 
-def page(prediction: LatencyPrediction, depth: int | None = None) -> str:
+def page(prediction: Prediction, depth: int | None = None) -> str:
     """The page of a prediction as HTML, folded `depth` names deep."""
     script, name = _file("page.js"), prediction.query.graph.name
     return Template(_file("page.html")).substitute(
@@ -77,7 +77,7 @@ def _file(name: str) -> str:
 # ---- The answer
 
 
-def _answer(prediction: LatencyPrediction) -> str:
+def _answer(prediction: Prediction) -> str:
     """The latency, its interval, and what its time is made of."""
     size, ms = prediction.batch_size, prediction.latency_ms
     amount, _, unit = milliseconds(ms).partition(" ")
@@ -100,7 +100,7 @@ def _answer(prediction: LatencyPrediction) -> str:
     )
 
 
-def _interval(answer: LatencyPrediction) -> str:
+def _interval(answer: Prediction) -> str:
     """The interval in words, and as a band on a line from 0 to a little above its upper end."""
     if answer.interval_ms is None:
         return ""
@@ -124,7 +124,7 @@ def _head(key: str, words: str, classes: str) -> str:
     return f'<th scope="col" role="columnheader" class="{classes}">{inner}</th>'
 
 
-def _body(prediction: LatencyPrediction, depth: int | None) -> str:
+def _body(prediction: Prediction, depth: int | None) -> str:
     """The table's rows; a block's opens to its operations, but not in networks of more than MANY blocks."""
     rows = block_rows(prediction, depth)
     longest = max((row.latency_ms for row in rows), default=0.0) or 1.0
@@ -171,7 +171,7 @@ def bar(parts: Mapping[str, float], longest: float) -> str:
     return f'<svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none">{"".join(rects)}</svg>'
 
 
-def _detail(answer: LatencyPrediction, row: BlockRow) -> str:
+def _detail(answer: Prediction, row: BlockRow) -> str:
     """The terms of a block, its operations, and the savings by changes of it."""
     query, label = answer.query, row.label
     question = Question(answer.batch_size, answer.predictor)
@@ -196,7 +196,7 @@ def _saved(caption: str, explanation: Explanation, of_block: bool) -> str:
     return change_table(savings, of_block).html(caption)
 
 
-def _changes(answer: LatencyPrediction) -> str:
+def _changes(answer: Prediction) -> str:
     """The savings of changes of the whole network."""
     query, question = answer.query, Question(answer.batch_size, answer.predictor)
     explanation = explain(query.model, query.graph, question, query.at_size)
@@ -206,7 +206,7 @@ def _changes(answer: LatencyPrediction) -> str:
     return table + "".join(element("p", plain(note), class_="dim") for note in notes)
 
 
-def _doubts(answer: LatencyPrediction) -> str:
+def _doubts(answer: Prediction) -> str:
     """The warnings of a prediction, and those of its model, where LoLat measured the device."""
     model = answer.query.model.document
     of_model = () if "source" in model["environment"] else model.get("warnings", ())
