@@ -109,10 +109,7 @@ def full_names(name: str) -> list[str]:
         if gpu:
             return [name]
         raise error from None
-    if str(found) == name:  # a file
-        return [name]
-    written = (n for n, path, _ in list_models() if path == found)
-    return [next((n for n in written if n.casefold() == name.casefold()), name)]
+    return [found.stem if found.stem.casefold() == name.casefold() else name]
 
 
 def _usual(name: str) -> tuple[bool, bool, str]:

@@ -287,7 +287,7 @@ def widened_half_width(
     `ops`: number of operations; `graph`: of a network that may be quantized. Without a `coverage`, too few
     points for the default give None; with one, InputError.
     """
-    if steps is not None and isinstance(formula, Roofline) and formula.without_sheet:
+    if steps is not None and isinstance(formula, Roofline) and formula.multiprocessors == 1.0:
         unlike = formula.unlike(steps) or {}
         if sum(unlike.values()) > MOSTLY_UNLIKE:
             return None, (NOT_KNOWN,)
@@ -333,13 +333,9 @@ def tables_extrapolation(
 
 
 def _extrapolation(
-    model: Device,
-    analysis: Analysis,
-    batch_size: int,
-    formula: Formula,
-    terms: np.ndarray,
+    model: Device, analysis: Analysis, batch_size: int, formula: Formula, terms: np.ndarray,
     steps: Steps | None,
-) -> Extrapolation:
+) -> Extrapolation:  # fmt: skip
     """The part of a network outside the measured range; `terms`: (blocks, features), shares of the time."""
     domain, shares = model.domain, terms.sum(axis=1)
     if steps is not None and isinstance(formula, Roofline):

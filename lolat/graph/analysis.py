@@ -17,7 +17,7 @@ from lolat.graph import Graph, Operation
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import IN_PLACE, VIEWS, kind_of
-from lolat.graph.modes import AMP, EAGER, SIZES, Mode, element_bytes, own_dtype
+from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, SIZES, Mode, element_bytes, own_dtype
 from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
@@ -107,14 +107,14 @@ INDEXED, INDEX_BYTES = ("max_pool", "global_max_pool"), 8
 """Kinds for which PyTorch writes the position of each maximum too, in eager mode at inference as well."""
 
 
-def alive_bytes(graph: Graph, mode: Mode | None = None) -> np.ndarray:
+def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     """Bytes alive while each operation runs, (2, operations): of any batch size, and of each sample.
 
     A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end. Eager
     PyTorch holds the inputs of a module until it returns, and computes in place what the code does. A view
     takes no memory.
     """
-    is_eager = graph.framework == "torch" and (mode is None or mode.launch == EAGER)
+    is_eager = graph.framework == "torch" and mode.launch == EAGER
     of_view: dict[int, int] = {}
     first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     last: dict[int, int] = {}
@@ -165,7 +165,7 @@ def _until_modules_return(
                 inputs.update(t for t in used if first[t] < begin)
 
 
-def weights_bytes(graph: Graph, mode: Mode | None = None) -> int:
+def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
     """Bytes of the parameters, and of the means and variances that training changes without gradients.
 
     A parameter has 2 bytes in half precision; autocast keeps a copy in half besides, but for a table of
@@ -173,16 +173,15 @@ def weights_bytes(graph: Graph, mode: Mode | None = None) -> int:
     """
     each, tied = operations_parameters(graph), any("tied" in o.attributes for o in graph.operations)
     size = own = SIZES.get(own_dtype(graph) or "", 4.0)
-    autocast = mode is not None and mode.dtype == AMP
-    if mode is not None and mode.half:
-        size = 6.0 if autocast else 2.0
+    if mode.half:
+        size = 6.0 if mode.dtype == AMP else 2.0
     total = size * sum(each)
     for o, number in zip(graph.operations, each, strict=True):
         if o.kind == "batch_norm" and o.inputs and "tied" not in o.attributes:
             total += size * 2 * _channels(graph, o)  # a mean and a variance
         if "bits" in o.attributes:
             total -= number * (size - o.attributes["bits"] / 8)
-        elif o.kind == "embedding" and autocast and not tied:
+        elif o.kind == "embedding" and mode.dtype == AMP and not tied:
             total -= number * (size - own)
     return int(total)
 
@@ -214,9 +213,9 @@ class Analysis:
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
     _bytes: dict[tuple[str, str], tuple[int, np.ndarray]] = field(default_factory=dict, repr=False)
 
-    def memory(self, batch_size: int, mode: Mode | None = None) -> Memory:
-        """Memory of a forward pass at a batch size; `mode` of the device: float32 if None."""
-        key = (mode.dtype if mode.half else "", mode.launch) if mode is not None else ("", EAGER)
+    def memory(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> Memory:
+        """Memory of a forward pass at a batch size; `mode`: of the device."""
+        key = mode.dtype if mode.half else "", mode.launch
         if key not in self._bytes:
             self._bytes[key] = weights_bytes(self.graph, mode), alive_bytes(self.graph, mode)
         weights, (fixed, scaled) = self._bytes[key]

@@ -107,6 +107,8 @@ class Mode:
         return ", ".join([self.dtype, *(word for word, applies in words.items() if applies)])
 
 
+DEFAULT_MODE = Mode()
+
 # ---- A graph in a mode
 #
 # Autocast's rules are those of PyTorch's documentation (torch.amp, operations that autocast to float16 and
@@ -309,9 +311,9 @@ def _in_float32(operation: Operation) -> bool:
 FLOAT_BYTES = 4
 
 
-def element_bytes(graph: Graph, mode: Mode | None = None) -> list[float]:
+def element_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> list[float]:
     """Bytes of an element of each tensor: the network's own, or those of a mode in half precision."""
-    if mode is not None and mode.half:
+    if mode.half:
         return Lowering(graph, replace(mode, launch=EAGER)).sizes
     return [SIZES.get(t.dtype, 4.0) for t in graph.tensors]
 

@@ -15,7 +15,7 @@ from lolat.arrays import np
 from lolat.graph import Graph, Operation, kinds
 from lolat.graph.backward import Backward, backward_of, learns
 from lolat.graph.kinds import GATES, VIEWS, kind_of
-from lolat.graph.modes import Lowering, Mode, Pairs
+from lolat.graph.modes import DEFAULT_MODE, Lowering, Mode, Pairs
 
 # ---- The classes of operations that `predictors.roofline` tells apart, and the terms of each; no more.
 
@@ -123,9 +123,8 @@ def at(table: np.ndarray, batch_size: int) -> Workload:
     )
 
 
-def work_of(graph: Graph, batch_size: int = 1, mode: Mode | None = None) -> Workload:
+def work_of(graph: Graph, batch_size: int = 1, mode: Mode = DEFAULT_MODE) -> Workload:
     """The workload of a graph at `batch_size`; its table is cached with the graph."""
-    mode = mode or Mode()
     tables: dict[Mode, np.ndarray] = graph.cache.setdefault("works", {})
     if mode not in tables:
         tables[mode] = lower(graph, mode)

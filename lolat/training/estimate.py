@@ -44,6 +44,7 @@ from lolat.device.running import is_measured
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
+from lolat.graph.modes import DEFAULT_MODE
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
 from lolat.parameters import Optimizer, optimizer_named
@@ -187,7 +188,7 @@ class EstimatedTraining(TrainingPredictor):
         each = [*zip(graph.operations, trained_parameters(graph), strict=True)]
         trained, tables = sum(n for _, n in each), sum(n for o, n in each if o.kind == "embedding")
         accesses = optimizer.accesses * trained - within * (trained - tables)
-        moved = max(accesses, 0) * gradient_bytes(graph, self.mode)
+        moved = max(accesses, 0) * gradient_bytes(graph, self.mode or DEFAULT_MODE)
         backward += shares(graph)[1] * forward
         update_ms = self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
         return Iteration(forward, backward, update_ms)

@@ -22,6 +22,7 @@ from lolat.graph.kinds import KERNELS, MULTIPLYING, SLICES, VIEWS
 from lolat.graph.modes import (
     AMP,
     BFLOAT16,
+    DEFAULT_MODE,
     DTYPES,
     FLOAT32,
     FLOAT_BYTES,
@@ -162,11 +163,11 @@ def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
 
 
 def recipe_for(
-    graph: Graph, optimizer: Optimizer, mode: Mode | None, half_frozen: bool = False
+    graph: Graph, optimizer: Optimizer, mode: Mode, half_frozen: bool = False
 ) -> PrecisionRecipe:
     """Return the recipe of a network in a mode: its own data type, if the mode is not in half precision."""
-    asked = mode is not None and mode.half and (mode.dtype == AMP or not has_wide_adapters(graph))
-    dtype = mode.dtype if mode is not None and asked else own_dtype(graph)
+    asked = mode.half and (mode.dtype == AMP or not has_wide_adapters(graph))
+    dtype = mode.dtype if asked else own_dtype(graph)
     own = dtype if dtype in SIZES or asked else FLOAT32
     recipe = recipe_of(own or FLOAT32, optimizer, half_frozen=half_frozen)
     # As of a base in half precision, whose adapters are in float32.
@@ -178,7 +179,7 @@ def recipe_for(
     return replace(recipe, frozen=frozen)
 
 
-def gradient_bytes(graph: Graph, mode: Mode | None = None) -> float:
+def gradient_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> float:
     """Return the bytes of a gradient, and of the weight and each state that an optimizer updates."""
     return recipe_for(graph, optimizer_named("sgd"), mode).gradient
 
@@ -254,7 +255,7 @@ def saved_tensors(graph: Graph) -> tuple[dict[int, int], dict[int, set[int]]]:
 
 
 def saved_parts(
-    graph: Graph, batch_size: int, mode: Mode | None = None
+    graph: Graph, batch_size: int, mode: Mode = DEFAULT_MODE
 ) -> tuple[np.ndarray, np.ndarray]:
     """(operations,) bytes that are kept until the backward pass of each, and that its part adds again.
 
@@ -328,16 +329,16 @@ def at_peak(
 
 
 def memory_at_peak(
-    graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode | None = None, several: bool = False,
+    graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode = DEFAULT_MODE, several: bool = False,
     shards: Shards = Shards(), accumulate: int = 1,  # noqa: B008 (it is frozen)
 ) -> tuple[str, dict[str, int]]:  # fmt: skip
     """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
 
     The moment's name comes first: the loss, in float32, with the saved activations; what is left of them,
     the gradients so far, and what the backward pass of an operation reads and writes; or the tensors that
-    are alive at once in the forward pass, if little is trained. `mode`: float32 if None. `several`: devices
-    exchange gradients, of which the buckets of DistributedDataParallel are a copy; with `shards` they
-    divide something instead, and if these are the parameters, two operations have theirs whole.
+    are alive at once in the forward pass, if little is trained. `several`: devices exchange gradients, of
+    which the buckets of DistributedDataParallel are a copy; with `shards` they divide something instead,
+    and if these are the parameters, two operations have theirs whole.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
     numbers, learned = numbers_of(graph), np.array(trained_parameters(graph), float)

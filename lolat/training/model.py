@@ -16,7 +16,7 @@ from lolat.device.running import mode_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors
-from lolat.graph.modes import Mode
+from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark
@@ -277,7 +277,7 @@ def predict(
     parallel = Parallel(devices, link, run.sharding)
     micro = replace(micro, update=micro.update / parallel.shards.states)
     alone = micro.accumulated(run.accumulate, optimizer)
-    sizes, backward_ms = gradients(graph, micro.backward, model.mode)
+    sizes, backward_ms = gradients(graph, micro.backward, model.mode or DEFAULT_MODE)
     share = float(micro.forward.sum()) / max(sum(backward_ms or ()), 1e-9)
     passes = sizes, backward_ms, sizes, [share * ms for ms in backward_ms or ()], run.accumulate
     (waited_ms, hidden_ms), (short, _), (long, _) = (

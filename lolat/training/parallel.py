@@ -15,7 +15,7 @@ import numpy as np
 
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
-from lolat.graph.modes import Mode
+from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.hardware.links import MACHINE, Link
 from lolat.parameters import SHARDINGS
 from lolat.training.memory import Shards, gradient_bytes, trained_parameters
@@ -48,7 +48,7 @@ def exposed_ms(
 
 
 def gradients(
-    graph: Graph, backward_ms: np.ndarray | None, mode: Mode | None = None
+    graph: Graph, backward_ms: np.ndarray | None, mode: Mode = DEFAULT_MODE
 ) -> tuple[list[float], list[float] | None]:
     """Return the bytes of each gradient, and the ms of the backward pass that each one waits for.
 

@@ -13,6 +13,7 @@ from lolat.device.running import as_written
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting
+from lolat.graph.modes import DEFAULT_MODE
 from lolat.graph.network import ON_CPU
 from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes
 from lolat.hardware.links import MACHINE, PEAKS, Link, assumed_link
@@ -96,7 +97,8 @@ class NetworkPlan:
     def recipe(self) -> PrecisionRecipe:
         """The bytes of a parameter."""
         optimizer = optimizer_named(self.run.optimizer)
-        return recipe_for(self.graph, optimizer, self.training.mode, is_lora(self.asked.tune))
+        mode = self.training.mode or DEFAULT_MODE
+        return recipe_for(self.graph, optimizer, mode, is_lora(self.asked.tune))
 
     def memory(self, numbers: Sequence[int], batch_size: int) -> tuple[str, dict[str, int]]:
         """Return the moment of an iteration at which a device needs most, and its bytes by part.
@@ -104,7 +106,7 @@ class NetworkPlan:
         Buckets count if any of these numbers of devices is above one, shards as of the least number.
         """
         shards = Parallel(min(numbers, default=1), None, self.run.sharding).shards
-        several, mode = max(numbers, default=2) > 1, self.training.mode
+        several, mode = max(numbers, default=2) > 1, self.training.mode or DEFAULT_MODE
         each = several, shards, self.run.accumulate
         return memory_at_peak(self.graph, batch_size, self.recipe, mode, *each)
 

@@ -12,21 +12,21 @@ import numpy as np
 
 from lolat.errors import InputError
 from lolat.graph import Graph
-from lolat.graph.modes import Mode
+from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.parameters import Optimizer
 from lolat.training.memory import memory_at_peak, recipe_for, saved_parts
 from lolat.training.model import Iteration, TrainingPredictor
 
 
 def memory_bytes(
-    graph: Graph, batch_size: int, optimizer: Optimizer, mode: Mode | None = None, several: bool = False
+    graph: Graph, batch_size: int, optimizer: Optimizer, mode: Mode = DEFAULT_MODE, several: bool = False
 ) -> int:  # fmt: skip
     """All bytes of an iteration in the recipe of a mode."""
     recipe = recipe_for(graph, optimizer, mode)
     return sum(memory_at_peak(graph, batch_size, recipe, mode, several)[1].values())
 
 
-def saved_bytes(graph: Graph, batch_size: int, mode: Mode | None = None) -> int:
+def saved_bytes(graph: Graph, batch_size: int, mode: Mode = DEFAULT_MODE) -> int:
     """All bytes that are kept for the backward pass."""
     return int(saved_parts(graph, batch_size, mode)[0].sum())
 

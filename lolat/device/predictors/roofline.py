@@ -28,7 +28,7 @@ from lolat.device.predictors.host import GRAPH_CALLS, Host, Steps, launches_alon
 from lolat.device.predictors.shape_residuals import Row, shape_factors
 from lolat.graph import work as c
 from lolat.graph.counts import COLUMNS
-from lolat.graph.modes import FLOAT32, GRAPH, TF32, Mode
+from lolat.graph.modes import DEFAULT_MODE, FLOAT32, GRAPH, TF32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Workload, work_of
 from lolat.io.documents import Number, Positive
 from lolat.io.results import Remark
@@ -96,7 +96,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     launch_ms: Positive
     step_ms: Positive
     measured: tuple[Literal[CLASSES], ...]  # type: ignore[valid-type]
-    mode: Mode = Mode()
+    mode: Mode = DEFAULT_MODE
     shape_residuals: dict[Literal[tuple(PRODUCTS)], tuple[Row, ...]] = msgspec.field(  # type: ignore[valid-type]
         default_factory=dict, name="nearby"
     )
@@ -115,7 +115,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     @classmethod
     def of(
         cls, multiprocessors: float, classes: Mapping[str, Mapping[str, float]], launch_ms: float,
-        step_ms: float, measured: Sequence[str] = CLASSES, mode: Mode | None = None, tile: float = TILE,
+        step_ms: float, measured: Sequence[str] = CLASSES, mode: Mode = DEFAULT_MODE, tile: float = TILE,
     ) -> Roofline:  # fmt: skip
         """A formula of the terms of all classes; its linear coefficients are those of large operations."""
         rate = max(terms["rate"] for name, terms in classes.items() if name in PRODUCTS)
@@ -123,7 +123,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         return cls.linear(
             OPERATION_FEATURES, (1.0 / rate, 4.0 / bandwidth, step_ms), 0.0, classes=classes,
             multiprocessors=multiprocessors, launch_ms=launch_ms, step_ms=step_ms,
-            measured=tuple(measured), mode=mode or Mode(), tile=tile,
+            measured=tuple(measured), mode=mode, tile=tile,
         )  # fmt: skip
 
     def of_terms(self, classes: Mapping[str, Mapping[str, float]]) -> Self:
@@ -147,11 +147,6 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         )
 
     # ---- Times of single operations
-
-    @property
-    def without_sheet(self) -> bool:
-        """True if the formula has no data sheet of the device."""
-        return self.multiprocessors == 1.0
 
     @cached_property
     def terms(self) -> np.ndarray:
