@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lolat import nas as nas
     from lolat.api.asking import compare as compare
-    from lolat.api.asking import load as load
     from lolat.api.asking import predict as predict
+    from lolat.api.choosing import load as load
     from lolat.api.fitting import fit as fit
     from lolat.api.learning import learn as learn
     from lolat.api.listing import models as models
@@ -43,9 +43,10 @@ _HOMES = {
     "Graph": "lolat.graph",
     "Model": "lolat.api.model",
     "Prediction": "lolat.device.prediction",
-    **dict.fromkeys(("compare", "load", "predict"), "lolat.api.asking"),
+    **dict.fromkeys(("compare", "predict"), "lolat.api.asking"),
     "fit": "lolat.api.fitting",
     "learn": "lolat.api.learning",
+    "load": "lolat.api.choosing",
     "models": "lolat.api.listing",
     "nas": "lolat",
     "read": "lolat.readers",

@@ -1,8 +1,7 @@
-"""Questions to devices by their names, as the commands ask them: `lolat.predict`, `compare` and `load`."""
+"""Questions to devices by their names, as the commands ask them: `lolat.predict` and `compare`."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -17,19 +16,6 @@ if TYPE_CHECKING:
     from lolat.llm.compare import ComparedModels
     from lolat.readers.children import OnProgress
     from lolat.training.compare import Costs
-
-
-def load(path: str | os.PathLike[str]) -> Model:
-    """Load a model of a device.
-
-    `path`: a JSON file, "local" (the one learned last on this machine), a name of `lolat.models()`, or a
-    GPU's ("a100", "RTX 4090"), which stands for the model of its networks, the eager one first; a GPU
-    without times is known by a card of its chip, or by its data sheet. Returns a `Model`. Raises
-    ModelFileError where there is none, or the file is something else or damaged.
-    """
-    from lolat.api.choosing import open_device
-
-    return open_device(os.fspath(path))
 
 
 @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -36,7 +37,7 @@ def devices(
 
     `on`: names with commas between them; "all": every local and bundled one that answers for networks;
     "a100": the one of that GPU, eager if there is one, or `every` one. `question`: has the execution mode,
-    their own if None. `opened`: opens one by its name, `open_device` if None. ModelFileError for a name
+    their own if None. `opened`: opens one by its name, `load` if None. ModelFileError for a name
     that is not there.
     """
     if not all(isinstance(text, str) for text in on):
@@ -61,7 +62,7 @@ def devices(
         for one in known:
             try:
                 if name != ALL or "networks" in answers_for(Model.load(one).document):
-                    model = (opened or open_device)(one)
+                    model = (opened or load)(one)
                     model = model if question is None else question.device(model)
                     distinct[model.label] = model
             except LolatError as error:
@@ -92,7 +93,7 @@ def full_names(name: str) -> list[str]:
 
     A file stays as it is; a model's name, in any case, becomes the name as written; a GPU's ("a100",
     "RTX4090", "5090") the names of its models of networks, the eager ones first. The name of a GPU without
-    one ("a100-80gb", "rtx-3080") stays: `open_device` makes it. ModelFileError for any other name.
+    one ("a100-80gb", "rtx-3080") stays: `load` makes it. ModelFileError for any other name.
     """
     try:
         found = find_model(name)
@@ -223,14 +224,16 @@ def _card(name: str) -> Gpu | None:
     return find_gpu(name) if is_card(name) else None
 
 
-def open_device(name: str) -> Model:
-    """The model that a name stands for (`full_name`).
+def load(path: str | os.PathLike[str]) -> Model:
+    """Load a model of a device.
 
-    A GPU without times of networks takes those of a measured card of its chip, changed by the data sheets,
-    or is known by its data sheet alone. ModelFileError for an unknown name; InputError for a GPU with an
-    incomplete sheet.
+    `path`: a JSON file, "local" (the one learned last on this machine), a name of `lolat.models()`, or a
+    GPU's ("a100", "RTX 4090"), which stands for the model of its networks, the eager one first; a GPU
+    without times is known by a card of its chip, or by its data sheet. Returns a `Model`. Raises
+    ModelFileError where there is none, or the file is something else or damaged, and InputError for a GPU
+    with an incomplete sheet.
     """
-    full = full_name(name)
+    full = full_name(os.fspath(path))
     try:
         model = Model.load(full)
     except ModelFileError as error:
@@ -257,13 +260,13 @@ def open_here(
     now: bool = False,
     as_learned: bool | None = None,
 ) -> Model:
-    """`open_device` on this machine: `say` gets a remark if it is old, or `local` is of another processor.
+    """`load` on this machine: `say` gets a remark if it is old, or `local` is of another processor.
 
     `now`: the machine is measured as it is now; `progress`: shows how far that is, which takes as long as
     it is told. `as_learned` False: the machine is probed if it may have changed. InputError if both are
     given, and for `as_learned` of a model without a probe.
     """
-    loaded = open_device(name)
+    loaded = load(name)
     name = loaded.label
     environment, state = loaded.document["environment"], loaded.state
     differences: Sequence[object] = ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lolat.api.choosing import open_device
+from lolat.api.choosing import load
 from lolat.device.file import answers_for, read
 from lolat.device.running import OF_FORM, batch_sizes_of, mode_words
 from lolat.device.summary import errors_of
@@ -73,7 +73,7 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
         if "predictors" in document:
             runs = mode_words(document)
             error = errors_of(document, document["default"]).get("median")
-            if carried := open_device(str(path)).document.get(OF_FORM):
+            if carried := load(str(path)).document.get(OF_FORM):
                 runs += f", as {carried.topic}"
         about = document["device"], answers_for(document), runs, batch_sizes_of(document), error
         return ListedModel(name, str(path), origin, *about)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lolat.api.choosing import open_device
+from lolat.api.choosing import load
 from lolat.api.model import Model
 from lolat.device.file import answers_for
 from lolat.errors import LolatError
@@ -79,4 +79,4 @@ def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
 @lru_cache(maxsize=256)
 def _loaded(path: Path, changed_ns: int) -> Model:
     """A device, read again when its file has changed; its remarks name it as a command does."""
-    return open_device(argument_of(path))
+    return load(argument_of(path))
