@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
-from lolat.graph import Graph, Operation
+from lolat.graph import Graph, Operation, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import IN_PLACE, VIEWS, kind_of
@@ -28,7 +28,8 @@ def parameters(graph: Graph) -> int:
     return sum(operations_parameters(graph))
 
 
-def operations_parameters(graph: Graph) -> list[int]:
+@once
+def operations_parameters(graph: Graph) -> tuple[int, ...]:
     """Number of parameters of each operation; 0 if another one has them too."""
     weights, found = count(graph).at(1)[:, COLUMNS.index("weights")].tolist(), list[int]()
     for o, number in zip(graph.operations, weights, strict=True):
@@ -38,7 +39,7 @@ def operations_parameters(graph: Graph) -> list[int]:
         elif kind_of(o.kind).vectors and o.inputs:
             number = o.vectors * _channels(graph, o)
         found.append(0 if a.get("tied") else number)
-    return found
+    return tuple(found)
 
 
 def _channels(graph: Graph, norm: Operation) -> int:

@@ -19,7 +19,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from lolat.device import Device
@@ -164,10 +163,11 @@ class EstimatedTraining(TrainingPredictor):
         """Read a valid device file with the predictor "kernels"."""
         self.document, self.name = document, str(document["device"])
         self.latency = Device(dict(document))
-        entry = document["predictors"][Roofline.name]
-        self.formula = msgspec.convert(entry, Roofline)
-        steps = document["predictors"].get(TrainingSteps.name)
-        self.trained = self.formula if steps is None else msgspec.convert(steps, TrainingSteps)
+        formula = self.latency.predictors[Roofline.name]
+        trained = self.latency.predictors.get(TrainingSteps.name, formula)
+        assert isinstance(formula, Roofline)
+        assert isinstance(trained, Roofline)
+        self.formula, self.trained = formula, trained
         residuals = self.formula.training_residuals
         self.measured_steps = len(residuals)
         self.estimated = self.measured_steps < LEAST_TRAINING_STEPS

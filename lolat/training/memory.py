@@ -128,16 +128,17 @@ def trained_parameters(graph: Graph) -> tuple[int, ...]:
 
     One that no gradient reaches is not trained. One that is no operation's weight is of what reads it.
     """
-    numbers = _trained_weights(graph)
+    numbers = [*_trained_weights(graph)]
     for position, elements in free_parameters(graph):
         numbers[position] += elements
     return tuple(numbers)
 
 
-def _trained_weights(graph: Graph) -> list[int]:
+@once
+def _trained_weights(graph: Graph) -> tuple[int, ...]:
     runs = backward_of(graph).runs.tolist()
     each = zip(graph.operations, operations_parameters(graph), runs, strict=True)
-    return [min(n, o.attributes.get(TRAINED, n)) * runs for o, n, runs in each]
+    return tuple(min(n, o.attributes.get(TRAINED, n)) * runs for o, n, runs in each)
 
 
 def numbers_of(graph: Graph) -> Numbers:
