@@ -26,7 +26,7 @@ from lolat.device.predictors.shape_residuals import LEAST_OPERATIONS, Row, fit_s
 from lolat.fitting.least_squares import soft_loss
 from lolat.fitting.times import SAME, Times
 from lolat.graph import work as c
-from lolat.graph.modes import FLOAT32, Mode
+from lolat.graph.modes import DEFAULT_MODE, FLOAT32, Mode
 from lolat.graph.work import CLASSES, PRODUCTS
 from lolat.hardware.gpus import OF_PEAK
 from lolat.hardware.specs import OFF_OF_NOTHING, Specs
@@ -74,7 +74,7 @@ OTHERS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
 
 
 def fit_roofline(
-    times: Times, specs: Specs, mode: Mode | None = None, of: type[Roofline] = Roofline
+    times: Times, specs: Specs, mode: Mode = DEFAULT_MODE, of: type[Roofline] = Roofline
 ) -> Roofline:
     """Fit the formula of a device; classes without times get usual terms.
 
@@ -82,7 +82,6 @@ def fit_roofline(
     """
     from scipy.optimize import least_squares
 
-    mode = mode or Mode()
     problem = _Problem(times, specs, mode, of)
     optimum = least_squares(
         problem.errors, problem.start, problem.slopes, bounds=(problem.least, problem.most),

@@ -330,8 +330,8 @@ def at_peak(
 
 
 def memory_at_peak(
-    graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode = DEFAULT_MODE, several: bool = False,
-    shards: Shards = Shards(), accumulate: int = 1,  # noqa: B008 (it is frozen)
+    graph: Graph, batch_size: int, recipe: PrecisionRecipe, mode: Mode = DEFAULT_MODE,
+    several: bool = False, shards: Shards = Shards(), accumulate: int = 1,  # noqa: B008 (it is frozen)
 ) -> tuple[str, dict[str, int]]:  # fmt: skip
     """Estimate the bytes of an iteration at their peak by name, without framework, library and allocator.
 

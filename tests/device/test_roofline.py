@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from lolat.device.predictors import roofline as k
 from lolat.graph import work as c
-from lolat.graph.modes import Mode
+from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.graph.work import CLASSES, PRODUCTS, Workload
 
 RATE, BANDWIDTH, MOVING_BANDWIDTH = 3e6, 2e5, 3e5
@@ -47,7 +47,7 @@ def classes(of_product: Mapping[str, float] | None = None, **others: Any) -> dic
     return {name: product if name in PRODUCTS else moving for name in CLASSES} | others
 
 
-def formula(multiprocessors: float = 1, mode: Mode | None = None, **others: Any) -> k.Roofline:
+def formula(multiprocessors: float = 1, mode: Mode = DEFAULT_MODE, **others: Any) -> k.Roofline:
     terms = classes(**others)
     return k.Roofline.of(multiprocessors, terms, LAUNCH_MS, STEP_MS, mode=mode)
 
