@@ -168,7 +168,7 @@ def test_memory_by_hand() -> None:
     half = 7 * (2 * kept + mask) + 2 * (learned + last)
     assert memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(FLOAT16)) == half
     # Several devices keep a copy of the gradients in buckets.
-    for mode, size in ((None, 4), (Mode(AMP), 4), (Mode(FLOAT16), 2)):
+    for mode, size in ((Mode(), 4), (Mode(AMP), 4), (Mode(FLOAT16), 2)):
         ours = [memory_bytes(graph, 7, OPTIMIZERS["adam"], mode, several) for several in (0, 1)]
         assert ours[1] - ours[0] == size * learned
     amp = memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(AMP))
