@@ -25,8 +25,9 @@ class ServingConfig(Result):
     on each GPU; `fits`: True if each GPU has them, under a rate the weights. `largest_concurrency`: the
     most requests that fit; 0 if the weights do not, and then there are no times. Times are means, and with
     p50, p90, p99 percentiles over requests; `e2e_ms`: of a whole request; `intervals_ms`: those of further
-    times, by name, as "ttft_p90". `saturated`: True if more arrive than the `largest_rate` a second that is
-    served; `utilization`: the rate as a fraction of it. `tokens_per_s`: output tokens of all GPUs.
+    times, by name, as "ttft_p90"; `percentiles_ms`: the times of another percentile that was asked for.
+    `saturated`: True if more arrive than the `largest_rate` a second that is served; `utilization`: the
+    rate as a fraction of it. `tokens_per_s`: output tokens of all GPUs.
     `dollars_per_million`: US$ for a million output tokens and their prompts. `breakdown`: ms of an output
     token by part. `rented`: the machines that cost `dollars_per_hour`. `within`: True if it fits and keeps
     the limits. `in_domain`: True if such a load was served and its operations were timed. `headroom_rate`:
@@ -51,6 +52,7 @@ class ServingConfig(Result):
     tpot_interval_ms: tuple[float, float] | None = None
     ttft_interval_ms: tuple[float, float] | None = None
     intervals_ms: Mapping[str, tuple[float, float]] | None = None
+    percentiles_ms: Mapping[str, float] | None = None
     prefill_ms: float | None = None
     decode_ms: float | None = None
     tokens_per_s: float | None = None
@@ -83,7 +85,9 @@ class ServingConfig(Result):
 
     def time(self, name: str, percentile: int | None) -> float | None:
         """Return ms of "tpot", "ttft" or "e2e" at a percentile; None: the mean."""
-        return getattr(self, f"{name}_ms" if percentile is None else f"{name}_p{percentile}_ms")
+        name = name if percentile is None else f"{name}_p{percentile}"
+        asked = (self.percentiles_ms or {}).get(name)
+        return asked or getattr(self, f"{name}_ms", None)
 
     def judged(self, percentile: int | None) -> tuple[float, float]:
         """Return ms per output token and to the first token at a percentile; None: their means."""
@@ -194,6 +198,7 @@ class ServingAnswer(Result):
             cells = row.to_dict()
             parts = cells.pop("breakdown") or {}
             others = cells.pop("intervals_ms") or {}
+            cells |= {f"{name}_ms": ms for name, ms in (cells.pop("percentiles_ms") or {}).items()}
             ends = {name: cells.pop(f"{name}_interval_ms") for name in ("tpot", "ttft")}
             for name, both in (ends | others).items():
                 low, high = both or (None, None)

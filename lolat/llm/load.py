@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lolat.arrays import np
 from lolat.errors import InputError
-from lolat.io.tables import read_table
+from lolat.io.tables import Row, read_table
 from lolat.llm.frameworks import BatchLimits, FrameworkOverheads
 from lolat.llm.gpu import GPU, ServedRow
 from lolat.llm.scheduler import (
@@ -37,6 +39,8 @@ BLOCK, VARIES = 256, 0.1
 """Answers of a closed loop differ by this fraction of their tokens, evenly in each block of requests: those
 of equal length that once meet in a prompt's step would end together forever."""
 SEED = 1
+AZURE = ("timestamp", "contexttokens", "generatedtokens")
+"""The columns TRACE in the traces that Azure published (AzureLLMInferenceTrace)."""
 LONGEST_TRACE = 7 * 86400.0
 """Seconds; a trace that lasts longer has its times in another unit."""
 
@@ -74,15 +78,24 @@ class Trace:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Read a table with the columns TRACE; InputError (code "trace") for one without order or requests."""
+    """Read a table with the columns TRACE; InputError (code "trace") for one without order or requests.
+
+    Columns may have the names in AZURE; arrivals may be dates.
+    """
     expected = f"expected a trace with the columns {', '.join(TRACE)}"
-    rows = [*read_table(path, TRACE, expected)]
+    table = read_table(path)
+    names = AZURE if {*AZURE} <= {*table.names} else TRACE
+    arrives, *tokens = names
+    rows = [*read_table(path, names, expected)]
     if len(rows) < 2:
         raise InputError(f"{path}: {len(rows)} requests; expected 2 or more", code="trace")
-    arrivals = [row.number("arrival_s", 0.0) for row in rows]
-    for row, before, after in zip(rows[1:], arrivals, arrivals[1:], strict=False):
-        if after < before:
-            raise row.wrong("arrival_s", f"seconds in ascending order, from {before:g}")
+    arrivals = [_seconds(row, arrives) for row in rows]
+    for row, before, after in zip(rows[1:], rows, np.diff(arrivals), strict=False):
+        if after < 0.0:
+            raise row.wrong(
+                arrives, f"{before[arrives]} or later; sort the rows by it, as logs are often in the order "
+                "of completion",
+            )  # fmt: skip
     if arrivals[-1] == arrivals[0]:
         raise InputError(
             f"{path}: all requests arrive at once; expected arrival_s to rise", code="trace"
@@ -92,9 +105,18 @@ def read_trace(path: str | Path) -> Trace:
             f"{path}: the last request arrives after {arrivals[-1]:,.0f} s; expected seconds, and at most "
             f"{LONGEST_TRACE:,.0f} of them (a week)", code="trace",
         )  # fmt: skip
-    inputs, outputs = (tuple(row.whole(name) for row in rows) for name in TRACE[1:])
-    unread = tuple(name for name in rows[0] if name not in TRACE)
+    inputs, outputs = (tuple(row.whole(name) for row in rows) for name in tokens)
+    unread = tuple(name for name in rows[0] if name not in names)
     return Trace(tuple(arrivals), inputs, outputs, unread)
+
+
+def _seconds(row: Row, column: str) -> float:
+    """The seconds of an arrival, a number or a date."""
+    if row[column][4:5] == "-":
+        with suppress(ValueError):
+            date = datetime.fromisoformat(row[column])
+            return date.replace(tzinfo=date.tzinfo or UTC).timestamp()
+    return row.number(column, 0.0, expected="seconds, or a date such as 2023-11-16 18:15:46.68")
 
 
 @dataclass(frozen=True)

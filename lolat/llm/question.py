@@ -35,6 +35,7 @@ USUAL_LOADS = (1, 8, 32, 128)
 """Concurrent requests that are answered if neither these nor a rate are given."""
 USUAL_TOKENS = 1024, 512
 PERCENTILES = (50, 90, 99)
+"""The percentiles of times that every answer has; an asked one is added."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class ServingQuestion:
     max_ttft_ms: float | None = declared(
         None, "The longest time to the first token.", 0, is_open=True, metavar="MS")
     percentile: int | None = declared(
-        None, "The percentile of the times in the table, for which limits hold: 50, 90 or 99; the means if "
+        None, "The percentile of the times in the table, for which limits hold, from 1 to 99; the means if "
         "not given.",
         most=99)
     gpus: int | None = declared(
@@ -135,8 +136,6 @@ class ServingQuestion:
              f"at a rate; expected {arg('request_rate')} too"),
             (trace and (self.input_tokens, self.output_tokens) != USUAL_TOKENS, f"{inputs}, {outputs}: the "
              f"requests in {arg('arrivals')} have tokens of their own; expected one of both"),
-            (self.percentile not in (None, *PERCENTILES), f"{arg('percentile')} {self.percentile}: "
-             f"expected one of {', '.join(map(str, PERCENTILES))}"),
             (bool(self.draft_tokens) != (self.accepted is not None), f"{arg('draft_tokens')} and "
              f"{arg('accepted')}: the tokens that a step drafts, and the probability from 0 to 1 that one "
              "is accepted; expected both"),

@@ -302,16 +302,20 @@ class Sizing:
         after = (mean["e2e"] - mean["ttft"]) / mean["tpot"]  # tokens behind the first one
         low, high = (a + after * b for a, b in zip(ends["ttft"], ends["tpot"], strict=True))
         ends["e2e"] = low, high
-        found, experts = dict[str, Any](), self.deployment.decoder.experts
+        times_ms, experts = dict[str, float](), self.deployment.decoder.experts
         ordered = {time: np.sort(each) for time, each in ms.items()}  # np.percentile imports much
-        for time, at in itertools.product(ms, PERCENTILES):
+        percentiles = {*PERCENTILES, self.asked.percentile or PERCENTILES[0]}
+        for time, at in itertools.product(ms, percentiles):
             rank, ranks = at / 100.0 * (len(ms[time]) - 1.0), np.arange(len(ms[time]))
-            here = found[f"{time}_p{at}_ms"] = float(np.interp(rank, ranks, ordered[time]))
+            here = times_ms[f"{time}_p{at}"] = float(np.interp(rank, ranks, ordered[time]))
             factors = [end / mean[time] for end in ends[time]]
-            factors = [*tail(factors, time, experts)] if at == 99 else factors
+            factors = [*tail(factors, time, experts)] if at > 90 else factors
             ends[f"{time}_p{at}"] = here * factors[0], here * factors[1]
         tpot, ttft = ends.pop("tpot"), ends.pop("ttft")
-        return found | {
+        others = [name for name in times_ms if not hasattr(ServingConfig, f"{name}_ms")]
+        more = {name: times_ms.pop(name) for name in others}
+        return {f"{name}_ms": here for name, here in times_ms.items()} | {
+            "percentiles_ms": more or None,
             "tpot_interval_ms": tpot, "ttft_interval_ms": ttft, "intervals_ms": ends, "in_domain": inside,
         }  # fmt: skip
 

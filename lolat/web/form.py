@@ -14,7 +14,7 @@ from lolat.errors import InputError, LolatError
 from lolat.io.forms import BY_NAME, FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
-from lolat.llm.question import PERCENTILES, ServingQuestion
+from lolat.llm.question import ServingQuestion
 from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
 from lolat.readers.cache import bundled_networks
 from lolat.readers.size import as_sizes
@@ -291,8 +291,7 @@ TABS = {
         Field("max_tpot_ms", "Limit per token, ms", "",
               "with a limit, the configuration with the cheapest tokens within it is chosen"),
         Field("max_ttft_ms", "Limit to the first token, ms"),
-        Field("percentile", "The limits hold for", parse=lambda text: int(text) if text else None,
-              choices={"": "the means", **{str(p): f"{p} % of requests" for p in PERCENTILES}}),
+        Field("percentile", "The limits hold for so many % of requests", "", "empty: for the means"),
         Field("gpus", "GPUs in all, at most", "",
               "empty: as many as one machine has; for a rate as many as it needs"),
         Field("price_per_hour", "Price of a GPU, US$ an hour", "", "empty: from the price list"),

@@ -209,7 +209,7 @@ def calls() -> Iterator[Call]:
     yield Call("llm gpu.json,other_gpu.json config.json --concurrency 4 --tensor-parallel 1")
     yield Call("evaluate desk.json net.json slow.json --batch-size 2")
     for words in JUDGED:
-        other = "operations.csv" if "networks" in words else "none.csv"
+        other = "networks.csv" if "networks" in words else "none.csv"  # its rows are copies then
         asked = {"--table": other, **OF_MODEL.get(words.split()[0], {})}
         yield Call(f"evaluate {words}", asked)
     for words in FITTED:

@@ -282,7 +282,7 @@ def test_requests_that_wait_for_memory(lolat: Command) -> None:
     [
         ({"output_tokens": 1}, "output-tokens"), ({"price_per_hour": math.nan}, "price-per-hour"),
         ({"concurrency": 8.0}, "concurrency"), ({"request_rate": "3"}, "request-rate"),
-        ({"percentile": 95}, "percentile"), ({"draft_tokens": 3}, "draft-tokens"),
+        ({"percentile": 100}, "percentile"), ({"draft_tokens": 3}, "draft-tokens"),
         ({"arrivals": "nowhere.csv"}, "arrivals"), ({"gpus": 5000}, "gpus"), ({"dtype": "fp9"}, "dtype"),
         ({"expert_parallel": 2}, "expert-parallel"),
     ],
@@ -434,16 +434,19 @@ def test_the_fewest_replicas_that_keep_the_limits() -> None:
 
 
 def test_the_times_in_the_table_are_those_of_the_percentile_that_its_heads_name() -> None:
-    for percentile, of, end in ((None, "", ""), (90, " P90", "_p90")):
+    for percentile, of, end in ((None, "", ""), (95, " P95", "_p95"), (90, " P90", "_p90")):
         answer = MODEL.llm(
             LARGE, 1000, 200, request_rate=5, tensor_parallel=1, percentile=percentile
         )
         _, table, _ = llm_parts(answer)
         cells = dict(zip((column.head for column in table.columns), table.cells[0], strict=True))
         times = {"first token": "ttft", "per token": "tpot", "whole request": "e2e"}
-        row = answer.to_dict()["rows"][0]
+        (row,) = answer.rows()
         for head, name in times.items():
             assert cells[head + of] == milliseconds(row[f"{name}{end}_ms"])
+            if percentile == 95:
+                assert row[f"{name}_p90_ms"] < row[f"{name}_p95_ms"] < row[f"{name}_p99_ms"]
+                assert row[f"{name}_p95_high_ms"] > row[f"{name}_p95_ms"]
     assert row["e2e_p90_ms"] > 1.02 * row["e2e_ms"]
 
 

@@ -273,7 +273,8 @@ def test_arrivals(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "given"),
     [
-        ("", "0 requests"), ("1,10,10\n", "1 requests"), ("5,1,2\n4,1,2\n", "line 3: arrival_s is '4'"),
+        ("", "0 requests"), ("1,10,10\n", "1 requests"),
+        ("5,1,2\n4,1,2\n", "line 3: arrival_s is '4'; expected 5 or later; sort"),
         ("1,1,2\n1,1,2\n", "all requests arrive at once"), ("0,1,2\n1e9,1,2\n", "a week"),
         ("1,1,2\n2,0,2\n", "line 3: input_tokens is '0'"),
     ],
@@ -283,6 +284,23 @@ def test_a_trace_that_cannot_be(rows: str, given: str, tmp_path: Path) -> None:
     table.write_text("arrival_s,input_tokens,output_tokens\n" + rows)
     with pytest.raises(InputError, match=given):
         read_trace(table)
+
+
+def test_a_trace_counts_from_its_first_request_and_may_be_as_azure_publishes_it(
+    tmp_path: Path,
+) -> None:
+    own, azure = tmp_path / "own.csv", tmp_path / "azure.csv"
+    own.write_text(
+        "arrival_s,input_tokens,output_tokens\n1700158546.5,374,44\n1700158551,396,109\n"
+    )
+    azure.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5000000,374,44\n"
+        "2023-11-16 18:15:51.0000000,396,109\n"
+    )
+    assert read_trace(own) == read_trace(azure)
+    drawn = Load(385, 76, request_rate=1 / 4.5, arrivals=read_trace(azure)).drawn(1, 0.0)
+    assert drawn.arrivals is not None
+    assert drawn.arrivals.tolist() == pytest.approx([0.0, 4500.0])
 
 
 # ---- Memory and data types
