@@ -79,6 +79,11 @@ class Attribution:
         """The terms by name."""
         return {term.name: term for term in self.terms}
 
+    @property
+    def order(self) -> float:
+        """A key that sorts the longest first; blocks that differ beyond three digits stay in order."""
+        return -float(f"{self.latency_ms:.3g}")
+
 
 Change = tuple[str, str, Graph | Device]
 """A change: (its kind, its words, the changed network or the device in another mode)."""
@@ -89,7 +94,7 @@ class Counterfactual:
     """The latency predicted for a changed network.
 
     `kind`, `change`: the Change, for programs and in words; `of_block`: the saving as a share of the
-    block's time, None for a change of the whole network.
+    block's time, None for a change of the whole network, or if the host takes longer than the device.
     """
 
     kind: str
@@ -234,7 +239,8 @@ def _judged(
         new = predict(asked, graph, Question(now.batch_size, now.predictor))
         saves = now.latency_ms - new.latency_ms
         if saves > SMALLEST_SAVING * (now.latency_ms if block_ms is None else block_ms):
-            of_block = None if block_ms is None else saves / block_ms
+            # A host that starts fewer operations saves more than the device takes for them.
+            of_block = None if block_ms is None or now.host_bound else saves / block_ms
             judged.append(
                 Counterfactual(
                     kind, words, new.latency_ms, new.interval_ms, saves, of_block,
@@ -280,7 +286,7 @@ def _changes_of_network(
     if widths(graph).free:
         words = f"width x{NARROWER:g}: every channel count, in multiples of 8"
         yield ("width", words, widths(graph).at(NARROWER))
-    for position in sorted(range(len(blocks)), key=lambda i: -blocks[i].latency_ms):
+    for position in sorted(range(len(blocks)), key=lambda i: blocks[i].order):
         block = analysis.blocks[position]
         if changed := bypassed(graph, block.operations):
             words = f"without {block.label}: its input and output have the same shape"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from shlex import quote
 
 from lolat.device.attribution import Attribution, Counterfactual, Explanation, Term
@@ -51,7 +52,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
     yield "what would save time, each counted anew and predicted"
     changes = explanation.counterfactuals
     if changes:
-        yield replace(change_table(changes, explanation.block is not None), indent=2)
+        yield replace(change_table(changes), indent=2)
     else:
         yield f"  {NO_CHANGE}"
     if any(c.in_domain is False for c in changes):
@@ -61,7 +62,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Part]:
     if explanation.block is not None:
         yield further
     elif explanation.blocks:
-        longest = max(explanation.blocks, key=lambda block: block.latency_ms)
+        longest = min(explanation.blocks, key=attrgetter("order"))
         yield f"{further} --block {quote(named_parts(longest.name)[0])}"
 
 
@@ -96,7 +97,7 @@ def term_table(terms: Sequence[Term], whole_ms: float, call_ms: float | None = N
 def _block_table(blocks: Sequence[Attribution]) -> ReportTable:
     """The longest blocks, and the others together."""
     rows: list[tuple[str, float, float, str]] = []
-    ordered = sorted(blocks, key=lambda block: -block.latency_ms)
+    ordered = sorted(blocks, key=attrgetter("order"))
     for block in ordered[:TOP_BLOCKS]:
         largest = _largest(block)
         part = percent(largest.latency_ms / (block.latency_ms or 1.0))
@@ -136,12 +137,12 @@ def _largest(part: Attribution) -> Term:
     return max(part.terms, key=lambda term: term.latency_ms)
 
 
-def change_table(changes: Sequence[Counterfactual], of_block: bool) -> ReportTable:
+def change_table(changes: Sequence[Counterfactual]) -> ReportTable:
     """A row for each change; a star for one that leaves the measured range."""
     columns = [
         Column("change", lambda c: c.change + " *" * (c.in_domain is False), is_text=True),
         Column("saves", lambda c: c.saves_ms, milliseconds),
-        Column("of block", lambda c: c.of_block if of_block else None, percent),
+        Column("of block", lambda c: c.of_block, percent),
         Column("of network", lambda c: c.of_network, percent),
     ]
     return ReportTable(columns, changes)

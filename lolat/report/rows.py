@@ -13,7 +13,7 @@ import numpy as np
 from lolat.device.prediction import CALL, MEMORY, NOTHING, BlockPrediction, Prediction, bound_by
 from lolat.graph.counts import GROUPS, MEANINGS
 from lolat.parameters import COVERAGE
-from lolat.units import digits, percent, plain, plural
+from lolat.units import digits, milliseconds, percent, plain, plural
 
 # ---- Words
 
@@ -67,8 +67,11 @@ def bottlenecks(prediction: Prediction) -> list[BlockPrediction]:
     """The blocks that stand out: three, and those that take as long as one of them, the longest first.
 
     Each takes twice as long as the others do (their median); or half as long again, a quarter more of the
-    time than of the MACs, and not for launch overhead, which has nothing to do with MACs.
+    time than of the MACs, and not for launch overhead, which has nothing to do with MACs. None if the host
+    takes longer than the device.
     """
+    if prediction.host_bound:
+        return []
     blocks = sorted((b for b in prediction.blocks if b.name != CALL), key=lambda b: -b.latency_ms)
     macs = sum(b.counts["flops"] for b in blocks) or 1
 
@@ -87,6 +90,11 @@ def bottleneck_sentence(prediction: Prediction) -> str:
     blocks = [b for b in prediction.blocks if b.name != CALL]
     if not blocks:
         return "There is nothing to compute."
+    if prediction.host_bound:
+        return (
+            f"Bottleneck: the host, which takes {milliseconds(prediction.host_ms or 0.0)} to start the "
+            "operations; the device runs them in less and waits for it."
+        )
     longest = max(blocks, key=lambda b: b.latency_ms)
     if prediction.call_ms >= max(prediction.latency_ms / 2, longest.latency_ms):
         share = prediction.call_ms / (prediction.latency_ms or 1.0)

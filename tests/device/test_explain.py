@@ -128,6 +128,13 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
     assert found.notes == (NOTE,)
 
 
+def test_a_saving_of_the_host_is_no_share_of_a_block_of_the_device() -> None:
+    """Without the block the host starts fewer operations: more than the device takes for the block."""
+    found = lolat.load("h100-fp16").explain(NETWORK, block="conv1_block1")
+    assert found.prediction.host_bound
+    assert of(found, "drop").of_block is None
+
+
 def test_a_network_narrower_and_smaller() -> None:
     found = explain(MODEL, NETWORK, at_size=at_size)
     half = of(found, "width")

@@ -61,6 +61,7 @@ def test_small_operations_take_as_long_as_the_host_takes_to_start_them() -> None
     assert "host-bound" in lines[1]
     assert "host-bound: the host takes 1.02 ms" in lines[3]
     assert found.to_dict()["host_bound"] is True
+    assert "Bottleneck: the host, which takes 1.02 ms to start the operations" in found.report()
 
 
 def test_large_ones_hide_the_host() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lolat.api.model import Model
@@ -50,6 +52,16 @@ def test_the_receipt_of_a_network() -> None:
     assert "an input of 28 px instead of 56" in out
     assert f"note: {NOTE}" in out
     assert "Next: lolat explain desk.json 'hand made' --block conv" in lines[-1]
+
+
+def test_blocks_that_differ_by_rounding_stay_in_order() -> None:
+    found = explain(MODEL, NETWORK)
+    one, shortest = found.blocks[0], min(found.blocks, key=lambda block: block.latency_ms)
+    alike = [replace(one, name=n, latency_ms=3.0 + 1e-9 * i) for i, n in enumerate("abc")]
+    shown = list(lines_of(explanation_lines(replace(found, blocks=(shortest, *alike)))))
+    start = shown.index("the longest of 4 blocks") + 2
+    assert [line.split()[0] for line in shown[start : start + 3]] == ["a", "b", "c"]
+    assert shown[-1].endswith(" --block a")
 
 
 def test_the_receipt_of_a_block() -> None:

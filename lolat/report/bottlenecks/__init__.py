@@ -182,18 +182,18 @@ def _detail(answer: Prediction, row: BlockRow) -> str:
     return (
         terms.html(f"Where the time of {label} goes")
         + operations.html(f"{label}, operation by operation")
-        + _saved(f"What a change of {label} would save", explanation, True)
+        + _saved(f"What a change of {label} would save", explanation)
     )
 
 
 # ---- What a change would save, and how sure all this is
 
 
-def _saved(caption: str, explanation: Explanation, of_block: bool) -> str:
+def _saved(caption: str, explanation: Explanation) -> str:
     savings = explanation.counterfactuals
     if not savings:
         return element("p", f"{caption}: {NO_CHANGE}", class_="dim")
-    return change_table(savings, of_block).html(caption)
+    return change_table(savings).html(caption)
 
 
 def _changes(answer: Prediction) -> str:
@@ -202,7 +202,7 @@ def _changes(answer: Prediction) -> str:
     explanation = explain(query.model, query.graph, question, query.at_size)
     is_outside = any(c.in_domain is False for c in explanation.counterfactuals)
     notes = (*explanation.notes, *[STAR] * is_outside)
-    table = _saved("Each change counted anew and predicted", explanation, False)
+    table = _saved("Each change counted anew and predicted", explanation)
     return table + "".join(element("p", plain(note), class_="dim") for note in notes)
 
 
