@@ -177,7 +177,7 @@ _EVERY = (
               example="1,2,4,8"),
     _word("sharding", SHARDINGS, "What the devices divide among them: nothing; optimizer states; gradients "
           "too; parameters too; these inside a machine alone."),
-    Parameter("tokens", "Tokens in the data set, in place of --samples.", float, 1, 1e18),
+    Parameter("tokens", "Tokens in the data set, such as 1e9, in place of --samples.", float, 1, 1e18),
     Parameter("mean_tokens", "Mean tokens of a sample that is padded to a sequence; if not given, samples "
               "are packed.", float, 1, MOST_TOKENS),
     _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, as such "

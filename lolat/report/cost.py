@@ -9,12 +9,22 @@ from typing import Any
 from lolat.graph.modes import EAGER
 from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
-from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, within_limit
+from lolat.report.ranked import MOST_NOTES, apart_words, grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import Column, Part, ReportTable, ends_of
 from lolat.training.compare import Choice, Costs, choice_words
-from lolat.training.cost import Cost, no_room
+from lolat.training.cost import Cost, close_words, no_room
 from lolat.training.model import TrainingLimits, TrainingPrediction
-from lolat.units import byte_size, digits, dollars, duration, milliseconds, percent, plain, plural
+from lolat.units import (
+    byte_size,
+    digits,
+    dollars,
+    duration,
+    milliseconds,
+    percent,
+    plain,
+    plural,
+    quantity,
+)
 
 Row = tuple[Cost, TrainingPrediction]
 """A row of a table: a device's cost, and its option with a number of them."""
@@ -136,7 +146,8 @@ def fit_words(cost: Cost) -> str:
         return "estimated; that of the device is not known (--memory-gib)"
     fits = "fits" if cost.memory_bytes <= cost.available_bytes else "does not fit"
     largest = f"the largest batch that fits is {cost.largest_batch:,}"
-    return f"estimated: {fits} into {byte_size(cost.available_bytes)}; {largest}"
+    close = close_words(cost.memory_bytes, cost.available_bytes)
+    return f"estimated: {fits} into {byte_size(cost.available_bytes)}{close}; {largest}"
 
 
 def _link_lines(cost: Cost) -> Iterator[str]:
@@ -250,7 +261,7 @@ def _keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
     if limits.max_dollars is not None and option.dollars is not None:
         words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
     if option.within_limits is not None:
-        return plural(option.within_limits, "sample" if option.mfu is None else "token")
+        return f"{quantity(option.within_limits)} {'samples' if option.mfu is None else 'tokens'}"
     return max(words, key=SURE.index, default="")
 
 
@@ -317,7 +328,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield ""
     yield from [] if costs.samples or costs.limits != TrainingLimits() else [NO_SAMPLES]
     yield from _best_lines(costs, listed)
-    yield from (f"{plain(c.device)}: {no_room(c)}" for c in costs.answers if c.fits is False)
+    yield from _no_room_lines([c for c in costs.answers if c.fits is False])
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
     if unpriced:
         yield no_price_words([*map(plain, unpriced)], costs.answers[0])
@@ -332,8 +343,24 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
         yield f"Prices by the second: {NOT_INCLUDED}."
 
 
+def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
+    """Lines on devices with too little memory: in full, or of more than MOST_NOTES the sizes alone."""
+    if len(costs) <= MOST_NOTES:
+        yield from (f"{plain(c.device)}: {no_room(c)}" for c in costs)
+        return
+    sizes = (
+        f"{plain(c.device)} ({byte_size(c.memory_bytes)} of {byte_size(c.available_bytes or 0)})"
+        for c in costs
+    )
+    yield f"DOES NOT FIT on {len(costs)} devices: {', '.join(sizes)}"
+
+
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     """Lines on the cheapest and the fastest within the limits, and devices that may be as good."""
+    if listed and listed[0][1].within_limits is not None:  # without data, the most comes first
+        cost, option = listed[0]
+        words = f"{option.devices} x {plain(cost.device)}, {_keeps(option, costs.limits)}"
+        yield f"Most{within_words(costs.limits)}: {words}{_across(option)}"
     for name, choice, limits in _bests(costs):
         if choice is None:
             continue

@@ -99,6 +99,11 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
         report, evaluate = f"{lolat} report {named} {network}", f"{lolat} evaluate {named}{against}"
         yield f"Next: {report} · {evaluate} · {lolat} show {named} --formula"
     if part := document.get("llm"):
+        if "trained" in part:
+            asked = (
+                "llama-3.1-8b --sequence-length 4096 --batch-size 1 --replicas 8 --sharding fsdp"
+            )
+            yield f"Next: {lolat} cost {named} {asked}"
         own = [row for fit in (part, *part.get("fits", {}).values()) for row in fit.get("own", ())]
         served = own[-1]["model"] if own else "qwen3-8b"
         yield f"Next: {lolat} llm {named} {quote(plain(served))}"

@@ -85,8 +85,8 @@ def grouped_notes(
         yield from lines
         return
     noted = len({name for each in notes.values() for name in each})
-    of = f"{noted} of {plural(len(names), 'answer')}"
-    yield f"{plural(len(lines), 'note')} on {of}; the least sure one has:"
+    of = f" on {noted} of {plural(len(names), 'answer')}; the least sure one has"
+    yield f"{plural(len(lines), 'note')}{of * (len(names) > 1)}:"
     yield lines[0]
     yield "all: --json, or one network on one device; in words: docs/explanation/limits.md"
 
@@ -98,7 +98,7 @@ def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
     for why, names in shown:
         yield f"{_few(names, MOST_NAMES)}: {why}"
     if more := len(left_out) - sum(len(names) for _, names in shown):
-        yield f"{more} more devices cannot answer (--json has why)"
+        yield f"{more} more {'device' if more == 1 else 'devices'} cannot answer (--json has why)"
 
 
 def _few(names: Sequence[str], most: int = 2) -> str:

@@ -37,7 +37,7 @@ from lolat.training.model import TrainingLimits, TrainingPrediction, TrainingRun
 from lolat.training.parallel import NONE
 from lolat.training.plan import OF_DECODERS, NetworkPlan
 from lolat.training.question import TrainingQuestion
-from lolat.units import dollars, duration, milliseconds, plain, plural
+from lolat.units import byte_size, dollars, duration, milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -157,12 +157,27 @@ class Cost(Result):
         return rows
 
 
+CLOSE = 0.1
+"""Estimated memory is off by up to this share, as of torchtitan (benchmarks/training_decoders.py)."""
+
+
+def close_words(needed: float, available: float) -> str:
+    """Return a clause that the estimate is too close to what there is to be sure; "" if it is not."""
+    return f"; close, estimates are within {percent(CLOSE)}" * (
+        abs(needed - available) <= CLOSE * available
+    )
+
+
 def no_room(cost: Cost) -> str:
     """Return the sentence that an iteration does not fit, with the largest batch that does."""
     least = min((o.memory_bytes or cost.memory_bytes, o.devices) for o in cost.options)[1]
     room = cost.available_bytes or 0, cost.largest_batch or 0
     others = f"; it would with {', or '.join(cost.would_fit)}" if cost.would_fit else ""
-    return no_room_words(cost.memory_bytes, *room, least) + others
+    return (
+        no_room_words(cost.memory_bytes, *room, least)
+        + close_words(cost.memory_bytes, room[0])
+        + others
+    )
 
 
 # ---- The question.
@@ -310,7 +325,14 @@ def _answer(
     best = best_of([o for o in options if fits and o.fits is not False], limits)
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
     about = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
-    warnings = (*plan.remarks(memory, numbers), *(w for o in options for w in o.warnings))
+    warnings = [*plan.remarks(memory, numbers), *(w for o in options for w in o.warnings)]
+    for o in (o for o in options if fits and o.fits is False):
+        least, room = float(o.memory_bytes or 0), float(plan.available or 0)
+        words = f"{byte_size(least)} of {byte_size(room)}{close_words(least, room)}"
+        ways = ", or ".join(plan.would_fit([o.devices])) or "more devices"
+        warnings.append(
+            f"{plural(o.devices, 'device')}: does not fit: {words}; it would with {ways}"
+        )
     return Cost(
         model=str(plan.document["device"]), device=device.label, **plan.about(numbers),
         **{name: getattr(run, name) for name in about}, **asdict(limits), **named,
