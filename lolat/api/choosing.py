@@ -20,6 +20,7 @@ from lolat.hardware.gpus import Gpu, card_of, find_gpu, gpu_of, is_card, name_of
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import LOCAL, find_model, list_models
 from lolat.io.progress import Progress, Warn
+from lolat.llm.frameworks import FRAMEWORKS
 from lolat.units import plain
 
 ALL = "all"
@@ -163,6 +164,15 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         model = _of_sheet(name)
     if model is not None:
         return model
+    card, _, framework = name.rpartition("-")
+    if framework.casefold() in FRAMEWORKS and _card(card):
+        served = serving_model(card)
+        title = served.language_models.server.title
+        raise ModelFileError(
+            f"{plain(name)}: no such model; did you mean {plain(card)}? it is known with {title}",
+            code="unknown-model",
+            model=name,
+        )
     assert unknown is not None
     raise unknown
 

@@ -37,9 +37,10 @@ class ListedModel:
 
 @dataclass(frozen=True, repr=False)
 class Models(Result):
-    """The models that there are, local ones first."""
+    """The models that there are, local ones first; and the language models that are known by name."""
 
     models: tuple[ListedModel, ...]
+    language_models: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[ListedModel]:
         return iter(self.models)
@@ -57,7 +58,9 @@ def models() -> Models:
 
     Returns `Models`, which can be iterated. Raises InputError where their folder cannot be read.
     """
-    return Models(tuple(_listed(*place) for place in list_models()))
+    from lolat.llm.names import published
+
+    return Models(tuple(_listed(*place) for place in list_models()), tuple(sorted(published())))
 
 
 def _listed(name: str, path: Path, origin: str) -> ListedModel:

@@ -33,7 +33,7 @@ def models() -> None:
     from lolat.report.device import models_lines
 
     listed = lolat.models()
-    common.answer(listed, models_lines(listed.models))
+    common.answer(listed, models_lines(listed))
 
 
 # ---- `lolat read`

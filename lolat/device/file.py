@@ -36,7 +36,7 @@ from lolat.io.documents import (
     read_json,
     to_json,
 )
-from lolat.io.paths import STATE, AnyPath, bundled_folder, near, shown_path
+from lolat.io.paths import STATE, AnyPath, bundled_folder, list_models, near, shown_path
 from lolat.io.writing import write_bytes
 from lolat.units import off, percent, plural, shortened
 
@@ -187,10 +187,22 @@ def lacks(document: Mapping[str, Any], source: str, section: str) -> ModelFileEr
     others = "`lolat models` lists those that do"
     if section in MODEL_PARTS and "llm" in document and (card := card_of(name_of(document))):
         others = f"for networks ask `{card.casefold().replace(' ', '-')}`"
+    elif section == OF_LANGUAGE_MODELS and (names := _serving(document)):
+        others = f"for language models ask {' or '.join(f'`{name}`' for name in names)}"
     return ModelFileError(
         f"{source} knows {known}, but no {lacking}; {others}; or add them with "
         f"{how_to_add(document, source, section)}"
     )
+
+
+def _serving(document: Mapping[str, Any]) -> list[str]:
+    """The names of the files of the same card that know language models."""
+    card, found = card_of(name_of(document)), list[str]()
+    for name, path, _ in list_models():
+        with contextlib.suppress(LolatError):  # a damaged one
+            other = read(path)
+            found += [name] * ("llm" in other and card_of(name_of(other)) == card)
+    return found
 
 
 def how_to_add(document: Mapping[str, Any], source: str, section: str) -> str:

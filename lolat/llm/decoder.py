@@ -318,9 +318,7 @@ class Decoder:
             parts += [("attention", max(size // n, whole)) for size in of_attention]
             for part, size in parts:
                 if n > 1 and part in in_blocks and size % BLOCK:
-                    return (
-                        f"FP8 in blocks of {BLOCK}, and {part} {size} wide on each GPU breaks them"
-                    )
+                    return f"FP8 in blocks of {BLOCK}, and {part} {size:g} wide on each GPU breaks them"
             return ""
 
         if why := why_not(n):

@@ -26,6 +26,7 @@ from lolat.llm.scheduler import (
 )
 from lolat.llm.serving import STEP_PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
 from lolat.parameters import EVEN, POISSON, TRACE
+from lolat.units import plural
 
 REQUESTS = 1000
 """Requests of a load at a rate whose times are predicted."""
@@ -88,7 +89,9 @@ def read_trace(path: str | Path) -> Trace:
     arrives, *tokens = names
     rows = [*read_table(path, names, expected)]
     if len(rows) < 2:
-        raise InputError(f"{path}: {len(rows)} requests; expected 2 or more", code="trace")
+        raise InputError(
+            f"{path}: {plural(len(rows), 'request')}; expected 2 or more", code="trace"
+        )
     arrivals = [_seconds(row, arrives) for row in rows]
     for row, before, after in zip(rows[1:], rows, np.diff(arrivals), strict=False):
         if after < 0.0:

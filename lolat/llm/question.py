@@ -63,7 +63,7 @@ class ServingQuestion:
         POISSON, "Arrivals at a rate: poisson (at random), even, or a table with the columns "
         f"{','.join(TRACE)}, at its rate if --request-rate is not given.", metavar="KIND|TABLE")
     cached_tokens: int = declared(
-        0, "Tokens of each prompt that are found in the prefix cache.", 0, MOST_TOKENS)
+        0, "Tokens of each prompt that are found in the prefix cache; no memory is shared.", 0, MOST_TOKENS)
     expert_parallel: int = declared(
         1, "Groups of the GPUs, each of which shares whole experts.", most=MOST_GPUS)
     attention_data_parallel: int = declared(

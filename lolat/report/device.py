@@ -21,7 +21,7 @@ from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import milliseconds, percent, plain, plural
 
 if TYPE_CHECKING:
-    from lolat.api.listing import ListedModel
+    from lolat.api.listing import ListedModel, Models
 
 WIDE = 96
 """Columns that a screen surely has."""
@@ -49,8 +49,9 @@ def describe(device: Device) -> Iterator[str]:
     yield from section_lines(document)
 
 
-def models_lines(models: Sequence[ListedModel]) -> Iterator[Part]:
+def models_lines(listed: Models) -> Iterator[Part]:
     """The lines of `lolat models`: those that answer for the same together."""
+    models = listed.models
     if not models:
         yield "no models yet: learn one with `lolat learn cpu`"
         return
@@ -70,6 +71,7 @@ def models_lines(models: Sequence[ListedModel]) -> Iterator[Part]:
     yield ReportTable(columns, order)
     if layers := [plain(m.name) for m in models if "layers" in m.answers_for]:
         yield f"Single layers of 2018, for `lolat predict`: {', '.join(layers)}"
+    yield f"Language models known by name, for `lolat llm`: {', '.join(listed.language_models)}"
 
 
 OF_FRAMEWORK = {

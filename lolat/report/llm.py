@@ -55,7 +55,9 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]
             return "saturated"
         return "waits for memory" if not row.fits else "beyond the limits" * (row.within is False)
 
-    table = ReportTable([*_columns(answer), Column("", remark, is_text=True)], answer.served)
+    table = ReportTable(
+        [*_columns(answer), Column("", remark, is_text=True, page="front")], answer.served
+    )
     return before, table, [*_advice(answer)]
 
 
@@ -91,6 +93,8 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
         tables = dict.fromkeys(plain(of.prices) for of in found.of.values() if of.prices)
         yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
     yield from apart_lines(found)
+    for name in dict.fromkeys(filter(None, (found.cheapest, found.fastest))):
+        yield from (f"{plain(name)}: {line}" for line in _headroom(found.answers[name]))
     yield from left_out_lines(found.left_out)
 
 
@@ -126,7 +130,7 @@ def compared_table(found: ComparedModels) -> ReportTable:
         Column("model", lambda row: plain(names[id(row)]), is_text=True, is_whole=True),
         Column("data type", _types, is_text=True),
         *_columns(first),
-        Column("", remark, is_text=True),
+        Column("", remark, is_text=True, page="front"),
     ]
     return ReportTable(columns, [*found.answers.values()])
 
@@ -171,13 +175,15 @@ def _columns(answer: ServingAnswer) -> list[Column]:
         Column("a GPU", lambda r: r.tokens_per_s_gpu, digits),
         Column("in all", lambda r: r.tokens_per_s, digits),
         Column("$/M tokens", lambda r: r.dollars_per_million, dollars),
-        Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="hidden"),
+        Column("$ an hour", lambda r: r.dollars_per_hour, dollars, page="below"),
         Column("memory a GPU", lambda r: r.memory_gib, "{:.1f} GiB".format, page="spare"),
         Column("most requests/s" if arrives else "largest load",
                lambda r: r.largest_rate if arrives else r.tpot_ms and r.largest_concurrency,
                digits if arrives else "{:,}".format),
-        Column("" if first is None else f"first{of} <= {first:g} ms", lambda r: kept(r, 1, first)),
-        Column("" if token is None else f"token{of} <= {token:g} ms", lambda r: kept(r, 0, token)),
+        Column("" if first is None else f"first{of} <= {first:g} ms", lambda r: kept(r, 1, first),
+               page="front"),
+        Column("" if token is None else f"token{of} <= {token:g} ms", lambda r: kept(r, 0, token),
+               page="front"),
     ]  # fmt: skip
 
 
@@ -197,12 +203,18 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
         for rate in rates:
             if rate is not None and rate not in bests:
                 yield f"{requests_words(rate, True)}: no row keeps the limits."
-            elif (row := bests[rate]).headroom_rate is not None:
-                usd, cost = row.dollars_per_hour, ""
-                if usd is not None:
-                    cost = f", for {dollars(usd)} an hour, {dollars(HOURS * usd)} a month"
-                yield f"{row.load_words}: the limits hold up to {row.headroom_rate:.3g} requests/s{cost}."
+            else:
+                yield from _headroom(bests[rate])
     yield _price_words(answer.device, answer.prices, answer.served)
+
+
+def _headroom(row: ServingConfig) -> Iterator[str]:
+    """The most requests a second within the limits, and dollars a month; nothing without a rate."""
+    if row.headroom_rate is not None:
+        usd, cost = row.dollars_per_hour, ""
+        if usd is not None:
+            cost = f", for {dollars(usd)} an hour, {dollars(HOURS * usd)} a month"
+        yield f"{row.load_words}: the limits hold up to {row.headroom_rate:.3g} requests/s{cost}."
 
 
 def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:

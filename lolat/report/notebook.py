@@ -61,7 +61,7 @@ REPORTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
     "ComparedModels": lambda found: (*llm.compared_lines(found), *prediction.note_lines(found.warnings)),
     "Evaluation": evaluation.evaluation_lines, "TableEvaluation": evaluation.table_lines,
     "SearchResult": search.front_lines, "Ranking": search.best_lines,
-    "Models": lambda answer: device.models_lines(answer.models), "Device": device.describe,
+    "Models": device.models_lines, "Device": device.describe,
 }  # fmt: skip
 """Class of an answer -> its lines and tables, as the command prints them."""
 

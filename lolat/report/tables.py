@@ -29,9 +29,10 @@ def screen_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
 
 
-Page = Literal["shown", "hidden", "alone", "spare", "below"]
+Page = Literal["shown", "hidden", "alone", "spare", "below", "front"]
 """A column on a page: shown; hidden, as a page has less room than a terminal; alone, on a page but not in a
-terminal; spare, left out of a narrow card; below, the second line in the cells of the column before it."""
+terminal; spare, left out of a narrow card; below, the second line in the cells of the column before it;
+front, right behind the first one."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,9 @@ class ReportTable:
     def _html_cells(self, texts: Sequence[str], row: Any = None) -> list[tuple[str, str]]:
         """(classes, content) of the cells of a row, or of the heads."""
         found: list[tuple[str, str]] = []
-        for i, column in enumerate(self.columns):
+        of_page = [column.page for column in self.columns]
+        order = sorted(range(len(of_page)), key=lambda i: (i > 0, of_page[i] != "front"))
+        for i, column in ((i, self.columns[i]) for i in order):
             if column.page == "hidden" or not any(cells[i] for cells in self.cells):
                 continue
             classes, text = "left" if column.is_text else "", escape(texts[i])

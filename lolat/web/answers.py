@@ -138,8 +138,8 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
     if no:
         title = "not within the limits"
     elif row.tpot_ms is not None:
-        title = f"{milliseconds(row.judged(at)[0])} a token{'' if at is None else f' at P{at}'} on "
-        title += row.gpus_words if row.fits else f"{row.gpus_words}, waits for memory"
+        title = f"{milliseconds(row.judged(at)[0])} a token{'' if at is None else f' at P{at}'}, "
+        title += row.load_words if row.fits else f"{row.load_words}, waits for memory"
     return {
         "title": title,
         "lines": [*no, *before],

@@ -13,7 +13,7 @@ import pytest
 
 import lolat as package
 from lolat.api.model import Model
-from lolat.errors import AnswerIsNo, InputError
+from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.llm.answer import ServingAnswer
 from lolat.llm.compare import compare
 from lolat.training.compare import Costs
@@ -173,6 +173,26 @@ def test_exit_codes(lolat: Command) -> None:
     of_several = ("llm", "large.json,slow.json", "eight.json", "--concurrency")
     assert "under 64 concurrent requests" in lolat(*of_several, "8,64").err
     assert "concurrent requests" not in lolat(*of_several, "8").err
+
+
+def test_a_gpu_that_another_name_serves_is_named(lolat: Command) -> None:
+    """A name with a framework that it lacks, and a device of networks asked in Python."""
+    error = lolat("llm", "h200-vllm", "qwen3-32b").err
+    assert "did you mean h200? it is known with vLLM" in error
+    with pytest.raises(
+        LolatError, match="for language models ask `b200-sglang` or `b200-trtllm` or"
+    ):
+        package.load("b200").llm("qwen3-32b")
+
+
+def test_of_several_the_cheapest_says_how_far_its_limits_hold(lolat: Command) -> None:
+    limits = ("--request-rate", "2", "--max-tpot-ms", "60")
+    printed = lolat.done("llm", "large.json,slow.json", "eight.json", *limits).out
+    (alone,) = (
+        line for line in lolat.text("llm", "large.json", "eight.json", *limits).splitlines()
+        if "the limits hold up to" in line
+    )  # fmt: skip
+    assert f"large.json: {alone}" in printed
 
 
 def test_of_several_rates_the_one_compared_is_said(lolat: Command) -> None:

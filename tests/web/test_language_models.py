@@ -15,7 +15,7 @@ pytest.importorskip("starlette")
 
 import lolat
 from lolat.errors import AnswerIsNo
-from lolat.units import digits, milliseconds, plural
+from lolat.units import digits, milliseconds
 from lolat.web.answers import LOADS
 from lolat.web.form import OF_LANGUAGE_MODEL
 from tests.web.language_models import CONFIG
@@ -32,13 +32,21 @@ def cells(page: Site) -> list[list[str]]:
     return [re.findall(r"<t[hd][^>]*>([^<]*)<", row) for row in body.split("</tr>")[:-1]]
 
 
+def cells_of(page: Site, part: str) -> list[str]:
+    """The texts in a part of the first table."""
+    return re.findall(
+        r"<(?:t[hd]|small)[^>]*>([^<]*)<",
+        page.raw.partition(f"<{part}>")[2].partition(f"</{part}>")[0],
+    )
+
+
 def test_at_first_there_is_an_answer(page: Site, gpu: Path) -> None:
     page.get(TAB)
     wanted = lolat.load(gpu).llm("qwen3-32b", concurrency=32)
     tpot = wanted.chosen.tpot_ms
     assert tpot is not None
     assert (
-        f"gpu a gpu (vllm) {milliseconds(tpot)} a token on {plural(wanted.chosen.gpus, 'GPU')} "
+        f"gpu a gpu (vllm) {milliseconds(tpot)} a token, {wanted.chosen.load_words} "
         in page.answer()
     )
     assert page.errors() == {}
@@ -119,9 +127,14 @@ def test_a_limit_of_a_percentile_is_the_figure_in_large_letters(page: Site, gpu:
     )
     assert milliseconds(row.tpot_p90_ms or 0.0) != milliseconds(row.tpot_ms or 0.0)
     assert (
-        f"{milliseconds(row.tpot_p90_ms or 0.0)} a token at P90 on {row.gpus_words}"
-        in page.answer()
+        f"{milliseconds(row.tpot_p90_ms or 0.0)} a token at P90, {row.load_words}" in page.answer()
     )
+
+
+def test_the_limits_and_the_best_are_in_front(page: Site) -> None:
+    page.get(TAB + SMALL, request_rate="4", max_tpot_ms="40")
+    assert cells_of(page, "thead")[:3] == ["requests/s", "token &lt;= 40 ms", ""]
+    assert any(row[2] == "best" for row in cells(page))
 
 
 def test_unknown_names_in_the_address_are_told(page: Site) -> None:
@@ -164,7 +177,10 @@ def test_no_is_an_answer(page: Site, gpu: Path) -> None:
 
 def test_where_all_rows_wait_the_title_says_so(page: Site) -> None:
     page.get(TAB + SMALL, concurrency="5000", tensor_parallel="1,2")
-    assert re.search(r"a gpu \(vllm\) \S+ ms a token on \d GPUs?, waits for memory", page.answer())
+    assert re.search(
+        r"a gpu \(vllm\) \S+ ms a token, 5,000 concurrent requests on \d GPUs?, waits for memory",
+        page.answer(),
+    )
 
 
 def send(page: Site, name: str, content: bytes, **fields: str) -> Any:
@@ -218,7 +234,9 @@ def test_devices_are_offered_where_they_can_answer(page: Site, laptop: Path, gpu
     assert 'value="gpu"' not in page.raw
     with site([gpu, laptop]) as other:
         other.get()
-        assert "a token on" in other.answer()  # the first that is named knows nothing else
+        assert (
+            "a token, 32 concurrent requests on" in other.answer()
+        )  # the first that is named knows nothing else
     with site([laptop]) as other:
         other.get(TAB)
         assert "No device that knows language models" in other.answer()
