@@ -281,15 +281,20 @@ def _recurrent(step_traffic: int, biases: int) -> Formula:
     and elementwise operations on vectors of `units`, which together read and write `step_traffic` x units
     elements. It counts as one operation started: the loop that a framework runs starts its small operations
     without going back to the graph (TensorFlow took some 12 us for a step of an LSTM of 64 units).
-    `biases` vectors of gates x units are learned, unless `bias_vectors` says how many.
+    `biases` vectors of gates x units are learned, unless `bias_vectors` says how many. A `projection` makes
+    the state of so many features by one more product (Sak et al., 2014).
     """
 
     def formula(w: Sizes) -> Count:
         a, gates = w.attributes, GATES[w.kind]
         units, features = a["units"], a["in_features"]
         sequences = w.ins[0] // features  # batch x steps
-        kernel = gates * units * (features + units)
-        traffic = sequences * (features + units + (2 * gates + step_traffic) * units)
+        state, projected = a.get("projection", units), "projection" in a
+        kernel = gates * units * (features + state) + units * state * projected
+        traffic = (
+            features + state + (2 * gates + step_traffic) * units + (units + state) * projected
+        )
+        traffic *= sequences
         weights = kernel + gates * units * a.get("bias_vectors", biases) * a["bias"]
         macs = sequences * kernel
         more = {"flops": macs, "dense_macs": macs, "weights": weights, "dense_weights": weights}

@@ -192,7 +192,7 @@ class Widths:
             names = ("in_channels", "out_channels")
             read, made = self.graph.channel_axis(source), self.graph.channel_axis(out)
         elif o.kind in GATES:
-            names = ("in_features", "units")
+            names = ("in_features", "projection" if "projection" in a else "units")
         elif o.kind == "dense":
             for axis in range(min(read, made)):
                 if before[axis] == after[axis]:

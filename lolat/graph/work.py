@@ -293,7 +293,12 @@ class _Steps:
         elif kind in GATES:
             features, units, timesteps = a["in_features"], a["units"], a["timesteps"]
             sequences = source.elements() / features / timesteps
-            product = (timesteps, sequences, GATES[kind] * units, features + units)
+            product = (
+                timesteps,
+                sequences,
+                GATES[kind] * units,
+                features + a.get("projection", units),
+            )
         else:
             kernels, window = a["groups"], prod(a["kernel"])
             name = POINTWISE if window == 1 else CONVOLUTION

@@ -133,7 +133,8 @@ _KINDS = {
     "qwen3_moe": _QWEN3_MOE, "qwen3_vl_moe_text": _QWEN3_MOE._replace(window=""),
     "gemma": _Kind(_GEMMA),
     "gemma2": _Kind(
-        {**_GEMMA, **_WINDOW, "sliding_window_pattern": 2}, window="sliding_window", same={"norms": 4}
+        {**_GEMMA, **_WINDOW, "sliding_window_pattern": 2, "attn_logit_softcapping": 50.0,
+         "final_logit_softcapping": 30.0}, window="sliding_window", same={"norms": 4},
     ),
     "gemma3_text": _Kind(_GEMMA3, window="sliding_window", head_norm="head", same={"norms": 4}),
     "phi3": _Kind({}, _NO_BIAS, "sliding_window"),
@@ -220,6 +221,9 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
     dtype, expert_dtype, kv_dtype, is_unquantized = dtypes_of(config)
     kinds = _layers(config, kind, is_unquantized)
     fields = {**_experts(config, kind), **kind.same}
+    score_cap, logit_cap = (
+        config.get(f"{of}_logit_softcapping", float, 0.0) > 0 for of in ("attn", "final")
+    )
     if architecture == "mpt":
         fields["norm_bias"] = biases[0]
     return Decoder(
@@ -233,7 +237,7 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
         group=KIMI_GROUP if architecture == "kimi_k2" else GROUP,
         dtype=dtype, expert_dtype=expert_dtype, kv_dtype=kv_dtype, towers=towers, **fields,
-        positions=config.get("positions", Count, 0),
+        positions=config.get("positions", Count, 0), score_cap=score_cap, logit_cap=logit_cap,
     )  # fmt: skip
 
 

@@ -89,6 +89,7 @@ class Decoder:
     their router have biases too. `sinks`: attention has one learned number a head. `norms`: normalizations
     of a layer, without those of query and key. `head_norm`: query and key are normalized by "head" or as a
     "whole"; "": they are not. `output_gate`: attention's output has a gate, as wide as its queries.
+    `score_cap`, `logit_cap`: a tanh limits the scores of attention, and the logits.
 
     `latent`: latent attention, whose cache is not split over GPUs. `dtype`, `expert_dtype`: as published;
     half and single precision are served in two bytes. `group`: elements of an expert in int4_wo that share
@@ -122,6 +123,8 @@ class Decoder:
     norm_bias: bool = False
     head_norm: str = ""
     output_gate: bool = False
+    score_cap: bool = False
+    logit_cap: bool = False
     latent: Latent | None = None
     linear: Linear | None = None
     dtype: str = "bfloat16"

@@ -144,7 +144,8 @@ class DecoderStep:
         copies = r.copy * copied * (not sharded)
         is_again = np.full(len(kept), passes.checkpointing != "none")
         is_again[-1] = False
-        loss = {ACTIVATIONS: float(kept.sum()), LOSS: LOGIT_BYTES[d.gated] * tokens * d.vocab}
+        of_logit = LOGIT_BYTES[d.gated] + HALF_BYTES * d.logit_cap  # the result of a tanh
+        loss = {ACTIVATIONS: float(kept.sum()), LOSS: of_logit * tokens * d.vocab}
         moment, moving = at_peak(
             ["embedding", *(f"layer {i}" for i in range(1, d.layers + 1)), "the head"],
             {ACTIVATIONS: kept, COPIES: copies * ~is_again},

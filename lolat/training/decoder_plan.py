@@ -27,7 +27,7 @@ from lolat.training.parallel import FSDP, HYBRID, Parallel
 from lolat.training.passes import DecoderPasses, Tuning
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import TIED
-from lolat.units import plural
+from lolat.units import byte_size, plural
 
 if TYPE_CHECKING:
     from lolat.device import Device
@@ -272,6 +272,10 @@ class DecoderPlan:
         if self.tuning.frozen > step.passes.untouched:
             yield TIED
         decoder, length = self.trained
+        if decoder.score_cap:
+            more = "transformers' own choice for it is eager, which keeps "
+            more += byte_size(step.passes.eager_bytes) + " more"
+            yield Remark("attention is taken to be fused (flash_attention_2)", more)
         if decoder.tower_remark:
             yield decoder.tower_remark
         if 0 < decoder.context < length:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from lolat.arrays import np
 from lolat.device.predictors.host import GRAPH_MS, OPERATION_MS
 from lolat.errors import InputError, arg
-from lolat.graph.modes import EAGER, GRAPH, Launch
+from lolat.graph.modes import EAGER, FLOAT_BYTES, GRAPH, Launch
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
 from lolat.llm.serving import HALF
@@ -316,6 +316,17 @@ class DecoderPasses:
         return number * (GRAPH_MS if self.launch == GRAPH else OPERATION_MS)
 
     # ---- Memory.
+
+    @property
+    def eager_bytes(self) -> float:
+        """Bytes of the weights of attention that all layers keep if it is not fused.
+
+        Each weight is kept as the softmax has it, in float32, and in half precision, and so is the tanh of
+        limited scores. A layer that is computed again keeps them while its backward pass runs.
+        """
+        layers = self.decoder.layers - self.untouched if self.checkpointing == "none" else 1
+        each = FLOAT_BYTES + HALF * (1 + self.decoder.score_cap)
+        return float(layers * each * self.sequences * self.decoder.heads * self.length**2)
 
     def kept(self, learns: bool = True) -> tuple[float, float]:
         """Return the elements of half precision that a layer keeps for a token, with checkpointing and

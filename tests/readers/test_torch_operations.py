@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrizations, prune
 
 import lolat
-from lolat.graph.analysis import as_trained
+from lolat.graph.analysis import analyze, as_trained, parameters
 from lolat.graph.counts import count
 from lolat.readers import read
 from tests.readers.counting import check, six
@@ -208,31 +208,43 @@ def test_where_the_channels_are_moved_nothing_is() -> None:
     ("part", "size", "named", "traffic"),
     [
         (lambda m, x: torch.einsum("...j,...j,...j->...j", x, x, x), (2, 2), "aten.einsum", 4 * 4),
-        (lambda m, x: m.projected(x)[0], (5, 3), "aten.lstm", 5 * (3 + 2)),
         (lambda m, x: torch.cdist(x, x), (5, 3), "no formula for operation aten.", 15 + 15 + 25),
     ],
 )
 def test_what_has_no_rule_is_reported_and_counts(
     part: Any, size: Any, named: str, traffic: int
 ) -> None:
-    counts = count(does(part, size, projected=nn.LSTM(3, 4, proj_size=2, batch_first=True)))
+    counts = count(does(part, size))
     assert len(counts.warnings) == 1
     assert named in counts.warnings[0]
     assert counts.total().traffic >= traffic
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: nn.LSTM(3, 4, proj_size=2),
-        lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 4))),
-    ],
-)
-def test_what_hides_products_is_outside_the_measured_range(make: Any) -> None:
-    graph = read((make(), torch.zeros(1, 3)))
+def test_what_hides_products_is_outside_the_measured_range() -> None:
+    graph = does(lambda m, x: torch.einsum("...j,...j,...j->...j", x, x, x), (2, 2))
     answer = lolat.load("epyc-2t-torch").predict(graph)
     assert not answer.in_domain
     assert any("without its products" in said for said in answer.warnings)
+
+
+def test_a_projected_lstm_has_the_parameters_of_pytorch_and_their_products() -> None:
+    """A step: four gates of 8 units from the input and 2 projected features, and the projection itself."""
+    layer = nn.LSTM(3, 8, 2, batch_first=True, bidirectional=True, proj_size=2)
+    graph = graph_of(layer, (5, 3))
+    assert parameters(graph) == sum(p.numel() for p in layer.parameters())
+    first, second = (4 * 8 * (features + 2) + 8 * 2 for features in (3, 2 * 2))
+    assert total(graph).flops == 5 * 2 * (first + second)
+
+
+def test_a_dynamically_quantized_linear_is_a_dense_layer_in_8_bits() -> None:
+    """Used twice, it is there once: 8 x 8 bytes and a bias in float32, which counts as the weights do."""
+    plain = nn.Sequential(*[nn.Linear(8, 8)] * 2).eval()
+    quantized = torch.ao.quantization.quantize_dynamic(plain)
+    quantized[1] = quantized[0]
+    ours, in_float = (graph_of(m, (8,)) for m in (quantized, plain))
+    assert (kinds(ours), count(ours).total()) == (kinds(in_float), total(in_float))
+    assert [analyze(g).memory(1).weights_bytes for g in (ours, in_float)] == [72, 4 * 72]
+    assert ours.warnings == ()
 
 
 def test_a_dropout_that_the_code_turns_on_is_counted() -> None:

@@ -366,6 +366,16 @@ def test_a_quantized_module_is_not_trained() -> None:
         lolat.load("v100-fp32").cost((dynamic, torch.zeros(1, 8)), 4)
 
 
+def test_other_quantized_layers_are_refused_by_name() -> None:
+    """A float network with the operations that a quantizer wants is read."""
+    recurrent = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.LSTM(3, 4)), {nn.LSTM})
+    with pytest.raises(NetworkError, match=r"^0 is quantized .a LSTM of torch.*network in float"):
+        lolat.read((recurrent, torch.zeros(1, 5, 3)))
+    ready = Does(lambda m, x: m.sum.add(m.layer(x), x))
+    ready.layer, ready.sum = nn.Linear(8, 8), torch.ao.nn.quantized.FloatFunctional()
+    assert lolat.load("v100-fp32").cost((ready, torch.zeros(1, 8)), 4).options
+
+
 def test_a_quantized_name_of_torchvision_is_refused() -> None:
     with pytest.raises(NetworkError, match="expected torchvision:resnet50,"):
         lolat.read("torchvision:quantized_resnet50")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
 from lolat.errors import InputError
 from lolat.hardware.links import Link
+from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
 from lolat.parameters import optimizer_named
+from lolat.readers.torch.named import import_package
 from lolat.report.cost import costs_lines
 from lolat.training.cost import close_words
 from lolat.training.decoder import FRAGMENTED, DecoderStep, tuned_recipe
@@ -66,6 +69,30 @@ def test_divided_gradients_leave_part_by_part_and_whole_ones_are_copied() -> Non
     for sharding, each in (("none", BILLIONS), ("zero1", BILLIONS), ("zero2", TABLES / 2)):
         parts = step("amp").memory(Parallel(8, LINK, sharding))[1]
         assert parts["buckets of gradients"] == 4 * each
+
+
+def test_limited_scores_and_logits_are_kept_as_by_transformers(tmp_path: Path, gpu: Model) -> None:
+    """Gemma 2 in eager mode, as transformers runs it: saved tensors of 48 x 48 scores, and of 512 words."""
+    torch = pytest.importorskip("torch")
+    transformers = import_package("transformers")
+    config = transformers.Gemma2Config(
+        vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=2, head_dim=8,
+        num_attention_heads=4, num_key_value_heads=2, architectures=["Gemma2ForCausalLM"],
+    )  # fmt: skip
+    network, saved = transformers.Gemma2ForCausalLM(config).to(torch.bfloat16).train(), {}
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.setdefault(t.data_ptr(), t), id):
+        network(torch.zeros(1, 48, dtype=torch.int64))
+    shapes = [(t.shape[-2:], t.numel() * t.element_size()) for t in saved.values() if t.dim() > 1]
+    decoder = read_decoder(json.loads(config.to_json_string()))
+    passes = DecoderPasses(decoder, 48, 1)
+    assert passes.eager_bytes == sum(n for shape, n in shapes if shape == (48, 48))
+    recipe, alone = tuned_recipe("bf16", optimizer_named("adamw"), Tuning()), []
+    for d in (decoder, replace(decoder, logit_cap=False)):
+        alone.append(DecoderStep(DecoderPasses(d, 48, 1), recipe).memory(Parallel())[1]["loss"])
+    assert alone[0] - alone[1] == pytest.approx(sum(n for shape, n in shapes if shape == (48, 512)))
+    (tmp_path / "config.json").write_text(config.to_json_string())
+    answer = gpu.cost(tmp_path, 1, input_size=48)
+    assert any("transformers' own choice for it is eager" in str(w) for w in answer.warnings)
 
 
 def test_activations_logits_and_fragmentation_are_counted() -> None:

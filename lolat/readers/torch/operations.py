@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from msgspec import structs
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from lolat.graph.kinds import GATES, by_name
@@ -74,9 +75,7 @@ def write(operation: AtenOperation) -> list[int]:
     if rule is not None:
         return rule(operation)
     name = operation.op if "." in operation.op else f"aten.{operation.op}"
-    packed = any(type(v).__name__ == "ScriptObject" for v in tree_leaves(operation.arguments))
-    hides: dict[str, Any] = {"hides": True} if packed else {}
-    return operation.write(NAMES.get(operation.op, name), **hides)
+    return operation.write(NAMES.get(operation.op, name))
 
 
 # ---- Convolutions, products, attention, recurrent layers, embeddings.
@@ -122,6 +121,21 @@ def _linear(o: AtenOperation) -> list[int]:
     if o.operand("weight") not in o.writer.constants:
         return o.write("matmul", contracted=features)
     return o.write("dense", in_features=features, out_features=prod(rows), bias=bias)
+
+
+def unpacked(packed: Any) -> tuple[Any, Any]:
+    """Weight and bias that a quantized layer has packed into an object."""
+    with _disable_current_modes():  # they are no fake tensors
+        return tuple(packed.unpack())
+
+
+def _dynamic_linear(o: AtenOperation) -> list[int]:
+    """A dense layer of weights in 8 or 16 bits, by `torch.ao.quantization.quantize_dynamic`."""
+    weight, bias = unpacked(o.get("W_prepack"))
+    start, (rows, features) = len(o.writer.builder.operations), weight.shape
+    made = o.write("dense", in_features=features, out_features=rows, bias=bias is not None)
+    o.writer.tie(start, o.path, bits=16 if o.op.endswith("fp16") else 8)
+    return made
 
 
 def _experts(o: AtenOperation) -> list[int]:
@@ -196,13 +210,16 @@ _RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu"
 def _recurrent(o: AtenOperation) -> list[int]:
     """An operation for each layer and direction; two directions are concatenated.
 
-    Each has two vectors of biases in PyTorch, one more than Keras' LSTM and simple RNN.
+    Each has two vectors of biases in PyTorch, one more than Keras' LSTM and simple RNN. An LSTM may project
+    its state to fewer features (`proj_size`).
     """
     params, kind, writer = o.get("params"), _RECURRENT[o.op], o.writer
     biased, layers = bool(o.get("has_biases")), int(o.get("num_layers", 0))
-    ways, each = 2 if o.get("bidirectional") else 1, 4 if biased else 2
-    if "batch_first" not in o.arguments or len(params) != layers * ways * each:
-        return writer.unknown(o.call(f"aten.{o.op}", o.operands, o.shapes))  # packed, projected
+    ways = 2 if o.get("bidirectional") else 1
+    if "batch_first" not in o.arguments:
+        return writer.unknown(o.call(f"aten.{o.op}", o.operands, o.shapes))  # packed
+    each = len(params) // (layers * ways)
+    projects = each > (4 if biased else 2)
     x, weights = o.operands[0], iter(params[::each])
     states = map(o.tensor, tree_leaves(o.get("hx")))
     initial = [i for i in states if i is not None and i not in writer.constants]
@@ -215,10 +232,11 @@ def _recurrent(o: AtenOperation) -> list[int]:
             rows, features = next(weights).shape
             units = rows // GATES[kind]
             part = f"l{layer}{'_reverse' * way}" if layers * ways > 1 else ""
-            single = [(*writer.shape(x)[:-1], units), *(s[1:] for s in o.shapes[1:])]
+            state = o.shapes[1][-1]
+            single = [(*writer.shape(x)[:-1], state), *(s[1:] for s in o.shapes[1:])]
             call = o.call(
                 kind, [x, *initial], single, units=units, in_features=features, timesteps=steps,
-                bias=biased, bias_vectors=2,
+                bias=biased, bias_vectors=2, **({"projection": state} if projects else {}),
             )  # fmt: skip
             output, *last = writer.write(replace(call, name=call.label(kind, part)))
             outputs.append(output)
@@ -229,7 +247,8 @@ def _recurrent(o: AtenOperation) -> list[int]:
             merged = (*writer.shape(x)[:-1], sum(writer.shape(i)[-1] for i in outputs))
             x = writer.write(o.call("concatenate", outputs, [merged]))[0]
     kind = "reshape" if layers * ways == 1 else "stack"
-    return [x, *(writer.write(o.call(kind, s, o.shapes[1:2]))[0] for s in ends)]
+    shapes = ([shape] for shape in o.shapes[1:])
+    return [x, *(writer.write(o.call(kind, s, of))[0] for s, of in zip(ends, shapes, strict=True))]
 
 
 # ---- Operations that move or choose data: slices, splits, pads, pools, copies.
@@ -421,8 +440,10 @@ def _names(pattern: str, **choices: str) -> str:
 _D = "1d 2d 3d"
 _CONVOLUTIONS = "convolution _convolution " + _names("conv{t}{d}", t=" _transpose", d=_D)
 _PRODUCTS = "matmul mm bmm addmm baddbmm"
+DYNAMIC_LINEAR = ("quantized::linear_dynamic", "quantized::linear_dynamic_fp16")
 _RULES: dict[Rule, str] = {
     _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear",
+    _dynamic_linear: " ".join(DYNAMIC_LINEAR).replace("::", "."),
     lambda o: o.write("aten.einsum", equation=str(o.get("equation"))): "einsum",
     _experts: "_grouped_mm transformers.grouped_mm_fallback",
     _embedding: "embedding embedding_bag _embedding_bag",

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import math
 import os
+import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
@@ -30,6 +31,12 @@ _SPATIAL = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3,
 _RECURRENT = ("RNNBase", "RNNCellBase")
 _OF_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """Errors of PyTorch where the code needs the values of a tensor."""
+
+_QUANTIZED = re.compile(
+    r"torch\.ao\.nn\.(intrinsic\.)?quantized\.(?!dynamic\.modules\.linear\.|.*(PackedParams|FloatFunctional)$)"
+    r"|torchao\.|bitsandbytes\."
+)
+"""Classes of layers and parameters that are not read; a dynamic Linear is."""
 
 MOST_ELEMENTS = 2**60 - 1
 """Elements of the largest tensor that PyTorch has: of eight bytes each."""
@@ -89,6 +96,14 @@ def _refuse(model: Any) -> None:
             )
         if "sparse" in f"{weights.layout} {type(weights).__name__}".lower():
             raise NetworkError(f"{path} is sparse, which is not predicted; expected dense weights")
+    parts = itertools.chain(model.named_modules(), model.named_parameters())
+    for path, kind in ((path, type(part)) for path, part in parts):
+        if _QUANTIZED.match(f"{kind.__module__}.{kind.__name__}"):
+            raise NetworkError(
+                f"{path or 'it'} is quantized (a {kind.__name__} of {kind.__module__.partition('.')[0]}), "
+                "which is not read; expected the network in float that it was made from, or a quantized "
+                "ONNX file", code="quantized",
+            )  # fmt: skip
 
 
 def _run_as(model: Any) -> Iterator[str]:
@@ -97,7 +112,7 @@ def _run_as(model: Any) -> Iterator[str]:
 
     if hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None:
         yield f"it is compiled (torch.compile): {AS_COMPILED}"
-    acting = [type(m).__name__ for m in model.modules() if m.training]
+    acting = [type(m).__name__ for m in model.modules() if m.training and _acts_in_training(m)]
     if acting and not model.training:
         yield (
             f"{plural(len(acting), 'module')} in training mode inside one in evaluation mode, such as "
@@ -106,6 +121,15 @@ def _run_as(model: Any) -> Iterator[str]:
     weights = (p for p in model.parameters() if p.dim() == 4 and not p.is_contiguous())
     if any(p.is_contiguous(memory_format=torch.channels_last) for p in weights):
         yield "its weights are in channels_last: the layout is that of the device's measurements"
+
+
+def _acts_in_training(module: Any) -> bool:
+    """True if a module may compute something else in training; of PyTorch's own those whose code asks."""
+    code = getattr(type(module).forward, "__code__", None)
+    asks = not type(module).__module__.startswith("torch.") or "training" in getattr(
+        code, "co_names", ()
+    )
+    return asks and all(getattr(module, name, True) for name in ("p", "dropout"))
 
 
 def _read(model: Any, name: str, size: Any, example: Any) -> Graph:
@@ -363,7 +387,7 @@ def _first_layer(model: Any) -> tuple[str, Any]:
         (cls.__name__, module)
         for module in model.modules()
         for cls in type(module).__mro__
-        if cls.__name__ in known and cls.__module__.startswith("torch.nn.")
+        if cls.__name__ in known and cls.__module__.startswith(("torch.nn.", "torch.ao.nn."))
     ]
     if layers and layers[0][0] != "Embedding":
         layers.sort(key=lambda pair: (pair[0] not in _SPATIAL, pair[0] != "Embedding"))

@@ -25,11 +25,8 @@ def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]
     """Reasons why training of a module cannot be counted; `alone`: layers that run only then."""
     if alone:
         yield f"{', '.join(alone)} run in training alone (self.training)"
-    modules_of = {type(m).__module__ for m in model.modules()}
     if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
         yield f"{plural(len(sparse), 'table')} of embeddings has sparse gradients (sparse=True)"
-    if any(re.search(r"\bquantized\b|^torchao\.|^bitsandbytes\.", name) for name in modules_of):
-        yield "it is quantized"
     of_all = (pair for module in model.modules() for pair in vars(module).items())
     switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
     if switches and not tracer.parts:
