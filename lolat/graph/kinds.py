@@ -145,6 +145,8 @@ NORMALIZATIONS = _of("normalization")
 POOLINGS = _of("pool")
 VIEWS = _of("view")
 SLICES = frozenset(name for name, kind in KINDS.items() if kind.work == "parts")
+STORED = "stored"
+"""The attribute of a normalization that takes stored statistics in training too, as at inference."""
 IN_PLACE = "in_place"
 """The attribute of an operation that eager PyTorch writes into its first input."""
 INVERTIBLE = frozenset(["leaky_relu", "elu", "selu", "celu"])

@@ -183,9 +183,14 @@ class Lowering:
                 return [], []  # what reads it takes any order
         wide = self.mode.dtype == AMP and _in_float32(operation)
         reads = operation.inputs
-        if self.mode.training and operation.kind == "batch_norm":
+        if self._measures(operation):
             reads = (*reads, *reads[:1])  # for its statistics
         return [(t, 4.0 if wide and self.floats[t] else self.sizes[t]) for t in reads], writes
+
+    def _measures(self, operation: Operation) -> bool:
+        """True for a batch norm that computes the statistics of its batch."""
+        is_batch_norm = operation.kind == "batch_norm" and kinds.STORED not in operation.attributes
+        return self.mode.training and is_batch_norm
 
     def gradients(self, position: int, needs: Sequence[bool]) -> Iterator[tuple[str, Pairs]]:
         """Steps of the backward pass of an element-wise operation, as autograd runs them: (class of work,
@@ -223,7 +228,7 @@ class Lowering:
                 if self.written.get(source) not in inside:
                     part = o.outputs[0] if o.kind in kinds.READ_IN_PART else source
                     reads[source] = (part, self._stored(source))
-        twice = [o.inputs[0] for o in operations if o.kind == "batch_norm"] * self.mode.training
+        twice = [o.inputs[0] for o in operations if self._measures(o)]
         final = {self.origin[t] for t in self.graph.outputs}
         writes = [
             (t, self._stored(t))
@@ -242,7 +247,7 @@ class Lowering:
         """
         found = []
         for o in (self.graph.operations[i] for i in group):
-            if o.kind in kinds.NORMALIZATIONS:
+            if o.kind in kinds.NORMALIZATIONS and kinds.STORED not in o.attributes:
                 found += [o.inputs[0]] * (2 if o.kind == "batch_norm" else 3)
             elif kind_of(o.kind).work == "norm":
                 found += o.outputs

@@ -158,6 +158,7 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
         elif not mode.fused:
             kind = kind_of(operation.kind)
             back = None if operation.kind in kinds.ELEMENTWISE else kind.backward
+            back = 1.0 if kinds.STORED in operation.attributes else back
             reads, writes = lowering.eager(operation)
             if operation.kind in IN_FLOAT32:
                 reads, writes = (
@@ -166,7 +167,8 @@ def lower(graph: Graph, mode: Mode) -> np.ndarray:
             steps.moves(kind.work, reads, writes, back)
     for group in lowering.groups:
         steps.operation = group[-1]
-        names = {kind_of(graph.operations[i].kind).work for i in group}
+        working = (o for i in group if kinds.STORED not in (o := graph.operations[i]).attributes)
+        names = {kind_of(o.kind).work for o in working}
         slowest = next((x for x in SLOWEST[not mode.training :] if x in names), ELEMENTS)
         reads, writes = lowering.together(group)
         mirrored, more = (sum(lowering.bytes_of(x)) for x in (reads + writes, lowering.kept(group)))

@@ -39,6 +39,8 @@ TOKENS = ("max_num_batched_tokens", "chunked_prefill_size")
 UNLIKE = ("disable_cuda_graph", "enforce_eager", "disaggregation_mode", "lora_paths",
           "ramp_up_strategy")  # fmt: skip
 """Keys of servers and loads that are not predicted, unless they are one of SWITCHED_OFF."""
+SHARED_PREFIX = "generated-shared-prefix"
+"""A dataset of SGLang's."""
 SWITCHED_OFF = ("", "none", "null", "false", "0", "[]")
 INFERENCEMAX = (10, 0.8)
 """`rounds` and `range_ratio`, as of Framework, of the benchmark that published rows with a date are of."""
@@ -258,6 +260,8 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
     unlike = [name for name in UNLIKE if str(every.get(name)).lower() not in SWITCHED_OFF]
     unlike += [name for name in TOKENS if int(every.get(name) or 0) < 0]  # prompts are not cut
     burst = float(every.get("burstiness") or 1.0)
+    shares = str(every.get("dataset_name")).startswith(SHARED_PREFIX)
+    shares &= every.get("cached_tokens") is None and every.get("disable_radix_cache") is not True
     for wrong, expected, code in (
         (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
          "served"),
@@ -269,6 +273,9 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
          "predicted", "served"),
         (unlike, f"it has {', '.join(f'{name} {every[name]}' for name in unlike)}, which is not predicted; "
          "expected a benchmark without", "served"),
+        (shares, f"its prompts share a prefix ({SHARED_PREFIX}), and the cache's part is not told; "
+         'expected a key "cached_tokens", the mean for a prompt, or a server with --disable-radix-cache',
+         "served"),
         (drafts, "its server decodes speculatively; expected a server that does not", "served"),
         (split, f"{', '.join(split)} is above 1; expected a model that is split by tensor_parallel alone, "
          "and one server", "served"),

@@ -7,7 +7,7 @@ import numpy as np
 from lolat.graph import Graph, Operation
 from lolat.graph.backward import TRAINED, backward_of, drops, free_parameters
 from lolat.graph.counts import COLUMNS, count
-from lolat.graph.kinds import GATES, NORMALIZATIONS, VIEWS, kind_of
+from lolat.graph.kinds import GATES, NORMALIZATIONS, STORED, VIEWS, kind_of
 
 # ---- The terms that the time of a forward or a backward pass depends on, counted operation by operation.
 #
@@ -48,7 +48,7 @@ def pass_rows(graph: Graph, batch_size: int) -> np.ndarray:
             read = graph.tensors[operation.inputs[0]].elements(batch_size)
             row[[_COLUMN["ops"], _COLUMN["serial"]]] = 1.0
             row[_COLUMN["traffic"]] = DROPOUT_ELEMENTS * read
-        elif operation.kind in NORMALIZATIONS and operation.inputs:
+        elif operation.kind in NORMALIZATIONS and STORED not in operation.attributes:
             row[_COLUMN["norm_traffic"]] = row[_COLUMN["traffic"]]
             if len(graph.tensors[operation.inputs[0]].shape) == 2:
                 row[_COLUMN["flat_norms"]] = row[_COLUMN["ops"]]

@@ -35,6 +35,10 @@ def test_the_results_of_sglang(write: Write) -> None:
     info = SGLANG["server_info"] | {"ep_size": 4}
     (row,) = read_served(write("experts.jsonl", json.dumps(SGLANG | {"server_info": info})))
     assert row.expert_parallel == 4
+    shared = SGLANG | {"dataset_name": "generated-shared-prefix"}
+    for known in ({"cached_tokens": 512}, {"server_info": info | {"disable_radix_cache": True}}):
+        [row] = read_served(write("shared.jsonl", json.dumps(shared | known)))
+        assert row.cached_tokens == known.get("cached_tokens", 0)
 
 
 def test_a_table_of_served_models(write: Write) -> None:
@@ -100,6 +104,7 @@ def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
         ({"server_info": {"disaggregation_mode": "decode"}}, "disaggregation_mode decode"),
         ({"enforce_eager": "True"}, "enforce_eager True"),
         ({"server_info": {"chunked_prefill_size": -1}}, "chunked_prefill_size -1"),
+        ({"dataset_name": "generated-shared-prefix"}, 'expected a key "cached_tokens"'),
     ],
 )  # fmt: skip
 def test_a_result_that_cannot_be(changes: dict[str, Any], given: str, write: Write) -> None:

@@ -283,6 +283,25 @@ def test_what_is_time_distributed_keeps_its_parameters(frozen: bool) -> None:
     assert sum(trained_parameters(graph)) == trained
 
 
+@pytest.mark.parametrize(
+    ("trainable", "how"), [(True, {}), (False, {}), (True, {"training": False})]
+)
+def test_batch_norms_that_keras_runs_at_inference_in_training_are_marked(
+    trainable: bool, how: dict[str, Any]
+) -> None:
+    """Its own step changes the means of the others; fit overrides the argument training=False."""
+    base = keras.Sequential(
+        [keras.Input((7, 9, 2)), layers.Conv2D(5, 3), layers.BatchNormalization()]
+    )
+    base.trainable, inputs = trainable, keras.Input((7, 9, 2))
+    network = keras.Model(inputs, layers.BatchNormalization()(base(inputs, **how)))
+    norms = base.layers[-1], network.layers[-1]
+    graph = read_model(network)
+    network(keras.random.normal((4, 7, 9, 2)), training=True)
+    own = [bool(keras.ops.all(norm.moving_mean == 0.0)) for norm in norms]
+    assert ["stored" in o.attributes for o in graph.operations if o.kind == "batch_norm"] == own
+
+
 def test_masks_do_not_count_as_operands() -> None:
     def masked(x: Any) -> Any:
         x = layers.Embedding(50, 8, mask_zero=True)(x)

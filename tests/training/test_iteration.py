@@ -12,6 +12,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
 from lolat.graph.modes import AMP, FLOAT16, Mode
+from lolat.graph.work import work_of
 from lolat.parameters import OPTIMIZERS
 from lolat.training.iteration import PASS_TERMS, PLAIN, pass_rows, started, variables
 from lolat.training.memory import memory_at_peak, recipe_of
@@ -47,6 +48,24 @@ def test_a_norm_reads_and_writes_for_its_statistics_and_is_flat_without_position
     assert own(synthetic.one(kind, [image], [image]), 3) == {"norm_traffic": 3 * 2 * 6 * 6 * 16}
     assert own(synthetic.one(kind, [words], [words])) == {"norm_traffic": 2 * 7 * 40}
     assert own(synthetic.one(kind, [flat], [flat]), 5) == {"norm_traffic": 400, "flat_norms": 1}
+
+
+@pytest.mark.parametrize("launch", ["eager", "compiled"])
+def test_a_norm_with_stored_statistics_moves_in_training_as_at_inference(launch: Any) -> None:
+    image = (1, 6, 6, 16)
+    stored, measuring = (
+        synthetic.one("batch_norm", [image], [image], **a) for a in ({"stored": True}, {})
+    )
+    assert own(stored) == {}
+    modes = Mode(launch=launch), Mode(launch=launch, training=True)
+    inference, training, more = (
+        work.bytes[(work.operation == 0) & ~work.backward][0]
+        for work in (
+            work_of(stored, 3, modes[0]),
+            *(work_of(g, 3, modes[1]) for g in (stored, measuring)),
+        )
+    )
+    assert inference == training == more * 2 / 3
 
 
 def test_a_dropout_reads_and_writes_its_result_and_its_mask() -> None:

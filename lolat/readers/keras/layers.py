@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lolat.errors import NetworkError
-from lolat.graph.kinds import by_name
+from lolat.graph.kinds import STORED, by_name
 from lolat.readers.ops import (
     KIND_OF,
     affine,
@@ -190,10 +190,13 @@ def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
     """A normalization; Normalization, on a network's input, is a batch norm."""
     layer, inputs = call.layer, call.inputs[:1]
     if type(layer).__name__ == "Normalization":
-        return r.write(call, "batch_norm", inputs)
+        return r.write(call, "batch_norm", inputs, **{STORED: True})
     names = (normalized(cls.__name__) for cls in type(layer).__mro__)
     kind = next(KIND_OF[name] for name in names if name in KIND_OF)
-    return r.write(call, kind, inputs, **affine(kind, bool(layer.center) + bool(layer.scale)))
+    more = affine(kind, bool(layer.center) + bool(layer.scale))
+    if kind == "batch_norm" and not layer.trainable:
+        more[STORED] = True
+    return r.write(call, kind, inputs, **more)
 
 
 def _augmentation(r: KerasReader, call: LayerCall) -> list[int]:
