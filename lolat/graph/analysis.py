@@ -76,7 +76,7 @@ def as_trained(graph: Graph) -> Graph:
     if graph.training:
         raise NetworkError(
             f"{shortened(graph.name)}: {'; '.join(graph.training)}, which is not counted; expected a "
-            f"network without that, and {arg('tune')} or {arg('checkpointing')} in its place",
+            f"network without that ({arg('tune')} freezes parts, {arg('checkpointing')} computes again)",
             code="partly-trained",
         )
     if not any("of_batch" in o.attributes for o in graph.operations):

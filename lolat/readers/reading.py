@@ -167,8 +167,9 @@ def _of_function(spec: str, weights: bool) -> Any:
 
 
 def _packages(model: Any) -> set[str]:
-    """The packages that the classes of an object come from."""
-    return {c.__module__.partition(".")[0] for c in type(model).__mro__}
+    """The packages that a class, or the class of an object, and those that it inherits from are in."""
+    kind = model if isinstance(model, type) else type(model)
+    return {c.__module__.partition(".")[0] for c in kind.__mro__}
 
 
 def _of_object(model: Any, name: str, size: Any) -> Network:
@@ -176,6 +177,11 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
     example, packages = None, _packages(model)
     if isinstance(model, tuple) and len(model) == 2 and "torch" in _packages(model[0]):
         (model, example), packages = model, _packages(model[0])
+    if isinstance(model, type) and {"keras", "torch"} & packages:
+        kind = model.__name__
+        raise NetworkError(
+            f"{name or 'the object given'} is a class, no network; call it: {kind}()"
+        )
     if "keras" in packages and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers import keras
 

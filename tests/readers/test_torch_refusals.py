@@ -462,11 +462,12 @@ def test_a_kernel_of_frozen_parameters_is_not_trained() -> None:
         (nn.Sequential(nn.LazyLinear(4)), r"0\.weight has no size before the first call"),
         (torch.jit.script(nn.Sequential(nn.Linear(8, 4))), "TorchScript is not read"),
         (_sparse(), r"0\.weight is sparse.*expected dense"),
+        (Unread, r"a class, no network; call it: Unread\(\)"),
     ],
 )
 def test_modules_without_sizes_code_or_dense_weights_are_refused(network: Any, said: str) -> None:
     with pytest.raises(NetworkError, match=said):
-        lolat.read((network, torch.zeros(1, 8)))
+        lolat.read(network if isinstance(network, type) else (network, torch.zeros(1, 8)))
 
 
 def test_sparse_gradients_are_not_counted() -> None:

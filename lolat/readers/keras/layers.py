@@ -190,7 +190,7 @@ def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
     """A normalization; Normalization, on a network's input, is a batch norm."""
     layer, inputs = call.layer, call.inputs[:1]
     if type(layer).__name__ == "Normalization":
-        return r.write(call, "batch_norm", inputs, **{STORED: True})
+        return r.write(call, "batch_norm", inputs, stored=True)
     names = (normalized(cls.__name__) for cls in type(layer).__mro__)
     kind = next(KIND_OF[name] for name in names if name in KIND_OF)
     more = affine(kind, bool(layer.center) + bool(layer.scale))

@@ -78,7 +78,16 @@ def _graph(model: Any, name: str, input_size: Any) -> Graph:
     if inputs and not any(one.fixed for one in inputs.values()):
         two = type(model)()
         two.CopyFrom(model)
-    graph = _of_samples(model, name, inputs, parameters)
+    most = max((one.fixed for one in inputs.values()), default=0)
+    try:
+        graph = _of_samples(model, name, inputs, parameters)
+    except NetworkError as error:
+        if most < 2 or error.code != "fixed-size":
+            raise
+        raise error.reworded(
+            f"{name!r} was exported at a fixed batch of {most:,}, which its operations have too; export it "
+            "with a batch that is open (dynamic_axes or dynamic_shapes of torch.onnx.export)"
+        ) from None
     remarks += [
         f"input {name!r} is fixed at {one.fixed} x ...: taken as the batch size and read at 1"
         for name, one in inputs.items() if one.fixed > 1
