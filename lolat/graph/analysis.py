@@ -16,8 +16,17 @@ from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Operation, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import IN_PLACE, VIEWS, kind_of
-from lolat.graph.modes import AMP, DEFAULT_MODE, EAGER, SIZES, Mode, element_bytes, own_dtype
+from lolat.graph.kinds import IN_PLACE, MULTIPLYING, VIEWS, kind_of
+from lolat.graph.modes import (
+    AMP,
+    DEFAULT_MODE,
+    EAGER,
+    FLOAT_BYTES,
+    SIZES,
+    Mode,
+    element_bytes,
+    own_dtype,
+)
 from lolat.units import shortened
 
 # ---- Memory: parameters, tensors, and what a forward pass needs at once
@@ -180,8 +189,11 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
     for o, number in zip(graph.operations, each, strict=True):
         if o.kind == "batch_norm" and o.inputs and "tied" not in o.attributes:
             total += size * 2 * _channels(graph, o)  # a mean and a variance
+        wide = SIZES.get(graph.tensors[o.outputs[0]].dtype, 0.0) * (o.kind in MULTIPLYING)
         if "bits" in o.attributes:
             total -= number * (size - o.attributes["bits"] / 8)
+        elif wide > FLOAT_BYTES:  # a complex product, or one in float64, beside others
+            total += number * (wide - size)
         elif o.kind == "embedding" and mode.dtype == AMP and not tied:
             total -= number * (size - own)
     return int(total)

@@ -247,6 +247,16 @@ def test_a_dynamically_quantized_linear_is_a_dense_layer_in_8_bits() -> None:
     assert ours.warnings == ()
 
 
+def test_complex_weights_beside_others_have_their_own_bytes() -> None:
+    def forward(m: Any, x: Any) -> Any:
+        return m.layer(torch.view_as_real(torch.complex(x, x) @ m.weight).flatten(-2))
+
+    network = Does(forward, layer=nn.Linear(12, 4))
+    network.weight = nn.Parameter(torch.zeros(8, 6, dtype=torch.complex64))
+    own = sum(p.numel() * p.element_size() for p in network.parameters())
+    assert analyze(graph_of(network, (5, 8))).memory(1).weights_bytes == own
+
+
 def test_a_dropout_that_the_code_turns_on_is_counted() -> None:
     """30 elements in and out, behind a product of 30."""
     on, off = (
