@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import mode
 
 import click
 
@@ -86,7 +87,7 @@ def examples(command: click.Command) -> list[str]:
 
 
 def shared() -> dict[str, Shown]:
-    """The options of three commands or more, by name: with the longest value and all defaults."""
+    """The options of three commands or more, by name: with the most frequent value, all defaults."""
     every: dict[str, list[tuple[str, Shown]]] = {}
     for name, command in leaves(lolat):
         for option in options(command):
@@ -94,7 +95,7 @@ def shared() -> dict[str, Shown]:
     return {
         name: Shown(
             name,
-            max((s.value for _, s in uses), key=len),
+            mode(s.value for _, s in uses),
             " or ".join(dict.fromkeys(s.default for _, s in uses if s.default)),
             uses[0][1].meaning,
         )
@@ -107,6 +108,11 @@ def item(option: Shown) -> str:
     """An option as an item of a list."""
     default = f" ({option.default})" if option.default else ""
     return f"- `{f'{option.name} {option.value}'.strip()}`{default}: {option.help}"
+
+
+def usual_or_own(option: Shown, usual: Shown) -> str:
+    """An option that is shown above, with its value where that is another one here."""
+    return option.name if option.value == usual.value else f"{option.name} {option.value}"
 
 
 def lines() -> Iterator[str]:
@@ -129,7 +135,9 @@ def lines() -> Iterator[str]:
         own = [option for option in options(command) if option.name not in common]
         if own:
             yield from ("", *(item(option) for option in own))
-        also = [f"`{o.name}`" for o in options(command) if o.name in common]
+        also = [
+            f"`{usual_or_own(o, common[o.name])}`" for o in options(command) if o.name in common
+        ]
         if also:
             yield from ("", f"And {', '.join(also)}.")
         yield from ("", "```", *examples(command), "```")

@@ -206,6 +206,13 @@ PARAMETERS = {parameter.name: parameter for parameter in _EVERY}
 """Each parameter by its name."""
 
 
+def check_given(**numbers: Any) -> None:
+    """InputError for a number out of its parameter's range, else of whole numbers from 1; None is none."""
+    for name, value in numbers.items():
+        if value is not None:
+            PARAMETERS.get(name, Parameter(name, "")).check(value)
+
+
 # ---- Questions whose fields declare their parameters
 
 

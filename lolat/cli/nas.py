@@ -10,8 +10,9 @@ import click
 
 from lolat.cli import common
 from lolat.io.writing import check_file
+from lolat.parameters import COVERAGE
 from lolat.report.search import best_lines, front_lines
-from lolat.report.tables import write_csv
+from lolat.report.tables import one_by_one, write_csv
 from lolat.units import plain, plural
 
 if TYPE_CHECKING:
@@ -36,13 +37,14 @@ def nas() -> None:
 
 @dataclass(frozen=True)
 class NasFit:
-    """A space's model; `typical_error`: the relative error that half of its networks keep to."""
+    """A space's model; the relative errors that half of its networks and 90 % of them should keep to."""
 
     output: str
     space: str
     samples: int
     noise: float
     typical_error: float
+    error_of_90_percent: float
     warnings: tuple[str, ...]
 
 
@@ -66,17 +68,16 @@ def fit(space: str, samples: Path, output: Path, name: str | None) -> None:
     with common.progress() as bar:
         model = fit_space(space, samples, output, name, bar)
     common.warn(model.warnings)
-    count, error = len(model.section.samples), model.typical_error
+    count, errors = len(model.section.samples), [model.error_of(share) for share in (0.5, COVERAGE)]
     answer = NasFit(
         output=str(output), space=model.space.name, samples=count, noise=round(model.noise, 6),
-        typical_error=round(error, 6), warnings=tuple(model.warnings),
+        typical_error=round(errors[0], 6), error_of_90_percent=round(errors[1], 6),
+        warnings=tuple(model.warnings),
     )  # fmt: skip
-    half = f"should be within {100 * error:.1f} %"
-    if error >= 1.0:
-        half = f"may be off by a factor of {1 + error:.2g}"
+    half, most = (f"{100 * e:.1f} %" if e < 1.0 else f"a factor of {1 + e:.2g}" for e in errors)
     lines = (
         f"{answer.space} from {plural(count, 'sample')} · noise {100 * model.noise:.1f} %",
-        f"Half of all networks of the space {half}.",
+        f"Half of the space's networks should be within {half}, {100 * COVERAGE:g} % within {most}.",
         f"written: {plain(str(output))}",
     )  # fmt: skip
     common.answer(answer, lines)
@@ -149,7 +150,10 @@ def _opened(model: str, precision: str | None, launch: str | None) -> Model:
 @common.command(
     "lolat nas score nasbench201 epyc-2t --output best.csv --best 100",
     "lolat nas score fbnet phone.json --among archs.csv --output latencies.csv",
-    answers={"nas-score": "lolat.nas.enumeration:Ranking"},
+    answers={
+        "nas-score": "lolat.nas.enumeration:Ranking",
+        "nas-scores": "lolat.nas.enumeration:Rankings",
+    },
 )
 @common.space_argument
 @common.model_argument
@@ -163,16 +167,18 @@ def _opened(model: str, precision: str | None, launch: str | None) -> Model:
     "--best", type=click.IntRange(1, 100_000), metavar="N",
     help="Only the N fastest, the fastest first.",
 )  # fmt: skip
-@common.parameter("batch_size", several=False, default=1, show_default=True)
+@common.parameter("batch_size", default="1", show_default=True)
 @common.parameter("precision")
 @common.parameter("launch")
 def score(
-    space: str, model: str, output: Path, precision: str | None, launch: str | None, **question: Any
-) -> None:
+    space: str, model: str, output: Path, precision: str | None, launch: str | None,
+    batch_size: tuple[int, ...], **question: Any,
+) -> None:  # fmt: skip
     """Write the latencies of all candidates of SPACE, or of ARCHS, on MODEL's device; list the fastest."""
     from lolat.nas.enumeration import rank
 
     with common.progress() as bar:
         loaded = _opened(model, precision, launch)
-        result = rank(space, loaded, output, progress=bar, **question)
-    common.answer(result, best_lines(result))
+        size = batch_size if len(batch_size) > 1 else batch_size[0]
+        found = rank(space, loaded, output, batch_size=size, progress=bar, **question)
+    common.answer(found, one_by_one(found, best_lines))

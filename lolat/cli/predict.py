@@ -201,7 +201,7 @@ def report(
             csv, [of | row for of, p in zip(sizes, folded, strict=True) for row in p.block_rows()]
         )
     printed = folded[0] if len(folded) == 1 else replace(found, answers=tuple(folded))
-    common.answer(printed, one_by_one(several, lambda p: report_lines(p, depth)))
+    common.answer(printed, one_by_one(found, lambda p: report_lines(p, depth)))
     for file in (csv, html):
         if file is not None:
             common.say(f"written: {file}")
@@ -225,7 +225,7 @@ def explain(model: Model, network: str, **question: Any) -> None:
     from lolat.report.tables import one_by_one
 
     answer = model.explain(network, **question)
-    common.answer(answer, one_by_one(each(answer), explanation_lines))
+    common.answer(answer, one_by_one(answer, explanation_lines))
     check_room([one.prediction for one in each(answer)])
 
 
@@ -245,4 +245,4 @@ def budget(model: Model, network: str, sure: float | None, **question: Any) -> N
 
     coverage = None if sure is None else sure / 100
     answer = model.budget(network, sure=sure is not None, coverage=coverage, **question)
-    common.answer(answer, one_by_one(each(answer), budget_lines))
+    common.answer(answer, one_by_one(answer, budget_lines))

@@ -53,7 +53,8 @@ def looks_like_network(name: str) -> bool:
 OTHER_FILES = {
     (".h5", ".hdf5"): "load it with Keras and save it as .keras",
     (".pt", ".pth", ".pt2", ".bin", ".ckpt", ".safetensors"):
-        "give package.module:callable, a function that returns the PyTorch module",
+        "export it to ONNX, or run `lolat read package.module:callable`, a function that returns the "
+        "PyTorch module, and give the file that it writes",
     (".tflite", ".pb"): "export it to ONNX",
 }  # fmt: skip
 """Endings of files of networks that no reader takes -> the way to a form that one does."""

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lolat.device import Device
+from lolat.device.question import as_whole, is_one, several
 from lolat.errors import InputError, arg
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
-from lolat.io.results import Result, dict_of
+from lolat.io.results import Result, Several, dict_of
 from lolat.io.tables import read_table, to_csv
 from lolat.io.writing import check_file, write_bytes
 from lolat.nas.estimators import DECODED, LatencyEstimator
 from lolat.nas.fewshot import FewShotModel, answers, estimator
 from lolat.nas.search import none_within
 from lolat.nas.space import Space
-from lolat.nas.user_code import find_space
-from lolat.parameters import COVERAGE
+from lolat.nas.user_code import opened
+from lolat.parameters import COVERAGE, check_given
 
 DEFAULT_TOP = 10  # of the result, unless another number is asked for
 MOST_ROWS = 10_000_000  # of the table
@@ -62,12 +64,24 @@ class Ranking(Result):
     def words(self) -> str:
         """Return the number of candidates, and of those within the time, in words."""
         budget = "" if self.max_ms is None else f", {self.within:,} within {self.max_ms:g} ms"
-        return f"{self.space}: {self.scored:,} candidates{budget}"
+        size = "" if self.batch_size == 1 else f" at batch size {self.batch_size}"
+        return f"{self.space}: {self.scored:,} candidates{size}{budget}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each of the fastest: arch, latency_ms, and its choice at each position."""
         rows = [dict_of(candidate) for candidate in self.best]
         return [row | row.pop("choices") | row for row in rows]
+
+
+@dataclass(frozen=True, repr=False)
+class Rankings(Several):
+    """The rankings of a space at several batch sizes: a sequence of them."""
+
+    answers: tuple[Ranking, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of each ranking, with its batch size in front."""
+        return [{"batch_size": one.batch_size} | row for one in self.answers for row in one.rows()]
 
 
 class Candidates(NamedTuple):
@@ -93,6 +107,15 @@ def best_of(best: Candidates, part: Candidates, k: int) -> Candidates:
     return Candidates(*(column[order] for column in both))
 
 
+class Ranked(NamedTuple):
+    """A ranking without its best candidates; all that are written: (n, positions) integers, (n,) ms."""
+
+    result: Ranking
+    latencies: LatencyEstimator
+    rows: np.ndarray
+    times: np.ndarray
+
+
 def rank(
     space: str | Space,
     model: AnyPath | Device,
@@ -101,34 +124,63 @@ def rank(
     among: AnyPath | None = None,
     max_ms: float | None = None,
     best: int | None = None,
-    batch_size: int = 1,
+    batch_size: int | Sequence[int] = 1,
     predictor: str | None = None,
     progress: Progress | None = None,
-) -> Ranking:
+) -> Ranking | Rankings:
     """Write the latencies of all candidates of a space, or of those in a table, and find the fastest.
 
-    `space`, `model`: as for `search`. `output`: a CSV table with the columns arch and latency_ms, low_ms
-    and high_ms if samples answer. The other arguments are the options of `lolat nas score`.
+    `space`, `model`: as for `search`. `output`: a CSV table with the columns arch and latency_ms, of a list
+    of batch sizes also batch_size, and low_ms and high_ms if samples answer. The other arguments are the
+    options of `lolat nas score`.
 
-    AnswerIsNo if no candidate is within the time; InputError for more than ten million rows.
+    Returns a `Ranking`, of a list of batch sizes `Rankings`. AnswerIsNo if no candidate is within the time;
+    InputError for more than ten million rows of a batch size.
     """
     shown = progress or Progress()
-    loaded = model if isinstance(model, Device) else Device.load(model)
-    of_space = find_space(space)
+    check_given(best=best, max_ms=max_ms)
+    of_space, loaded = opened(space, model)
     check_file(output, "output", make_folder=True)
-    rows = None if among is None else _read(of_space, among, batch_size, shown)
-    count = of_space.grid.countable() if rows is None else len(rows)
-    latencies = estimator(of_space, loaded, batch_size, predictor, shown)
+    sizes = dict.fromkeys(map(as_whole, several(batch_size)))
+    if not sizes:
+        raise InputError(f"{arg('batch_size')} is an empty list; expected one or several")
+    by_size = dict.fromkeys(sizes) if among is None else _read(of_space, among, [*sizes], shown)
+    found = []
+    for size, rows in by_size.items():
+        latencies = estimator(of_space, loaded, size, predictor, shown)
+        count = of_space.grid.countable() if rows is None else len(rows)
+        kept, within, fastest = _kept(latencies, rows, count, max_ms, best, shown)
+        result = Ranking(
+            of_space.name, of_space.size, size, latencies.predictor, latencies.source, max_ms, count,
+            within, str(output), (),
+        )  # fmt: skip
+        if not within and max_ms is not None:
+            raise none_within(result, fastest, among)
+        decode = of_space.decode if rows is None else rows.__getitem__
+        found.append(Ranked(result, latencies, decode(kept.indices), kept.times))
+    _write(output, of_space, found, with_size=not is_one(batch_size))
+    every = tuple(_with_best(one, of_space, loaded, best or DEFAULT_TOP) for one in found)
+    return every[0] if is_one(batch_size) else Rankings(every)
+
+
+def _kept(
+    latencies: LatencyEstimator, rows: np.ndarray | None, count: int, max_ms: float | None,
+    best: int | None, progress: Progress,
+) -> tuple[Candidates, int, float]:  # fmt: skip
+    """Return the candidates to write, the number of those within the time, and the shortest latency.
+
+    `rows`: (count, positions) integers of candidates, None: all of the space.
+    """
     parts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]] = latencies.chunks()
     if rows is not None:
         parts = [(np.arange(count), rows, latencies.latency(rows))]
     elif count > DECODED:
-        shown.start("estimating latencies", -(-count // DECODED))
+        progress.start("estimating latencies", -(-count // DECODED))
     kept: list[Candidates] = []
     within, fastest = 0, math.inf
     for indices, _, times in parts:
         if count > DECODED:
-            shown.step()
+            progress.step()
         fastest = min(fastest, float(times.min(initial=math.inf)))
         able = times <= (math.inf if max_ms is None else max_ms)
         part = Candidates(indices[able], times[able])
@@ -140,27 +192,17 @@ def rank(
         if within > MOST_ROWS:
             expected = f"give {arg('best')} or a smaller {arg('max_ms')}"
             raise InputError(f"more than {MOST_ROWS:,} candidates are to be written; {expected}")
-    result = Ranking(
-        of_space.name, of_space.size, batch_size, latencies.predictor, latencies.source, max_ms, count,
-        within, str(output), (),
-    )  # fmt: skip
-    if not within and max_ms is not None:
-        raise none_within(result, fastest, among)
-    decode = of_space.decode if rows is None else rows.__getitem__
-    chosen = Candidates.joined(kept)
-    _write(output, of_space, latencies, decode(chosen.indices), chosen.times)
-    top = best_of(Candidates.joined([]), chosen, best or DEFAULT_TOP)
-    return _with_best(result, latencies, of_space, loaded, decode(top.indices), top.times)
+    return Candidates.joined(kept), within, fastest
 
 
-def _with_best(
-    result: Ranking, latencies: LatencyEstimator, space: Space, model: Device, rows: np.ndarray,
-    times: np.ndarray,
-) -> Ranking:  # fmt: skip
-    """Return the result with its best candidates, and with the answer for the first of them."""
+def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Ranking:
+    """Return the ranking with its `count` best candidates, and with the answer for the first of them."""
+    every = Candidates(np.arange(len(found.rows)), found.times)
+    indices, times = best_of(Candidates.joined([]), every, count)
+    rows = found.rows[indices]
     named = map(BestCandidate, map(space.arch, rows), map(space.named, rows), times.tolist())
-    result = replace(result, best=tuple(named))
-    for first in answers(latencies, space, model, rows[:1]):
+    result = replace(found.result, best=tuple(named))
+    for first in answers(found.latencies, space, model, rows[:1]):
         return replace(
             result, interval_ms=first.interval_ms, coverage=first.coverage, in_domain=first.in_domain,
             warnings=first.warnings,
@@ -168,25 +210,41 @@ def _with_best(
     return result
 
 
-def _read(space: Space, among: AnyPath, batch_size: int, progress: Progress) -> np.ndarray:
-    """Return (n, positions) integers of a table's networks; InputError for another batch size in it."""
+def _read(
+    space: Space, among: AnyPath, sizes: Sequence[int], progress: Progress
+) -> dict[int, np.ndarray]:
+    """Return (n, positions) integers of a table's networks by batch size; one without its own is at each.
+
+    InputError for a batch size in the table that is not asked for, and for one that it lacks.
+    """
     table = read_table(str(among), ("arch",))
-    if "batch_size" in table.names:
-        asked = f"{batch_size}, the {arg('batch_size')} of the latencies"
-        for row in table:
-            row.whole("batch_size", batch_size, batch_size, asked, default=batch_size)
     rows = space.parse_table(table)
     table.say_unread(progress.note)
-    return rows
+    asked = f"{' or '.join(map(str, sizes))}, the {arg('batch_size')} of the latencies"
+    own = [row.whole("batch_size", expected=asked, default=0) for row in table]
+    for row, size in zip(table, own, strict=True):
+        if size not in (0, *sizes):
+            raise row.wrong("batch_size", asked)
+    found = {n: rows[[at for at, size in enumerate(own) if size in (0, n)]] for n in sizes}
+    for size, of_size in found.items():
+        if len(rows) and not len(of_size):
+            raise InputError(f"{arg('batch_size')} {size}: no row of {among} has it; leave it out")
+    return found
 
 
-def _write(
-    output: AnyPath, space: Space, latencies: LatencyEstimator, rows: np.ndarray, times: np.ndarray
-) -> None:
-    """Write candidates as a CSV table."""
-    columns = {"latency_ms": times}
-    if isinstance(latencies, FewShotModel):
-        columns["low_ms"], columns["high_ms"] = latencies.interval(rows, COVERAGE)
-    cells = (map("{:.7g}".format, column) for column in columns.values())
-    lines = zip(map(space.arch, rows), *cells, strict=True)
-    write_bytes(output, to_csv(["arch", *columns], lines).encode())
+def _write(output: AnyPath, space: Space, found: Sequence[Ranked], with_size: bool) -> None:
+    """Write candidates as a CSV table; a column without a value stays empty."""
+    sampled = any(isinstance(one.latencies, FewShotModel) for one in found)
+    columns = ["arch", "batch_size"][: 1 + with_size] + ["latency_ms", "low_ms", "high_ms"][
+        : 1 + 2 * sampled
+    ]
+    lines: list[Iterable[tuple[str, ...]]] = []
+    for one in found:
+        times = [one.times]
+        if isinstance(one.latencies, FewShotModel):
+            times += one.latencies.interval(one.rows, COVERAGE)
+        cells: list[Iterator[str]] = [map("{:.7g}".format, column) for column in times]
+        cells += [repeat("")] * (1 + 2 * sampled - len(cells))
+        size = [repeat(str(one.latencies.batch_size))] * with_size
+        lines.append(zip(map(space.arch, one.rows), *size, *cells, strict=False))
+    write_bytes(output, to_csv(columns, chain.from_iterable(lines)).encode())

@@ -19,8 +19,10 @@ from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import as_whole
 from lolat.device.running import as_written
 from lolat.graph.counts import COLUMNS
+from lolat.io.paths import AnyPath
 from lolat.nas.space import CHUNK, Grid, Space
 from lolat.nas.tables import DEVICE, HOST, LATENCY, MORE, along, times_ms
+from lolat.nas.user_code import opened
 
 DECODED = 16 * CHUNK  # candidates of an index range at a time
 MERGED = 8192  # entries of a table that stands for several: 64 KiB
@@ -169,12 +171,13 @@ def by_formula(
 
 
 def latency_tables(
-    space: Space, model: Device, batch_size: int = 1, predictor: str | None = None
+    space: str | Space, model: AnyPath | Device, batch_size: int = 1, predictor: str | None = None
 ) -> tuple[Formula, list[Times]]:
     """Return the formula, and tables of ms that add up, with its constant, to a latency.
 
-    The formula may bend the sum.
+    The formula may bend the sum. `space`, `model`: as for `search`.
     """
+    space, model = opened(space, model)
     formula, size = model.predictor(predictor), as_whole(batch_size)
     if isinstance(formula, Roofline):
         return formula, _by_operation(space, formula, size)[2][LATENCY]

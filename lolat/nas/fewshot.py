@@ -20,6 +20,7 @@ from lolat.device.file import lacks, put, read
 from lolat.device.predicting import predict
 from lolat.device.question import Question, as_whole
 from lolat.errors import InputError, ModelFileError, arg
+from lolat.graph.counts import COLUMNS
 from lolat.io.documents import converted
 from lolat.io.paths import AnyPath
 from lolat.io.progress import Progress
@@ -28,11 +29,12 @@ from lolat.io.writing import check_file
 from lolat.nas.cost_prior import FREEDOM, Pieces, WeightedFit, outlying, spreads, weighted_fits
 from lolat.nas.estimators import LatencyEstimator, by_formula
 from lolat.nas.space import Space
-from lolat.nas.user_code import find_space
+from lolat.nas.user_code import find_space, opened
 from lolat.parameters import COVERAGE
 from lolat.units import plural
 
 SAMPLES = "samples"
+SHORTEST_OPERATION_US = 0.3  # of a network on average; a GPU takes 1 at least
 ENOUGH_SAMPLES = 10  # with fewer samples a warning says that the prior decides too
 
 # ---- The model, and its section of a device's file.
@@ -157,11 +159,14 @@ class FewShotModel(LatencyEstimator):
         """Relative error of a reading, averaged over the fits."""
         return math.sqrt(sum(c.weight * c.noise**2 for c in self.section.costs))
 
-    @property
-    def typical_error(self) -> float:
-        """The relative error that half of the space's networks should keep to."""
+    def error_of(self, share: float) -> float:
+        """Return the relative error that a share of the space's networks should keep to."""
+        from scipy.stats import t
+
         low, high = self.interval(self.space.sample(2000), 0.5)
-        return float(np.median(np.sqrt(high / low)) - 1.0)
+        levels = t.ppf(0.5 + (np.arange(100) + 0.5) / 200.0, FREEDOM) / t.ppf(0.75, FREEDOM)
+        errors = np.outer(np.log(high / low) / 2.0, levels)
+        return float(np.expm1(np.quantile(errors, share)))
 
     def write(self, path: AnyPath, device: str | None = None) -> None:
         """Write the model into the device file at `path`, which may be new; errors as of `put`."""
@@ -194,18 +199,20 @@ def from_model(model: Device, space: Space) -> FewShotModel:
 
 
 def estimator(
-    space: Space,
-    model: Device,
+    space: str | Space,
+    model: AnyPath | Device,
     batch_size: int = 1,
     predictor: str | None = None,
     progress: Progress | None = None,
 ) -> LatencyEstimator:
     """Return a space's latency estimator on a device; it can be sent to other processes.
 
-    If the device has measured samples of the space, and no predictor, batch size, precision or launch is
-    given, the samples answer, else the formula for inference. InputError for an unknown predictor or a
-    wrong batch size; ModelFileError if the device has neither samples nor a formula.
+    `space`, `model`: as for `search`. If the device has measured samples of the space, and no predictor,
+    batch size, precision or launch is given, the samples answer, else the formula for inference. InputError
+    for an unknown predictor or a wrong batch size; ModelFileError if the device has neither samples nor a
+    formula.
     """
+    space, model = opened(space, model)
     sampled = space.name in model.document.get("spaces", {})
     # Samples are of one way to run.
     asked = model.asked_precision or model.asked_launch or model.asked_host_us
@@ -340,7 +347,7 @@ def fit(
             for e in found
         ],
         spreads_ms={n: list(map(_shortened, s)) for n, s in spreads(found).items()},
-        warnings=_warnings(measured, found[0]),
+        warnings=_warnings(measured, found[0], of_space),
         choices=of_space.fingerprint,
     )
     if device and measured.device not in device:
@@ -356,10 +363,17 @@ def _shortened(values: np.ndarray) -> list[float]:
     return [float(f"{value:.7g}") for value in values]
 
 
-def _warnings(samples: Samples, best: WeightedFit) -> list[str]:
+def _warnings(samples: Samples, best: WeightedFit, space: Space) -> list[str]:
     """Return remarks on the samples, by the likeliest fit."""
     warnings = [*samples.remarks]
     count = len(samples.times)
+    ops = space.counts(samples.rows)[:, COLUMNS.index("ops")]
+    each_us = float(np.median(1000.0 * samples.times / ops))
+    if each_us < SHORTEST_OPERATION_US:
+        warnings.append(
+            f"the latencies are {each_us:.2g} µs for each operation, shorter than on any known device; "
+            "expected milliseconds: are these seconds?"
+        )
     if count < ENOUGH_SAMPLES:
         warnings.append(
             f"{plural(count, 'sample')}: with fewer than {ENOUGH_SAMPLES} the formula decides much of the "

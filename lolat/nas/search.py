@@ -22,7 +22,8 @@ from lolat.io.writing import check_file
 from lolat.nas.estimators import LatencyEstimator
 from lolat.nas.fewshot import answers, estimator
 from lolat.nas.space import Grid, Space
-from lolat.nas.user_code import Objective, find_space
+from lolat.nas.user_code import Objective, opened
+from lolat.parameters import check_given
 
 CANDIDATES = 200
 EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
@@ -107,9 +108,10 @@ def search(
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """
     shown = progress or Progress()
-    loaded = model if isinstance(model, Device) else Device.load(model)
+    check_given(candidates=candidates, max_ms=max_ms, seed=seed)
     check_file(accuracy, "accuracy")
-    scores = Objective(of_space := find_space(space), objective, accuracy, shown)
+    of_space, loaded = opened(space, model)
+    scores = Objective(of_space, objective, accuracy, shown)
     if scores.rows is not None:
         _refuse_beside_table(objective, accuracy=accuracy, candidates=candidates, seed=seed)
     latencies = estimator(of_space, loaded, batch_size, predictor, shown)
@@ -158,8 +160,9 @@ def none_within(result: Any, fastest_ms: float, table: object = None) -> AnswerI
     `table`: the candidates' table, None if all of the space are meant.
     """
     of = result.space if table is None else f"{table}, a table of {result.space},"
+    size = "" if result.batch_size == 1 else f" at batch size {result.batch_size}"
     return AnswerIsNo(
-        f"no candidate of {of} is within {result.max_ms:g} ms; the fastest takes {fastest_ms:.3g} ms",
+        f"no candidate of {of} is within {result.max_ms:g} ms{size}; the fastest takes {fastest_ms:.3g} ms",
         result.to_dict(),
     )
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lolat.device.question import as_whole
-from lolat.errors import InputError
+from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.counts import COLUMNS
 from lolat.io.progress import Progress
@@ -63,8 +63,9 @@ class Grid:
         """Return `size`; InputError if an int64 cannot index so many."""
         if self.size > MOST_INDEX:
             raise InputError(
-                f"{len(self.sizes)} positions make {float(self.size):.2g} candidates, more than an int64 "
-                "can index; draw some of them (Space.sample), or fix some positions"
+                f"{len(self.sizes)} positions make {float(self.size):.2g} candidates, too many to go "
+                f"through; give a table of some ({arg('among')}), draw some (Space.sample), or search "
+                "(lolat nas search)"
             )
         return self.size
 

@@ -54,8 +54,7 @@ def _several(answer: Any) -> Iterator[Part]:
 REPORTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
     "Prediction": prediction.report_lines, "Predictions": _several,
     "Explanation": explanation.explanation_lines, "BudgetAnswer": explanation.budget_lines,
-    "Explanations": lambda several: one_by_one(several, explanation.explanation_lines),
-    "BudgetAnswers": lambda several: one_by_one(several, explanation.budget_lines),
+    "Several": lambda several: one_by_one(several, lambda one: _of(REPORTS, one)(one)),
     "Cost": cost.cost_lines, "Costs": cost.costs_lines,
     "ServingAnswer": lambda answer: (*llm.llm_lines(answer), *prediction.note_lines(answer.warnings)),
     "ComparedModels": lambda found: (*llm.compared_lines(found), *prediction.note_lines(found.warnings)),

@@ -155,9 +155,9 @@ Part = str | ReportTable
 """A part of an answer for people: a line, or a table."""
 
 
-def one_by_one(answers: Iterable[Any], parts: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
-    """The parts of each answer, with an empty line between two."""
-    for number, answer in enumerate(answers):
+def one_by_one(found: Any, parts: Callable[[Any], Iterable[Part]]) -> Iterator[Part]:
+    """The parts of an answer, or of each of several, with an empty line between two."""
+    for number, answer in enumerate(getattr(found, "answers", (found,))):
         yield from [""] * (number > 0)
         yield from parts(answer)
 

@@ -13,24 +13,23 @@ import numpy as np
 import pytest
 
 from lolat.api.model import Model
-from lolat.errors import InputError
+from lolat.errors import AnswerIsNo, InputError
 from lolat.io.progress import Progress
 from lolat.nas import enumeration, estimators, rank, spaces
-from lolat.nas.enumeration import Ranking
 from tests import synthetic
 from tests.nas.few_devices import some_cells
 
 SPACE = spaces.nasbench201.space()
 MODEL = Model(synthetic.document(), "desk")
 ROWS = np.array(list(itertools.product(range(5), repeat=6)), np.int8)
-Run = Callable[..., tuple[Ranking, list[dict[str, str]]]]
+Run = Callable[..., tuple[Any, list[dict[str, str]]]]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Scores the space, and reads the table."""
 
-    def call(**options: Any) -> tuple[Ranking, list[dict[str, str]]]:
+    def call(**options: Any) -> tuple[Any, list[dict[str, str]]]:
         path = tmp_path / "scores.csv"
         result = rank(SPACE, MODEL, path, **options)
         with open(path, newline="") as file:
@@ -110,6 +109,25 @@ def test_networks_of_a_table(run: Run, tmp_path: Path) -> None:
     times = [MODEL.predict(SPACE.network(row), 8).latency_ms for row in SPACE.parse(texts[1:2])]
     among.write_text(f"arch,batch_size\n{texts[1]},8\n")
     assert run(among=among, batch_size=8)[0].best[0].latency_ms == pytest.approx(times[0])
+
+
+def test_a_list_of_batch_sizes_is_a_ranking_at_each(run: Run, tmp_path: Path) -> None:
+    texts, among = some_cells(7, seed=3), tmp_path / "archs.csv"
+    networks = [SPACE.network(row) for row in SPACE.parse(texts)]
+    among.write_text("\n".join(["arch", *texts]))
+    ranked, table = run(among=among, batch_size=[8, 1])
+    times = [[MODEL.predict(n, size).latency_ms for n in networks] for size in (8, 1)]
+    assert [(r["arch"], r["batch_size"]) for r in table] == [(a, s) for s in "81" for a in texts]
+    np.testing.assert_allclose([float(r["latency_ms"]) for r in table], np.ravel(times), rtol=1e-6)
+    assert [(one.batch_size, len(one.best)) for one in ranked] == [(8, 7), (1, 7)]
+    assert [row["latency_ms"] for row in ranked.rows()] == pytest.approx(np.ravel(np.sort(times)))
+    # A row with a batch size of its own counts at this one alone.
+    among.write_text(f"arch,batch_size\n{texts[0]},1\n{texts[1]},8\n{texts[2]},\n")
+    table = run(among=among, batch_size=(1, 8))[1]
+    where = [(texts.index(row["arch"]), row["batch_size"]) for row in table]
+    assert where == [(0, "1"), (2, "1"), (1, "8"), (2, "8")]
+    with pytest.raises(AnswerIsNo, match=r"within 0\.1 ms at batch size 8"):
+        run(batch_size=[8, 1], max_ms=0.1)
 
 
 def test_more_rows_than_a_table_should_have_are_refused(

@@ -88,7 +88,7 @@ def test_a_host_decides_some_latencies(
     rows = space.sample(12, seed=5)
     found = [model.predict(space.network(row), batch_size) for row in rows]
     assert len({p.host_bound for p in found}) == 2
-    estimator = nas.estimator(space, model, batch_size)
+    estimator = nas.estimator(name, device, batch_size)
     np.testing.assert_allclose(estimator.latency(rows), [p.latency_ms for p in found], rtol=most)
     assert ("to within" in estimator.source) == (most > 1e-6)
 

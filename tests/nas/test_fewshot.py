@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +123,17 @@ def test_what_is_faster_or_slower_than_all_samples_is_outside(cells: FewShotMode
 
 def test_intervals_hold_about_as_many_readings_as_they_say(cells: FewShotModel) -> None:
     """Readings of made-up devices with heavy-tailed noise, over many draws of samples."""
-    inside = []
+    inside, within = [], []
     for seed in range(12):
         model, readings = fit(CELLS, noisy(12, 0.03, seed)), noisy(200, 0.03, seed + 100)
         low, high = model.interval(readings.rows, 0.9)
         assert (low < high).all()
         inside.append(np.mean((low <= readings.times) & (readings.times <= high)))
+        errors = np.abs(np.log(readings.times / model.latency(readings.rows)))
+        limits = np.log1p([model.error_of(0.5), model.error_of(0.9)])
+        within.append([np.mean(errors <= limit) for limit in limits])
     assert 0.82 < np.mean(inside) < 0.98
+    assert np.mean(within, axis=0) == pytest.approx([0.5, 0.9], abs=0.12)
     rows = CELLS.parse(some_cells(20, seed=4))
     half, most = cells.interval(rows, 0.5), cells.interval(rows, 0.95)
     assert (most[0] < half[0]).all()
@@ -139,6 +144,8 @@ def test_few_samples_and_absurd_ones_are_warned_of() -> None:
     assert fit(CELLS, noisy(5, 0.01)).warnings[0].startswith("5 samples")
     many = noisy(14, 0.005, seed=2)
     assert fit(CELLS, many).warnings == []
+    (warning,) = fit(CELLS, replace(many, times=many.times / 1000.0)).warnings
+    assert "seconds?" in warning
     many.times[3] = 0.004
     (warning,) = fit(CELLS, many).warnings
     assert many.archs[3] in warning

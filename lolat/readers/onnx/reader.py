@@ -119,8 +119,8 @@ def _load(path: str) -> Any:
         return onnx.load(path, load_external_data=False)
     except Exception as error:  # of the system, or of the parser, which is in another package
         raise NetworkError(
-            f"{shown!r} cannot be read: {one_line(error)}; expected an .onnx file, above 2 GiB with "
-            "external data"
+            f"{shown!r} cannot be read: {one_line(error)}; expected a complete ONNX file, above 2 GiB "
+            "with its weights in another file (external data): export it again"
         ) from error
 
 

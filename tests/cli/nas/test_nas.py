@@ -84,6 +84,7 @@ def test_a_fitted_space(lolat: Command, tmp_path: Path, device: Any) -> None:
     answer = lolat.json(*ask)
     assert (answer["samples"], answer["space"], answer["warnings"]) == (12, CELLS, [])
     assert 0.0 < answer["typical_error"] < 0.05
+    assert answer["typical_error"] < answer["error_of_90_percent"] < 0.2
     lines = lolat.text(*ask).splitlines()
     assert lines[-1] == f"written: {output}"
     assert max(map(len, lines[:-1])) <= 80
