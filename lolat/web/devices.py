@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lolat.api.choosing import load
+from lolat.api.choosing import full_name, load, serving_model
 from lolat.api.model import Model
 from lolat.device.file import answers_for
 from lolat.errors import LolatError
-from lolat.hardware.gpus import name_of
+from lolat.hardware.gpus import is_card, name_of
 from lolat.io import paths as places
 from lolat.units import plain
 
@@ -74,6 +74,18 @@ def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
         with contextlib.suppress(LolatError, OSError):
             found[key] = ListedDevice(key, path, own, _loaded(path, path.stat().st_mtime_ns))
     return found
+
+
+def key_of(name: str, listed: Mapping[str, ListedDevice], of_decoders: bool) -> str:
+    """The key of the device that a name stands for, in any case, or a GPU's as in a command; else the name.
+
+    No other name is asked for, as it could be that of a file.
+    """
+    by_case = {key.casefold(): key for key in listed}
+    if name not in listed and name.casefold() not in by_case and is_card(name):
+        with contextlib.suppress(LolatError):
+            name = serving_model(name, of_any=True).label if of_decoders else full_name(name)
+    return name if name in listed else by_case.get(name.casefold(), name)
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,7 @@ from lolat.readers.cache import bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.training.passes import Tuning
 from lolat.units import as_number, plain, shortened
-from lolat.web.devices import ListedDevice
+from lolat.web.devices import ListedDevice, key_of
 from lolat.web.networks import UPLOAD, sent_name
 
 # ---- The value of a text in a field; InputError if it has none.
@@ -345,10 +345,11 @@ class Form:
         self.typed = {
             k: given[k] for k, f in FIELDS.items() if given.get(k, f.default) != f.default
         }
-        self.every = devices
-        self.devices = {key: d for key, d in devices.items() if d.answers(self.subject.is_decoder)}
+        self.every, is_decoder = devices, self.subject.is_decoder
+        self.devices = {key: d for key, d in devices.items() if d.answers(is_decoder)}
         # The form has an empty one of its own: at first there is none.
-        asked = dict.fromkeys(text for name, text in query if name == "model")
+        given_names = (text for name, text in query if name == "model")
+        asked = dict.fromkeys(key_of(name, self.devices, is_decoder) for name in given_names)
         own = [d.key for d in self.devices.values() if d.is_own]
         usually = own[:1] or [k for k in EXAMPLES if k in self.devices] or [*self.devices][:1]
         self.ticked = [key for key in asked if key in self.devices] if asked else usually
