@@ -31,15 +31,6 @@ HEADER = (
 Groups = dict[str, list[tuple[float, ...]]]
 
 
-def with_channels_last(model: Model) -> Model:
-    """Return the model of a GPU that runs images channels last."""
-    document: dict[str, Any] = {**model.document, "predictors": {**model.document["predictors"]}}
-    kernels = {**document["predictors"]["kernels"]}
-    kernels["mode"] = {**kernels["mode"], "channels_last": True}
-    document["predictors"]["kernels"] = kernels
-    return Model(document, model.source)
-
-
 def asked(model: Model, graph: Any, row: dict[str, str]) -> tuple[float, float, float]:
     """(ms, low, high) of a row's step."""
     batch = int(row["batch_size"])
@@ -64,11 +55,9 @@ def figures() -> Tables:
     groups: Groups = defaultdict(list)
     for row in table:
         gpu = next(name for name in MODELS if row["gpu"].startswith(name))
-        model = lolat.load(MODELS[gpu])
-        if row["channels"] == "last":
-            model = with_channels_last(model)
-        graph = graphs[row["network"], int(row["input_size"])]
-        answer = asked(model.run_as(row["precision"]), graph, row)
+        is_last = row["channels"] == "last"
+        model = lolat.load(MODELS[gpu]).run_as(row["precision"], channels_last=is_last)
+        answer = asked(model, graphs[row["network"], int(row["input_size"])], row)
         for key in (f"{gpu}, {row['precision']}, {row['pass']}", f"all, {row['pass']}"):
             groups[key].append((*answer, float(row["step_ms"])))
     return {"figures": (HEADER, lines_of(groups))}

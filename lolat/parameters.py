@@ -77,9 +77,10 @@ def optimizer_named(name: str) -> Optimizer:
 class Parameter:
     """A parameter, named as the argument of Python.
 
-    `help`: a line for people. `kind`: int, float or str. Numbers lie from `least` to `most`; where
-    `is_open`, both are beyond. `choices`: the values of a word. `metavar`: a value in a command's help.
-    `example`: of several values, which it takes then. `default`: the value if it is not given.
+    `help`: a line for people. `kind`: int, float, str, or bool for a flag. Numbers lie from `least` to
+    `most`; where `is_open`, both are beyond. `choices`: the values of a word. `metavar`: a value in a
+    command's help. `example`: of several values, which it takes then. `default`: the value if it is not
+    given.
     """
 
     name: str
@@ -149,6 +150,9 @@ _EVERY = (
               "dense layers and convolutions take 2.5 times as long. If not given, the usual one, "
               "within a factor of 1.8.", float, 1,
               1000, metavar="US"),
+    Parameter("channels_last", "Images lie channels last in a GPU's memory "
+              "(memory_format=torch.channels_last); channels first if not given. For eager launches in "
+              "half precision: torch.compile lays them so itself.", bool, default=False),
     _word("predictor", PREDICTORS, "Another formula of the model than its default."),
     # Its latency.
     Parameter("coverage", f"Share of true values inside the interval; {COVERAGE:g} if not given.", float,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def predict(
     network: Any, on: str | Model, batch_size: int | str = 1, predictor: str | None = None,
     coverage: float | None = None, *, precision: str | None = None, launch: str | None = None,
-    host_us: float | None = None, input_size: InputSize = None, max_ms: float | None = None,
-    sure: bool = False, prices: str | None = None,
+    host_us: float | None = None, channels_last: bool = False, input_size: InputSize = None,
+    max_ms: float | None = None, sure: bool = False, prices: str | None = None,
 ) -> Prediction: ...  # fmt: skip
 
 

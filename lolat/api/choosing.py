@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -57,7 +58,7 @@ def devices(
     distinct: dict[str, Model] = {}  # of one precision two may be the same
     for name in names:
         if name == ALL:
-            known = [n for n, _, _ in list_models()]
+            known = _in_one_layout([n for n, _, _ in list_models()])
         else:
             known = full_names(name) if every else [full_name(name)]
         for one in known:
@@ -107,11 +108,23 @@ def full_names(name: str) -> list[str]:
             ]
         able = [n for n in known if "networks" in answers_for(Model.load(n).document)]
         if able:
-            return sorted(able, key=_usual)
+            return sorted(_in_one_layout(able), key=_usual)
         if gpu:
             return [name]
         raise error from None
     return [found.stem if found.stem.casefold() == name.casefold() else name]
+
+
+def _in_one_layout(names: Sequence[str]) -> list[str]:
+    """The models without those of channels last whose device was measured channels first too."""
+    documents = {name: load(name).document for name in names}
+    modes = {n: (name_of(d), mode_of(d)) for n, d in documents.items() if "predictors" in d}
+    firsts = {
+        (of, replace(mode, channels_last=True))
+        for of, mode in modes.values()
+        if not mode.channels_last
+    }
+    return [n for n in names if modes.get(n) not in firsts]
 
 
 def _usual(name: str) -> tuple[bool, bool, str]:

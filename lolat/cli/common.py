@@ -337,6 +337,8 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
         about["default"] = of.default
     if of.choices:
         about["type"] = click.Choice(of.choices, case_sensitive=name != "optimizer")
+    elif of.kind is bool:
+        about = {"is_flag": True}
     elif of.kind is str:
         about["type"] = str
     elif of.kind is float:
@@ -352,7 +354,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
         about["type"] = List(about["type"], of.metavar, of.example)
         if not changed.get("required"):
             about.setdefault("default", ())
-    elif not of.choices:
+    elif not (of.choices or of.kind is bool):
         about["metavar"] = "N" if of.example else of.metavar
     about |= {"help": f"{of.help} {more}".rstrip(), **changed}
     if name != SIZE:

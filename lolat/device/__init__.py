@@ -14,6 +14,7 @@ import msgspec
 
 from lolat.device.predictors import PREDICTORS
 from lolat.device.predictors.formula import MOST_OF_A_COUNT, Formula
+from lolat.device.question import RunAs
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import FEATURES
 from lolat.io.results import Result, dict_of
@@ -46,9 +47,7 @@ class Device(Result):
         self.default: str = document.get("default", "")
         self._plans: dict[Any, tuple[Formula, list[int]]] = {}  # for `predict_counts`
         self._in_mode: dict[Any, Self] = {}  # for `run_as`
-        self.asked_precision: str | None = None  # by `run_as`
-        self.asked_launch: str | None = None
-        self.asked_host_us: float | None = None
+        self.asked = RunAs()  # by `run_as`
         if "predictors" in document and self.default not in self.predictors:
             raise ModelFileError(
                 f"{source}: its default predictor {self.default!r} is unknown to this LoLat (known: "
@@ -120,22 +119,24 @@ class Device(Result):
         return chosen
 
     def run_as(
-        self, precision: str | None = None, launch: str | None = None, host_us: float | None = None
+        self, precision: str | None = None, launch: str | None = None, host_us: float | None = None,
+        channels_last: bool = False,
     ) -> Self:  # fmt: skip
         """The device in another execution mode.
 
         `precision`: fp32, tf32, amp, fp16 or bf16; a GPU that was not measured in it is predicted from its
         data sheet, with a wider interval. `launch`: eager, compiled or graph. `host_us`: time that the host
-        takes to start an operation, µs. None: as measured, the host as usual. InputError for a mode that
-        the device lacks or that cannot be predicted.
+        takes to start an operation, µs. `channels_last`: the layout of images in half precision. None: as
+        measured, the host as usual. InputError for a mode that the device lacks or that cannot be
+        predicted.
         """
-        asked = precision, launch, host_us
-        if asked == (None, None, None):
+        asked = RunAs(precision, launch, host_us, channels_last)
+        if asked == RunAs():
             return self
         from lolat.device.running import run_as
 
         if asked not in self._in_mode:
-            self._in_mode[asked] = run_as(self, *asked)
+            self._in_mode[asked] = run_as(self, asked)
         return self._in_mode[asked]
 
     # ---- The latency of a network

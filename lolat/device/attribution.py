@@ -18,8 +18,8 @@ from msgspec import UNSET, UnsetType
 from lolat.device import Device
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
-from lolat.device.question import DEFAULT, Question
-from lolat.device.running import HALVES, in_precisions, measured_so, mode_of
+from lolat.device.question import DEFAULT, Question, RunAs
+from lolat.device.running import HALVES, as_written, in_precisions, measured_so, mode_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis, analyze
@@ -258,23 +258,25 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         )
         yield ("launch", words, model.run_as(None, GRAPH))
     mode, graph = mode_of(model.document), now.query.graph
-    for kind, words, wanted in (
-        ("compile", "fused by torch.compile", replace(mode, launch=COMPILED)),
-        ("channels_last", "images and weights in channels_last", replace(mode, channels_last=True)),
-    ):
+    for kind, words, run, wanted in (
+        ("compile", "fused by torch.compile", RunAs(launch=COMPILED), replace(mode, launch=COMPILED)),
+        ("channels_last", "images and weights in channels_last", RunAs(channels_last=True),
+         replace(mode, channels_last=True)),
+    ):  # fmt: skip
         if wanted == mode or (kind == "compile" and mode.fused):
             continue
         files = (measured_so(model, wanted, origin) for origin in (LOCAL, SHIPPED))
         if file := next(filter(None, files), None):
             yield (kind, f"{words} (as {file.stem})", type(model).load(file))
-        elif kind == "compile":
+        else:
             with suppress(InputError):
-                yield (kind, f"{words} (--launch compiled)", model.run_as(None, COMPILED))
+                its = as_written(model.run_as(*run), graph)
+                yield (kind, f"{words} ({run.options.strip()})", its)
     halves = [d for d in in_precisions(model, (AMP, *sorted(HALVES))) if d is not model]
     asked = Question(now.batch_size, now.predictor)
     if halves and mode.dtype not in (FLOAT16, BFLOAT16):
         fastest = min(halves, key=lambda device: predict(device, graph, asked).latency_ms)
-        words = f"in half precision (--precision {fastest.asked_precision})"
+        words = f"in half precision (--precision {fastest.asked.precision})"
         yield ("precision", words, fastest)
 
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from lolat.device.domain import NEGLIGIBLE_SHARE
 from lolat.device.file import State
 from lolat.device.question import InputSize
-from lolat.device.running import mode_of, mode_words
+from lolat.device.running import layout_of, mode_of, mode_words
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, Memory, analyze, largest_fitting
@@ -66,11 +66,8 @@ class Query:
         """MODEL NETWORK of a command, and the options that were given."""
         from lolat.readers.size import options_of
 
-        asked = {"precision": self.model.asked_precision, "launch": self.model.asked_launch}
-        mode = "".join(f" --{name} {value}" for name, value in asked.items() if value)
-        mode += f" --host-us {self.model.asked_host_us:g}" if self.model.asked_host_us else ""
         asked_of = f"{quote(plain(self.model.label))} {quote(plain(self.network))}"
-        return f"{asked_of}{options_of(self.input_size)}{mode}"
+        return f"{asked_of}{options_of(self.input_size)}{self.model.asked.options}"
 
 
 @dataclass(frozen=True)
@@ -91,19 +88,21 @@ class Prediction(Result):
 
     `interval_ms` has the stated `coverage`; both are None if the model has too few points. `inside_share`:
     share of the time inside the measured range; `in_domain`: true if that is most; both None if the model
-    has no domain. `precision`, `framework`, `launch` (`lolat.graph.modes`): the execution mode; `host_us`:
-    the host's time to launch an operation, if it was given; `host_ms`: that to launch all; `host_bound`:
-    true if that is longer than running them; None if not known. `available_bytes`: the device's memory,
-    None if not known; `fits`: true if that suffices. The blocks, the last one "call", the fixed cost of a
-    call, add up to `latency_ms`. `device`: the model as given, among several answers; `price_per_hour`:
-    US$ of one device of the cheapest `instance`. FLOPs are multiply-accumulates.
+    has no domain. `precision`, `framework`, `launch` (`lolat.graph.modes`), `channels_last`: the
+    execution mode; `host_us`: the host's time to launch an operation, if it was given; `host_ms`: that to
+    launch all; `host_bound`: true if that is longer than running them; None if not known.
+    `available_bytes`: the device's memory, None if not known; `fits`: true if that suffices. The blocks,
+    the last one "call", the fixed cost of a call, add up to `latency_ms`. `device`: the model as given,
+    among several answers; `price_per_hour`: US$ of one device of the cheapest `instance`. FLOPs are
+    multiply-accumulates.
     """
 
     KEYS = (
         "model", "learned", "state", "network", "batch_size", "input_shapes", "predictor", "latency_ms",
         "interval_ms", "coverage", "in_domain", "inside_share", "precision", "framework", "launch",
-        "host_us", "host_ms", "host_bound", "memory_bytes", "memory", "available_bytes", "fits",
-        "warnings", "counts", "blocks", "device", "price_per_hour", "instance", "dollars_per_million",
+        "channels_last", "host_us", "host_ms", "host_bound", "memory_bytes", "memory",
+        "available_bytes", "fits", "warnings", "counts", "blocks", "device", "price_per_hour",
+        "instance", "dollars_per_million",
     )  # fmt: skip
 
     network: str
@@ -181,7 +180,12 @@ class Prediction(Result):
     @property
     def host_us(self) -> float | None:
         """The host's time to launch an operation, µs; None if it was not given."""
-        return self.query.model.asked_host_us
+        return self.query.model.asked.host_us
+
+    @property
+    def channels_last(self) -> bool | None:
+        """True if images lie channels last; None if the time does not depend on it."""
+        return layout_of(mode_of(self.query.model.document), self.query.graph)
 
     @property
     def fits(self) -> bool | None:
@@ -209,7 +213,9 @@ class Prediction(Result):
         """The header: network, batch size, input shapes, execution mode."""
         sizes = shapes_text(self.query.graph.input_sizes)
         parts = [plain(self.network), f"batch {self.batch_size}", sizes]
-        return " · ".join(filter(None, [*parts, mode_words(self.query.model.document)]))
+        return " · ".join(
+            filter(None, [*parts, mode_words(self.query.model.document, self.query.graph)])
+        )
 
     def words(self) -> str:
         """The latency, its interval, and the part inside the measured range."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from lolat.errors import AnswerIsNo, InputError, LolatError, ModelFileError, arg
 from lolat.parameters import BEST, declared
@@ -24,6 +24,30 @@ InputSize = int | Sequence[int | Sequence[int]] | Mapping[str, int | Sequence[in
 the network's own."""
 
 
+class RunAs(NamedTuple):
+    """The execution mode that was asked for: the arguments of `Device.run_as`."""
+
+    precision: str | None = None
+    launch: str | None = None
+    host_us: float | None = None
+    channels_last: bool = False
+
+    def after(self, before: RunAs) -> RunAs:
+        """This mode, with an earlier question's values where it has none; a compiler chooses the layout."""
+        own = {name: value for name, value in self._asdict().items() if value}
+        if self.launch not in (None, "eager"):
+            before = before._replace(channels_last=False)
+        return before._replace(**own)
+
+    @property
+    def options(self) -> str:
+        """The options of a command."""
+        given = ((f" --{n.replace('_', '-')}", v) for n, v in self._asdict().items() if v)
+        return "".join(
+            n if v is True else f"{n} {v if isinstance(v, str) else f'{v:g}'}" for n, v in given
+        )
+
+
 Runs = TypeVar("Runs", bound="Device")
 
 
@@ -34,10 +58,11 @@ class ModeQuestion:
     precision: str | None = None
     launch: str | None = None
     host_us: float | None = None
+    channels_last: bool = False
 
     def device(self, model: Runs) -> Runs:
         """The device in the execution mode."""
-        return model.run_as(self.precision, self.launch, self.host_us)
+        return model.run_as(self.precision, self.launch, self.host_us, self.channels_last)
 
 
 @dataclass(frozen=True)
@@ -102,7 +127,7 @@ class LatencyQuestion(Question, ModeQuestion):
     def device(self, model: Runs) -> Runs:
         """The device in the execution mode; for BEST in its own precision."""
         precision = None if self.precision == BEST else self.precision
-        return model.run_as(precision, self.launch, self.host_us)
+        return model.run_as(precision, self.launch, self.host_us, self.channels_last)
 
 
 @dataclass(frozen=True)
@@ -164,7 +189,7 @@ D = TypeVar("D")
 A = TypeVar("A")
 OF_ONE_DEVICE = frozenset([
     "no-precision", "no-launch", "no-host", "no-memory", "no-room", "no-optimizer", "step-tokens",
-    "no-evaluation", "batch-over-data", "coverage-range", "dtype", "not-timed",
+    "no-evaluation", "batch-over-data", "coverage-range", "dtype", "not-timed", "no-layout",
 ])  # fmt: skip
 """Codes of errors that are about the device that was asked, not about the question."""
 

@@ -15,8 +15,10 @@ from lolat.device.file import read
 from lolat.device.predictors.host import FACTOR, GIVEN
 from lolat.device.predictors.precision import in_precision, no_precision
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
+from lolat.device.question import RunAs
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
+from lolat.graph.kinds import CONVOLUTIONS
 from lolat.graph.modes import (
     COMPILED,
     EAGER,
@@ -45,6 +47,15 @@ AS_NOW = "as_now"
 """Key of a document in memory, never in a file: a remark on the machine's speed now."""
 CARD_SPREAD = 0.1
 """Standard deviation, a logarithm, of the error by the data sheets of two cards of a chip. Assumed."""
+GENERATION_SPREAD = 0.2
+"""CARD_SPREAD of a card of another generation: RTX 3090, 4090, 5090 and PRO 6000 by one another have
+medians of 0.02 to 0.15 in half precision, by the usual shares of a data sheet 0.10 to 0.27; A100 and H100
+in TF32 have 0.22 and 0.27 (10 networks, batch 128)."""
+LAYOUT_SPREAD = 0.15
+"""Standard deviation, a logarithm, of the error of channels last by the terms of channels first: against
+those measured, a RTX 3090 has a median of 0.00 and a spread of 0.03, a H100 of 0.14 and 0.11 (14 networks,
+batch 128)."""
+LAYOUTS = {True: "channels last", False: "channels first", None: ""}
 HALVES = frozenset(["fp16", "bf16"])
 """Precisions of a network in half precision itself, as after `module.half()`."""
 ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
@@ -69,13 +80,14 @@ def epochs_mode(document: Mapping[str, Any]) -> Mode:
 # ---- A device in another execution mode
 
 
-def run_as(model: D, precision: str | None, launch: str | None, host_us: float | None = None) -> D:
-    """The device in a precision and a launch (see `_in_mode`), with a host of a given launch overhead, µs.
+def run_as(model: D, asked: RunAs) -> D:
+    """The device in a precision, launch and layout (see `_in_mode`), with a host of a launch overhead.
 
-    None: as the model was asked before. InputError if it cannot run so, has no host, or for another unit.
+    What is not asked for: as the model was asked before. InputError if it cannot run so, has no host, or
+    for another unit.
     """
-    model = _in_mode(model, precision, launch)
-    host_us = model.asked_host_us if host_us is None else host_us
+    model = _in_mode(model, asked)
+    host_us = model.asked.host_us
     if host_us is None:
         return model
     of = PARAMETERS["host_us"]
@@ -98,9 +110,7 @@ def run_as(model: D, precision: str | None, launch: str | None, host_us: float |
         predictors[name] = {**predictors[name], "host": {**host, **given}}
     # Training was measured with another host.
     others = {n: v for n, v in model.document.items() if n not in ("epochs", "training")}
-    made = _asked(model, others | {"predictors": predictors}, None, None)
-    made.asked_host_us = host_us
-    return made
+    return _asked(model, others | {"predictors": predictors}, asked)
 
 
 def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
@@ -116,12 +126,12 @@ def as_now(model: D, spread: float, remark: Remark, ratio: float = 1.0) -> D:
             host[name] = ratio * host.get(name, 0.0)
     document["noise"] = {**document["noise"], "repeatability": math.expm1(spread)}
     document[AS_NOW] = remark
-    return _asked(model, document, None, None)
+    return _asked(model, document, RunAs())
 
 
 def on_card(model: D, name: str, gpu: Gpu) -> D:
-    """The device profile of another form of a card (SXM, PCIe, more memory), or of another card of the same
-    chip, by their data sheets' ratios.
+    """The device profile of another form of a card (SXM, PCIe, more memory), of another card of the same
+    chip, or of the next generation, by their data sheets' ratios.
 
     `name`: of the form; `gpu`: its sheet. Bandwidths and rates follow the sheets, launches stay.
     """
@@ -132,6 +142,7 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
     dtype = formula.mode.dtype
     faster = (gpu.rate(dtype) or 1.0) / (was.rate(dtype) or 1.0)
     wider = (gpu.bandwidth_gb_s or 1.0) / (was.bandwidth_gb_s or 1.0)
+    is_of_chip = card_of(gpu.name) == card_of(was.name) or gpu.chip == was.chip
     by = {"rate": faster, "bandwidth": wider}
     classes = {
         kind: {term: by[term] * value for term, value in terms.items()}
@@ -142,7 +153,8 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
         multiprocessors=gpu.multiprocessors or formula.multiprocessors,
         sustained=formula.sustained and faster * formula.sustained,
         most=formula.most and (faster * formula.most[0], wider * formula.most[1]),
-        elsewhere=math.hypot(formula.elsewhere, CARD_SPREAD),
+        tf32=max(formula.tf32 * gpu.tf32 / was.tf32, 1.0),
+        elsewhere=math.hypot(formula.elsewhere, CARD_SPREAD if is_of_chip else GENERATION_SPREAD),
     )
     document = {n: v for n, v in model.document.items() if n not in ("epochs", "training", "llm")}
     document |= {"name": name, "device": name, "predictors": {Roofline.name: formula.to_dict()}}
@@ -154,26 +166,30 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
     return type(model)(document, model.source)
 
 
-def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
-    """The device run in a precision (`hardware.gpus.PRECISIONS`) and a launch mode; None: as measured.
+def _in_mode(model: D, asked: RunAs) -> D:
+    """The device run in a precision (`hardware.gpus.PRECISIONS`), a launch mode and a layout of images.
 
     It is a bundled model of the same GPU measured in that mode, if there is one, else the device with a
     formula changed by the GPU's data sheet. InputError if neither is possible.
     """
+    launch = asked.launch
     if launch is not None and launch not in LAUNCHES:
         raise InputError(
             f"{arg('launch')} {shortened(str(launch))}: expected {', '.join(LAUNCHES)}",
             code="no-launch",
         )
-    given = {"dtype": precision and dtype_named(precision), "launch": launch}
-    asked: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
+    dtype = asked.precision and dtype_named(asked.precision)
+    given = {"dtype": dtype, "launch": launch, "channels_last": asked.channels_last}
+    changes: dict[str, Any] = {n: value for n, value in given.items() if value}
     if "predictors" not in model.document and not {"epochs", "llm"}.isdisjoint(model.document):
-        return _without_latencies(model, asked, precision, launch)
+        return _without_latencies(model, changes, asked)
     document = dict(model.inference)
-    if "epochs" in document and replace(timed := epochs_mode(document), **asked) != timed:
+    if "epochs" in document and replace(timed := epochs_mode(document), **changes) != timed:
         del document["epochs"]  # they were timed in another mode
     mode = mode_of(document)
-    wanted = replace(mode, **asked)
+    wanted = replace(mode, **changes)
+    if wanted == mode:
+        return _asked(model, document, asked)
     kernels = document["predictors"].get(Roofline.name, {})
     if wanted.launch != mode.launch and "host" not in kernels:
         raise InputError(
@@ -181,72 +197,119 @@ def _in_mode(model: D, precision: str | None, launch: str | None) -> D:
             "GPU's profile that has the launch overhead",
             code="no-launch",
         )
-    if wanted == mode:
-        return _asked(model, document, precision, launch)
+    if not kernels and wanted.dtype == mode.dtype:
+        raise InputError(
+            f"{arg('channels_last')}: {model.name} was measured channels first; expected a GPU's profile, "
+            "or one that was learned so (lolat learn --channels-last)",
+            code="no-layout",
+        )
     if not kernels:
         raise no_precision(wanted.dtype, mode.dtype, None)
-    turned = mode.half and wanted.half and not mode.fused and not mode.channels_last
-    for so in (wanted, replace(mode, channels_last=True)) if wanted.fused and turned else (wanted,):
-        if other := measured_so(model, so):
-            measured = _asked(model, read(other), precision, launch)
-            measured.source, measured.label = str(other), other.stem
-            # A compiler takes channels last, so its convolutions turn nothing.
-            return measured if so == wanted else _in_mode(measured, precision, launch)
-    if wanted.half and not mode.half and (in_half := _measured_in_half(model, mode)):
-        made = _in_mode(in_half, precision, launch)
-        made.asked_host_us = model.asked_host_us
-        return made
+    if measured := _measured(model, wanted.__eq__):
+        return _asked(measured, {**measured.document}, asked, model.asked)
+    # A compiler takes channels last, so its convolutions turn nothing.
+    last = mode.half and wanted.half and (wanted.fused or wanted.channels_last)
+    to_half = wanted.half and not mode.half
+
+    def nearer(its: Mode) -> bool:
+        """Half precision where that is wanted, and its layout."""
+        if to_half:
+            return its.half and replace(its, dtype=mode.dtype) == mode
+        return its == replace(mode, channels_last=True)
+
+    turned = last and not mode.fused and not mode.channels_last
+    if (to_half or turned) and (measured := _measured(model, nearer)):
+        return _in_mode(measured, asked.after(model.asked))
+    return _asked(model, _changed(document, mode, wanted), asked)
+
+
+def _changed(document: Mapping[str, Any], mode: Mode, wanted: Mode) -> dict[str, Any]:
+    """The contents of a model file with formulas changed from its mode to another one."""
+    # A compiler lays images as it likes.
+    wanted = replace(wanted, channels_last=wanted.channels_last and not wanted.fused)
     predictors, gpu = dict(document["predictors"]), gpu_of(document)
+    kernels = predictors[Roofline.name]
+    is_last = wanted.channels_last and not mode.channels_last
+    is_taken_out = is_last and mode.half and not kernels.get("turns")
+    if is_last:
+        predictors.pop(TrainingSteps.name, None)  # their terms are of one layout
     for kind in (Roofline, TrainingSteps):
         if kind.name in predictors:
             formula = in_precision(msgspec.convert(predictors[kind.name], kind), wanted.dtype, gpu)
-            predictors[kind.name] = msgspec.structs.replace(formula, mode=wanted).to_dict()
+            doubt = LAYOUT_SPREAD if is_taken_out else 0.0
+            formula = msgspec.structs.replace(
+                formula, mode=wanted, elsewhere=math.hypot(formula.elsewhere, doubt)
+            )
+            predictors[kind.name] = formula.to_dict()
     # Training was measured in another mode.
     changed = {n: v for n, v in document.items() if n != "training"} | {"predictors": predictors}
-    other_units = wanted.dtype != mode.dtype and not (wanted.half and mode.half)
-    if other_units and is_measured(document):
+    if wanted.dtype != mode.dtype and not (wanted.half and mode.half) and is_measured(document):
         assert gpu is not None  # or the precision was refused
         rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
         sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
         sheet = f"the data sheet of {gpu.name} ({peak:.3g} TFLOPS{sustained})"
         asked_in = f"what products take in {PRECISION_OF[wanted.dtype]} is from {sheet}"
         changed[ESTIMATED] = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
-    return _asked(model, changed, precision, launch)
+    elif is_taken_out and is_measured(document):
+        without = "convolutions without the time in which GPUs turn such tensors"
+        changed[ESTIMATED] = Remark("measured channels first", without)
+    return changed
 
 
-def _without_latencies(
-    model: D, asked: Mapping[str, Any], precision: str | None, launch: str | None
-) -> D:
+def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
     """The device of a file without latencies; InputError if its epochs were timed in another mode."""
-    if (
-        "epochs" in model.document
-        and replace(timed := epochs_mode(model.document), **asked) != timed
-    ):
-        name, code = ("launch", "no-launch") if launch else ("precision", "no-precision")
+    name = next((n for n in ("launch", "channels_last") if n in changes), "precision")
+    given = f"{arg(name)} {asked.launch if name == 'launch' else asked.precision}"
+    given = arg(name) if name == "channels_last" else given
+    code = f"no-{'layout' if name == 'channels_last' else name}"
+    timed = epochs_mode(model.document) if "epochs" in model.document else None
+    if timed and replace(timed, **changes) != timed:
         raise InputError(
-            f"{arg(name)} {launch or precision}: {model.name} has epochs of {timed} alone; expected "
-            "that, or a model of latencies",
+            f"{given}: {model.name} has epochs of {timed} alone; expected that, or a model of latencies",
             code=code,
         )
-    return _asked(model, {**model.document}, precision, launch)
+    return _asked(model, {**model.document}, asked)
 
 
-def _asked(model: D, document: dict[str, Any], precision: str | None, launch: str | None) -> D:
-    """A model of the same file in the asked mode."""
+def _asked(model: D, document: dict[str, Any], asked: RunAs, before: RunAs | None = None) -> D:
+    """A model of the same file in the asked mode; `before`: asked earlier, None: as the model."""
     made = type(model)(document, model.source)
-    made.label, made.asked_precision = model.label, precision or model.asked_precision
-    made.asked_launch, made.asked_host_us = launch or model.asked_launch, model.asked_host_us
+    made.label, made.asked = model.label, asked.after(before or model.asked)
     return made
+
+
+def check_layout(model: Device, graph: Graph) -> None:
+    """InputError if channels last were asked for, and the device or the network has no such layout."""
+    if not model.asked.channels_last:
+        return
+    mode, expected = mode_of(model.document), ""
+    if not has_convolutions(graph):
+        why = "the network has no convolution, so it has no images to lay"
+    elif mode.fused:
+        why = "torch.compile lays images channels last itself"
+    elif not mode.half:
+        why = f"{model.name} has no times of it in {PRECISION_OF[mode.dtype]}"
+        expected = f"expected {arg('precision')} amp, fp16 or bf16, or "
+    else:
+        return
+    raise InputError(f"{arg('channels_last')}: {why}; {expected}leave it out", code="no-layout")
 
 
 def as_written(model: D, graph: Graph) -> D:
     """The device in the network's own precision if that is half or mixed, else as it is.
 
-    InputError if another was asked for, the device has no units for it, or the network is in more than
-    float32, in which no GPU was timed.
+    InputError if another was asked for, the device has no units for it, the network is in more than
+    float32, in which no GPU was timed, or a layout was asked for that changes nothing.
     """
     if Roofline.name not in model.predictors:
         return model
+    model = _in_its_precision(model, graph)
+    check_layout(model, graph)
+    return model
+
+
+def _in_its_precision(model: D, graph: Graph) -> D:
+    """See `as_written`."""
     dtype = own_dtype(graph) or ""
     own = None if dtype == FLOAT32 else PRECISION_OF.get(dtype)
     if dtype in ABOVE_FLOAT32:
@@ -255,11 +318,11 @@ def as_written(model: D, graph: Graph) -> D:
             "float32",
             code="no-precision",
         )
-    if own is None or model.asked_precision == own or {model.asked_precision, own} <= HALVES:
+    if own is None or model.asked.precision == own or {model.asked.precision, own} <= HALVES:
         return model  # fp16 and bf16 move equal bytes and use the same units
-    if model.asked_precision is not None:
+    if model.asked.precision is not None:
         raise InputError(
-            f"{arg('precision')} {model.asked_precision}: the network is in {own} itself; expected {own}, "
+            f"{arg('precision')} {model.asked.precision}: the network is in {own} itself; expected {own}, "
             "or the network in float32",
             code="no-precision",
         )
@@ -281,8 +344,9 @@ def measured_models(
 ) -> list[tuple[Path, dict[str, Any]]]:
     """(file, contents) of each model of networks measured on a device in a mode that is `asked`.
 
-    `name`: the device's; `gpu`: a sheet, so that other forms of its card and other cards of its chip count
-    too; `origin`: of the files, None: any. The nearest device first, float32 before half precision.
+    `name`: the device's; `gpu`: a sheet, so that other forms of its card, other cards of its chip, and
+    server GPUs since Hopper for one of these count too; `origin`: of the files, None: any. The nearest
+    device first, float32 before half precision.
     """
     found = []
     card, chip = (None, None) if gpu is None else (card_of(gpu.name), gpu.chip)
@@ -292,6 +356,7 @@ def measured_models(
             continue
         own, sheet, mode = name_of(document), gpu_of(document), mode_of(document)
         has_chip = bool(chip and sheet and sheet.chip == chip)
+        has_chip |= bool(gpu and sheet and gpu.turns and sheet.turns)
         is_alike = gpu is not None and (card_of(own) == card or has_chip)
         if asked(mode) and (own == name or (is_alike and Roofline.name in document["predictors"])):
             found.append(((own != name, card_of(own) != card, mode.half), path, document))
@@ -311,8 +376,8 @@ def measured_so(model: Device, wanted: Mode, origin: str = SHIPPED) -> Path | No
     return next((p for p, d in others if d["environment"].get("framework") == framework), None)
 
 
-def _measured_in_half(model: D, mode: Mode) -> D | None:
-    """The bundled device in half precision, launched as in `mode`; None if nobody timed it so.
+def _measured(model: D, asked: Callable[[Mode], bool]) -> D | None:
+    """The bundled device measured in a mode that is `asked`, by the same framework; None without one.
 
     For another card of a measured chip: that chip's, changed by the data sheets.
     """
@@ -320,13 +385,12 @@ def _measured_in_half(model: D, mode: Mode) -> D | None:
     bundled = [path for _, path, where in list_models() if where == SHIPPED]
     if not is_carried and Path(model.source) not in bundled:
         return None
-
-    def asked(its: Mode) -> bool:
-        return its.half and replace(its, dtype=mode.dtype) == mode
-
     gpu = find_gpu(name) if is_carried else None
+    framework = model.document["environment"].get("framework")
     for path, document in measured_models(name, asked, gpu, SHIPPED):
         made = type(model)(document, str(path))
+        if document["environment"].get("framework") != framework:
+            continue
         if gpu is None or name_of(document) == name:
             made.label = path.stem
             return made
@@ -354,8 +418,22 @@ def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:
 # ---- In words
 
 
-def mode_words(document: Mapping[str, Any]) -> str:
-    """Precision, framework and launch: "fp32, PyTorch, eager"."""
+def has_convolutions(graph: Graph) -> bool:
+    """True if a network has a convolution of images or other tensors."""
+    return any(o.kind in CONVOLUTIONS for o in graph.operations)
+
+
+def layout_of(mode: Mode, graph: Graph | None) -> bool | None:
+    """True for images channels last, False for channels first; None if no time depends on it.
+
+    `graph`: None for any network. A compiler chooses the layout itself; in float32 none is known to matter.
+    """
+    matters = graph is not None and mode.half and not mode.fused and has_convolutions(graph)
+    return mode.channels_last if matters or mode.channels_last else None
+
+
+def mode_words(document: Mapping[str, Any], graph: Graph | None = None) -> str:
+    """Precision, framework, launch and layout: "fp32, PyTorch, eager"; `graph`: what runs so."""
     where, mode = document["environment"], mode_of(document)
     precision = PRECISION_OF[mode.dtype]
     if (
@@ -366,7 +444,7 @@ def mode_words(document: Mapping[str, Any]) -> str:
     framework = FRAMEWORKS.get(str(where.get("framework")), where.get("framework"))
     parts = [precision, plain(str(framework)) if framework else ""]
     parts += [mode.launch if framework == FRAMEWORKS["torch"] or mode.launch != EAGER else ""]
-    parts += ["channels last" if mode.channels_last else ""]
+    parts += [LAYOUTS[layout_of(mode, graph)]]
     return ", ".join(filter(None, parts))
 
 
@@ -376,7 +454,7 @@ def precisions_differ(models: Iterable[Device]) -> str:
     """
     by_precision: dict[str, dict[str, bool]] = {}
     for model in models:
-        if model.asked_precision is None and Roofline.name in model.predictors:
+        if model.asked.precision is None and Roofline.name in model.predictors:
             mode = mode_of(model.document)
             by_precision.setdefault(PRECISION_OF[mode.dtype], {})[plain(model.label)] = mode.half
     if len({half for labels in by_precision.values() for half in labels.values()}) < 2:

@@ -103,6 +103,7 @@ def fit_roofline(
         formula,
         tf32=specs.tf32,
         most=most if np.isfinite(most).all() else None,
+        turns=mode.half and (mode.channels_last or mode.fused),
         turning=TURNED[specs.gpu is not None and specs.gpu.turns],
         sharpness=float(np.exp(optimum.x[SHARP])),
     )

@@ -215,8 +215,7 @@ def estimator(
     space, model = opened(space, model)
     sampled = space.name in model.document.get("spaces", {})
     # Samples are of one way to run.
-    asked = model.asked_precision or model.asked_launch or model.asked_host_us
-    if sampled and predictor is None and batch_size == 1 and not asked:
+    if sampled and predictor is None and batch_size == 1 and not any(model.asked):
         space.prepare(progress)
         return from_model(model, space)
     if not model.predictors:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from lolat.device.running import LAYOUTS
 from lolat.graph.modes import EAGER
 from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
@@ -66,7 +67,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     before = [
         *([no_room(cost)] if cost.fits is False else []),
-        title + (f" · {cost.precision}" if cost.precision else ""),
+        title + (f" · {way}" if (way := _way(cost)) else ""),
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_least}, {fit_words(cost)}",
         *_memory_lines(cost),
         *_iteration_lines(first, sample, several, cost.tune or ""),
@@ -380,11 +381,9 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
 
 
 def _way(cost: Cost) -> str:
-    """The precision, the launch unless it is `eager`, the layout."""
+    """The precision, the launch unless it is `eager`, the layout if it matters."""
     launch = None if cost.launch == EAGER else cost.launch
-    return ", ".join(
-        filter(None, (cost.precision, launch, "channels last" * bool(cost.channels_last)))
-    )
+    return ", ".join(filter(None, (cost.precision, launch, LAYOUTS[cost.channels_last])))
 
 
 def price_lines(prices: Prices) -> Iterator[Part]:

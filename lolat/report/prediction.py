@@ -168,7 +168,7 @@ def table_of_predictions(
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True),
         Column("device", _device, is_text=True, is_whole=True),
-        Column("as it runs", lambda p: mode_words(p.query.model.document), is_text=True),
+        Column("as it runs", lambda p: mode_words(p.query.model.document, p.query.graph), is_text=True),
         Column("batch", lambda p: p.batch_size),
         Column("ms", lambda p: p.latency_ms, digits),
         Column(between, lambda p: p.interval_ms, ends_of(digits)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -181,7 +181,7 @@ def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
             precisions = (PRECISION_OF[AMP],) if is_half else (None, *TRIED)
     for precision in precisions:
         try:
-            device = model.run_as(precision, asked.launch, asked.host_us)
+            device = replace(asked, precision=precision).device(model)
             costs.append(cost_on(device, trained, asked))
         except LolatError as error:
             errors.append(error)

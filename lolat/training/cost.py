@@ -51,7 +51,8 @@ class Cost(Result):
     """Time, memory and money of training on each number of devices.
 
     `batch_size`: that of a micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as
-    asked for, None as the network says. `precision`, `launch`, `channels_last`: the execution mode.
+    asked for, None as the network says. `precision`, `launch`, `channels_last`: the execution mode; None if
+    no time depends on the layout.
     `estimated`: True if the answer follows from inference, because too little training was measured.
     `in_domain`: True if most of the time is inside the measured range; None if unknown.
 
@@ -112,7 +113,7 @@ class Cost(Result):
     recipe: str = ""
     parameters: int | None = None
     trained_parameters: int | None = None
-    channels_last: bool = False
+    channels_last: bool | None = None
 
     @property
     def limits(self) -> TrainingLimits:

@@ -123,19 +123,21 @@ class DecoderPlan:
         """Make the plan of a decoder; ModelFileError if the device knows no language models."""
         if "llm" not in device.document:
             raise lacks(device.document, device.source, OF_LANGUAGE_MODELS)
-        if run.validation is not None:
-            raise InputError(
-                f"{arg('validation_samples')}: only of networks; leave it out", code="no-evaluation"
-            )
+        ours = {"host_us": device.asked.host_us, "channels_last": device.asked.channels_last}
+        for name, given in (*ours.items(), ("validation_samples", run.validation)):
+            if given:
+                raise InputError(
+                    f"{arg(name)}: only of networks; leave it out", code="no-evaluation"
+                )
         section = section_of(device.document, device.source)
         tuning = Tuning.named(asked.tune or "full", trained.decoder.layers)
         updates = optimizer_named(run.optimizer)
-        recipe = tuned_recipe(device.asked_precision or PRECISION, updates, tuning)
+        recipe = tuned_recipe(device.asked.precision or PRECISION, updates, tuning)
         gib = asked.memory_gib or card_gib(device.document, section)
         available = max(int(gib * GIB) - UNUSABLE_BYTES, 0)
         return cls(
             device, section, hardware_of(device.document), trained, run, recipe, available, gib, useful,
-            asked.checkpointing or "none", tuning, device.asked_launch or EAGER,  # type: ignore[arg-type]
+            asked.checkpointing or "none", tuning, device.asked.launch or EAGER,  # type: ignore[arg-type]
         )  # fmt: skip
 
     @property
@@ -306,7 +308,7 @@ class DecoderPlan:
             "recipe": recipe.words(self.tuning.is_partial),
             "tune": self.tuning.words(),
             "checkpointing": self.checkpointing,
-            "precision": self.device.asked_precision or PRECISION,
+            "precision": self.device.asked.precision or PRECISION,
             "launch": self.launch,
             "estimated": not is_known,
             "in_domain": is_known and max(numbers) <= MOST_GPUS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lolat.device.file import OF_TRAINING, lacks
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.running import as_written
+from lolat.device.running import as_written, layout_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting
@@ -150,7 +150,7 @@ class NetworkPlan:
             "checkpointing": self.asked.checkpointing or None,
             "precision": mode and PRECISION_OF[mode.dtype],
             "launch": mode and mode.launch,
-            "channels_last": mode is not None and mode.channels_last,
+            "channels_last": mode and layout_of(mode, self.graph),
             "estimated": self.training.estimated,
             "in_domain": self.training.in_domain(self.graph, self.run.batch_size),
         }

@@ -116,7 +116,13 @@ class Field:
     def word(self, text: str) -> str:
         """The value of a text as in an option of a command; "" if it is empty."""
         value = self.value(text)
-        values = value if isinstance(value, tuple) else () if value in (None, "") else (value,)
+        values = (
+            value
+            if isinstance(value, tuple)
+            else ()
+            if value in (None, "") or value is False
+            else (value,)
+        )
         return ",".join(str(v).removesuffix(".0") for v in values)
 
 
@@ -199,6 +205,8 @@ MODE = (
     Field("launch", "Launch", "", "one by one, by torch.compile, or by it with CUDA graphs",
           choices=_words("launch", "as measured")),
     Field("host_us", "Host, µs an addition", "", "to launch it on a GPU; empty: as usual"),
+    Field("channels_last", "Layout of images", "", "on a GPU in half precision, launched one by one",
+          choices={"": "channels first", "last": "channels last"}, parse=bool),
 )  # fmt: skip
 """The fields of the execution mode."""
 RENTED = (
@@ -298,9 +306,9 @@ TABS = {
     ), OF_LANGUAGE_MODEL),
 }  # fmt: skip
 """Each tab by its view."""
-RARE = frozenset(["launch", "host_us", "accumulate", "checkpointing", "tune", "link_gbps", "memory_gib",
-                  "price_per_hour", "kv_dtype", "percentile", "gpus", "cached_tokens",
-                  "expert_parallel"])  # fmt: skip
+RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "checkpointing", "tune",
+                  "link_gbps", "memory_gib", "price_per_hour", "kv_dtype", "percentile", "gpus",
+                  "cached_tokens", "expert_parallel"])  # fmt: skip
 """Fields that are folded until one of them is used."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one
@@ -416,7 +424,8 @@ class Form:
         words = []
         for field in (*self.subject.fields[1:], *self.own_fields):
             if text := field.word(self.text(field.name)):
-                words += ["--" + field.name.replace("_", "-"), text]
+                is_flag = field.parse is bool
+                words += ["--" + field.name.replace("_", "-"), *[text] * (not is_flag)]
         return words
 
     def network(self) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lolat
-from lolat.device.running import fitted_on_words, mode_of, mode_words
-from lolat.errors import InputError
+from lolat.api.model import Model
+from lolat.device.running import _changed, fitted_on_words, mode_of, mode_words
+from lolat.errors import InputError, LolatError
 from lolat.graph import Graph, GraphBuilder
 from tests import synthetic
 
@@ -57,6 +59,61 @@ def test_a_shipped_model_that_was_measured_so_answers(
     found, other = lolat.load(name).run_as(*mode), lolat.load(measured)
     assert found.label == measured
     assert found.predict(layers(), 64).latency_ms == other.predict(layers(), 64).latency_ms
+
+
+@pytest.mark.parametrize(("name", "within"), [("rtx-3090-amp", 0.05), ("h100-fp16", 0.25)])
+def test_channels_last_by_the_terms_of_channels_first_are_near_the_measured_ones(
+    name: str, within: float
+) -> None:
+    """By the files of two GPUs that were timed in both layouts."""
+    first, last = lolat.load(name), lolat.load(f"{name}-nhwc")
+    mode = mode_of(first.document)
+    changed = _changed(first.document, mode, replace(mode, channels_last=True))
+    carried = Model(changed, first.source)
+    for network in ("timm:resnet50", "timm:seresnet50", "timm:repvgg_b1"):
+        graph = lolat.read(network)
+        of_first, of_last, found = (m.predict(graph, 128) for m in (first, last, carried))
+        assert found.latency_ms == pytest.approx(of_last.latency_ms, rel=within)
+        assert (
+            abs(found.latency_ms / of_last.latency_ms - 1)
+            < of_first.latency_ms / of_last.latency_ms - 1
+        )
+    asked = lolat.load(name).predict(graph, 128, channels_last=True)
+    assert (asked.latency_ms, asked.channels_last) == (of_last.latency_ms, True)
+    assert asked.title.endswith("eager, channels last")
+    changes = lolat.load(name).explain(graph, 128, channels_last=True).counterfactuals
+    assert "compile" in {c.kind for c in changes}
+    assert of_first.title.endswith("eager, channels first")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "network", "words"),
+    [
+        ("a100-fp32", {}, synthetic.network(), "no times of it in fp32; expected precision amp"),
+        ("a100-fp32", {"precision": "amp"}, layers(), "no convolution"),
+        ("rtx-4090-amp", {"launch": "compiled"}, synthetic.network(), "torch.compile lays"),
+        ("epyc-2t-torch", {}, synthetic.network(), "epyc-2t-torch was measured channels first"),
+    ],
+)
+def test_channels_last_that_change_nothing_are_refused(
+    name: str, mode: dict[str, str], network: Graph, words: str
+) -> None:
+    with pytest.raises(LolatError, match=words):
+        lolat.load(name).predict(network, channels_last=True, **mode)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("mode", [{}, {"channels_last": True}, {"launch": "compiled"}])
+def test_a_server_gpu_is_faster_than_the_last_one_within_their_sheets(mode: dict[str, Any]) -> None:
+    """A B200 has at most 2.27 times the rate and 1.6 times the bandwidth of a H200, which has a H100's rate
+    and 1.43 times its bandwidth."""
+    for network in ("timm:resnet50", "timm:vit_base_patch16_224?eager"):
+        graph = lolat.read(network)
+        names = ("h100", "h200", "b200")
+        found = [lolat.load(n).predict(graph, 256, precision="amp", **mode) for n in names]
+        h100, h200, b200 = (p.latency_ms for p in found)
+        assert 1.0 <= h100 / h200 <= 4800 / 3350
+        assert 1.0 <= h200 / b200 <= 2250 / 989.4
+        assert any("measured on h100-sxm-80gb" in w for w in found[2].warnings)
 
 
 def moved(mib: int) -> Graph:

@@ -86,8 +86,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     TF32 over that in float32, 1 without TF32; `training`: measured over predicted time of training
     steps; `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update
     was timed with them, "none" without an update, "" if the tables do not say; `turns`: true if the terms
-    are those of channels last, so that channels first turn on top of them; `turning`: bytes for each byte
-    of a convolution (TURNED) in a forward pass.
+    are those of channels last, given or by a compiler, so that channels first turn on top of them;
+    `turning`: bytes for each byte of a convolution (TURNED) in a forward pass.
     """
 
     name: ClassVar[str] = "kernels"
@@ -164,14 +164,14 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             ms = ms * self.factors(work) * self.slower(work)
             if self.sustained is not None:
                 ms = np.maximum(ms, work.macs / (faster * self.sustained))
-            ms = np.maximum(ms, self._least_ms(work, faster))
-            turned_ms = (
-                self.turned(work, self.mode, self.turns, self.turning)
-                / (self.most or (0.0, math.inf))[1]
-            )
-            shares = shares * ms / (ms + turned_ms)
-            shares[MOVE] += turned_ms / (ms + turned_ms)
-            ms = ms + turned_ms
+            least_ms = self._least_ms(work, faster)
+            ms = np.maximum(ms, least_ms)
+            turned = self.turned(work, self.mode, self.turns, self.turning)
+            turned_ms = turned / (self.most or (0.0, math.inf))[1]
+            ms = np.maximum(ms + turned_ms, least_ms)
+            more = np.maximum(turned_ms, 0.0) / ms
+            shares = shares * (1.0 - more)
+            shares[MOVE] += more
         ms = np.where(work.bytes > 0, ms, 0.0)
         return ms, np.where(work.bytes > 0, shares, 0.0)
 
@@ -223,12 +223,14 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     ) -> np.ndarray:
         """(steps,) bytes that turn the tensors of convolutions, beyond what the terms contain.
 
-        `on_top`: the terms are those of channels last, else those of inference in the mode. `forward`:
-        bytes for each byte of a convolution in a forward pass.
+        `on_top`: the terms are those of channels last, else those of inference with channels first, so that
+        channels last and compiled networks have less. `forward`: bytes for each byte of a convolution in a
+        forward pass.
         """
-        if not mode.half or mode.fused or mode.channels_last:
+        if not mode.half:
             return np.zeros(len(work.kind))
-        each = np.where(work.backward, TURNED[1], forward) - forward * (not on_top)
+        is_last = mode.channels_last or mode.fused
+        each = np.where(work.backward, TURNED[1], forward) * (not is_last) - forward * (not on_top)
         return each * work.bytes * _is_of(work, IN_TF32)
 
     def factors(self, work: Workload) -> np.ndarray:
