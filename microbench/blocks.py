@@ -55,7 +55,7 @@ BLOCKS: tuple[Predefined, ...] = (
     _chain("basic 256x14x14", (1,), f.basic, 14, 256),
     _chain("conv 3x3 3x224x224", (1,), f.plain, 224, 3, filters=64, kernel=3),
     _chain("bottleneck 256x56x56", (1, 4), f.bottleneck, 56, 256),
-    _chain("bottleneck 1024x14x14", (1,), f.bottleneck, 14, 1024),
+    _chain("bottleneck 1024x14x14", (1, 2), f.bottleneck, 14, 1024),
     _chain("bottleneck 64x56x56", (1,), f.bottleneck, 56, 64),
     _chain("bottleneck 224x28x28", (1,), f.bottleneck, 28, 224),
     _chain("inverted 24x56x56", (1,), f.inverted, 56, 24),
@@ -83,7 +83,7 @@ BLOCKS: tuple[Predefined, ...] = (
     _chain("4 basic 64x56x56", (1,), f.basic, 56, 64, count=4),
     _chain("3 bottlenecks 64x56x56", (1,), f.bottleneck, 56, 64, out=256, count=3),
     _chain("3 bottlenecks 1024x14x14", (1, 8), f.bottleneck, 14, 1024, count=3),
-    _chain("3 bottlenecks 2048x7x7", (1, 4), f.bottleneck, 7, 2048, count=3),
+    _chain("3 bottlenecks 2048x7x7", (1, 2, 4), f.bottleneck, 7, 2048, count=3),
     # groups
     _chain("grouped bottleneck 256x56x56", (1,), f.bottleneck, 56, 256, mid=128, groups=32),
     _chain("grouped bottleneck 1024x14x14", (1,), f.bottleneck, 14, 1024, mid=512, groups=32),
@@ -91,17 +91,17 @@ BLOCKS: tuple[Predefined, ...] = (
            groups=32),
     # mobile chains
     _chain("3 mobile v1 32x112x112", (1, 4), f.mobile_v1, 112, 32, out=64, count=3),
-    _chain("5 mobile v1 512x14x14", (1, 8), f.mobile_v1, 14, 512, out=512, count=5),
+    _chain("5 mobile v1 512x14x14", (1, 2, 8), f.mobile_v1, 14, 512, out=512, count=5),
     _chain("3 inverted/2 16x112x112", (1,), f.inverted, 112, 16, out=24, stride=2, count=3),
     _chain("4 inverted 32x28x28", (1, 8), f.inverted, 28, 32, count=4),
     _chain("4 inverted 96x14x14", (1,), f.inverted, 14, 96, count=4),
-    _chain("3 inverted 160x7x7", (1, 16), f.inverted, 7, 160, count=3),
+    _chain("3 inverted 160x7x7", (1, 2, 16), f.inverted, 7, 160, count=3),
     _chain("3 mbconv/2 16x112x112", (1,), f.inverted, 112, 16, out=24, stride=2, **_SILU, count=3),
     _chain("3 mbconv 40x28x28", (1, 8), f.inverted, 28, 40, kernel=5, **_SILU, count=3),
     _chain("4 mbconv 112x14x14", (1,), f.inverted, 14, 112, kernel=5, **_SILU, count=4),
-    _chain("3 mbconv 192x7x7", (1,), f.inverted, 7, 192, kernel=5, **_SILU, count=3),
-    _chain("3 mobile v3 40x28x28", (1,), f.inverted, 28, 40, expand=3, kernel=5, **_HARD_SILU, count=3),
-    _chain("4 mobile v3 112x14x14", (1,), f.inverted, 14, 112, **_HARD_SILU, count=4),
+    _chain("3 mbconv 192x7x7", (1, 2), f.inverted, 7, 192, kernel=5, **_SILU, count=3),
+    _chain("3 mobile v3 40x28x28", (1, 4), f.inverted, 28, 40, expand=3, kernel=5, **_HARD_SILU, count=3),
+    _chain("4 mobile v3 112x14x14", (1, 2), f.inverted, 14, 112, **_HARD_SILU, count=4),
     _chain("3 fused mbconv 48x56x56", (1,), f.fused, 56, 48, count=3),
     # separable chains
     _chain("depthwise 5x5/2 144x56x56", (4,), Layers.depthwise_norm_act, 56, 144, kernel=5, stride=2),
@@ -162,10 +162,10 @@ MBCONV = (
 BRANCHES = ((3, 64, None), (4, 192, 7), (2, 320, None))
 
 NETWORKS: tuple[Predefined, ...] = tuple(replace(b, whole=True) for b in (
-    row("residual 50 3x160x160", (1,), f.residual_network, 160, (3, 4, 6, 3)),
+    row("residual 50 3x160x160", (1, 2), f.residual_network, 160, (3, 4, 6, 3)),
     row("residual 34 3x128x128", (1, 4), f.residual_network, 128, (3, 4, 6, 3), False),
     row("grouped residual 50 3x128x128", (1,), f.residual_network, 128, (3, 4, 6, 3), groups=32),
-    row("inverted 3x224x224", (1,), f.inverted_network, 224, MOBILE, "relu6", False, 32, 1280),
+    row("inverted 3x224x224", (1, 2), f.inverted_network, 224, MOBILE, "relu6", False, 32, 1280),
     row("inverted 3x128x128", (8,), f.inverted_network, 128, MOBILE, "relu6", False, 32, 1280),
     row("mbconv 3x160x160", (1, 4), f.inverted_network, 160, MBCONV, "silu", True, 32, 1280),
     row("dense net 121 3x128x128", (1,), f.dense_network, 128, (6, 12, 24, 16)),

@@ -116,8 +116,8 @@ class Count(NamedTuple):
         "One pass, or none where it is folded into the convolution before it.")] = 0
     layer_norm_elements: Annotated[int, _elements("layer normalization",
         "Several passes: for the mean, for the variance, for the result.")] = 0
-    curve_elements: Annotated[int, _elements("activations with an exponential",
-        "Each element is computed by a curve of many steps.")] = 0
+    curve_elements: Annotated[int, _elements("activations of several steps",
+        "Each element takes an exponential or the like, or several passes (hard swish).")] = 0
     clip_elements: Annotated[int, _elements("relu and its like",
         "One cheap pass, and none where the operation before it does it too.")] = 0
     pair_elements: Annotated[int, _elements("adding and multiplying",
@@ -140,6 +140,9 @@ class Count(NamedTuple):
     maps: Annotated[int, _groups("groups one after the other",
         "Groups x batch size: a backend that has no kernel of its own for grouped and depthwise "
         "convolutions convolves the groups of every sample one after the other.")] = 0
+    repacked: Annotated[int, Meaning("weights", "reordering weights",
+        "Weights of convolutions at batch sizes above 1, which some libraries put into another order in "
+        "each call (oneDNN in TensorFlow).", "weights")] = 0
 # fmt: on
 
 
@@ -352,6 +355,7 @@ def behaviors(operations: Iterable[Operation]) -> set[str]:
 # ---- Whole graphs
 
 _ELEMENTS = [COLUMNS.index(c) for c in ("acts", "inp", "traffic")]
+REPACKED, *_REORDERED = map(COLUMNS.index, ("repacked", "pointwise_weights", "spatial_weights"))
 _PLACES = ("ops", "serial", "threaded", "streamed", "border")
 _OPS, _SERIAL, _THREADED, _STREAMED, _BORDER = map(COLUMNS.index, _PLACES)
 
@@ -361,7 +365,8 @@ class GraphCounts:
     """Counts of every operation of a graph, for any batch size.
 
     All formulas are affine in the batch size, so an operation's counts are `fixed + batch * scaled`,
-    both (operations, COLUMNS) arrays of int64; `at` adds `threaded` and `streamed`, which know thresholds.
+    both (operations, COLUMNS) arrays of int64; `at` adds `threaded`, `streamed` and `repacked`, which know
+    thresholds.
     `quantized`: the share of multiply-accumulates whose weights or operands are, by attribute `bits`.
     """
 
@@ -377,11 +382,18 @@ class GraphCounts:
         each = elements // np.maximum(rows[:, _OPS], 1)  # a recurrent layer is many operations
         rows[:, _THREADED] = np.where(each > THREADED_FROM, rows[:, _OPS], 0)
         rows[:, _STREAMED] = np.where(each > STREAMED_FROM, elements, 0)
+        rows[:, REPACKED] = repacked(rows, batch_size)
         return rows
 
     def total(self, batch_size: int = 1) -> Count:
         """Counts of the whole graph at `batch_size`."""
         return Count(*(int(n) for n in self.at(batch_size).sum(axis=0)))
+
+
+def repacked(counts: "np.ndarray", batch_size: int) -> "np.ndarray":
+    """(...,) weights that are reordered in each call at `batch_size`; `counts`: (..., COLUMNS)."""
+    reordered: np.ndarray = (batch_size > 1) * counts[..., _REORDERED].sum(axis=-1)
+    return reordered
 
 
 @once

@@ -69,7 +69,7 @@ _TABLE = {
     _clip(saves=BOTH): "softsign",
     _clip(): "round sign cast bitwise one_hot",
     _clip(autocast=FLOAT32, saves=OUTPUT): "reciprocal",
-    _clip(like_memory=False, saves=INPUT): "hard_sigmoid hard_silu",
+    _curve("clip"): "hard_sigmoid hard_silu",  # in several passes
     # an exponential, a logarithm or an error function of every element
     _exponential(): "silu elu selu celu mish",
     _exponential(saves=OUTPUT): "sigmoid tanh",

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lolat.graph.counts import COLUMNS, FEATURES
+from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, repacked
 from lolat.io.tables import Row, Table, read_table
 
 REQUIRED = ("acts", "inp", "flops", "latency_ms")
@@ -62,6 +62,9 @@ class Point:
     def from_dict(cls, document: Mapping[str, Any]) -> Point:
         """Read a point of a model file; a count that is null or absent is unknown."""
         counts = {c: document[c] for c in COLUMNS if document.get(c) is not None}
+        if not counts.keys().isdisjoint(EXTRAS):  # the others tell it where a file does not
+            known = np.array([counts.get(c, 0) for c in COLUMNS])
+            counts["repacked"] = int(repacked(known, document["batch_size"]))
         return msgspec.convert({**document, "counts": counts}, cls)
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from lolat.errors import LolatError
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained, parameters
-from lolat.graph.counts import COLUMNS, count
+from lolat.graph.counts import COLUMNS, REPACKED, count, repacked
 from lolat.graph.modes import Mode
 from lolat.graph.work import STEP_COLUMNS, Workload, at, lower
 from lolat.readers.children import OnProgress, arrays_of
 from lolat.readers.torch.named import REPARAMETERIZED
 from lolat.tables.networks import Network, TimedNetwork
 
-VERSION = 11
+VERSION = 12
 """Version of the cache: raise it when `lolat.graph.work` or the counts change."""
 REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
 TOO_MANY = 0.004
@@ -45,6 +45,7 @@ class Counted:
     def total(self, batch_size: int) -> dict[str, int]:
         """The counts at a batch size."""
         values = self.counts[0] + batch_size * self.counts[1]
+        values[REPACKED] = repacked(values, batch_size)
         return dict(zip(COLUMNS, (int(v) for v in values), strict=True))
 
 

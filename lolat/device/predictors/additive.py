@@ -22,7 +22,7 @@ FAMILY = {name: family for family, names in MEMBERS.items() for name in names} |
 APART = {
     "patches": "elements", "unfolded": "elements", "maxima": "elements", "means": "elements",
     "border": "elements", "exps": "elements", "gelus": "elements",
-    "groups": "ops", "maps": "ops", "serial": "ops",
+    "repacked": "weights", "groups": "ops", "maps": "ops", "serial": "ops",
 }  # fmt: skip
 """Count of work with an extra cost on top of its family -> the family whose cost is of that size."""
 UNUSED_TERMS = (
