@@ -8,8 +8,9 @@ NumPy, and a command's help should not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import wraps
 from inspect import Signature, cleandoc, signature
 from numbers import Integral, Real
@@ -138,7 +139,7 @@ _EVERY = (
               example="1,4,16"),
     Parameter(SIZE, "Height = width of the input, or its whole shape without the batch (Keras: "
               "H,W,C; PyTorch and ONNX: C,H,W).", most=10**7, metavar="H[,W,C]",
-              example="224 or 224,224,3"),
+              example="224, 224,224,3 (Keras) or 3,224,224 (PyTorch, ONNX)"),
     Parameter(LENGTH, "Tokens of a text, or steps of a sequence; images stay as they are.",
               most=10**7),
     _word("precision", PRECISIONS,
@@ -159,7 +160,7 @@ _EVERY = (
               0, 1, is_open=True, metavar="SHARE"),
     _amount("max_ms", "MS", "The longest that it may take."),
     Parameter("sure", "The upper end of the interval counts; without a number, of "
-              f"{100 * COVERAGE:g} %.", float, 0, 100, is_open=True, metavar="[PERCENT]"),
+              f"{100 * COVERAGE:g} %.", float, 1, 100, is_open=True, metavar="[PERCENT]"),
     _word("vary", VARY, "The quantity that changes: channel counts, pixels of the input, or samples at "
           "once."),
     # Its training.
@@ -239,6 +240,15 @@ def parameters_of(question: type) -> dict[str, Parameter]:
     return found
 
 
+def check_names(question: Callable[..., Any], named: Mapping[str, Any]) -> None:
+    """InputError for a name that is no argument of a question."""
+    for name in named.keys() - signature(question).parameters.keys():
+        known = list(signature(question).parameters)
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
+        raise InputError(f"{name}: no such argument; {hint}", code="no-argument")
+
+
 P = ParamSpec("P")
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -262,6 +272,7 @@ def asks(
             if len(args) < len(own):  # the subject is named
                 bound = shown.bind(*args, **named)
                 args, named = bound.args, bound.kwargs
+            check_names(question, named)
             return method(*args[:2], question(*args[2:], **named))  # type: ignore[call-arg]
 
         parameters = parameters_of(question).values()  # type: ignore[arg-type]

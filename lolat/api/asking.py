@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from lolat.api.model import Model
 from lolat.device.question import AUTO, InputSize, LatencyQuestion, several
 from lolat.errors import InputError, arg
-from lolat.parameters import asks
+from lolat.parameters import asks, check_names
 
 if TYPE_CHECKING:
     from lolat.api.predicting import Predictions
@@ -28,26 +28,24 @@ def predict(
 
 
 @overload
-def predict(network: Any, on: Sequence[str], *args: Any, **more: Any) -> Predictions: ...
+def predict(network: Any, on: Sequence[str | Model], *args: Any, **more: Any) -> Predictions: ...
 
 
 @asks(LatencyQuestion)  # type: ignore[misc] # mypy does not know the first arguments by name
 def predict(
-    network: Any, on: str | Model | Sequence[str], asked: LatencyQuestion
+    network: Any, on: str | Model | Sequence[str | Model], asked: LatencyQuestion
 ) -> Prediction | Predictions:
     """Predict the latency of a network on devices, as `lolat predict NETWORK --on` does.
 
-    `on`: a device as `load` takes it or returns it, or names of several; "all": every one that can answer.
+    `on`: a device as `load` takes it or returns it, or several; "all": every one that can answer.
     The rest is as for `Model.predict`. One network, device and batch size give a `Prediction`; a list of
     any of them, and "all", give `Predictions`. The arguments are the options of `lolat predict`:
     """
     from lolat.api.choosing import ALL, devices
     from lolat.api.predicting import ask
 
-    if isinstance(on, Model):
-        return ask(network, asked, [asked.device(on)])
     models, left_out = devices(several(on), asked)
-    is_single = isinstance(on, str) and on != ALL and "," not in on
+    is_single = isinstance(on, Model) or (isinstance(on, str) and on != ALL and "," not in on)
     return ask(network, asked, models, left_out, is_single)
 
 
@@ -89,6 +87,12 @@ def compare(
     from lolat.training.question import TrainingQuestion
 
     names, models, left_out = several(on) or (ALL,), list[Model](), dict[str, str]()
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f"{arg('on')}: expected names of devices, as lolat.models() lists them; a loaded model answers "
+            "by its own methods (cost, llm)",
+            code="no-device",
+        )
     if batch_size is None:
         if not is_decoder(network):
             raise InputError(
@@ -111,5 +115,6 @@ def compare(
         models, unpriced = with_a_price(models, listed)
         left_out = {**left_out, **unpriced}
     asked |= {"prices": listed, "replicas": asked.get("replicas") or ()}
+    check_names(TrainingQuestion, asked)
     question = TrainingQuestion(batch_size, **asked)
     return training.compare(models, network, question, left_out, on_progress)

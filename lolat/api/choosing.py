@@ -30,41 +30,49 @@ CPU = "cpu"
 
 
 def devices(
-    on: Sequence[str],
+    on: Sequence[str | Model],
     question: LatencyQuestion | None = None,
     opened: Callable[[str], Model] | None = None,
     every: bool = False,
 ) -> tuple[list[Model], dict[str, str]]:
     """(the models of these names, each once; name -> reason why it cannot answer).
 
-    `on`: names with commas between them; "all": every local and bundled one that answers for networks;
-    "a100": the one of that GPU, eager if there is one, or `every` one. `question`: has the execution mode,
-    their own if None. `opened`: opens one by its name, `load` if None. ModelFileError for a name
-    that is not there.
+    `on`: loaded models, or names with commas between them; "all": every local and bundled one that answers
+    for networks; "a100": the one of that GPU, eager if there is one, or `every` one. `question`: has the
+    execution mode, their own if None. `opened`: opens one by its name, `load` if None. ModelFileError for a
+    name that is not there.
     """
-    if not all(isinstance(text, str) for text in on):
-        raise InputError(
-            f"{arg('on')}: expected names of devices, as lolat.models() lists them; a loaded model answers "
-            "by its own methods (predict, cost)",
-            code="no-device",
-        )
-    names = dict.fromkeys(name.strip() for text in on for name in text.split(",") if name.strip())
+    names: dict[str, Model | None] = {}
+    for given in on:
+        if isinstance(given, Model) and given.label not in names:
+            names[given.label] = given
+        elif isinstance(given, str):
+            split = filter(None, map(str.strip, given.split(",")))
+            names |= {name: names.get(name) for name in split}
+        else:
+            raise InputError(
+                f"{arg('on')} {getattr(given, 'label', given)!r}: expected names of devices, as "
+                "lolat.models() lists them, or loaded models of different names",
+                code="no-device",
+            )
     if not names:
         raise InputError(
-            f"no device is given; expected MODEL in front of the networks, or {arg('on')}",
+            f"{arg('on')}: no device is given; expected one or several, as `lolat models` lists them",
             code="no-device",
         )
     left_out: dict[str, LolatError] = {}
     distinct: dict[str, Model] = {}  # of one precision two may be the same
-    for name in names:
-        if name == ALL:
+    for name, loaded in names.items():
+        if loaded is not None:
+            known = [name]
+        elif name == ALL:
             known = _in_one_layout([n for n, _, _ in list_models()])
         else:
             known = full_names(name) if every else [full_name(name)]
         for one in known:
             try:
                 if name != ALL or "networks" in answers_for(Model.load(one).document):
-                    model = (opened or load)(one)
+                    model = loaded or (opened or load)(one)
                     model = model if question is None else question.device(model)
                     distinct[model.label] = model
             except LolatError as error:

@@ -19,7 +19,7 @@ from lolat.device.question import (
     ask_each,
     is_one,
     no_device,
-    several,
+    sizes_of,
 )  # fmt: skip
 from lolat.device.running import in_precisions, precisions_differ
 from lolat.errors import (
@@ -137,7 +137,9 @@ def ask(
     """
     question.check_largest()
     networks = network if isinstance(network, list) else [network]
-    found = predict_all(models, networks, several(question.batch_size), question, left_out)
+    if not networks:
+        raise InputError(f"{arg('network')} []: expected a network, or several in a list")
+    found = predict_all(models, networks, sizes_of(question), question, left_out)
     if found.errors and not found.answers:
         raise next(iter(found.errors.values()))
     is_single = is_single and networks is not network and is_one(question.batch_size)

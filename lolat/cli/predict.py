@@ -106,6 +106,11 @@ def predict(
         asked |= {"sure": True, "coverage": sure / 100}
     question = LatencyQuestion(**asked)
     model, networks = common.model_and_networks(arguments, on)
+    if model is None and not on:
+        raise InputError(
+            f"no device is given; expected MODEL in front of the networks, or {arg('on')}",
+            code="no-device",
+        )
     opened = functools.partial(
         open_here, say=common.say, progress=common.progress, now=now, as_learned=as_learned
     )

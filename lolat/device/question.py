@@ -158,9 +158,16 @@ class BudgetQuestion(ModeQuestion):
 Q = TypeVar("Q", bound=Any)
 
 
+def sizes_of(question: Any) -> tuple[int | str, ...]:
+    """The batch sizes of a question; InputError if there is none."""
+    if not (sizes := several(question.batch_size)):
+        raise InputError(f"{arg('batch_size')} []: expected a whole number from 1, or several")
+    return sizes
+
+
 def each_batch(question: Q) -> list[Q]:
     """A question with each of its batch sizes."""
-    return [replace(question, batch_size=size) for size in several(question.batch_size)]
+    return [replace(question, batch_size=size) for size in sizes_of(question)]
 
 
 def is_one(value: Any) -> bool:

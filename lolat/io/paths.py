@@ -166,7 +166,11 @@ def _not_found(name: str, names: list[str]) -> tuple[str, str]:
     if len(names) > _FEW:
         there = f"`lolat models` lists the {len(names)} that there are"
     stem = Path(name).name.removesuffix(".json").lower()
-    hint = did_you_mean(stem, {known.lower(): shown_path(known) for known in [*names, LOCAL]}, "")
+    if "," in name:
+        wrong += ", and one device is expected here (`lolat predict --on` takes several)"
+    # Without its mode a profile's name is that of its GPU.
+    near = [*names, LOCAL, *(known.rpartition("-")[0] for known in names)]
+    hint = did_you_mean(stem, {known.lower(): shown_path(known) for known in near}, "")
     expected = f"expected a model file, `local` or the name of a model: {there}"
     return (f"{wrong}; {hint}" if hint else wrong), expected
 

@@ -45,8 +45,8 @@ class Result:
     def plot(self, ax: Any = None) -> Any:
         """Draw the answer on matplotlib axes, new ones if none are given, and return them.
 
-        Blocks as bars of their causes, batch sizes and loads as curves with intervals. InputError for an
-        answer without a picture, MissingPackageError without matplotlib.
+        Blocks as bars of their causes, changes as bars of what they save, batch sizes and loads as curves
+        with intervals. InputError for an answer without a picture, MissingPackageError without matplotlib.
         """
         return self._shown().plot(self, ax)
 

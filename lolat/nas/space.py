@@ -30,7 +30,7 @@ from lolat.io.tables import Table
 from lolat.nas.cost_prior import Pieces, of_tables
 from lolat.nas.decomposition import CandidateNetworks, Decomposer, Decomposition
 from lolat.nas.tables import CountTable, Part, chain, totals
-from lolat.units import shortened
+from lolat.units import plural, shortened
 
 MOST_INDEX = 2**63 - 1
 CHUNK = 8192  # candidates worked on at a time, so that their columns stay in a core's cache
@@ -183,6 +183,10 @@ class Space:
     def __post_init__(self) -> None:
         self.grid = Grid(tuple(len(p.choices) for p in self.positions))
         self._codec = self.codec or dashes(self.grid.sizes)
+
+    def __repr__(self) -> str:
+        positions = plural(len(self.positions), "position")
+        return f"<Space: {self.name}, {positions}, {self.grid.size:,} candidates>"
 
     @classmethod
     def of_parts(

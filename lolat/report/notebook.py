@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 from lolat.device.prediction import Prediction
-from lolat.errors import InputError, MissingPackageError
+from lolat.errors import InputError, MissingPackageError, arg
 from lolat.graph.counts import GROUPS
 from lolat.io.results import Result, plain_data
 from lolat.io.writing import write_text
@@ -219,6 +219,11 @@ def plot(answer: Result, ax: Any = None) -> Any:
         from matplotlib import pyplot
     except ImportError:
         raise MissingPackageError("a plot needs matplotlib", "notebook") from None
+    if ax is not None and not hasattr(ax, "barh"):
+        raise InputError(
+            f"{arg('ax')}: a {type(ax).__name__}; expected one Axes of matplotlib, as plt.subplots()[1]",
+            code="no-axes",
+        )
     cycle = {"axes.prop_cycle": pyplot.cycler(color=LINES)}
     with matplotlib.rc_context(SETTINGS | cycle):
         return draw(
@@ -304,6 +309,18 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
     return ax
 
 
+def _draw_savings(found: Any, axes: Axes) -> Any:
+    """A bar for each change, as long as the time that it saves."""
+    changes = found.counterfactuals
+    if not changes:
+        raise InputError(f"no picture: {explanation.NO_CHANGE} saves time", code="no-picture")
+    ax = _named_rows(axes, [plain(change.change) for change in changes], 0.3)
+    ax.barh(range(len(changes)), [change.saves_ms for change in changes], color=LINES[0])
+    of = f", block {plain(found.block)}" if found.block else ""
+    ax.set(xlabel="ms saved", title=f"{found.prediction.title}{of}")
+    return ax
+
+
 def _draw_serving(answer: Any, axes: Axes) -> Any:
     """The time per output token over the loads, a curve for each size of a replica, and its limit.
 
@@ -331,6 +348,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
 
 
 PICTURES: Mapping[str, Callable[[Any, Axes], Any]] = {
-    "Prediction": _draw_blocks, "Predictions": _draw_predictions, "ServingAnswer": _draw_serving,
+    "Prediction": _draw_blocks, "Predictions": _draw_predictions, "Explanation": _draw_savings,
+    "ServingAnswer": _draw_serving,
 }  # fmt: skip
 """Class of an answer -> the function that draws it."""

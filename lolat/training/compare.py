@@ -22,7 +22,7 @@ from lolat.training.cost import Cost, Trained, best_of, check_limits, cost_on, r
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import tuned
-from lolat.units import dollars, duration, plain, plural
+from lolat.units import dollars, duration, milliseconds, plain, plural
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,15 @@ class Costs(Result):
         return len({c.batch_size for c in self.answers})
 
     def words(self) -> str:
-        """Return the cheapest and the fastest choice in words."""
+        """Return the cheapest and the fastest choice in words, or without data the iterations."""
         best = {"cheapest": self.cheapest, "fastest": self.fastest}
         parts = [
             f"{n} {choice_words(c, self.batches > 1)}" for n, c in best.items() if c is not None
         ]
+        times = sorted(o.iteration_ms for c in self.answers for o in c.options)
+        if not parts and times:
+            ends = dict.fromkeys(milliseconds(ms) for ms in (times[0], times[-1]))
+            parts = [f"iterations of {' to '.join(ends)}"]
         devices = plural(len({c.device for c in self.answers}), "device")
         return f"{plain(self.network)} on {devices}: {'; '.join(parts)}"
 

@@ -58,6 +58,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("lolat_torch_nets", None)
 
 
+def test_channels_in_the_order_of_another_framework_are_put_right(here: Path) -> None:
+    with pytest.raises(NetworkError, match=r"channels first: input_size 3,32,48$"):
+        lolat.read("lolat_torch_nets:made", (32, 48, 3))
+
+
 @pytest.mark.parametrize("name", ["made", "Net", "pair"])
 def test_a_module_from_a_file_of_the_users(here: Path, name: str, capfd: Any) -> None:
     size = None if name == "pair" else 9

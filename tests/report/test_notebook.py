@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 import lolat
 from lolat.errors import InputError, MissingPackageError
+from lolat.graph.width import widths
 from lolat.io.results import Result
 from lolat.llm.compare import compare
 from lolat.report import notebook
@@ -195,6 +196,16 @@ def test_devices_are_bars_with_their_intervals(axes: Any) -> None:
     devices.plot(axes)
     assert [bar.get_width() for bar in axes.patches] == [p.latency_ms for p in devices]
     assert [t.get_text() for t in axes.get_yticklabels()] == [p.device for p in devices]
+
+
+def test_changes_are_bars_of_what_they_save(axes: Any) -> None:
+    found: Any = ANSWERS["explanation"]
+    found.plot(axes)
+    narrow = [c.kind for c in found.counterfactuals].index("width")
+    half = GPU.predict(widths(lolat.read("timm:resnet50")).at(0.5), 64)
+    saved = found.prediction.latency_ms - half.latency_ms
+    assert axes.patches[narrow].get_width() == pytest.approx(saved)
+    assert len(axes.patches) == len(found.counterfactuals)
 
 
 def test_an_answer_without_a_picture_says_which_have_one() -> None:

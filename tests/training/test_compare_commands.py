@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lolat as package
-from lolat.units import digits
+from lolat.units import digits, milliseconds
 from tests.cli.commands import Command, one_line
 from tests.training.several import HEAD, PRICES, asked, network
 
@@ -234,6 +234,11 @@ def test_samples_a_second(lolat: Command, net: str) -> None:
     on = ("cost", "--on", "a100-fp32,t4-fp32", "--precision", "fp32", *ask, "--replicas", "1,4")
     lines = lolat.done(*on).out.splitlines()
     assert "Give --samples N for epochs, and with a price their cost." in lines
+    compared = repr(
+        package.compare(network(), 64, "a100-fp32,t4-fp32", precision="fp32", replicas=[1, 4])
+    )
+    times = sorted(o["iteration_ms"] for a in lolat.json(*on)["answers"] for o in a["options"])
+    assert f": iterations of {milliseconds(times[0])} to {milliseconds(times[-1])}>" in compared
     heads = lines[2].split()
     assert heads[-2:] == ["iteration", "samples/s"]
     options = [o for a in lolat.json(*on)["answers"] for o in a["options"]]

@@ -231,11 +231,11 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
         except Exception as error:  # whatever the module's code raises
             errors.append(error)
     # The first call is of floating-point numbers; where indices are needed, that error says less.
-    raise _unread(model, name, errors[-1 if "indices" in str(errors[0]) else 0])
+    raise _unread(model, name, errors[-1 if "indices" in str(errors[0]) else 0], numbers_of(size))
 
 
-def _unread(model: Any, name: str, cause: Exception) -> NetworkError:
-    """The error of a module whose code raised an exception."""
+def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> NetworkError:
+    """The error of a module whose code raised an exception on an input of these `numbers`."""
     code, why = "network", shortened(one_line(cause))
     if (most := _most_positions(model)) and str(most) in str(cause):
         why += f" (its max_position_embeddings: {most})"
@@ -243,6 +243,11 @@ def _unread(model: Any, name: str, cause: Exception) -> NetworkError:
         f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
         "inputs), and a forward whose operations depend on shapes alone"
     )
+    if len(numbers) == 3 and numbers[-1] in (1, 3, 4) and numbers[0] > 4:
+        *sides, channels = map(str, numbers)
+        remedy = (
+            f"PyTorch has the channels first: {arg('input_size')} {','.join([channels, *sides])}"
+        )
     if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
         code, why = "data-dependent", "what it does depends on the values of a tensor"
         remedy = (
