@@ -207,6 +207,15 @@ def _in_mode(model: D, asked: RunAs) -> D:
         raise no_precision(wanted.dtype, mode.dtype, None)
     if measured := _measured(model, wanted.__eq__):
         return _asked(measured, {**measured.document}, asked, model.asked)
+    relaunched = mode.half and wanted.half and wanted.launch != mode.launch
+
+    def launched(its: Mode) -> bool:
+        """The launch as measured in another half precision, on the same units."""
+        return its.half and replace(its, dtype=wanted.dtype) == wanted
+
+    if relaunched and (measured := _measured(model, launched)):
+        precision = PRECISION_OF[wanted.dtype]
+        return _in_mode(measured, asked._replace(precision=precision).after(model.asked))
     # A compiler takes channels last, so its convolutions turn nothing.
     last = mode.half and wanted.half and (wanted.fused or wanted.channels_last)
     to_half = wanted.half and not mode.half

@@ -51,13 +51,16 @@ def test_another_precision_is_an_estimate_that_says_so() -> None:
         ("rtx-5090-amp-compiled", (None, "eager"), "rtx-5090-amp"),
         ("h100-fp32", ("fp16", None), "h100-fp16"),
         ("h100-fp32", ("bf16", None), "h100-fp16"),  # as many bytes, on the same units
+        ("rtx-4090-amp", ("fp16", "compiled"), "rtx-4090-amp-compiled"),
     ],
 )
 def test_a_shipped_model_that_was_measured_so_answers(
     name: str, mode: tuple[str | None, str | None], measured: str
 ) -> None:
     found, other = lolat.load(name).run_as(*mode), lolat.load(measured)
-    assert found.label == measured
+    precision, launch = mode
+    twice = lolat.load(name).run_as(precision).run_as(launch=launch)
+    assert found.label == twice.label == measured
     assert found.predict(layers(), 64).latency_ms == other.predict(layers(), 64).latency_ms
 
 
