@@ -207,29 +207,32 @@ def _in_mode(model: D, asked: RunAs) -> D:
         raise no_precision(wanted.dtype, mode.dtype, None)
     if measured := _measured(model, wanted.__eq__):
         return _asked(measured, {**measured.document}, asked, model.asked)
-    relaunched = mode.half and wanted.half and wanted.launch != mode.launch
+    if near := _near(model, mode, wanted):
+        if mode_of(near.document).dtype != wanted.dtype:
+            asked = asked._replace(precision=PRECISION_OF[wanted.dtype])
+        return _in_mode(near, asked.after(model.asked))
+    return _asked(model, _changed(document, mode, wanted), asked)
+
+
+def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
+    """The bundled device measured in a mode that is nearer to the wanted one than its own; None without."""
 
     def launched(its: Mode) -> bool:
-        """The launch as measured in another half precision, on the same units."""
+        """The launch in another half precision, on the same units."""
         return its.half and replace(its, dtype=wanted.dtype) == wanted
 
-    if relaunched and (measured := _measured(model, launched)):
-        precision = PRECISION_OF[wanted.dtype]
-        return _in_mode(measured, asked._replace(precision=precision).after(model.asked))
+    def in_half(its: Mode) -> bool:
+        return its.half and replace(its, dtype=mode.dtype) == mode
+
+    if not wanted.half:
+        return None
+    if not mode.half:
+        return _measured(model, in_half)
+    if wanted.launch != mode.launch and (found := _measured(model, launched)):
+        return found
     # A compiler takes channels last, so its convolutions turn nothing.
-    last = mode.half and wanted.half and (wanted.fused or wanted.channels_last)
-    to_half = wanted.half and not mode.half
-
-    def nearer(its: Mode) -> bool:
-        """Half precision where that is wanted, and its layout."""
-        if to_half:
-            return its.half and replace(its, dtype=mode.dtype) == mode
-        return its == replace(mode, channels_last=True)
-
-    turned = last and not mode.fused and not mode.channels_last
-    if (to_half or turned) and (measured := _measured(model, nearer)):
-        return _in_mode(measured, asked.after(model.asked))
-    return _asked(model, _changed(document, mode, wanted), asked)
+    turned = (wanted.fused or wanted.channels_last) and not mode.fused and not mode.channels_last
+    return _measured(model, replace(mode, channels_last=True).__eq__) if turned else None
 
 
 def _changed(document: Mapping[str, Any], mode: Mode, wanted: Mode) -> dict[str, Any]:
