@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ def fit(tables: tuple[str, ...], output: Path, **asked: Any) -> None:
 
     Without POINTS: from the data sheet of --name alone, in --facts, or of a GPU that LoLat knows.
     """
+    # Small matrices: beside other programs OpenBLAS' threads wait for each other, many times as long.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
     from lolat.device.summary import errors_of
     from lolat.io.paths import called, near
     from lolat.report.device import learned
