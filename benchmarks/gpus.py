@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.api.comparing import Comparison, compare_rows
 from lolat.api.model import Model
+from lolat.device.question import TableQuestion
 from lolat.errors import InputError
 from lolat.fitting.from_tables import TimedRows, tables_document
 from lolat.graph.modes import Mode
@@ -67,7 +68,9 @@ def judged(folder: Path, device: str, number: int, seeds: int) -> list[str]:
             widths.append((high - low) / r.predicted_ms)
         networks = read_networks(folder / "networks.csv", [device])
         with contextlib.suppress(InputError):
-            steps = compare_rows(model, networks, Comparison(networks.path, training=True))
+            steps = compare_rows(
+                model, networks, Comparison(networks.path, TableQuestion(training=True))
+            )
             trained += [abs(r.predicted_ms / r.latency_ms - 1) for r in steps]
     every = Errors(np.array(off), inside, widths)
     theirs = f"{PUBLISHED[device]} %" if device in PUBLISHED else "-"

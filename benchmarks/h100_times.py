@@ -22,6 +22,7 @@ from benchmarks.runner import Errors, Tables, benchmark
 from lolat.api.comparing import Comparison, compare_rows
 from lolat.device.predictors.precision import in_precision
 from lolat.device.predictors.roofline import Roofline
+from lolat.device.question import TableQuestion
 from lolat.device.running import mode_of
 from lolat.hardware.gpus import PRECISION_OF, gpu_of
 from lolat.tables.counted import counts_of
@@ -61,7 +62,7 @@ def asked(model: lolat.Model, training: bool) -> np.ndarray:
     """Relative errors of whole times, the host's too, as `lolat evaluate` has them."""
     table = read_networks(NETWORKS)
     table = replace(table, rows=[r for r in table.rows if r.mode.training == training])
-    found = compare_rows(model, table, Comparison(str(NETWORKS), training=training))
+    found = compare_rows(model, table, Comparison(str(NETWORKS), TableQuestion(training=training)))
     return np.array([r.predicted_ms / r.latency_ms - 1.0 for r in found])
 
 

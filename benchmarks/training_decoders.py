@@ -17,17 +17,18 @@ from scipy.optimize import least_squares
 
 import lolat
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
-from lolat.hardware.gpus import GIB, UNUSABLE_BYTES
+from lolat.hardware.gpus import UNUSABLE_BYTES
 from lolat.hardware.links import MACHINE, assumed_link
 from lolat.llm.gpu import GPU
 from lolat.llm.names import find_decoder
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.decoder_plan import card_gib
 from lolat.training.decoder_rows import TrainedRow, read_runs
 from lolat.training.memory import recipe_of
 from lolat.training.parallel import FSDP, Parallel
 from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
+from lolat.units import GIB
 
 DEVICES = {"a100-sxm-40gb": ("a100-vllm", 400.0), "a100-sxm-80gb": ("a100-vllm", 800.0),
            "h100-sxm": ("h100-vllm", 3200.0)}  # fmt: skip

@@ -19,7 +19,8 @@ import lolat
 from benchmarks.generated import FAMILIES, build
 from benchmarks.runner import Tables, benchmark
 from lolat.device.intervals import conformal_quantile
-from lolat.parameters import COVERAGE, OPTIMIZERS
+from lolat.optimizers import OPTIMIZERS
+from lolat.parameters import COVERAGE
 from lolat.training.epochs import epoch_row, fit_terms, pass_counts
 
 OPTIMIZER = "momentum"

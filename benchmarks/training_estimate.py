@@ -15,7 +15,7 @@ from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.training.estimate import KNOWN, ForwardTraining, Ratios, operation_work
 from lolat.training.plan import training_of
 

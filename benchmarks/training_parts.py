@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.runner import Tables, benchmark, percent
 from lolat.api.model import Model
 from lolat.graph.analysis import as_trained
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.readers import read
 from lolat.readers.torch.named import load_torchvision
 from lolat.training.plan import training_of

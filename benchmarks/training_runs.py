@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks import generated
 from benchmarks.runner import Errors, Table, Tables, benchmark, percent
 from lolat.api.model import Model
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.readers import open_network, read
 from lolat.training.memory import memory_at_peak, recipe_for
 from lolat.training.model import TrainingPredictor, TrainingRun, predict

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+GIB = 2**30
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

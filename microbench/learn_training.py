@@ -10,7 +10,7 @@ from typing import Any
 
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
-from lolat.parameters import OPTIMIZERS
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.iteration import pass_rows, started, variables
 from lolat.training.measured import (
     SIMPLEST,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -16,6 +16,7 @@ from lolat.device.intervals import normal_quantile
 from lolat.device.predicting import widened_half_width
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
+from lolat.device.question import EVERY_ROW, TableQuestion
 from lolat.device.running import is_measured, mode_of
 from lolat.errors import InputError, LolatError
 from lolat.fitting.roofline import predicted
@@ -27,9 +28,9 @@ from lolat.graph.work import work_of
 from lolat.hardware.gpus import name_of
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Table, row_key
-from lolat.parameters import COVERAGE, optimizer_named
+from lolat.optimizers import optimizer_named
+from lolat.parameters import COVERAGE
 from lolat.readers import read
-from lolat.readers.children import OnProgress
 from lolat.tables.blocks import matrix, point_of, read_blocks
 from lolat.tables.counted import counts_of
 from lolat.tables.kinds import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERVED
@@ -48,18 +49,13 @@ if TYPE_CHECKING:
 class Comparison:
     """A table to compare, and how.
 
-    `given`: its cells, None for a file that is no table; `devices`: those of its rows, by its column
-    device; `training`: its training steps; `tensor_parallel`: GPUs of served rows that do not say it;
-    `warn`: of an assumed execution mode; `left_out`: receives the rows that cannot be predicted.
+    `given`: its cells, None for a file that is no table; `warn`: of an assumed execution mode; `left_out`:
+    receives the rows that cannot be predicted.
     """
 
     path: str
+    question: TableQuestion = EVERY_ROW
     given: Table | None = None
-    devices: Collection[str] = ()
-    predictor: str | None = None
-    training: bool = False
-    tensor_parallel: int | None = None
-    on_progress: OnProgress | None = None
     warn: Warn = nobody
     left_out: LeftOut = field(default_factory=LeftOut)
 
@@ -149,12 +145,15 @@ def fitted_rows(model: Model) -> set[str]:
 def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
     """Compare the rows of a table of blocks by their six counts, or by three if a row lacks the others."""
     rows = [
-        (row, point_of(row)) for row in read_blocks(asked.path).of_devices(asked.devices, "only")
+        (row, point_of(row))
+        for row in read_blocks(asked.path).of_devices(asked.question.devices, "only")
     ]
     names = FEATURES if all({*FEATURES} <= {*point.counts} for _, point in rows) else FEATURES[:3]
     counts = matrix([point for _, point in rows], names)
-    ms = model.predict_counts(**dict(zip(names, counts.T, strict=True)), predictor=asked.predictor)
-    formula, found = model.predictor(asked.predictor), []
+    ms = model.predict_counts(
+        **dict(zip(names, counts.T, strict=True)), predictor=asked.question.predictor
+    )
+    formula, found = model.predictor(asked.question.predictor), []
     knows = names == FEATURES and bool(model.domain.ratios)
     beyond = model.domain.beyond(counts) if knows else np.zeros(len(rows), bool)
     for (row, point), latency, is_beyond in zip(rows, ms.tolist(), beyond.tolist(), strict=True):
@@ -176,10 +175,11 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     Left out: networks that cannot be read, or that were run in another mode. InputError if no row is left,
     and for rows of several devices.
     """
+    question = asked.question
     if asked.given is not None:
-        asked.given.of_devices(asked.devices, "only")
+        asked.given.of_devices(question.devices, "only")
     own = mode_of(model.inference)
-    table = read_networks(asked.path, asked.devices, own, asked.left_out, asked.training)
+    table = read_networks(asked.path, question.devices, own, asked.left_out, question.training)
     table.say_assumed(asked.warn)
     return compare_rows(model, table, asked)
 
@@ -189,7 +189,8 @@ def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[C
 
     Training steps are compared as `Model.cost` has them, with the usual optimizer.
     """
-    training = asked.training
+    question = asked.question
+    training = question.training
     mode = replace(mode_of(model.inference), training=training)
     rows = [row for row in table.rows if row.mode == mode]
     for row in table.rows:
@@ -197,7 +198,7 @@ def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[C
             table.left_out.add(_other_way(row.mode, mode), "mode")
     of_training = training_of(model.document, model.source) if training else None
     networks: dict[Network, list[int]] = {}
-    for at, known in enumerate(counts_of(rows, asked.on_progress)):
+    for at, known in enumerate(counts_of(rows, question.on_progress)):
         if isinstance(known, LolatError):
             table.left_out.network(rows[at].name, rows[at].network[0], known)
         else:
@@ -210,7 +211,7 @@ def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[C
             try:
                 graph = opened(spec, size)
                 compared[at] = (
-                    _predicted(row, model.predict(graph, row.batch_size, asked.predictor))
+                    _predicted(row, model.predict(graph, row.batch_size, question.predictor))
                     if of_training is None
                     else _trained(row, of_training, graph)
                 )
@@ -246,12 +247,12 @@ def _trained(row: TimedNetwork, training: TrainingPredictor, graph: Graph) -> Co
 
 def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
     """Operations that were timed one by one, each as the model has it alone: without a host's wait."""
-    rows = read_operations(asked.path, asked.devices, "only")
-    formula = model.predictor(asked.predictor)
+    predictor = asked.question.predictor
+    rows = read_operations(asked.path, asked.question.devices, "only")
+    formula = model.predictor(predictor)
     if not isinstance(formula, Roofline):
         return [
-            _predicted(row, model.predict(row.graph, row.batch_size, asked.predictor))
-            for row in rows
+            _predicted(row, model.predict(row.graph, row.batch_size, predictor)) for row in rows
         ]
     for row in rows:
         if {"dtype", "precision"} & row.row.keys() and row.mode.dtype != formula.mode.dtype:
@@ -299,48 +300,35 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     """Served models: time per output token, and that to the first as a further column."""
     from lolat.llm.calibration import by_deployment, timed_of
     from lolat.llm.domain import interval
-    from lolat.llm.gpu import GPU
-    from lolat.llm.load import Load, Server
+    from lolat.llm.load import Load
     from lolat.llm.names import find_decoder
     from lolat.llm.served import read_served, refuse_unused
-    from lolat.llm.serving import deployment_of
 
     known, found = model.language_models, []
     device = name_of(model.document)
-    gpus = asked.tensor_parallel
+    gpus = asked.question.tensor_parallel
     rows = read_served(asked.path, device, known.framework, gpus, asked.warn)
     refuse_unused(rows, () if gpus is None else (gpus,))
     for some in by_deployment(rows):
         try:
-            decoder = find_decoder(some[0].model)
-            section = known.of(decoder.kind)
-            timed, loads = timed_of(section, some), [Load.of(row) for row in some]
-            tpot, first = timed.found(section.overheads)
-            deployment, gpu = deployment_of(section, decoder, *some[0].deployment), GPU(section)
-            servers = [
-                Server(gpu, deployment, load.longest, row.limits(section))
-                for row, load in zip(some, loads, strict=True)
-            ]
-            at_rate = np.array(
-                [
-                    load.request_rate > 0.0
-                    and load.request_rate <= server.largest_rate(load, section.overheads)
-                    for server, load in zip(servers, loads, strict=True)
-                ]
-            )
-            lengths = np.array([(load.input_tokens, load.output_tokens) for load in loads])
-            per_ms = 1e-3 * np.array([load.request_rate for load in loads])
-            inside = per_ms * (first + (lengths[:, 1] - 1.0) * tpot)  # Little's law
-            inside = np.maximum(inside, timed.concurrency)
-            room = np.minimum(timed.capacity, [server.rule.sequences for server in servers])
-            sizes = np.column_stack([np.minimum(inside, room), lengths])
-            low, high, _ = interval(gpu, deployment, sizes, timed.step_parts, at_rate=at_rate)
-            times = (column.tolist() for column in (tpot, tpot * low, tpot * high, first))
-            for row, ms, *ends, ttft in zip(some, *times, strict=True):
+            section = known.of(find_decoder(some[0].model).kind)
+            timed = timed_of(section, some)
+            columns = timed.server, timed.capacity, timed.step_parts
+            every = zip(some, *columns, *timed.found(section.overheads), strict=True)
+            for row, server, room, parts, ms, ttft in every:
+                load = Load.of(row)
+                stay_ms = ttft + (load.output_tokens - 1.0) * ms
+                inside = max(1e-3 * load.request_rate * stay_ms, load.concurrency)  # Little's law
+                at_once = min(inside, room, server.rule.sequences)
+                sizes = np.array([[at_once, load.input_tokens, load.output_tokens]])
+                at_rate = 0.0 < load.request_rate <= server.largest_rate(load, section.overheads)
+                of = server.gpu, server.deployment, sizes, parts[None]
+                low, high, _ = interval(*of, at_rate=at_rate)
+                ends = float(ms * low[0]), float(ms * high[0])
                 name = f"{row.model} {row.dtype}".strip()
                 one = TimedRow(name, row.tpot_ms, row.row, key_of_served(row), row.ttft_ms)
-                more = {"predicted_ttft_ms": ttft}
-                found.append(Compared(one, ms, (ends[0], ends[1]), more=more))
+                more = {"predicted_ttft_ms": float(ttft)}
+                found.append(Compared(one, float(ms), ends, more=more))
         except LolatError as error:
             asked.left_out.add(f"{some[0].model}: {error}", error.code, len(some))
     return asked.some(found)
@@ -355,7 +343,7 @@ def compare_runs(model: Model, asked: Comparison) -> list[Compared]:
     section, name = model.language_models, name_of(model.document)
     gpu, level = GPU(section), 1.0 if section.trained is None else section.trained.level
     gib = card_gib(model.document, section)
-    rows, refused = read_runs(asked.path, [*asked.devices, name][0], gib)
+    rows, refused = read_runs(asked.path, [*asked.question.devices, name][0], gib)
     for _, error in refused:
         asked.left_out.add(str(error), error.code)
     found = []

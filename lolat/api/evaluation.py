@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, UnsetType
 
 from lolat.api.comparing import COMPARE, Compared, Comparison, fitted_rows
+from lolat.device.question import TableQuestion
 from lolat.errors import InputError, arg
 from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, Table, is_table, read_table, say_unread, to_csv
-from lolat.readers.children import OnProgress
 from lolat.tables.kinds import NETWORKS, Content, content_of, content_of_columns
 from lolat.tables.left_out import LeftOut
 from lolat.units import percent, plain
@@ -97,38 +97,25 @@ class TableEvaluation(Result):
         return to_csv([*self.columns, *PREDICTED, *more], rows)
 
 
-def evaluate_table(
-    model: Model,
-    tables: Sequence[str],
-    only: str | Collection[str] | None,
-    predictor: str | None,
-    precision: str | None,
-    training: bool,
-    tensor_parallel: int | None,
-    on_progress: OnProgress | None,
-) -> TableEvaluation:
+def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion) -> TableEvaluation:
     """Compare with the times in tables; nothing is measured. See `Model.evaluate_table`."""
-    if training and predictor:
+    if question.training and question.predictor:
         raise InputError(
             f"{arg('predictor')} is for a forward pass, and {arg('training')} compares training steps; "
             "give one of them",
             code="predictor",
         )
     remarks, left_out, compared = list[str](), LeftOut(), list[Compared]()
-    devices = [only] if isinstance(only, str) else only or ()
-    how = devices, predictor, training, tensor_parallel, on_progress, remarks.append, left_out
-    asked = [Comparison(table, _cells_of(table), *how) for table in tables]
+    asked = [
+        Comparison(table, question, _cells_of(table), remarks.append, left_out) for table in tables
+    ]
     contents = {one.path: _content_of(one) for one in asked}
     if len({*contents.values()}) != 1:
         kinds = ", ".join(f"{plain(path)} ({one.name})" for path, one in contents.items())
         raise InputError(f"{arg('table')} {kinds}: expected tables of one kind", code="content")
     for one in asked:
-        _refuse_ignored(
-            one, contents[one.path],
-            only=only, predictor=predictor, precision=precision, training=training,
-            tensor_parallel=tensor_parallel,
-        )  # fmt: skip
-    content, model = contents[asked[0].path], model.run_as(precision)
+        _refuse_ignored(one, contents[one.path])
+    content, model = contents[asked[0].path], model.run_as(question.precision)
     for one in asked:
         found = COMPARE[content](model, one)
         remarks += _of_others(model, found, one.path)
@@ -199,12 +186,12 @@ def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]
     ]
 
 
-def _refuse_ignored(asked: Comparison, content: Content, **options: object) -> None:
+def _refuse_ignored(asked: Comparison, content: Content) -> None:
     """InputError for an option that the rows of a table have no use for."""
     table, columns = asked.path, () if asked.given is None else asked.given.names
-    for name, value in options.items():
+    for name in ("only", "predictor", "precision", "training", "tensor_parallel"):
         no_device = name == "only" and "device" not in columns
-        if value and (no_device or name not in content.takes):
+        if getattr(asked.question, name) and (no_device or name not in content.takes):
             lacks = " and no column device" if no_device else ""
             raise InputError(
                 f"{plain(table)} has {content.name}{lacks}, to which {arg(name)} does not apply; leave "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -14,6 +14,7 @@ from lolat.device.question import (
     ExplainQuestion,
     LatencyQuestion,
     Question,
+    TableQuestion,
     each_batch,
     is_one,
     several,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from lolat.io.progress import Progress
     from lolat.llm.answer import ServingAnswer
     from lolat.llm.gpu import ServingSection
-    from lolat.readers.children import OnProgress
     from lolat.training.compare import Costs
     from lolat.training.cost import Cost
 
@@ -261,28 +261,20 @@ class Model(Device):
         sizes = several(batch_size)
         return evaluate(self, several(networks), sizes, input_size, wait, progress or Progress())
 
+    @asks(TableQuestion)
     def evaluate_table(
-        self,
-        table: AnyPath | Sequence[AnyPath],
-        *,
-        only: str | Collection[str] | None = None,
-        predictor: str | None = None,
-        precision: str | None = None,
-        training: bool = False,
-        tensor_parallel: int | None = None,
-        on_progress: OnProgress | None = None,
+        self, table: AnyPath | Sequence[AnyPath], asked: TableQuestion
     ) -> TableEvaluation:
         """Compare with the times in a table or several, as `lolat.fit` takes them; nothing is measured.
 
-        `only`: rows of this device (or devices). `precision`: see `run_as`. `training`: its training steps.
+        `only`: rows of this device (or devices). `training`: its training steps.
         `tensor_parallel`: GPUs that share a served model whose row or file does not say it.
         `on_progress`: called after each network is counted (done, all, name). Returns a `TableEvaluation`.
         Raises InputError where no row can be predicted.
         """
         from lolat.api.evaluation import evaluate_table
 
-        asked = only, predictor, precision, training, tensor_parallel, on_progress
-        return evaluate_table(self, [*map(os.fspath, several(table))], *asked)
+        return evaluate_table(self, [*map(os.fspath, several(table))], asked)
 
     def doctor(self, *, progress: Progress | None = None) -> Diagnosis:
         """Measure some of the model's own networks again, within 20 seconds: does it still hold here?

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import index
@@ -16,6 +16,7 @@ from lolat.units import by_text
 if TYPE_CHECKING:
     from lolat.device import Device
     from lolat.hardware.prices import Prices
+    from lolat.readers.children import OnProgress
 
 AUTO = "auto"
 """The batch size that stands for the largest that fits in memory."""
@@ -153,6 +154,26 @@ class BudgetQuestion(ModeQuestion):
     _: KW_ONLY
     input_size: InputSize = None
     sure: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableQuestion:
+    """The parameters of `Model.evaluate_table`."""
+
+    only: str | Collection[str] | None = None
+    predictor: str | None = None
+    precision: str | None = None
+    training: bool = False
+    tensor_parallel: int | None = None
+    on_progress: OnProgress | None = None
+
+    @property
+    def devices(self) -> Collection[str]:
+        """The devices whose rows are compared, by the table's column device; none: all."""
+        return several(self.only or ())
+
+
+EVERY_ROW = TableQuestion()
 
 
 Q = TypeVar("Q", bound=Any)

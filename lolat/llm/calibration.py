@@ -62,7 +62,7 @@ class ServedTimes:
 
     `tpot_parts`, `ttft_parts`: (rows, PARTS + STARTS) of the times per output token, and to the first one.
     `step_parts`: those of a step without prompts. `capacity`: the requests whose caches fit. `polls`: True
-    if servers of such a decoder may look for new requests only now and then.
+    if servers of such a decoder may look for new requests only now and then. `server`: that of each.
     """
 
     tpot_parts: np.ndarray
@@ -74,6 +74,7 @@ class ServedTimes:
     ttft_ms: np.ndarray
     polls: np.ndarray
     group: np.ndarray
+    server: np.ndarray
 
     def take(self, which: np.ndarray) -> ServedTimes:
         """Some of the rows."""
@@ -119,7 +120,7 @@ def timed_of(
             room = servers[key].rule.cache // load.longest
             times = row.tpot_ms, row.ttft_ms, decoder.kind in OWN_FITS
             name = f"{row.model} {row.dtype}".strip()
-            found.append((*parts, load.concurrency, room, *times, name))
+            found.append((*parts, load.concurrency, room, *times, name, servers[key]))
     return ServedTimes(*map(np.array, zip(*found, strict=True)))
 
 

@@ -14,8 +14,8 @@ from lolat.llm.decoder import DTYPES
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
 from lolat.llm.gpu import IN_GENERAL, lacks
 from lolat.llm.load import REQUESTS, Trace
-from lolat.llm.serving import GIB, deployment_of, operations_of
-from lolat.units import milliseconds, plural
+from lolat.llm.serving import deployment_of, operations_of
+from lolat.units import GIB, milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.llm.answer import ServingConfig

@@ -17,9 +17,10 @@ from lolat.errors import InputError, arg
 from lolat.llm.decoder import BLOCK, CACHE_BYTES, DTYPES, WEIGHT_BYTES, Decoder, LayerGroup
 from lolat.llm.frameworks import FrameworkOverheads
 from lolat.llm.gpu import GPU, OWN_FITS, FittedKernel, ServingSection, dtypes_of, lacks
+from lolat.llm.kernels import HALF
 from lolat.llm.scheduler import CONTEXTS, Rule, StepTable
+from lolat.units import GIB
 
-GIB = 2.0**30
 STEP_PARTS = ("products", "head", "attention", "experts", "all_reduce", "moved")
 """The parts of a step that compute or move; `moved`: normalization, rotation, activation and the like."""
 STARTS = ("kernels", "fp8", "fp8_block", "nvfp4", "layers_of_experts", "exchanges", "steps",
@@ -36,7 +37,6 @@ LATENT_KERNELS = 5
 """Those of latent attention: two normalizations, both absorbed products, joining a query's parts."""
 ABSORBED = ("mla_bmm_pre", "mla_bmm_post")
 DELTA = ("delta_conv", "delta_rule")
-HALF = 2  # bytes of an activation
 SKEW = 1.2
 """Exponent of the power law that distributes tokens over experts; served rows agree with it."""
 

@@ -18,9 +18,9 @@ from lolat.llm.gpu import GPU, ServingSection
 from lolat.llm.load import Load, RequestTimes, Server, Trace
 from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.remarks import remarks_on
-from lolat.llm.serving import GIB, STEP_PARTS, Deployment, deployment_of, each_ms, requests_that_fit
+from lolat.llm.serving import STEP_PARTS, Deployment, deployment_of, each_ms, requests_that_fit
 from lolat.parameters import COVERAGE, MOST_GPUS
-from lolat.units import milliseconds, plural
+from lolat.units import GIB, milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental

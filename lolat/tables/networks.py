@@ -25,7 +25,7 @@ from lolat.io.tables import (
     row_key,
     say_unread,
 )
-from lolat.parameters import OPTIMIZERS
+from lolat.optimizers import OPTIMIZERS
 from lolat.readers.torch.named import ENCODER_TYPES, ENCODERS, TAKEN_APART
 from lolat.tables.left_out import LeftOut
 from lolat.units import shortened

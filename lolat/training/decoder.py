@@ -11,7 +11,7 @@ from lolat.errors import InputError, arg
 from lolat.graph.modes import BFLOAT16
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
-from lolat.parameters import Optimizer
+from lolat.optimizers import Optimizer
 from lolat.training.memory import (
     ACTIVATIONS,
     AGAIN,

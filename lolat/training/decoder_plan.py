@@ -13,13 +13,14 @@ from lolat.device.intervals import LARGEST, conformal_quantile, t_quantile
 from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import BFLOAT16, EAGER, Launch
-from lolat.hardware.gpus import GIB, UNUSABLE_BYTES, find_gpu, name_of
+from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu, name_of
 from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK, Link, assumed_link, given_link
 from lolat.hardware.prices import Rental, hardware_of
 from lolat.io.results import Remark
 from lolat.llm.domain import UNTIMED
 from lolat.llm.gpu import GPU, ServingSection, section_of
-from lolat.parameters import COVERAGE, optimizer_named
+from lolat.optimizers import optimizer_named
+from lolat.parameters import COVERAGE
 from lolat.training.decoder import DecoderStep, TrainedDecoder, tuned_recipe
 from lolat.training.memory import PrecisionRecipe, mixed_remarks
 from lolat.training.model import TrainingPrediction, TrainingRun
@@ -27,7 +28,7 @@ from lolat.training.parallel import FSDP, HYBRID, Parallel
 from lolat.training.passes import DecoderPasses, Tuning
 from lolat.training.question import TrainingQuestion
 from lolat.training.tuning import TIED
-from lolat.units import byte_size, plural
+from lolat.units import GIB, byte_size, plural
 
 if TYPE_CHECKING:
     from lolat.device import Device

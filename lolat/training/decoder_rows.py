@@ -13,16 +13,16 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError
 from lolat.graph.modes import EAGER, LAUNCHES
-from lolat.hardware.gpus import GIB
 from lolat.hardware.links import MACHINE, assumed_link, given_link
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
-from lolat.parameters import CHECKPOINTING, SHARDINGS, optimizer_named
+from lolat.optimizers import optimizer_named
+from lolat.parameters import CHECKPOINTING, SHARDINGS
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.parallel import FSDP, HYBRID, NONE, ZERO2, Parallel
 from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
-from lolat.units import percent, plural
+from lolat.units import GIB, percent, plural
 
 RUNS = (
     "expected a table with the columns model, gpus, sequence_length, micro_batch_size, "

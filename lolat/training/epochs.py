@@ -23,7 +23,7 @@ from lolat.graph.modes import MODE_COLUMNS, Mode, other_dtype
 from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
 from lolat.io.tables import COPIES, Table, read_table
-from lolat.parameters import Optimizer, optimizer_named
+from lolat.optimizers import Optimizer, optimizer_named
 from lolat.tables.networks import SIZES, on_several
 from lolat.training.iteration import PASS_TERMS, pass_rows, shares
 from lolat.training.memory import numbers_of

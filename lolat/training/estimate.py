@@ -46,7 +46,7 @@ from lolat.graph.counts import count
 from lolat.graph.modes import DEFAULT_MODE
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
-from lolat.parameters import Optimizer, optimizer_named
+from lolat.optimizers import Optimizer, optimizer_named
 from lolat.training.iteration import PASS_TERMS, pass_rows, shares
 from lolat.training.memory import gradient_bytes, numbers_of, trained_parameters
 from lolat.training.model import Iteration, TrainingPredictor

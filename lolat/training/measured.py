@@ -29,7 +29,7 @@ from lolat.graph.blocks import cut
 from lolat.graph.counts import count
 from lolat.graph.modes import other_dtype
 from lolat.io.documents import Count, NotNegative, Number, Positive, converted
-from lolat.parameters import Optimizer
+from lolat.optimizers import Optimizer
 from lolat.training.estimate import EstimatedTraining
 from lolat.training.iteration import (
     PASS_TERMS,

@@ -33,7 +33,7 @@ from lolat.graph.modes import (
     own_dtype,
 )
 from lolat.io.results import Remark
-from lolat.parameters import Optimizer, optimizer_named
+from lolat.optimizers import Optimizer, optimizer_named
 from lolat.units import byte_size
 
 HALF_BYTES = 2

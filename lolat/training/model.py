@@ -20,7 +20,8 @@ from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark
-from lolat.parameters import COVERAGE, Optimizer, optimizer_named
+from lolat.optimizers import Optimizer, optimizer_named
+from lolat.parameters import COVERAGE
 from lolat.training.parallel import NONE, Parallel, check_sharding, gradients
 
 # ---- The question.

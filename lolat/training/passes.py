@@ -18,8 +18,8 @@ from lolat.errors import InputError, arg
 from lolat.graph.modes import EAGER, FLOAT_BYTES, GRAPH, Launch
 from lolat.llm.decoder import Decoder
 from lolat.llm.gpu import GPU
-from lolat.llm.serving import HALF
 from lolat.parameters import CHECKPOINTING
+from lolat.training.memory import HALF_BYTES
 from lolat.training.parallel import Parallel
 from lolat.units import shortened
 
@@ -225,7 +225,8 @@ class DecoderPasses:
             c.products * self._products_ms(gpu, way) for way in ("forward", "input", "weights")
         )
         (moved, moved_back), (_, moved_still) = (
-            (HALF * m * n / bandwidth for n in self._moved(learns)) for learns in (True, False)
+            (HALF_BYTES * m * n / bandwidth for n in self._moved(learns))
+            for learns in (True, False)
         )
         starts = self._starts_ms()
         again_starts = starts * (self.checkpointing != "none")
@@ -242,7 +243,7 @@ class DecoderPasses:
         sizes = (m, d.vocab, d.hidden), (m, d.hidden, d.vocab), (d.vocab, d.hidden, m)
         head = [c.products * float(gpu.ms("gemm", "bfloat16", *size)) for size in sizes]
         loss = m * d.vocab * LOSS_BYTES[self.is_fused] / 3 / bandwidth
-        forward[0] = 2 * HALF * m * d.hidden / bandwidth
+        forward[0] = 2 * HALF_BYTES * m * d.hidden / bandwidth
         backward[0] = 3 * forward[0] * (not rank and not self.untouched)
         forward[-1], backward[-1] = head[0] + loss, head[1] + head[2] * (not rank) + 2 * loss
         return forward, backward
@@ -325,7 +326,7 @@ class DecoderPasses:
         limited scores. A layer that is computed again keeps them while its backward pass runs.
         """
         layers = self.decoder.layers - self.untouched if self.checkpointing == "none" else 1
-        each = FLOAT_BYTES + HALF * (1 + self.decoder.score_cap)
+        each = FLOAT_BYTES + HALF_BYTES * (1 + self.decoder.score_cap)
         return float(layers * each * self.sequences * self.decoder.heads * self.length**2)
 
     def kept(self, learns: bool = True) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes
 from lolat.hardware.links import MACHINE, PEAKS, Link, assumed_link
 from lolat.hardware.prices import Rental, hardware_of
 from lolat.io.results import Remark
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
 from lolat.training.measured import MeasuredTraining

@@ -15,7 +15,7 @@ from lolat.device.file import read
 from lolat.errors import InputError
 from lolat.graph import GraphBuilder
 from lolat.graph.counts import FEATURES
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.training.plan import training_of
 from tests import synthetic
 from tests.cli.commands import Command

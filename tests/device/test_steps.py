@@ -14,7 +14,7 @@ from lolat.device.predictors.host import Host
 from lolat.device.predictors.roofline import Roofline
 from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.report.prediction import summary
 from lolat.training.plan import training_of
 from tests.device.test_roofline import MOVING_BANDWIDTH, classes

@@ -21,7 +21,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, work_of
 from lolat.microbench import learn_training
 from lolat.microbench.blocks import for_device, known_graphs
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.tables.blocks import Point
 from lolat.training.estimate import EstimatedTraining
 

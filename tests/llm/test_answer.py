@@ -18,10 +18,9 @@ from lolat.llm.config import read_decoder
 from lolat.llm.decoder import DTYPES
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
-from lolat.llm.serving import GIB
 from lolat.report.llm import llm_lines, llm_parts
 from lolat.report.tables import lines_of
-from lolat.units import milliseconds
+from lolat.units import GIB, milliseconds
 from lolat.web.form import TABS
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section

@@ -13,7 +13,7 @@ import pytest
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
-from lolat.llm.serving import GIB
+from lolat.units import GIB
 from tests.llm.known_gpu import LARGE, MIXTURE, OVERHEADS, SHEET, document, operation, section
 
 

@@ -19,7 +19,6 @@ from lolat.llm.gpu import GPU
 from lolat.llm.load import Load, Server, Trace, of_requests, read_trace
 from lolat.llm.scheduler import Rule, attention_of_prompt
 from lolat.llm.serving import (
-    GIB,
     STARTS,
     STEP_PARTS,
     Deployment,
@@ -29,6 +28,7 @@ from lolat.llm.serving import (
     requests_that_fit,
     step_parts,
 )
+from lolat.units import GIB
 from tests.llm.known_gpu import EIGHT, LLAMA, MIXED, OVERHEADS, SHEET, SMALL, section
 
 B, F = "bfloat16", "fp8"

@@ -13,7 +13,7 @@ import numpy as np
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import DEFAULT_MODE, Mode
-from lolat.parameters import Optimizer
+from lolat.optimizers import Optimizer
 from lolat.training.memory import memory_at_peak, recipe_for, saved_parts
 from lolat.training.model import Iteration, TrainingPredictor
 

@@ -18,7 +18,7 @@ from lolat.errors import InputError
 from lolat.hardware.links import Link
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.readers.torch.named import import_package
 from lolat.report.cost import costs_lines
 from lolat.training.cost import close_words

@@ -15,7 +15,7 @@ from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.graph import Graph
 from lolat.graph.modes import Mode
-from lolat.parameters import OPTIMIZERS
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.epochs import EPOCH_TERMS, EpochTraining, epochs_document
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from lolat.training.tuning import tuned

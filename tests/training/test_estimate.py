@@ -24,7 +24,7 @@ from lolat.graph.work import CLASSES
 from lolat.hardware.gpus import dtype_named
 from lolat.io.documents import read_json
 from lolat.io.paths import find_model
-from lolat.parameters import OPTIMIZERS, optimizer_named
+from lolat.optimizers import OPTIMIZERS, optimizer_named
 from lolat.training.estimate import KNOWN, ForwardTraining, Ratios
 from lolat.training.model import TrainingPrediction, TrainingRun, predict
 from lolat.training.plan import training_of

@@ -13,7 +13,7 @@ from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
 from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.graph.work import work_of
-from lolat.parameters import OPTIMIZERS
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.iteration import PASS_TERMS, PLAIN, pass_rows, started, variables
 from lolat.training.memory import memory_at_peak, recipe_of
 from tests import synthetic

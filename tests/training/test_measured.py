@@ -16,7 +16,7 @@ from lolat.errors import InputError, ModelFileError
 from lolat.fitting.least_squares import fit_relative
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.counts import behaviors
-from lolat.parameters import OPTIMIZERS
+from lolat.optimizers import OPTIMIZERS
 from lolat.training.iteration import PASS_TERMS
 from lolat.training.measured import (
     WIDENING,

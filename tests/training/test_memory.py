@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.training.memory import Shards, mixed_remarks, recipe_of, state_parts
 
 

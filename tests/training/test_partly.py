@@ -17,7 +17,7 @@ from lolat.graph.analysis import as_trained
 from lolat.graph.backward import backward_of
 from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.readers.torch.named import load_torchvision
 from lolat.training.iteration import variables
 from lolat.training.memory import numbers_of, recipe_for

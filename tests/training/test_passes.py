@@ -11,7 +11,7 @@ from lolat.errors import InputError
 from lolat.graph.modes import COMPILED, EAGER, GRAPH
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
-from lolat.parameters import optimizer_named
+from lolat.optimizers import optimizer_named
 from lolat.readers.torch.named import import_package
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.memory import recipe_of

@@ -13,7 +13,7 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, PRODUCTS, work_of
-from lolat.parameters import OPTIMIZERS
+from lolat.optimizers import OPTIMIZERS
 from tests.training.known import memory_bytes, saved_by_pytorch, saved_bytes
 
 torch = pytest.importorskip("torch")
