@@ -39,10 +39,7 @@ GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
 FRESH = timedelta(minutes=10)
 """The age of a model, since its learning began, up to which its machine is not probed."""
 OK, DRIFTED, OTHER, UNSETTLED = "ok", "drifted", "another machine", "unsettled"
-
-
 TAKEN_OUT = ("median", "bias", "within_10_percent")
-Cause = Literal["machine", "domain", "noise", "level", "formula"] | None
 
 
 @dataclass(frozen=True)
@@ -74,14 +71,17 @@ class Evaluation(Result):
     (docs/how-to/measure.md).
     """
 
+    KEYS = (
+        "model", "device", "predictor", "ratio", "limit", "ratio_taken_out", "verdict", "cause", "networks",
+        "summary", "intervals", "noise_floor", "failures", "noise",
+    )  # fmt: skip
+
     model: str
     device: str
     predictor: str
     ratio: float | None
     limit: float
     ratio_taken_out: Mapping[str, float | None] | None
-    verdict: Literal["good", "fair", "poor"]
-    cause: Cause
     networks: tuple[EvaluatedNetwork, ...]
     summary: Mapping[str, float | None]
     intervals: IntervalsKept | None
@@ -93,6 +93,25 @@ class Evaluation(Result):
     def median_error(self) -> float:
         """Relative: 0.05 is 5 %."""
         return float(self.summary["median"] or 0.0)
+
+    @property
+    def verdict(self) -> Literal["good", "fair", "poor"]:
+        """The verdict on the predictions, by their median error."""
+        error = self.median_error
+        return "good" if error <= GOOD else "fair" if error <= FAIR else "poor"
+
+    @property
+    def cause(self) -> Literal["machine", "domain", "noise", "level", "formula"] | None:
+        """The cause of the median error; None if it is good."""
+        if self.verdict == "good":
+            return None
+        if self.ratio is not None and off(self.ratio) > self.limit:
+            return "machine"
+        if sum(n.in_domain is False for n in self.networks) > len(self.networks) / 2:
+            return "domain"
+        if self.ratio_taken_out and (self.ratio_taken_out["median"] or 0.0) <= GOOD:
+            return "level"
+        return "noise" if (self.noise_floor or 0.0) > self.median_error / 2 else "formula"
 
     def words(self) -> str:
         """The median error of the predictions, and its cause."""
@@ -205,53 +224,21 @@ def compared(model: Model, measured: check.Measured, ratio: float | None) -> Eva
     predicted, times = (
         np.array([getattr(r, k) for r in rows]) for k in ("predicted_ms", "measured_ms")
     )
-    errors = figures(predicted, times)
     taken_out = None if ratio is None else figures(ratio * predicted, times)
-    limit, floor = limit_of(model.document), noise_level(model.document, "floor")
-    error = errors["median"]
-    outside = sum(r.in_domain is False for r in rows) / len(rows)
     return Evaluation(
         model=model.name,
         device=model.device,
         predictor=model.default,
         ratio=ratio,
-        limit=limit,
+        limit=limit_of(model.document),
         ratio_taken_out=taken_out and {name: taken_out[name] for name in TAKEN_OUT},
-        verdict="good" if error <= GOOD else "fair" if error <= FAIR else "poor",
-        cause=cause_of(
-            error, taken_out["median"] if taken_out else None, ratio, limit, floor or 0.0, outside
-        ),
         networks=rows,
-        summary=errors,
+        summary=figures(predicted, times),
         intervals=intervals(rows),
-        noise_floor=floor,
+        noise_floor=noise_level(model.document, "floor"),
         failures=dict(measured.failures),
         noise=learn.noise_of(measured.latencies),
     )
-
-
-def cause_of(
-    error: float,
-    taken_out: float | None,
-    ratio: float | None,
-    limit: float,
-    floor: float,
-    outside: float,
-) -> Cause:
-    """The cause of a median `error`; None where it is good.
-
-    `taken_out`: the error with the ratio taken out, None where that is not known. `floor`: the noise floor.
-    `outside`: the share of the networks outside the measured range.
-    """
-    if error <= GOOD:
-        return None
-    if ratio is not None and off(ratio) > limit:
-        return "machine"
-    if outside > 0.5:
-        return "domain"
-    if taken_out is not None and taken_out <= GOOD:
-        return "level"
-    return "noise" if floor > error / 2 else "formula"
 
 
 def _evaluated(model: Model, network: check.MeasuredNetwork) -> EvaluatedNetwork:

@@ -223,15 +223,19 @@ OF_ONE_DEVICE = frozenset([
 
 
 def ask_each(
-    devices: Mapping[str, D], ask: Callable[[D], A], skipped: MutableMapping[str, str]
-) -> dict[str, A]:
-    """Ask each device; return the answers by its name. A device that cannot answer is added to `skipped`.
+    devices: Mapping[str, D], ask: Callable[[D], A], skipped: MutableMapping[str, str],
+    on_progress: OnProgress | None = None,
+) -> dict[str, A]:  # fmt: skip
+    """Ask each device; return the answers by its name. A device that cannot answer is added to `skipped`;
+    `on_progress` is called with (done, all, name).
 
     An error about the question (see OF_ONE_DEVICE) is raised, and that of a single device, if none was
     skipped before.
     """
     answers: dict[str, A] = {}
-    for name, device in devices.items():
+    for number, (name, device) in enumerate(devices.items(), start=1):
+        if on_progress is not None:
+            on_progress(number, len(devices), name)
         try:
             answers[name] = ask(device)
         except LolatError as error:

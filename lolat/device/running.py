@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -351,6 +352,12 @@ def _in_its_precision(model: D, graph: Graph) -> D:
         ) from None
 
 
+@lru_cache(maxsize=256)
+def _read_once(path: Path, changed_ns: int) -> dict[str, Any]:
+    """`read`, once for each time that the file was changed."""
+    return read(path)
+
+
 def measured_models(
     name: str, asked: Callable[[Mode], bool], gpu: Gpu | None = None, origin: str | None = None
 ) -> list[tuple[Path, dict[str, Any]]]:
@@ -363,7 +370,7 @@ def measured_models(
     found = []
     card, chip = (None, None) if gpu is None else (card_of(gpu.name), gpu.chip)
     for _, path, where in list_models():
-        document = read(path) if origin in (None, where) else {}
+        document = _read_once(path, path.stat().st_mtime_ns) if origin in (None, where) else {}
         if "predictors" not in document or not is_measured(document):
             continue
         own, sheet, mode = name_of(document), gpu_of(document), mode_of(document)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import count
+from functools import partial
 from typing import Any
 
 from lolat.device import Device
@@ -133,16 +133,8 @@ def compare(
         }  # fmt: skip
     answers = list[Cost]()
     for one in each_batch(asked):
-        number = count(1)
-
-        def ask(model: Device, one: TrainingQuestion = one, number: count[int] = number) -> Cost:
-            if on_progress is not None:
-                on_progress(next(number), len(by_label), model.label)
-            if why := _too_small(model, one):
-                raise AnswerIsNo(why)
-            return _fastest(model, trained, one)
-
-        found = ask_each(by_label, ask, left_out)
+        ask = partial(_fastest, trained=trained, asked=one)
+        found = ask_each(by_label, ask, left_out, on_progress)
         # Two files of one GPU may answer alike in a third mode.
         answers += {(c.device, c.precision, c.launch): c for c in found.values()}.values()
     if not answers:
@@ -175,7 +167,9 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
 
 
 def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
-    """Answer in the precision asked for, or the fastest; the first error if none answers."""
+    """Answer in the precision asked for, or the fastest; AnswerIsNo for too little memory."""
+    if why := _too_small(model, asked):
+        raise AnswerIsNo(why)
     costs, errors = list[Cost](), list[LolatError]()
     precisions: tuple[str | None, ...] = (asked.precision,)
     if asked.precision in (None, BEST):

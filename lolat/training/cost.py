@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lolat import readers
@@ -18,7 +19,6 @@ from lolat.hardware.gpus import form_of, has_several_chips
 from lolat.hardware.links import MACHINE, Link, assumed_link
 from lolat.hardware.prices import (
     Offer,
-    Prices,
     Rental,
     Rented,
     check_price,
@@ -277,10 +277,10 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
     else:
         plan = NetworkPlan.of(device, trained, run, asked)
     listed = price_list(asked.prices) if asked.price_per_hour is None else None
-    priced = plan.document, asked.price_per_hour, listed, plan.gib
+    rent = partial(rental_of, plan.document, asked.price_per_hour, listed, plan.gib)
     numbers = given
     if not given and (largest or is_decoder):
-        numbers = run.most_devices(instances_of(rental_of(*priced)))
+        numbers = run.most_devices(instances_of(rent()))
     if largest and plan.available is None:
         raise no_memory(device.label)
     tried = given or (numbers[-1:] if is_decoder else numbers)
@@ -290,21 +290,23 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
         plan = replace(plan, run=run)
     if not numbers:  # a card with less memory may hold this iteration
         needed = sum(plan.memory(numbers, run.batch_size)[1].values())
-        numbers = run.most_devices(instances_of(rental_of(*priced, needed)))
-    return _answer(
-        device, plan, numbers, TrainingLimits(asked.max_hours, asked.max_dollars), most, priced
-    )
+        numbers = run.most_devices(instances_of(rent(needed)))
+    limits = TrainingLimits(asked.max_hours, asked.max_dollars)
+    source = None if listed is None else listed.prices
+    return _answer(device, plan, numbers, limits, most, rent, source)
 
 
 def _answer(
     device: Device, plan: Plan, numbers: Sequence[int], limits: TrainingLimits, most: int | None,
-    priced: tuple[Mapping[str, Any], float | None, Prices | None, float | None],
+    rent: Callable[[int], Rental | None], price_list: str | None,
 ) -> Cost:  # fmt: skip
-    """Answer for these numbers of devices; what does not fit has no price."""
+    """Answer for these numbers of devices; what does not fit has no price. `rent`: bytes that an iteration
+    needs -> offers of devices that have them.
+    """
     run, (moment, memory) = plan.run, plan.memory(numbers, plan.run.batch_size)
-    needed, listed = sum(memory.values()), priced[2]
+    needed = sum(memory.values())
     fits = plan.available is None or needed <= plan.available
-    rental = rental_of(*priced, needed) if fits else None
+    rental = rent(needed) if fits else None
 
     def option(k: int) -> TrainingPrediction:
         link = plan.link(k, max(numbers))
@@ -321,7 +323,7 @@ def _answer(
             f"{others} GPUs are left out: no offer in the price list says how its machines are joined "
             "(--link-gbps N: the Gbit/s of each GPU's network)"
         )
-        found = _answer(device, plan, within, limits, most, priced)
+        found = _answer(device, plan, within, limits, most, rent, price_list)
         return replace(found, warnings=(left, *found.warnings))
     best = best_of([o for o in options if fits and o.fits is not False], limits)
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
@@ -340,7 +342,7 @@ def _answer(
         frontier=tuple(o.devices for o in best["frontier"]), options=options,
         peak=moment, memory=memory, memory_bytes=needed, available_bytes=plan.available,
         largest_batch=most, would_fit=() if fits else tuple(plan.would_fit(numbers)),
-        prices=rental.prices if rental else None, price_list=listed.prices if listed else None,
+        prices=rental.prices if rental else None, price_list=price_list,
         warnings=tuple(dict.fromkeys(warnings)),
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lolat.api.measuring import Evaluation, cause_of, compared
+from lolat.api.measuring import Evaluation, compared
 from lolat.api.model import Model
 from lolat.errors import MeasuringError
 from lolat.fitting.cross_validation import figures
@@ -132,16 +132,15 @@ def judged(
     `rest`: the error with the machine's ratio taken out.
     """
     usual = compared(MODEL, run(*(("", GRAPH, 1, 1.0),) * of), None)
-    cause = cause_of(error, None if ratio is None else rest, ratio, limit, floor, outside / of)
     networks = tuple(
         replace(n, network=f"keras:N{i}", in_domain=i >= outside)
         for i, n in enumerate(usual.networks)
     )
     result = replace(
         usual, model="desk", summary={"median": error, "bias": bias}, networks=networks, limit=limit,
-        verdict="poor", cause=cause, ratio=ratio,
+        ratio=ratio, ratio_taken_out=None if ratio is None else {"median": rest}, noise_floor=floor,
     )  # fmt: skip
-    return cause, verdict(result)
+    return result.cause, verdict(result)
 
 
 @pytest.mark.parametrize(
