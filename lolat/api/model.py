@@ -72,12 +72,11 @@ class Model(Device):
     def predict(self, network: Any, asked: LatencyQuestion) -> Prediction | Predictions:
         """Predict the latency of one forward pass of a network, block by block.
 
-        `network`: see the class. `batch_size`: samples in one pass, "auto": the most that fit in memory and
-        keep `max_ms`, 1 where no batch keeps it. A list of networks or of batch sizes gives `Predictions`,
-        one for each, for which a network is read once. `predictor`: one of the model's `predictors`.
-        `coverage`: if None 0.9, and no interval where the model has too few points for that. `precision`,
-        `launch`, `host_us`: see `run_as`; "best": the fastest precision. `sure`: True where the upper end
-        of the interval must keep `max_ms`. `prices`: a price list's file.
+        `network`: see the class. `batch_size`: "auto" stands for the most that fit in memory and keep
+        `max_ms`, 1 where no batch keeps it. A list of networks or of batch sizes gives `Predictions`, one
+        for each, for which a network is read once. `predictor`: one of the model's `predictors`. Without a
+        `coverage` there is no interval where the model has too few points for one. `precision`, `launch`,
+        `host_us`, `channels_last`: see `run_as`; "best": the fastest precision. `sure`: True or False.
 
         Returns a `Prediction`: latency_ms, interval_ms, in_domain, blocks and more; `report()` has the
         table of blocks. Raises NetworkError where the network cannot be read (one of several is in

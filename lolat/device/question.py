@@ -70,10 +70,8 @@ class ModeQuestion:
 class Question:
     """The parameters of a latency, but for the execution mode: `run_as` makes a device of that.
 
-    `batch_size`: samples in one pass, or AUTO; of a LatencyQuestion also several. `predictor`: a formula's
-    name, the default one if None. `coverage`: of the interval, 0.9 if None. `input_size`: at which a
-    network is read. `max_ms`: the longest time, ms; `sure`: the upper end of the interval must keep it, not
-    the latency alone. `prices`: a price list, or its file.
+    See `lolat.parameters`. `batch_size`: a number or AUTO, of a LatencyQuestion also several. `sure`: the
+    upper end of the interval must keep `max_ms`, not the latency alone.
     """
 
     batch_size: int | str | Sequence[int | str] = 1

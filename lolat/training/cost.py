@@ -63,20 +63,12 @@ class Cost(Result):
 
     `prices`: the source of the price. `memory_bytes`: bytes of an iteration on each device at its `peak`,
     `memory`: by part; `recipe`: what a parameter takes of it, in words; `available_bytes`: those that a
-    device has, None if unknown; `largest_batch`: the largest batch that fits.
+    device has, `fits`: True if they are enough, None if unknown; `largest_batch`: the largest that fits.
 
     Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `would_fit`: options
     with which it would, if it does not; `memory_bytes` is then that of the number of devices that needs the
     least.
     """
-
-    KEYS = (
-        "model", "device", "precision", "launch", "network", "batch_size", "samples", "epochs", "optimizer",
-        "coverage", "estimated", "in_domain", "memory_bytes", "available_bytes", "fits", "largest_batch",
-        "max_hours", "max_dollars", "prices", "price_list", "options", "cheapest", "fastest", "frontier",
-        "warnings", "sequence_length", "accumulate", "sharding", "checkpointing", "tune",
-        "peak", "memory", "would_fit", "recipe", "parameters", "trained_parameters", "channels_last",
-    )  # fmt: skip
 
     model: str
     device: str
@@ -92,6 +84,7 @@ class Cost(Result):
     in_domain: bool | None
     memory_bytes: int
     available_bytes: int | None
+    fits: bool | None
     largest_batch: int | None
     max_hours: float | None
     max_dollars: float | None
@@ -107,8 +100,8 @@ class Cost(Result):
     sharding: str = NONE
     checkpointing: str | None = None
     tune: str | None = None
-    memory: Mapping[str, int] = field(default_factory=dict)
     peak: str = ""
+    memory: Mapping[str, int] = field(default_factory=dict)
     would_fit: tuple[str, ...] = ()
     recipe: str = ""
     parameters: int | None = None
@@ -119,11 +112,6 @@ class Cost(Result):
     def limits(self) -> TrainingLimits:
         """The longest time and the most money."""
         return TrainingLimits(self.max_hours, self.max_dollars)
-
-    @property
-    def fits(self) -> bool | None:
-        """True if an iteration fits into a device's memory; None if unknown."""
-        return None if self.available_bytes is None else self.memory_bytes <= self.available_bytes
 
     def option(self, devices: int) -> TrainingPrediction:
         """Return the option with that number of devices."""
@@ -305,8 +293,8 @@ def _answer(
     """
     run, (moment, memory) = plan.run, plan.memory(numbers, plan.run.batch_size)
     needed = sum(memory.values())
-    fits = plan.available is None or needed <= plan.available
-    rental = rent(needed) if fits else None
+    fits = None if plan.available is None else needed <= plan.available
+    rental = None if fits is False else rent(needed)
 
     def option(k: int) -> TrainingPrediction:
         link = plan.link(k, max(numbers))
@@ -325,11 +313,11 @@ def _answer(
         )
         found = _answer(device, plan, within, limits, most, rent, price_list)
         return replace(found, warnings=(left, *found.warnings))
-    best = best_of([o for o in options if fits and o.fits is not False], limits)
+    best = best_of([o for o in options if False not in (fits, o.fits)], limits)
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
     about = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
     warnings = [*plan.remarks(memory, numbers), *(w for o in options for w in o.warnings)]
-    for o in (o for o in options if fits and o.fits is False):
+    for o in (o for o in options if o.fits is False and fits is not False):
         least, room = float(o.memory_bytes or 0), float(plan.available or 0)
         words = f"{byte_size(least)} of {byte_size(room)}{close_words(least, room)}"
         ways = ", or ".join(plan.would_fit([o.devices])) or "more devices"
@@ -340,8 +328,8 @@ def _answer(
         model=str(plan.document["device"]), device=device.label, **plan.about(numbers),
         **{name: getattr(run, name) for name in about}, **asdict(limits), **named,
         frontier=tuple(o.devices for o in best["frontier"]), options=options,
-        peak=moment, memory=memory, memory_bytes=needed, available_bytes=plan.available,
-        largest_batch=most, would_fit=() if fits else tuple(plan.would_fit(numbers)),
+        peak=moment, memory=memory, memory_bytes=needed, available_bytes=plan.available, fits=fits,
+        largest_batch=most, would_fit=tuple(plan.would_fit(numbers)) if fits is False else (),
         prices=rental.prices if rental else None, price_list=price_list,
         warnings=tuple(dict.fromkeys(warnings)),
     )  # fmt: skip
