@@ -110,7 +110,7 @@ def fit(
         )
     if framework is not None and (MODEL in kinds or not (of_sheet or of_language)):
         raise InputError(
-            f"{arg('framework')} is for a data sheet and tables of language models; leave it out",
+            f"{arg('framework')} is for a data sheet and tables of language models; leave it out"
         )
     of_language |= tensor_parallel != ()
     document = _language_models(asked) if of_language else _document(asked)

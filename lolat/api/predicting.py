@@ -22,13 +22,7 @@ from lolat.device.question import (
     sizes_of,
 )  # fmt: skip
 from lolat.device.running import in_precisions, precisions_differ
-from lolat.errors import (
-    InputError,
-    LolatError,
-    MissingPackageError,
-    NetworkError,
-    arg,
-)
+from lolat.errors import InputError, LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import Analysis
 from lolat.hardware.prices import Prices, price_list, rental_of

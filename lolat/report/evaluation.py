@@ -13,6 +13,7 @@ from lolat.device.domain import fit_again
 from lolat.device.file import LIMIT
 from lolat.device.summary import headline
 from lolat.parameters import COVERAGE
+from lolat.report.prediction import note_lines
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.tables.networks import TimedNetwork
 from lolat.units import digits, milliseconds, percent, plain
@@ -112,7 +113,7 @@ def doctor_lines(device: Device, name: str, result: Diagnosis) -> Iterator[Part]
         yield f"machine has changed: learn again with {learn}."
     else:
         yield f"What to do: learn this machine as it is with {learn}; `lolat models` lists all profiles."
-    yield from (f"note: {plain(remark)}" for remark in result.warnings)
+    yield from note_lines(result.warnings)
 
 
 def _diagnosis(result: Diagnosis) -> Iterator[str]:

@@ -12,13 +12,7 @@ from importlib.resources import files
 from string import Template
 
 from lolat.device.attribution import Explanation, explain
-from lolat.device.prediction import (
-    CALL,
-    Prediction,
-    domain_words,
-    interval_words,
-    memory_words,
-)
+from lolat.device.prediction import CALL, Prediction, domain_words, interval_words, memory_words
 from lolat.device.question import Question
 from lolat.device.summary import headline
 from lolat.report.explanation import NO_CHANGE, STAR, change_table, operation_table, term_table
