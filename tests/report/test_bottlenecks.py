@@ -100,7 +100,8 @@ def test_the_header_is_that_of_the_terminal(precision: str) -> None:
         r"<[^>]+>", " ", page(answer).partition("<header>")[2].partition("</header>")[0]
     )
     question, device = answer.report().splitlines()[:2]
-    assert question == f"hand made · batch 16 · 56x56x3 · {precision}, PyTorch, eager"
+    layout = ", channels first" * (precision == "fp16")
+    assert question == f"hand made · batch 16 · 56x56x3 · {precision}, PyTorch, eager{layout}"
     assert device.startswith("rtx-4090-amp: RTX 4090 (from 1416 networks, amp) · torch ")
     assert ("half precision" in device) == (precision == "fp16")
     assert question.removeprefix("hand made · ") in header
