@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Any
 
 from lolat.api.model import Model
+from lolat.api.sheets import of_sheet
 from lolat.device.file import answers_for
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import LatencyQuestion
@@ -182,7 +183,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
                 code="dtype",
                 why=f"{gpu.name} computes no bfloat16, which language models are answered in",
             )
-        model = _of_sheet(name)
+        model = of_sheet(name)
     if model is not None:
         return model
     card, _, framework = name.rpartition("-")
@@ -270,7 +271,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     except ModelFileError as error:
         if error.code != "unknown-model" or (gpu := _card(full)) is None:
             raise
-        model = _of_chip(full, gpu) or _of_sheet(full)
+        model = _of_chip(full, gpu) or of_sheet(full)
         model.source = model.label = full
         return model
     if Roofline.name not in model.predictors or is_measured(model.document):
@@ -330,15 +331,6 @@ def open_here(
     from lolat.api.measuring import as_probed
 
     return as_probed(loaded)
-
-
-def _of_sheet(name: str) -> Model:
-    """A GPU by its data sheet alone."""
-    from lolat.api.fitting import fit
-
-    model = fit(name=name)
-    model.source = model.label = name
-    return model
 
 
 def _of_chip(name: str, gpu: Gpu) -> Model | None:

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lolat.api.choosing import load, serving_model
 from lolat.api.model import Model
+from lolat.api.sheets import section as of_kernels
+from lolat.api.sheets import section_of_sheet
 from lolat.device.file import SECTIONS, UNKNOWN, made, merged, read, write
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import several
@@ -27,9 +30,9 @@ from lolat.fitting.reading import (
     points_of_networks,
     refined_document,
 )
-from lolat.hardware.gpus import card_of, find_gpu, name_of
+from lolat.hardware.gpus import card_of, name_of
 from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
-from lolat.io.paths import AnyPath, find_model, list_models
+from lolat.io.paths import AnyPath
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Row, is_table, read_table, say_unread
 from lolat.microbench import blocks, learn_training
@@ -50,10 +53,11 @@ from lolat.tables.kinds import (
 )
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
+from lolat.training.network_rows import step_parts
 from lolat.units import plain, plural, shortened
 
 if TYPE_CHECKING:
-    from lolat.llm.gpu import ServingSection, Sheet
+    from lolat.llm.gpu import ServingSection
 
 # ---- `fit`: a model from tables, or from a model's own points.
 
@@ -118,7 +122,7 @@ def fit(
     if of_language:
         return _written(document, output)
     if of_sheet:
-        document |= _section_of_sheet(asked)
+        document |= section_of_sheet(name or "", asked.facts, framework, asked.stem, asked.warn)
     if output is not None and MODEL not in kinds:
         _say_replaced(output, document, asked.warn)
     return _written(document, output)
@@ -154,7 +158,7 @@ class Asked:
     def refused(self) -> InputError:
         """The error of files that cannot be fitted together; ModelFileError if one is no model at all."""
         for path in self.paths(MODEL):
-            read(find_model(path))
+            load(path)
         files = (
             ", ".join(f"{path} ({content.name})" for path, content in self.contents) or "no file"
         )
@@ -265,7 +269,7 @@ def _language_models(asked: Asked) -> dict[str, Any]:
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
     gpus = asked.tensor_parallel
-    if len(models) > 1:
+    if len(models) > 1 or len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
         raise asked.refused()
     if gpus and (not served or len(gpus) not in (1, len(served)) or min(gpus) < 1):
         raise InputError(
@@ -273,10 +277,8 @@ def _language_models(asked: Asked) -> dict[str, Any]:
             f"served models: one number, or one for each of their files, of which there are {len(served)}",
             code="tensor-parallel",
         )
-    if len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
-        raise asked.refused()
     if models:
-        document = dict(read(find_model(models[0]))) | {"name": asked.stem}
+        document = {**serving_model(models[0], of_any=not served).document, "name": asked.stem}
         if "llm" not in document or asked.facts is not None or kernels:
             raise asked.refused()
         section = section_of(document, models[0])
@@ -288,7 +290,8 @@ def _language_models(asked: Asked) -> dict[str, Any]:
             code="no-sheet",
         )
     else:
-        section = _section(asked, read_sheet(asked.facts, asked.name))
+        sheet = read_sheet(asked.facts, asked.name)
+        section = of_kernels(sheet, asked.framework, kernels, asked.stem, asked.warn)
         source = ", ".join(Path(p).name for p in [*kernels, *served]) or "data sheet"
         where = {"device": "unknown", "source": source}
         label = f"{asked.name} ({section.framework}, from {source})"
@@ -339,39 +342,6 @@ def _with_level(
     return section
 
 
-def _section(asked: Asked, sheet: Sheet) -> ServingSection:
-    """The section on language models of a data sheet and tables of operations."""
-    from lolat.llm.fit import section_from
-    from lolat.llm.frameworks import FRAMEWORKS, frameworks_in
-    from lolat.llm.gpu import section_of
-
-    kernels = asked.paths(KERNELS)
-    framework = asked.framework or frameworks_in(" ".join([*kernels, asked.stem]))
-    if framework not in FRAMEWORKS:
-        raise InputError(
-            f"{arg('framework')} {framework!r}: expected one of {', '.join(FRAMEWORKS)}"
-        )
-    bundled = {name: (path, read(path)) for name, path, _ in list_models()}
-    others = {n: section_of(d, str(p)) for n, (p, d) in bundled.items() if "llm" in d}
-    return section_from(sheet, framework, kernels, others, asked.warn)
-
-
-def _section_of_sheet(asked: Asked) -> dict[str, Any]:
-    """The section on language models of a data sheet alone, that of `facts` or the bundled one.
-
-    {} if the sheet has too few columns.
-    """
-    from lolat.hardware.links import PEAKS
-    from lolat.llm.fit import read_sheet
-    from lolat.llm.gpu import sheet_of
-
-    gpu = find_gpu(asked.name or "")
-    sheet = None if gpu is None else sheet_of(gpu, PEAKS.get(gpu.link))
-    if asked.facts is not None:
-        sheet = read_sheet(asked.facts, asked.name or "")
-    return {} if sheet is None else {"llm": msgspec.to_builtins(_section(asked, sheet))}
-
-
 # ---- A model file, fitted again.
 
 
@@ -381,20 +351,20 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     What the file knows of training is fitted again on its own points. A file made from tables has the
     level of the networks.
     """
-    file = find_model(asked.paths(MODEL)[0])
-    document = read(file)
+    model = load(asked.paths(MODEL)[0])
+    document, file = {**model.document}, model.source
     own, card = card_of(name_of(document)), card_of(asked.name or "")
     if own and card and own != card:
         raise InputError(
-            f"{arg('name')} {asked.name}: {plain(str(file))} is a model of another device, {own}; leave "
+            f"{arg('name')} {asked.name}: {plain(file)} is a model of another device, {own}; leave "
             "it out, or fit the tables of that GPU alone",
             code="other-device",
         )
     points = [Point.from_dict(p) for p in document.get("points", ())]
     paths = asked.paths(NETWORKS)
     if paths and not points and document.get("default") == Roofline.name:
-        made = refined_document(document, paths, asked.name, asked.on_progress, asked.warn)
-        return {**made, "name": asked.stem, "device": asked.name or document["device"]}
+        made = refined_document(model, paths, step_parts, asked.name, asked.on_progress, asked.warn)
+        return {**made, "name": asked.stem, "device": asked.name or made["device"]}
     if not points and "training" not in document:
         raise InputError(
             f"{file} holds no measured points to fit again: it was made from tables; expected tables of "
@@ -421,7 +391,7 @@ def _of_model(asked: Asked) -> dict[str, Any]:
         )
     sections = {section: document[section] for section in SECTIONS if section in document}
     if "training" in document:
-        sections["training"] = refitted(document["training"], str(file))
+        sections["training"] = refitted(document["training"], file)
     fitted = model_document(asked.stem, shown, points, where, noise, remarks)
     if Roofline.name in document["predictors"]:
         fitted = with_operations(fitted, points, graphs)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lolat.device.running import mode_of
+from lolat.device import Device
+from lolat.device.running import ESTIMATED, OF_FORM, mode_of
 from lolat.errors import InputError, LolatError
 from lolat.fitting.blocks import model_document
 from lolat.fitting.from_tables import (
@@ -19,11 +20,11 @@ from lolat.fitting.from_tables import (
     usual_mode,
 )
 from lolat.fitting.outliers import odd_time, tell_other_units, warn_of_contradictions
-from lolat.fitting.refined import refined
+from lolat.fitting.refined import StepParts, refined
 from lolat.graph import Graph
 from lolat.graph.counts import behaviors, count
 from lolat.graph.modes import FLOAT16, Mode
-from lolat.hardware.gpus import find_gpu
+from lolat.hardware.gpus import PRECISION_OF, find_gpu, name_of
 from lolat.hardware.specs import Specs
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import COPIES, Row, check_one_device, read_table, say_unread
@@ -160,23 +161,44 @@ def _counted(
 
 
 def refined_document(
-    document: Mapping[str, Any],
+    model: Device,
     paths: Sequence[str],
+    step_parts: Callable[[Mapping[str, Any]], StepParts],
     device: str | None,
     on_progress: OnProgress | None,
     warn: Warn,
 ) -> dict[str, Any]:
-    """Scale the model file of a GPU that was made from tables to the networks of more tables."""
-    mode, devices = mode_of(document), _names_of(document, device)
-    tables = [read_networks(path, devices, mode) for path in paths]
+    """Scale the model file of a GPU that was made from tables to the networks of more tables.
+
+    It is that of the device in the mode of most rows, which it then has.
+    """
+    own, devices = mode_of(model.document), _names_of(model.document, device)
+    tables = [read_networks(path, devices, own, iterations=True) for path in paths]
+    mode = usual_mode([row for table in tables for row in table.rows])
+    if mode != own and any(table.rows for table in tables):
+        precision = PRECISION_OF[mode.dtype]
+        model = model.run_as(precision, mode.launch, channels_last=mode.channels_last)
+    document = _for_file(model)
     rows = _counted(tables, mode, on_progress, warn)
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r, _ in rows), warn)
-    tell_other_units([(c.total(r.batch_size), r.latency_ms, r.row) for r, c in rows], warn)
+    each = [(c.total(r.batch_size * r.accumulate), r.latency_ms, r.row) for r, c in rows]
+    tell_other_units(each, warn)
     names = ", ".join(Path(path).name for path in paths)
-    made = refined(document, rows, names)
+    made = refined(document, rows, names, step_parts)
     if made == document:
         warn(f"{names}: {document['name']} has been fitted to all its rows before")
     return made
+
+
+def _for_file(model: Device) -> dict[str, Any]:
+    """The file of a device in its mode; remarks that no file keeps become warnings."""
+    document, mode = {**model.document}, mode_of(model.document)
+    if document["environment"].get("mode", str(mode)) != str(mode):
+        document["device"] = f"{name_of(document)} ({mode})"
+        where = {"half": mode.half, "mode": str(mode), "compile": mode.fused}
+        document["environment"] = {**document["environment"], **where}
+    remarks = [str(document.pop(key)) for key in (OF_FORM, ESTIMATED) if key in document]
+    return document | {"warnings": [*remarks, *document.get("warnings", ())]}
 
 
 def _names_of(document: Mapping[str, Any], device: str | None) -> tuple[str, ...]:

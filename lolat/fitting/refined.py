@@ -7,7 +7,7 @@ training steps these alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,12 +24,22 @@ from lolat.units import plural
 Rows = Sequence[tuple[TimedNetwork, Counted]]
 
 
-def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, Any]:
+StepParts = Callable[[TimedNetwork], tuple[float, float]]
+"""Timed step -> the predicted ms of its passes, and of what else it contains."""
+
+
+def refined(
+    document: Mapping[str, Any],
+    rows: Rows,
+    source: str,
+    of: Callable[[Mapping[str, Any]], StepParts],
+) -> dict[str, Any]:
     """Scale a model file to `rows`, timed networks of inference and of training steps.
 
     A remark has the error of each network scaled by the others. If that is larger than the file's own
     errors, its intervals widen by the ratio. `source`: the names of the tables. The file keeps a key of
-    each row, so that a row counts once; without a new row it is returned unchanged.
+    each row, so that a row counts once; without a new row it is returned unchanged. `of`: the parts of a
+    step by a file.
     """
     known = dict.fromkeys(document["environment"].get("rows", ()))
     keyed = {row.key: (row, counts) for row, counts in rows}
@@ -43,7 +53,11 @@ def refined(document: Mapping[str, Any], rows: Rows, source: str) -> dict[str, A
         timed = [row for row in rows if row[0].mode.training is training]
         if not timed:
             continue
-        off = _off(formulas[-1 if training else 0], timed)
+        if training:
+            now = predictors | {formula.name: formula.to_dict() for formula in formulas}
+            off = _of_steps(of({**document, "predictors": now}), timed)
+        else:
+            off = _off(formulas[0], timed)
         factor, others = common_ratio(off), off - _ratios_of_others(off, timed)
         if training:
             formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
@@ -71,6 +85,13 @@ def _off(formula: Roofline, rows: Rows) -> np.ndarray:
     """(rows,) log(measured / predicted)."""
     ms = [formula.steps(counts.work(row.batch_size)).latency_ms for row, counts in rows]
     return np.log(np.array([row.latency_ms for row, _ in rows]) / np.array(ms))
+
+
+def _of_steps(parts: StepParts, rows: Rows) -> np.ndarray:
+    """(rows,) log(measured / predicted) of the passes alone, which have half of a step or more."""
+    ms = np.array([row.latency_ms for row, _ in rows])
+    passes, rest = np.array([parts(row) for row, _ in rows]).T
+    return np.log(np.maximum(ms - rest, 0.5 * ms) / passes)
 
 
 def _ratios_of_others(off: np.ndarray, rows: Rows) -> np.ndarray:

@@ -5,6 +5,7 @@ Their columns may be those of timm's benchmark.py (--results-file) or of timm's 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,15 @@ SIZES = (
     "imgsz", "infer_img_size", "train_img_size",
 )  # fmt: skip
 BATCHES = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
-TIMES = ("latency_ms", "step_ms", "time_ms", "ms", "infer_step_time", "train_step_time")
+TIMES = (
+    "latency_ms",
+    "step_ms",
+    "iteration_ms",
+    "time_ms",
+    "ms",
+    "infer_step_time",
+    "train_step_time",
+)
 IN_MS = {"latency_s": 1e3, "time_s": 1e3, "latency_us": 1e-3, "time_us": 1e-3}
 """Column of times in another unit -> the unit in ms."""
 RATES = (
@@ -48,8 +57,12 @@ WAYS = {False: "infer_", True: "train_"}
 """Training or not -> how timm's columns of it begin; one table may have both."""
 OF_TIMM = "momentum"
 """The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
+OF_TRAINER = "adamw"
+"""The usual optimizer of transformers' Trainer, if a row has its log."""
 SEVERAL = ("parallel", "gpus", "num_gpus", "n_gpus", "num_devices", "replicas", "world_size")
 """Columns of the number of devices that a network ran on, or of how they shared it."""
+ONE = ("", "1", "no")
+"""Their cells of a network on one device."""
 MILLIONS = ("params_millions", "param_count")  # columns of millions of parameters, in timm's tables
 MOST_BATCH = 2**20
 EXPECTED_NETWORKS = (
@@ -64,7 +77,11 @@ Network = tuple[str, int | None, Mode]
 
 @dataclass(frozen=True)
 class TimedNetwork:
-    """A row: a network, its execution mode and time; `parameters`: None if the table does not say."""
+    """A row: a network, its execution mode and time; `parameters`: None if the table does not say.
+
+    A training step may be an iteration of `accumulate` batches on each of several devices, `gpus`, with
+    `link_gbps` each (0: not told).
+    """
 
     name: str
     network: Network
@@ -72,11 +89,14 @@ class TimedNetwork:
     latency_ms: float
     parameters: float | None
     row: Row
+    gpus: int = 1
+    accumulate: int = 1
+    link_gbps: float = 0.0
 
     @property
     def same(self) -> Hashable:
         """A key that is equal for rows of the same work."""
-        return self.network, self.batch_size
+        return self.network, self.batch_size, self.gpus, self.accumulate, self.link_gbps
 
     @property
     def key(self) -> str:
@@ -92,7 +112,8 @@ class TimedNetwork:
     def optimizer(self) -> str:
         """The optimizer whose update is part of the training step; "none", or "" if the table is silent."""
         is_timm = self.mode.training and any(name.startswith(WAYS[True]) for name in self.row)
-        return self.row.get("optimizer") or (OF_TIMM if is_timm else "")
+        usual = OF_TRAINER if is_logged(self.row) else OF_TIMM if is_timm else ""
+        return self.row.get("optimizer") or usual
 
 
 @dataclass
@@ -146,13 +167,15 @@ def read_networks(
     mode: Mode | None = None,
     left_out: LeftOut | None = None,
     training: bool = False,
+    iterations: bool = False,
 ) -> NetworkTable:
     """Read a table of networks; with a column `device`, the rows of `devices` alone.
 
     A network is a NETWORK (column `network`), a name of timm (column `model`), or `networks/NAME.json`
     beside the table, a configuration of transformers. Its execution mode comes from MODE_COLUMNS, else from
     the file's name, else it is `mode`. Wrong rows are left out, and added to `left_out`. `training`: read
-    the times of training if the table has those of inference too and no word on it.
+    the times of training if the table has those of inference too and no word on it. `iterations`: read
+    training on several devices, and of several batches, too.
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
     table = NetworkTable(str(path), rows.names, left_out=left_out or LeftOut())
@@ -171,11 +194,16 @@ def read_networks(
             table.left_out.add(
                 f"of another device, {row['device']}" if row["device"] else "of no device"
             )
-        elif on_several(row):
+        elif on_several(row) and not iterations:
             table.left_out.add("on several devices")
         else:
             try:
-                table.rows.append(_timed_network(row, Path(path), usual))
+                timed = _timed_network(row, Path(path), usual)
+                if (timed.gpus, timed.accumulate) != (1, 1) and not (
+                    iterations and timed.mode.training
+                ):
+                    raise row.refused("no training step of one batch on one device")
+                table.rows.append(timed)
             except InputError as error:
                 why = error.data.get("why", str(error))
                 table.left_out.add(why, CELLS, place=f"line {row.line}")
@@ -184,7 +212,7 @@ def read_networks(
 
 def on_several(row: Row) -> bool:
     """True for a row that ran on more than one device."""
-    return any(row.get(column, "") not in ("", "1", "no") for column in SEVERAL)
+    return any(row.get(column, "") not in ONE for column in SEVERAL)
 
 
 def _ways(columns: Collection[str]) -> list[bool]:
@@ -195,6 +223,10 @@ def _ways(columns: Collection[str]) -> list[bool]:
 
 def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     mode = usual.of_row(row, row.where)
+    if is_logged(row):
+        mode = replace(mode, training=True)
+    gpus = next((row.whole(c, 1, MOST_BATCH) for c in SEVERAL if row.get(c, "") not in ONE), 1)
+    accumulate = row.whole("gradient_accumulation", 1, MOST_BATCH, default=1)
     other = WAYS[not mode.training]
     columns = [
         next((name for name in names if row.get(name) and not name.startswith(other)), "")
@@ -212,17 +244,43 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
         row[name],
         (spec, row.whole(size, 1, MOST_BATCH) if size else None, mode),
         samples,
-        _ms(row, time, samples),
+        _ms(row, time, samples * gpus * accumulate, path.parent),
         1e6 * row.number(millions, ABOVE_ZERO) if millions else None,
         row,
+        gpus,
+        accumulate,
+        row.number("link_gbps", ABOVE_ZERO, default=0.0) if gpus > 1 else 0.0,
     )
 
 
-def _ms(row: Row, column: str, samples: int) -> float:
-    """The time of a row, from its column of times or of samples a second."""
+def is_logged(row: Row) -> bool:
+    """True for a row whose samples a second are those of a log."""
+    return any(row.get(column, "").endswith(".json") for column in RATES)
+
+
+def logged_rate(row: Row, column: str, folder: Path) -> float:
+    """The samples a second, of all GPUs, at the end of a log of transformers' Trainer that a cell names."""
+    try:
+        history = json.loads((folder / row[column]).read_text("utf-8"))["log_history"]
+        last = next(one for one in reversed(history) if "train_samples_per_second" in one)
+        # The tokens beside them are those of one GPU, of all, or without padding, by version.
+        return float(last["train_samples_per_second"])
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        raise row.wrong(
+            column,
+            "the path of a trainer_state.json, relative to the table, that ends with "
+            "train_samples_per_second",
+        ) from None
+
+
+def _ms(row: Row, column: str, samples: int, folder: Path) -> float:
+    """The time of a row, from its column of times, or of samples a second or a log of them."""
     if column in TIMES:
         return row.milliseconds(column)
-    value = row.number(column, ABOVE_ZERO, expected="a number above 0")
+    if row[column].endswith(".json"):
+        value = logged_rate(row, column, folder)
+    else:
+        value = row.number(column, ABOVE_ZERO, expected="a number above 0")
     ms = 1e3 * samples / value if column in RATES else IN_MS[column] * value
     if not SHORTEST_MS <= ms <= LONGEST_MS:
         raise row.refused(f"{column} is {row[column]!r}, {ms:g} ms; expected {EXPECTED_MS}")

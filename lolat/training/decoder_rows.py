@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +12,13 @@ import numpy as np
 
 from lolat.errors import InputError, LolatError
 from lolat.graph.modes import EAGER, LAUNCHES
-from lolat.hardware.links import MACHINE, assumed_link, given_link
+from lolat.hardware.links import MACHINE, Link, assumed_link, given_link
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
 from lolat.optimizers import optimizer_named
 from lolat.parameters import CHECKPOINTING, SHARDINGS
+from lolat.tables.networks import logged_rate
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.parallel import FSDP, HYBRID, NONE, ZERO2, Parallel
 from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
@@ -31,6 +31,8 @@ RUNS = (
     "link_gbps"
 )
 COLUMNS = ("model", "gpus", "sequence_length", "micro_batch_size", "tokens_per_s_per_gpu")
+OF_STEPS = "network,batch_size,sequence_length,gpus,gradient_accumulation,precision,optimizer,samples_per_s"
+"""Columns of a table of networks (`lolat.tables.networks`) for a run of a network that is no decoder."""
 WORDS: dict[str, dict[str, str]] = {
     "precision": {"": "amp", "amp_bf16": "amp", "amp": "amp", "bf16": "bf16"},
     "sharding": {**{name: name for name in SHARDINGS}, "": NONE, "no_shard": NONE, "full_shard": FSDP,
@@ -102,17 +104,36 @@ def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
     batches = int(row.number("gradient_accumulation", 1, 1e6, "a whole number", 1))
     precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
     updates = optimizer_named(row.get("optimizer") or "adamw")
-    decoder = find_decoder(row["model"])
+    try:
+        decoder = find_decoder(row["model"])
+    except InputError as error:
+        if error.code not in ("decoder", "unknown-decoder"):
+            raise
+        rate = row[COLUMNS[-1]]
+        if not rate.endswith(".json"):
+            rate = f"{_tokens_per_s(row, folder, gpus, length) * gpus / length:g}"
+        cells = (f"transformers:{row['model'].removeprefix('transformers:')}", batch, length, gpus,
+                 batches, precision, row.get("optimizer") or "adamw", rate)  # fmt: skip
+        raise error.reworded(
+            f"{error.message}; a network that is no decoder: fit to a device of networks, such as "
+            f"a100-sxm-80gb, a table with the line {OF_STEPS} and this one: {','.join(map(str, cells))}"
+        ) from None
     tuning = Tuning.named(row.get("tune") or "full", decoder.layers)
     passes = DecoderPasses(decoder, length, batch, checkpointing, tuning, launch)  # type: ignore[arg-type]
     step = DecoderStep(passes, tuned_recipe(precision, updates, tuning))
     within = assumed_link(device, min(gpus, MACHINE))
-    usual = min(CLUSTER_GBPS.get(within.name or "", USUAL_GBPS), within.gbps)
-    gbps = row.number("link_gbps", ABOVE_ZERO, default=usual if gpus > MACHINE else 0.0)
-    link = None if gpus == 1 else given_link(device, gpus, gbps) if gbps else within
+    link = row_link(device, gpus, row.number("link_gbps", ABOVE_ZERO, default=0.0))
     tokens = _tokens_per_s(row, folder, gpus, length)
     ms = 1e3 * batch * batches * length / tokens
     return TrainedRow(step, Parallel(gpus, link, sharding, within), batches, ms, row)
+
+
+def row_link(device: str, gpus: int, gbps: float) -> Link | None:
+    """Return the link of the GPUs of a run; `gbps`: that of each if the row states it, else 0."""
+    within = assumed_link(device, min(gpus, MACHINE))
+    if gpus > MACHINE and not gbps:
+        gbps = min(CLUSTER_GBPS.get(within.name or "", USUAL_GBPS), within.gbps)
+    return None if gpus == 1 else given_link(device, gpus, gbps) if gbps else within
 
 
 def _word(row: Row, column: str) -> str:
@@ -131,18 +152,7 @@ def _tokens_per_s(row: Row, folder: Path, gpus: int, length: int) -> float:
     column = COLUMNS[-1]
     if not row[column].endswith(".json"):
         return row.number(column, ABOVE_ZERO, expected="tokens a second of a GPU, or a log")
-    path = folder / row[column]
-    try:
-        history = json.loads(path.read_text("utf-8"))["log_history"]
-        last = next(one for one in reversed(history) if "train_samples_per_second" in one)
-        # Of all GPUs. The tokens beside them are those of one GPU, of all, or without padding, by version.
-        return length * float(last["train_samples_per_second"]) / gpus
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
-        raise row.wrong(
-            column,
-            "the path of a trainer_state.json, relative to the table, that ends with "
-            "train_samples_per_second",
-        ) from None
+    return length * logged_rate(row, column, folder) / gpus
 
 
 def level_of(section: ServingSection, rows: Sequence[TrainedRow]) -> tuple[ServingSection, str]:

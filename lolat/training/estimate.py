@@ -29,7 +29,13 @@ from lolat.device.domain import (
     extrapolated_half_width,
 )
 from lolat.device.file import OF_TRAINING, how_to_add
-from lolat.device.intervals import Calibration, conformal_quantile, noise_level
+from lolat.device.intervals import (
+    LARGEST,
+    Calibration,
+    conformal_quantile,
+    noise_level,
+    normal_quantile,
+)
 from lolat.device.predicting import of_its_source, other_framework, predict, tables_extrapolation
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.roofline import (
@@ -50,7 +56,7 @@ from lolat.optimizers import Optimizer, optimizer_named
 from lolat.training.iteration import PASS_TERMS, pass_rows, shares
 from lolat.training.memory import gradient_bytes, numbers_of, trained_parameters
 from lolat.training.model import Iteration, TrainingPredictor
-from lolat.units import milliseconds
+from lolat.units import milliseconds, plural
 
 # ---- From latencies.
 
@@ -208,9 +214,10 @@ class EstimatedTraining(TrainingPredictor):
             remarks.append(Remark("host-bound", f"the host takes {each}, {runs}"))
         if self.estimated:
             number, level = self.measured_steps, ", at their level" * bool(self.measured_steps)
-            measured = f"only {number} training steps were" if number else "no training step was"
+            measured = f"only {plural(number, 'training step')}" if number else "no training step"
+            verb = "were" if number > 1 else "was"
             how = "the backward pass is estimated from the forward one"
-            remarks.append(f"{measured} measured on this device: {how}{level}")
+            remarks.append(f"{measured} {verb} measured on this device: {how}{level}")
         elif self.within is not None:
             name = self.within.name
             remarks.append(f"the update of {name} is part of the measured training steps")
@@ -231,6 +238,10 @@ class EstimatedTraining(TrainingPredictor):
         steps, _ = self._steps(graph, batch_size)
         floor = noise_level(self.document, "floor") or 0.0
         half = self.calibration.half_width(len(graph.operations), coverage, floor)
+        off = self.formula.training_residuals
+        if self.estimated and len(off) > 1:  # their level is as sure as they agree
+            spread = normal_quantile(coverage) * float(np.std(off, ddof=1))
+            half = min(max(half, spread * math.sqrt(1.0 + 1.0 / len(off))), LARGEST)
         half = extrapolated_half_width(half, self._extrapolation(graph, batch_size))
         return max(half, steps.host_half) if steps.host_bound else half
 

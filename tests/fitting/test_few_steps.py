@@ -120,6 +120,46 @@ def test_a_file_made_from_tables_has_the_level_of_a_few_rows(tmp_path: Path) -> 
     assert wider[0][1] / wider[0][0] > wider[1][1] / wider[1][0]
 
 
+def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> None:
+    """Of a GPU by its name: 1.5 times the passes, beside the update and the exchange, which stay."""
+    b = GraphBuilder("mlp", "torch")
+    x = b.input((1, 512, 1024))
+    for _ in range(4):
+        x = b.add("dense", [x], (1, 512, 1024), in_features=1024, out_features=1024, bias=False)
+    net = tmp_path / "mlp.json"
+    net.write_text(json.dumps(b.build([x]).to_dict()))
+    asked = {"optimizer": "adamw", "replicas": 4, "accumulate": 2, "samples": 10**6}
+
+    def parts(model: lolat.Model) -> tuple[float, float]:
+        found = model.cost(net, 256, **asked).options[0].parts_ms
+        passes = (found["forward"] or 0.0) + (found["backward"] or 0.0)
+        return passes, (found["update"] or 0.0) + (found["exchange"] or 0.0)
+
+    def width(model: lolat.Model) -> float:
+        low, high = model.cost(net, 256, **asked).options[0].interval_s or (1.0, 1.0)
+        return math.log(high / low)
+
+    before = lolat.load("a100-sxm-80gb").run_as("amp")
+    passes, rest = parts(before)
+    rate = 1e3 * 256 * 4 * 2 / (1.5 * passes + rest)
+    log = {"log_history": [{"loss": 1.0}, {"train_samples_per_second": rate}]}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(log))
+    rows, header = tmp_path / "rows.csv", "network,batch_size,gpus,gradient_accumulation,precision"
+    rows.write_text(f"{header},samples_per_s\n{net},256,4,2,amp,trainer_state.json\n")
+    fitted = lolat.fit(["a100-sxm-80gb", rows], tmp_path / "mine.json")
+    assert fitted.document["device"] == "a100-sxm-80gb (amp)"
+    level, others = (now / was for now, was in zip(parts(fitted), (passes, rest), strict=True))
+    assert (level, others) == (pytest.approx(1.5**0.5, rel=0.01), pytest.approx(1.0, rel=0.1))
+    assert width(fitted) == pytest.approx(width(before), rel=0.05)
+    for factor, is_wider in ((1.0, False), (3.0, True)):
+        lines = [
+            f"{net},{n},amp,adamw,{1e3 * n / rate * by}" for n, by in ((1024, factor), (1025, 1.0))
+        ]
+        rows.write_text("\n".join(["network,batch_size,precision,optimizer,iteration_ms", *lines]))
+        two = lolat.fit(["a100-sxm-80gb", rows])
+        assert (width(two) > 1.5 * width(fitted)) is is_wider
+
+
 def test_a_network_trained_in_part_is_left_out_by_name(tmp_path: Path) -> None:
     """Its step is no step of what is counted; a forward pass of it is as any other."""
     told: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,11 @@ import pytest
 from scipy import stats
 
 import lolat as package
+from lolat.api.choosing import serving_model
 from lolat.api.model import Model
 from lolat.errors import InputError
 from lolat.llm.gpu import GPU
+from lolat.tables.networks import read_networks
 from lolat.training.decoder_plan import half_width
 from lolat.training.decoder_rows import level_of, read_runs
 from tests.llm.known_gpu import LLAMA, document, section
@@ -63,6 +66,32 @@ def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
     for log_file in ("empty.json", "missing.json"):
         with pytest.raises(InputError, match=r"relative to the table, .*train_samples_per_second"):
             read_runs(table(folder, f"2,1024,4,1,bf16,zero2,none,{log_file}"), "")
+
+
+@pytest.mark.parametrize("rate", ["4096", "trainer_state.json"])
+def test_the_error_of_an_encoder_is_the_row_of_a_table_of_networks(folder: Path, rate: str) -> None:
+    """8 GPUs of 4,096 tokens a second: 64 samples of 512; or 20, by the log."""
+    bert = {"model_type": "bert", "architectures": ["BertForPreTraining"]}
+    (folder / "small.json").write_text(json.dumps(bert))
+    log = {"log_history": [{"train_samples_per_second": 20.0}]}
+    (folder / "trainer_state.json").write_text(json.dumps(log))
+    with pytest.raises(InputError, match="no decoder") as error:
+        read_runs(table(folder, f"8,512,16,2,amp,,,{rate}"), "")
+    _, header, row = re.split(" with the line | and this one: ", str(error.value))
+    (folder / "networks.csv").write_text(f"{header}\n{row}\n")
+    (read,) = read_networks(folder / "networks.csv", iterations=True).rows
+    assert read.latency_ms == pytest.approx(1e3 * 8 * 16 * 2 / (64 if rate == "4096" else 20))
+    assert (read.network[0], read.network[1]) == (f"transformers:{folder}/small.json", 512)
+    assert (read.optimizer, read.mode.dtype, read.gpus, read.accumulate) == ("adamw", "amp", 8, 2)
+    assert not read_networks(folder / "networks.csv").rows  # no step of one batch on one device
+
+
+def test_a_gpu_is_called_as_cost_calls_it(folder: Path) -> None:
+    asked = {"replicas": 1, "input_size": 512}
+    tokens = serving_model("a100", of_any=True).cost(folder / "small.json", 2, **asked)
+    each = tokens.options[0].tokens_per_s_per_gpu
+    fitted = package.fit(["a100", table(folder, f"1,512,2,1,amp,,,{each}")])
+    assert fitted.document["llm"]["trained"]["level"] == pytest.approx(1.0, rel=1e-3)
 
 
 def test_fp8_is_left_out_and_a_wrong_cell_named(folder: Path) -> None:

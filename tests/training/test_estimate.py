@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import lzma
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from scipy import stats
 
 import lolat
 from lolat.api.model import Model
@@ -161,7 +163,10 @@ ONLY_19 = SAID.replace("no training step was", "only 19 training steps were") + 
 @pytest.mark.parametrize(("trained", "said"), [([], SAID), (TRAINED[:19], ONLY_19)])
 def test_else_it_is_that_of_latencies(trained: list[float], said: str) -> None:
     found = asked(model(training_residuals=trained), known.network(), 8, samples=80)
-    assert found.interval_s == ends(found, known.RESIDUALS[17])
+    half, n = known.RESIDUALS[17], len(trained)
+    if trained:  # as wide as they scatter
+        half = max(half, stats.norm.ppf(0.95) * statistics.stdev(trained) * math.sqrt(1 + 1 / n))
+    assert found.interval_s == ends(found, half)
     assert found.warnings == (said,)
 
 

@@ -1,0 +1,70 @@
+"""A GPU by its data sheet: its networks, and its language models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lolat.api.model import Model
+from lolat.device.file import read
+from lolat.errors import InputError, arg
+from lolat.hardware.gpus import find_gpu
+from lolat.io.paths import list_models
+from lolat.io.progress import Warn, nobody
+
+if TYPE_CHECKING:
+    from lolat.llm.gpu import ServingSection, Sheet
+
+
+def of_sheet(name: str) -> Model:
+    """A GPU by its bundled data sheet alone; InputError for an incomplete one."""
+    from lolat.fitting.reading import device_document
+    from lolat.hardware.specs import listed_specs
+
+    document = device_document((), "model", name, listed_specs(name), None, nobody)
+    model = Model(document | section_of_sheet(name))
+    model.source = model.label = name
+    return model
+
+
+def section(
+    sheet: Sheet, framework: str | None, kernels: Sequence[str], stem: str, warn: Warn
+) -> ServingSection:
+    """The section on language models of a data sheet and tables of operations, `kernels`.
+
+    Without `framework`, the one that the tables' names or `stem`, the model's name, has.
+    """
+    from lolat.llm.fit import section_from
+    from lolat.llm.frameworks import FRAMEWORKS, frameworks_in
+    from lolat.llm.gpu import section_of
+
+    framework = framework or frameworks_in(" ".join([*kernels, stem]))
+    if framework not in FRAMEWORKS:
+        raise InputError(
+            f"{arg('framework')} {framework!r}: expected one of {', '.join(FRAMEWORKS)}"
+        )
+    bundled = {name: (path, read(path)) for name, path, _ in list_models()}
+    others = {n: section_of(d, str(p)) for n, (p, d) in bundled.items() if "llm" in d}
+    return section_from(sheet, framework, kernels, others, warn)
+
+
+def section_of_sheet(
+    name: str, facts: str | None = None, framework: str | None = None, stem: str = "", warn: Warn = nobody
+) -> dict[str, Any]:  # fmt: skip
+    """The section on language models of a data sheet alone, that of `facts` or the bundled one.
+
+    {} if the sheet has too few columns.
+    """
+    from lolat.hardware.links import PEAKS
+    from lolat.llm.fit import read_sheet
+    from lolat.llm.gpu import sheet_of
+
+    gpu = find_gpu(name)
+    sheet = None if gpu is None else sheet_of(gpu, PEAKS.get(gpu.link))
+    if facts is not None:
+        sheet = read_sheet(facts, name)
+    if sheet is None:
+        return {}
+    return {"llm": msgspec.to_builtins(section(sheet, framework, (), stem, warn))}
