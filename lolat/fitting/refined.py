@@ -53,11 +53,16 @@ def refined(
         timed = [row for row in rows if row[0].mode.training is training]
         if not timed:
             continue
+        ms = np.array([row.latency_ms for row, _ in timed])
         if training:
             now = predictors | {formula.name: formula.to_dict() for formula in formulas}
-            off = _of_steps(of({**document, "predictors": now}), timed)
+            parts = of({**document, "predictors": now})
+            predicted = np.array([parts(row) for row, _ in timed])
         else:
-            off = _off(formulas[0], timed)
+            each = [formulas[0].steps(c.work(row.batch_size)).latency_ms for row, c in timed]
+            predicted = np.array([(one, 0.0) for one in each])
+        # The passes alone, which have half of a step or more.
+        off = np.log(np.maximum(ms - predicted[:, 1], 0.5 * ms) / predicted[:, 0])
         factor, others = common_ratio(off), off - _ratios_of_others(off, timed)
         if training:
             formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
@@ -67,7 +72,6 @@ def refined(
         before = np.array(max(getattr(formulas[0], name), others.tolist(), key=len))
         wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
         formulas[0] = replace(formulas[0], **{name: tuple((wider * before).round(5).tolist())})
-        ms = np.array([row.latency_ms for row, _ in timed])
         error = errors(ms / np.exp(others), ms)
         formulas[-1 if training else 0].error["left_out"] = error
         remarks.append(
@@ -79,19 +83,6 @@ def refined(
     where = {**document["environment"], "rows": [*(known | keyed)]}
     where["source"] = ", ".join(filter(None, (where.get("source"), source)))
     return {**document, "predictors": predictors, "environment": where, "warnings": remarks}
-
-
-def _off(formula: Roofline, rows: Rows) -> np.ndarray:
-    """(rows,) log(measured / predicted)."""
-    ms = [formula.steps(counts.work(row.batch_size)).latency_ms for row, counts in rows]
-    return np.log(np.array([row.latency_ms for row, _ in rows]) / np.array(ms))
-
-
-def _of_steps(parts: StepParts, rows: Rows) -> np.ndarray:
-    """(rows,) log(measured / predicted) of the passes alone, which have half of a step or more."""
-    ms = np.array([row.latency_ms for row, _ in rows])
-    passes, rest = np.array([parts(row) for row, _ in rows]).T
-    return np.log(np.maximum(ms - rest, 0.5 * ms) / passes)
 
 
 def _ratios_of_others(off: np.ndarray, rows: Rows) -> np.ndarray:

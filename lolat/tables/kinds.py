@@ -52,7 +52,8 @@ def content_of(path: str | Path) -> Content:
             raise InputError(
                 f"{plain(str(path))}: a log of transformers' Trainer lacks the model and the GPUs; "
                 "expected a table with the columns model, gpus, sequence_length, micro_batch_size, and "
-                "tokens_per_s_per_gpu, which may be the path of this file",
+                "tokens_per_s_per_gpu, which may be the path of this file; of a network that is no "
+                "decoder: network, batch_size, gpus, precision, samples_per_s (this file)",
                 code="runs",
             )
     return MODEL
