@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ class ComparedModels(Result):
     of: Mapping[str, ServingAnswer]
     """The full answers."""
     left_out: Mapping[str, str]
+    is_sure: Callable[[ServingConfig], bool]
+    """True of a row that surely keeps the limits."""
     remarks: tuple[str, ...] = ()
     KEYS = ("answers", "cheapest", "fastest", "left_out", "warnings")
 
@@ -39,14 +42,18 @@ class ComparedModels(Result):
 
     @property
     def cheapest(self) -> str | None:
-        """The device with the cheapest tokens; None if no price is known."""
-        return _least({n: r.dollars_per_million for n, r in self.answers.items()})
+        """The device with the cheapest tokens, of equal ones as of its rows; None if no price is known."""
+        best = best_of([*self.answers.values()], self.is_sure)
+        known = (
+            n for n, r in self.answers.items() if r is best and r.dollars_per_million is not None
+        )
+        return next(known, None)
 
     @property
     def fastest(self) -> str | None:
         """The device with the shortest time per output token."""
-        rows = self.answers.items()
-        return _least({name: row.time("tpot", self.of[name].percentile) for name, row in rows})
+        ms = {n: row.time("tpot", self.of[n].percentile) for n, row in self.answers.items()}
+        return min(ms, key=lambda name: ms[name] or math.inf, default=None)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -60,18 +67,13 @@ class ComparedModels(Result):
         return f"{plural(len(self.answers), 'answer')}; the fastest: {self.fastest}"
 
 
-def _least(values: Mapping[str, float | None]) -> str | None:
-    known = {name: value for name, value in values.items() if value is not None}
-    return min(known, key=known.__getitem__, default=None)
-
-
 def compare(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, **question: Any
 ) -> ComparedModels:
     """Ask several devices the same question about a language model.
 
-    `devices`: the method `Model.llm` of each, by name; `question`: its arguments. The rows have the number
-    of requests that most devices can serve, the largest of such numbers. AnswerIsNo if no device holds the
+    `devices`: the method `Model.llm` of each, by name; `question`: its arguments. The rows have the load
+    that the most devices serve, of several such loads the largest. AnswerIsNo if no device holds the
     language model within the limits; InputError if no device can answer.
     """
     asked = ServingQuestion(**question)
@@ -106,7 +108,7 @@ def side_by_side(
     asked: ServingQuestion,
     skipped: Mapping[str, str],
 ) -> ComparedModels:
-    """Compare the answers of devices to one question, under the largest load that most of them hold.
+    """Compare the answers of devices to one question, under the largest load that the most of them serve.
 
     `again`: asks a device by its name, with some arguments changed, so that its warnings are those of its
     best row alone.
@@ -119,10 +121,14 @@ def side_by_side(
     }
     every = set[float]().union(*loads.values())
     most = max(every, key=lambda n: (sum(n in some for some in loads.values()), n), default=0.0)
-    remarks = [
-        f"the devices are compared under {requests_words(most, is_rate)}, the most of those asked for that "
-        "most devices hold; for fewer ask for these alone"
-    ]
+    able = [name for name, some in loads.items() if most in some]
+    remark = (
+        f"the devices are compared under {requests_words(most, is_rate)}, the largest load that "
+        f"{'all' if len(able) == len(found) else f'{len(able)} of'} {len(found)} serve"
+    )
+    if more := min((n for n in every if n > most), default=None):
+        others = ", ".join(name for name in able if more not in loads[name])
+        remark += f"; {requests_words(more, is_rate)} are too many for {others}"
     for name, answer in found.items():
         rows = [r for r in answer.served if getattr(r, load) == most and r.is_good]
         if row := best_of(rows, asked.is_sure):
@@ -131,4 +137,4 @@ def side_by_side(
             held = requests_words(max(loads[name]), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"
     is_chosen = len(every) > 1 and getattr(asked, load)
-    return ComparedModels(several, left_out, tuple(remarks) if is_chosen else ())
+    return ComparedModels(several, left_out, asked.is_sure, (remark,) if is_chosen else ())

@@ -108,8 +108,7 @@ def interval(
     inside = (
         (untimed + quantizing <= 1.0 - INSIDE)
         & (doublings == 0)
-        & (not crosses_nodes)
-        & (not in_groups)
+        & (section.served > 0 and not (unseen or crosses_nodes or in_groups))
     )
     low = np.exp(-off) * (1.0 - quantizing)  # that overhead may be nothing here
     return low, np.exp(off) * (1.0 + (slower - 1.0) * shares["all_reduce"]), inside

@@ -12,7 +12,7 @@ from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.llm.decoder import DTYPES
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
-from lolat.llm.gpu import IN_GENERAL, lacks
+from lolat.llm.gpu import IN_GENERAL, OWN_FITS, lacks
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.serving import deployment_of, operations_of
 from lolat.units import GIB, milliseconds, plural
@@ -54,19 +54,20 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
         yield decoder.tower_remark
     yield from _not_timed(of)
     if not of.gpu.section.served:
+        called = KINDS[decoder.kind] if decoder.kind in OWN_FITS else "model"
         yield (
-            "no served model of this GPU and framework is known: its scheduling and kernel launches are "
-            "assumed to be those of other GPUs"
+            f"no served {called} on this GPU and framework is known: its scheduling and kernel launches "
+            "are assumed to be those of other GPUs"
         )
     elif is_unseen(of.gpu, of.deployment):
         yield (
-            f"no served {KINDS[decoder.kind]} of this GPU and framework is known: its times follow from "
+            f"no served {KINDS[decoder.kind]} on this GPU and framework is known: its times follow from "
             "its operations, and the interval is wider"
         )
     if dtypes := unfitted(of.gpu, of.deployment):
         yield (
             f"no served {KINDS[decoder.kind]} in {' and '.join(dtypes)} is known: its launch overhead is "
-            "assumed to be that of other language models, and the interval reaches to none"
+            "assumed to be that of other language models; the lower end assumes no such overhead"
         )
     yield from _slower_links(of, rows)
     if isinstance(asked.arrivals, Trace):
@@ -111,7 +112,7 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
             used = [*operations_of(of.gpu, here).items(), *operations_of(of.gpu, other).items()]
             sources = {operation.like for (name, _), operation in used if name in CALLED}
             its = replace(of, deployment=other).row(of.load_of(row), row.replicas)
-            if its.fits and its.tpot_ms and len(sources) == 1:
+            if its.fits and not its.saturated and its.tpot_ms and len(sources) == 1:
                 found[dtype] = its.tpot_ms
     best = min(found, key=found.__getitem__, default="")
     if best and found[best] < FASTER * ms:

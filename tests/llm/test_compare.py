@@ -85,6 +85,26 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
     assert (found.cheapest, found.fastest) == ("slow", "large")
 
 
+def test_of_equal_prices_the_surely_kept_limits_then_the_shorter_time_are_cheapest() -> None:
+    model, asked = Model(files()["large"]), {"concurrency": 8, "tensor_parallel": 1}
+    row = model.llm(LARGE, **asked).chosen
+    low, high = row.tpot_interval_ms
+    asked |= {"price_per_hour": 2.0, "max_tpot_ms": 1.01 * high}
+
+    def of(factor: float) -> Callable[..., ServingAnswer]:
+        def llm(config: Any, **more: Any) -> ServingAnswer:
+            found = model.llm(config, **more)
+            ms, ends = factor * row.tpot_ms, (factor * low, factor * high)
+            rows = tuple(replace(r, tpot_ms=ms, tpot_interval_ms=ends) for r in found.served)
+            return replace(found, served=rows)
+
+        return llm
+
+    found = compare({"likely": of(1.1), "sure": of(0.95), "surer": of(0.9)}, LARGE, **asked)
+    assert len({row.dollars_per_million for row in found.answers.values()}) == 1
+    assert found.cheapest == "surer"
+
+
 def test_rows_of_different_loads_are_never_beside_each_other() -> None:
     """No load is common to all: those of the load that most can serve are compared."""
 
@@ -105,6 +125,10 @@ def test_rows_of_different_loads_are_never_beside_each_other() -> None:
         "eight": 8, "both": 8, "many": 8
     }  # fmt: skip
     assert found.left_out == {"one": "at most 1 concurrent request, not 8 as on the others"}
+    assert found.remarks == (
+        "the devices are compared under 8 concurrent requests, the largest load that 3 of 4 serve; "
+        "32 concurrent requests are too many for eight, both",
+    )
 
 
 def test_within_limits_each_has_its_best_row_or_its_reason() -> None:
@@ -128,7 +152,7 @@ def test_remarks_are_of_the_rows_that_are_shown() -> None:
     assert found.of["tight"].chosen == found.answers["tight"]
     assert all(row.fits for row in found.answers.values())
     (remark,) = found.warnings
-    assert remark.startswith("tight, again: no served model of this GPU")
+    assert remark.startswith("tight, again: no served model on this GPU")
 
 
 def test_what_no_gpu_can_be_asked_is_refused_at_once() -> None:
@@ -198,5 +222,8 @@ def test_of_several_the_cheapest_says_how_far_its_limits_hold(lolat: Command) ->
 def test_of_several_rates_the_one_compared_is_said(lolat: Command) -> None:
     """In the terminal and in JSON, where `Command` refuses a name that `arg` marked."""
     ask = ("llm", "large.json,slow.json", "eight.json", "--request-rate", "0.5,1")
-    assert "the devices are compared under 1 requests/s, the most" in lolat.done(*ask).err
+    assert (
+        "the devices are compared under 1 requests/s, the largest load that all 2"
+        in lolat.done(*ask).err
+    )
     assert lolat.done(*ask, "--json").code == 0

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lolat import load
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
@@ -50,6 +51,14 @@ def test_a_data_type_that_is_slower_than_the_published_one_is_told(load: dict[st
     assert figures == pytest.approx([its, mine], rel=0.01)
     assert not said(usual, "slower")
     assert not said(slow_experts(1.0).llm(WIDE, **asked, dtype="fp8"), "slower")
+
+
+def test_a_data_type_that_cannot_serve_the_rate_is_not_called_faster() -> None:
+    """Two GPUs hold few requests in bfloat16, each fast, and the others wait more and more."""
+    model, asked = load("h100-vllm"), {"request_rate": 3.0, "tensor_parallel": 2}
+    fp8, usual = (model.llm("llama-3.1-70b", 1800, 350, **asked, dtype=t) for t in ("fp8", ""))
+    assert usual.chosen.largest_rate / usual.chosen.replicas < 3.0 < fp8.chosen.largest_rate
+    assert not said(fp8, "slower")
 
 
 def test_an_overhead_that_no_served_row_has_may_be_nothing() -> None:
@@ -101,11 +110,15 @@ def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider()
     dense = of(kinds=("dense",), spread=(0.1, 0.3))
     large, mixture = (dense.llm(c, concurrency=8, tensor_parallel=1) for c in (LARGE, MIXTURE))
     assert said(mixture, "no served mixture of experts")
+    assert [one.chosen.in_domain for one in (large, mixture)] == [True, False]
     assert not said(large, "no served")
     for answer, off in ((large, 0.1), (mixture, 0.2)):
         low, high = answer.chosen.tpot_interval_ms
         assert high / low == pytest.approx(math.exp(2 * off))
     assert not said(of(kinds=("dense", "experts")).llm(MIXTURE, concurrency=8), "no served")
+    other = load("h100-vllm").llm("qwen3.5-27b", concurrency=8, tensor_parallel=2)
+    assert said(other, "no served model with linear attention on this GPU and framework")
+    assert other.chosen.in_domain is False
 
 
 @pytest.mark.parametrize(
