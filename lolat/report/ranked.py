@@ -37,17 +37,19 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
     """The predicate "cannot be told apart from ..." on the best of a ranking, behind the words `before`; ""
     if it can be from all.
 
-    Two cannot be told apart if the value of one lies in the interval of the other.
+    Two cannot be told apart if their logarithms differ by no more than the root of the sum of the squares
+    of their intervals' half widths.
     """
 
-    def holds(interval: tuple[float, float] | None, value: float) -> bool:
-        return interval is None or interval[0] <= value <= interval[1]
+    def half(interval: tuple[float, float] | None) -> float:
+        return math.log(interval[1] / interval[0]) / 2 if interval and interval[0] > 0 else math.inf
 
     value, ends = ranked[best]
     alike = [
         name
         for name, (other, its) in ranked.items()
-        if name != best and (holds(ends, other) or holds(its, value))
+        if name != best
+        and max(value, other) <= min(value, other) * math.exp(math.hypot(half(ends), half(its)))
     ]
     return f"{before}cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
 

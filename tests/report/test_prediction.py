@@ -116,6 +116,12 @@ APART = [
     ((10.0, (9.0, 11.0)), (20.0, (5.0, 80.0)), True),  # the one interval wholly in the other
     ((10.0, (9.0, 14.0)), (16.0, (13.0, 19.0)), False),  # they overlap; no time is in the other's
     ((10.0, (9.0, 11.0)), (50.0, None), True),
+    (
+        (24.0, (20.0, 28.0)),
+        (606.0, (23.5, 1219.0)),
+        False,
+    ),  # 25 times as dear, its low end at the best
+    ((10.0, (9.9, 10.1)), (10.2, (8.0, 13.0)), True),
 ]
 
 
