@@ -115,20 +115,26 @@ def _answer_several(costs: Costs) -> None:
 
 def within(limits: TrainingLimits, options: Iterable[TrainingPrediction]) -> None:
     """AnswerIsNo where none of some options keeps the limits."""
-    timed = [(o.total_s, o.dollars) for o in options if o.total_s is not None]
-    if not timed or any(limits.keeps(*each) for each in timed):
+    timed = [o for o in options if o.total_s is not None]
+    if not timed or any(limits.keeps(o.total_s or 0.0, o.dollars) for o in timed):
         return
     from lolat.report.cost import within_words
 
     given = " and ".join(arg(name) for name, value in asdict(limits).items() if value is not None)
-    cheapest = min((price for _, price in timed if price is not None), default=None)
+    fastest = min(o.shortest_s or o.total_s or 0.0 for o in timed)
+    prices = (o.least_dollars or o.dollars for o in timed)
+    cheapest = min((price for price in prices if price is not None), default=None)
     expected = "more devices (--replicas), or a higher limit"
-    if limits.max_hours is None:
+    if not limits.of_money.keeps(fastest, cheapest):
         expected = "fewer samples or epochs, or a higher limit"
+        if cheapest is None:
+            expected = f"{arg('price_per_hour')}, or a price list"
+    elif limits.keeps(fastest, cheapest):
+        expected = "one of the limits higher, as none keeps both"
     costs = "no price is known" if cheapest is None else f"the cheapest costs {dollars(cheapest)}"
     raise AnswerIsNo(
         f"nothing here is{within_words(limits)} of {given}: the fastest takes "
-        f"{duration(min(timed)[0])}, {costs}; expected {expected}"
+        f"{duration(fastest)}, {costs}; expected {expected}"
     )
 
 

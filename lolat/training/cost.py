@@ -345,7 +345,8 @@ def option_of(
     """Predict training on `devices` devices of an offer: the fastest of those that cost least.
 
     These are the offers within the limits with a total price of at most NEARLY that of the cheapest. If
-    none is within the limits, the answer is the fastest that the money pays for, else the cheapest.
+    none is within the limits, the answer is the cheapest of those that the money pays for and that take at
+    most NEARLY the time of the fastest of them; if the money pays for none, the cheapest.
 
     `predicted`: (devices, link) -> the prediction without a price. `document`: the device's file. `link`:
     None stands for the offer's link, or the device's usual one if nothing is rented.
@@ -375,9 +376,15 @@ def option_of(
     found = [*map(on, rental.offers_for(devices))]
     kept = [o for o in found if limits.keeps(o.total_s or 0.0, o.dollars or 0.0)]
     paid = [o for o in found if limits.of_money.keeps(o.total_s or 0.0, o.dollars or 0.0)]
-    most = NEARLY * min(map(price, kept or found)) if kept or not paid else math.inf
-    chosen = (o for o in kept or paid or found if price(o) <= most)
-    return min(chosen, key=lambda o: (o.iteration_ms, price(o)))
+    first, second = lambda o: o.iteration_ms, price
+    if kept or not paid:
+        first, second = second, first
+    near = NEARLY * min(map(first, kept or paid or found))
+    chosen = min((o for o in kept or paid or found if first(o) <= near), key=second)
+    times, prices = ([getattr(o, name) for o in found] for name in ("total_s", "dollars"))
+    if chosen.dollars is None:
+        return chosen
+    return replace(chosen, shortest_s=min(times), least_dollars=min(prices))
 
 
 def best_of(options: Sequence[Any], limits: TrainingLimits) -> dict[str, Any]:

@@ -223,6 +223,9 @@ class TrainingPrediction:
     parameter and 12 x layers x width x length, less those of frozen weights; `memory_bytes` of a device,
     and whether it `fits`.
 
+    `shortest_s`, `least_dollars`: the shortest time and the lowest price among all offers of so many
+    devices, of which `rented` is one.
+
     Without a data set `within_limits` has the samples, of a decoder the tokens, that the limits of time and
     money allow.
     """
@@ -250,6 +253,8 @@ class TrainingPrediction:
     memory_bytes: int | None = None
     fits: bool | None = None
     within_limits: int | None = None
+    shortest_s: float | None = None
+    least_dollars: float | None = None
 
     def bought(self, limits: TrainingLimits) -> TrainingPrediction:
         """Add what the limits allow, where nobody says how much data there are."""

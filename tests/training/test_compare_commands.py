@@ -175,8 +175,9 @@ def test_the_cheapest_and_the_fastest_are_within_the_limits(
     for on in (("--on", "v100,a100"), ("--on", "v100,a100,p4")):
         assert lolat(*ask, *on, "--max-hours", too_short).code == 3
         assert "within 9 h: " in lolat.done(*ask, *on, "--max-hours", 9).out
-        lost = lolat(*ask, *on, "--max-dollars", min(dollars) / 2)
+        lost = lolat(*ask, *on, "--max-hours", 9, "--max-dollars", min(dollars) / 2)
         assert (lost.code, "the cheapest costs $" in lost.err) == (3, True)
+        assert "expected fewer samples or epochs" in lost.err
         out = lolat.done(*ask, *on, "--max-dollars", 2 * max(dollars)).out
         assert f"Fastest within ${2 * max(dollars):g}: " in out
         assert f"<= ${2 * max(dollars):g}" in out

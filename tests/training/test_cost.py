@@ -462,10 +462,14 @@ def test_the_fastest_is_of_all_offers_where_none_keeps_the_limit(tmp_path: Path)
     """Three apart take 10 Gbit/s for $9 an hour, a machine of four NVLink for $13."""
     path, model = tmp_path / "p.csv", known()
     path.write_text(f"{HEAD}one,3.0,V100,1\nfour,13,V100,4\n")
-    slow, fast = (
-        asked(model, 3, prices=str(path)),
-        asked(model, 3, prices=str(path), max_hours=1e-3),
+    model.sample_ms = 0.2
+    slow, fast, poor = (
+        asked(model, 3, prices=str(path), **limit).options[0]
+        for limit in ({}, {"max_hours": 1e-6}, {"max_dollars": 1e-6})
     )
-    assert [c.options[0].link for c in (slow, fast)] == ["the network between machines", "NVLink 2"]
-    poor = asked(model, 3, prices=str(path), max_dollars=1e-3).options[0]
-    assert poor.dollars == slow.options[0].dollars
+    assert [o.link for o in (slow, fast)] == ["the network between machines", "NVLink 2"]
+    assert poor.dollars == slow.dollars == fast.least_dollars
+    assert slow.shortest_s == fast.total_s
+    model.sample_ms = 36_000.0  # the exchange hardly counts: no reason to pay $13
+    late = asked(model, 3, prices=str(path), max_hours=1e-3).options[0]
+    assert late.link == "the network between machines"
