@@ -63,7 +63,8 @@ class Cost(Result):
 
     `prices`: the source of the price. `memory_bytes`: bytes of an iteration on each device at its `peak`,
     `memory`: by part; `recipe`: what a parameter takes of it, in words; `available_bytes`: those that a
-    device has, `fits`: True if they are enough, None if unknown; `largest_batch`: the largest that fits.
+    device has, `fits`: True if they are enough, None if unknown; `largest_batch`: the largest that fits,
+    on each number of devices on which this one does, else on any.
 
     Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `would_fit`: options
     with which it would, if it does not; `memory_bytes` is then that of the number of devices that needs the
@@ -304,7 +305,8 @@ def _answer(
         options = tuple(map(option, numbers))
     except InputError as error:
         within = tuple(k for k in numbers if k <= MACHINE)
-        if error.code != "no-network" or not within:
+        least = sum(plan.memory(within, run.batch_size)[1].values()) if within else math.inf
+        if error.code != "no-network" or least > (plan.available or math.inf):
             raise
         others = ", ".join(str(k) for k in numbers if k > MACHINE)
         left = (

@@ -274,6 +274,10 @@ def test_a_number_of_gpus_that_does_not_fit_says_so_beside_one_that_does(gpu: Mo
     alone = cost(gpu, replicas=1, **asked)
     both = cost(gpu, replicas=(1, 8), **asked)
     assert (alone.fits, both.fits) == (False, True)
+    none, eight = (
+        cost(gpu, batch_size=1000, replicas=k, tune="lora:16", **asked) for k in ((1, 8), 8)
+    )
+    assert (none.memory_bytes, none.largest_batch) == (eight.memory_bytes, eight.largest_batch)
     (words,) = (w for w in both.warnings if "does not fit" in w)
     assert words.startswith("1 device: ")
     assert words.endswith(", or ".join(alone.would_fit))
@@ -312,8 +316,9 @@ def test_a_card_has_what_its_driver_tells_less_half_a_gib(name: str, mib: int) -
 
 
 def test_a_link_between_machines_is_asked_for(gpu: Model) -> None:
-    with pytest.raises(InputError, match="how its machines are joined"):
-        cost(gpu, replicas=16, sharding="fsdp")
+    for replicas in (16, (1, 16)):  # one alone does not hold it
+        with pytest.raises(InputError, match="how its machines are joined"):
+            cost(gpu, replicas=replicas, sharding="fsdp")
     alone = cost(gpu, replicas=8, sharding="fsdp", checkpointing="full")
     mixed = cost(gpu, replicas=(8, 16, 32), sharding="fsdp", checkpointing="full")
     assert mixed.options == alone.options  # what is within one machine is answered
