@@ -14,6 +14,7 @@ from lolat.io.results import Result
 from lolat.llm.answer import ServingAnswer, ServingConfig, best_of, requests_words
 from lolat.llm.names import find_decoder
 from lolat.llm.question import ServingQuestion
+from lolat.parameters import check_names
 from lolat.units import by_text, plural
 
 
@@ -30,8 +31,7 @@ class ComparedModels(Result):
     of: Mapping[str, ServingAnswer]
     """The full answers."""
     left_out: Mapping[str, str]
-    is_sure: Callable[[ServingConfig], bool]
-    """True of a row that surely keeps the limits."""
+    asked: ServingQuestion
     remarks: tuple[str, ...] = ()
     KEYS = ("answers", "cheapest", "fastest", "left_out", "warnings")
 
@@ -41,9 +41,14 @@ class ComparedModels(Result):
         return {name: answer.compared for name, answer in self.of.items() if answer.compared}
 
     @property
+    def percentile(self) -> int | None:
+        """The percentile of the times; None: their means."""
+        return self.asked.percentile
+
+    @property
     def cheapest(self) -> str | None:
         """The device with the cheapest tokens, of equal ones as of its rows; None if no price is known."""
-        best = best_of([*self.answers.values()], self.is_sure)
+        best = best_of([*self.answers.values()], self.asked.is_sure)
         known = (
             n for n, r in self.answers.items() if r is best and r.dollars_per_million is not None
         )
@@ -52,7 +57,7 @@ class ComparedModels(Result):
     @property
     def fastest(self) -> str | None:
         """The device with the shortest time per output token."""
-        ms = {n: row.time("tpot", self.of[n].percentile) for n, row in self.answers.items()}
+        ms = {n: row.time("tpot", self.percentile) for n, row in self.answers.items()}
         return min(ms, key=lambda name: ms[name] or math.inf, default=None)
 
     @property
@@ -76,6 +81,7 @@ def compare(
     that the most devices serve, of several such loads the largest. AnswerIsNo if no device holds the
     language model within the limits; InputError if no device can answer.
     """
+    check_names(ServingQuestion, question)
     asked = ServingQuestion(**question)
     question = {**vars(asked)}  # files are read once
     question["prices"] = given_list(question["price_per_hour"], question["prices"])
@@ -137,4 +143,4 @@ def side_by_side(
             held = requests_words(max(loads[name]), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"
     is_chosen = len(every) > 1 and getattr(asked, load)
-    return ComparedModels(several, left_out, asked.is_sure, (remark,) if is_chosen else ())
+    return ComparedModels(several, left_out, asked, (remark,) if is_chosen else ())

@@ -28,6 +28,7 @@ OTHER_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
 """Columns of the same means in tables of requests at a rate."""
 NUMBERS = (*SERVED_COLUMNS[1:], "tpot_ms", "ttft_ms", "expert_parallel")
 GPUS = ("tensor_parallel", "tensor_parallel_size", "tp", "tp_size")
+MODEL = ("model", "model_id", "model_path")
 EXPERTS = ("expert_parallel", "expert_parallel_size", "ep_size")
 MOST = 1e12
 DEFAULT_DTYPES = (None, "", "auto", "bfloat16")
@@ -137,20 +138,22 @@ def _of_table(
 
 def _of_json(path: Path, framework: str, parallel: int | None, warn: Warn) -> Iterator[ServedRow]:
     """Read one object (vLLM), or one from each line (SGLang)."""
-    frameworks = set[str]()
+    frameworks, where = set[str](), f"{path}"
     try:
         text = path.read_text("utf-8").strip()
-        for found in map(json.loads, text.splitlines() if "\n{" in text else [text]):
-            row = _of_benchmark(found, parallel)
+        lines = text.splitlines() if "\n{" in text else [text]
+        for number, line in enumerate(lines, 1):
+            where = f"{path}: line {number}" if len(lines) > 1 else where
+            row = _of_benchmark(found := json.loads(line), parallel)
             yield replace(row, row=_cells(row))
             frameworks |= {_framework_of(found)} - {"", framework}
             if words := ", ".join(_varying(found)):
                 warn(f"{path}: all requests are taken as long as their mean: {words}")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"not the result of a server's benchmark ({type(error).__name__}: {one_line(error)})"
-        raise InputError(f"{path}: {why}; {SERVED}", code="served") from None
+        raise InputError(f"{where}: {why}; {SERVED}", code="served") from None
     except InputError as error:
-        raise error.reworded(f"{path}: {error.message}") from None
+        raise error.reworded(f"{where}: {error.message}") from None
     for other in frameworks if framework in FRAMEWORKS else ():
         warn(
             f"{path}: by its keys a benchmark of {FRAMEWORKS[other].title}; its times are taken as those "
@@ -195,7 +198,7 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
         for names in (SEQUENCES, TOKENS)
     )
     row = ServedRow(
-        str(every.get("model") or every.get("model_id") or every["model_path"]),
+        str(next(filter(None, map(every.get, MODEL)))),
         every["total_input_tokens"] * longest, every["total_output_tokens"] * longest,
         # Without a rate and a limit, all requests start at once.
         0.0 if rate else float(every.get("max_concurrency") or done),
@@ -224,10 +227,11 @@ def _refuse_capped(row: ServedRow, most: float) -> None:
     """
     stay_ms = row.ttft_ms + (row.output_tokens - 1.0) * row.tpot_ms
     at_once = 1e-3 * row.request_rate * stay_ms
-    if at_once + DEVIATIONS * math.sqrt(at_once) > most:
+    if (peak := math.ceil(at_once + DEVIATIONS * math.sqrt(at_once))) > most:
         raise InputError(
-            f"its requests came at a rate, but {most:g} at most at once, of some {at_once:.0f}; expected "
-            "one of --request-rate and --max-concurrency, or a much higher one", code="request-rate",
+            f"its requests came at a rate, {at_once:.0f} at once on average and up to {peak:.0f} at times, "
+            f"but {most:g} at most; expected one of --request-rate and --max-concurrency, or a higher one",
+            code="request-rate",
         )  # fmt: skip
 
 
@@ -269,6 +273,7 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
          "fewer ran at once than it says; expected a benchmark that ended well", "served"),
         (parallel is None, f"the number of GPUs is not in it; expected {arg('tensor_parallel')} N, or a "
          "run with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
+        (not any(map(every.get, MODEL)), 'the model is not in it; add the key "model"', "served"),
         (rate and burst != 1.0, f"its requests came with burstiness {burst:g}; expected 1: others are not "
          "predicted", "served"),
         (unlike, f"it has {', '.join(f'{name} {every[name]}' for name in unlike)}, which is not predicted; "

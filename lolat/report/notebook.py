@@ -102,6 +102,10 @@ def _table(table: ReportTable) -> str:
 
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
 """Color of a cause -> its words."""
+SERVED = (
+    "dtype concurrency request_rate tensor_parallel replicas gpus ttft_ms tpot_ms tpot_low_ms tpot_high_ms "
+    "tokens_per_s_user tokens_per_s memory_gib fits within dollars_per_million dollars_per_hour"
+)
 SHOWN: Mapping[str, str] = {
     "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
     "dollars_per_million in_domain host_bound memory_gib fits",
@@ -109,9 +113,7 @@ SHOWN: Mapping[str, str] = {
     "total_s total_low_s total_high_s dollars dollars_low dollars_high",
     "Costs": "device precision batch_size devices link iteration_ms samples_per_s fits epoch_s total_s "
     "total_low_s total_high_s dollars dollars_low dollars_high",
-    "ServingAnswer": "model device dtype concurrency request_rate tensor_parallel replicas gpus ttft_ms "
-    "tpot_ms tpot_low_ms tpot_high_ms tokens_per_s_user tokens_per_s memory_gib fits within "
-    "dollars_per_million dollars_per_hour",
+    "ServingAnswer": f"model device {SERVED}", "ComparedModels": f"device {SERVED}",
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
 MOST_COLUMNS = 16
@@ -181,9 +183,7 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
     ],
     "Models": lambda answer: answer.to_dict()["models"],
     "ComparedModels": lambda answer: [
-        {"device": name} | {k: one.rows()[one.best][k] for k in (_shown(one) or [])[2:]}
-        for name, one in answer.of.items()
-        if one.best is not None
+        one.rows()[one.best] | {"device": name} for name, one in answer.of.items()
     ],
 }  # fmt: skip
 """Class of an answer -> its rows, if they are not those of `Result.rows`."""
@@ -288,6 +288,17 @@ def _curves(points: Points, ax: Any, x: str, y: str) -> Any:
     return ax
 
 
+def _bars(times: Mapping[str, tuple[float, tuple[float, float] | None]], axes: Axes, x: str) -> Any:
+    """A bar with its interval for each name; `times`: (ms, interval)."""
+    ax = _named_rows(axes, [*times], 0.3)
+    flat = [(ms, ends or (ms, ms)) for ms, ends in times.values()]
+    off = [(ms - low, high - ms) for ms, (low, high) in flat]
+    ax.barh(range(len(flat)), [ms for ms, _ in flat], xerr=[*zip(*off, strict=True)], height=0.6,
+            color=LINES[0], ecolor="#555555")  # fmt: skip
+    ax.set(xlabel=x)
+    return ax
+
+
 def _draw_predictions(answers: Any, axes: Axes) -> Any:
     """Curves over the batch sizes; bars of networks and devices where there is one size."""
     points: dict[str, list[Any]] = defaultdict(list)
@@ -299,14 +310,23 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
     if any(len(some) > 1 for some in points.values()):
         ax = _curves(points, axes(3.6), "batch size", "ms a batch")
     else:
-        ax = _named_rows(axes, [*points], 0.3)
-        flat = [(ms, ends or (ms, ms)) for ((_, ms, ends),) in points.values()]
-        off = [(ms - low, high - ms) for ms, (low, high) in flat]
-        ax.barh(range(len(flat)), [ms for ms, _ in flat], xerr=[*zip(*off, strict=True)], height=0.6,
-                color=LINES[0], ecolor="#555555")  # fmt: skip
-        ax.set(xlabel="ms a batch")
+        ax = _bars({name: some[0][1:] for name, some in points.items()}, axes, "ms a batch")
     ax.set_title("" if len(networks) > 1 else plain(next(iter(networks), "")))
     return ax
+
+
+def _draw_compared(found: Any, axes: Axes) -> Any:
+    """A bar for each device: the time per output token, at the percentile asked for."""
+    at, rows = found.percentile, found.answers
+    times = {plain(name): (r.judged(at)[0], r.judged_ends(at)[0]) for name, r in rows.items()}
+    ax = _bars(times, axes, f"ms per output token{_at(at)}")
+    row = next(iter(rows.values()))
+    ax.set_title(f"{plain(row.model)}, {row.requests_words}")
+    return ax
+
+
+def _at(percentile: int | None) -> str:
+    return "" if percentile is None else f" at P{percentile}"
 
 
 def _draw_savings(found: Any, axes: Axes) -> Any:
@@ -337,7 +357,7 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
         name = f"{plural(row.gpus // row.replicas, 'GPU')}{each}"
         points[name].append((load, row.judged(at)[0], row.judged_ends(at)[0]))
     x = "requests a second" if rated else "concurrent requests"
-    of = "" if at is None else f" at P{at}"
+    of = _at(at)
     ax = _curves(points, axes(3.6), x, f"ms per output token{of}")
     if answer.max_tpot_ms is not None:
         limit = f"limit, {answer.max_tpot_ms:g} ms{of}"
@@ -349,6 +369,6 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
 
 PICTURES: Mapping[str, Callable[[Any, Axes], Any]] = {
     "Prediction": _draw_blocks, "Predictions": _draw_predictions, "Explanation": _draw_savings,
-    "ServingAnswer": _draw_serving,
+    "ServingAnswer": _draw_serving, "ComparedModels": _draw_compared,
 }  # fmt: skip
 """Class of an answer -> the function that draws it."""

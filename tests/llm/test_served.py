@@ -91,7 +91,8 @@ def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
         ({"mean_tpot_ms": None}, "float"),
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
         ({"tensor_parallel": "0"}, "above 0"),
-        ({"request_rate": 4.0}, "at a rate, but 50 at most at once"),
+        ({"request_rate": 4.0}, "up to 105 at times, but 50 at most"),
+        ({"model_id": ""}, 'add the key "model"'),
         # Tokens of drafts, stages and replicas are not those of one server as it is predicted.
         ({"spec_decode_num_drafts": 900, "spec_decode_acceptance_length": 2.4}, "speculatively"),
         ({"accept_length": 2.1}, "speculatively"), ({"pipeline_parallel_size": "2"}, "is above 1"),
@@ -287,10 +288,9 @@ def test_a_limit_that_no_load_at_a_rate_reaches(write: Write) -> None:
         text = json.dumps(VLLM | {"max_concurrency": most, "request_rate": at_rate})
         [row] = read_served(write("r.json", text))
         assert (row.request_rate, row.concurrency) == (at_rate, 0)
-    with pytest.raises(InputError, match="at a rate, but 48 at most"):
-        read_served(
-            write("r.json", json.dumps(VLLM | {"max_concurrency": 48, "request_rate": 2.0}))
-        )
+    runs = [json.dumps(VLLM | {"max_concurrency": n, "request_rate": 2.0}) for n in (64, 48)]
+    with pytest.raises(InputError, match=r"r.jsonl: line 2: .* 36 at once .* 60 at times, but 48"):
+        read_served(write("r.jsonl", "\n".join(runs)))
 
 
 def test_an_alias_names_its_remedy(write: Write) -> None:

@@ -188,7 +188,14 @@ def test_a_served_model_is_shown_at_the_percentile_and_the_limit_asked_for(axes:
         ]
     assert axes.get_ylabel() == "ms per output token at P90"
     found = compare({"h100-vllm": SERVER.llm}, "qwen3-8b", request_rate=4, percentile=90)
-    assert found.frame()["tpot_p90_ms"].tolist() == [found.answers["h100-vllm"].tpot_p90_ms]
+    (row,) = found.answers.values()
+    (cells,) = found.frame().to_dict("records")
+    shown = cells["device"], cells["tpot_p90_ms"], cells["dollars_per_hour"]
+    assert shown == ("h100-vllm", row.tpot_p90_ms, row.dollars_per_hour)
+    axes.clear()
+    found.plot(axes)
+    assert [bar.get_width() for bar in axes.patches] == [row.tpot_p90_ms]
+    assert axes.get_xlabel() == "ms per output token at P90"
 
 
 def test_devices_are_bars_with_their_intervals(axes: Any) -> None:
