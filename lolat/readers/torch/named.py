@@ -32,8 +32,8 @@ ENCODER_TYPES = frozenset(
 )  # fmt: skip
 """Encoders that transformers also has as decoders."""
 REPARAMETERIZED = "reparameterized"
-SIDES = {"inception_v3": 299}
-"""Sizes of torchvision's images other than 224, as its documentation has them."""
+SIDE = [224]
+"""Size of torchvision's images where the transforms of its weights do not crop them."""
 
 
 def named(spec: str, size: Any, weights: bool) -> tuple[Any, str]:
@@ -112,10 +112,11 @@ def _torchvision(name: str, weights: bool) -> Any:
     options = {w: None for w in signature(builder).parameters if w.startswith("weights")}
     model = _built(f"torchvision:{name}", lambda: builder(**options), weights)
     if known not in models.list_models(models.detection):
-        shape = (3, *[SIDES.get(known, 224)] * 2)
-        if known in models.list_models(models.video):
-            shape = (3, 16, *models.get_model_weights(known).DEFAULT.transforms().crop_size)
-        model.default_cfg = {"input_size": shape}
+        # The smallest where weights differ: larger ones are tuned further from it.
+        transforms = (w.transforms() for w in models.get_model_weights(known))
+        crop = min(getattr(t, "crop_size", SIDE) for t in transforms)
+        frames = (16,) * (known in models.list_models(models.video))
+        model.default_cfg = {"input_size": (3, *frames, *(crop * 2)[:2])}
     return model
 
 
