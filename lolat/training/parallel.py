@@ -129,6 +129,9 @@ class Parallel:
         def allreduce(size_bytes: float) -> float:
             return 2 * _ring_ms(size_bytes, self.devices, link, 1.0)
 
+        def between(size_bytes: float) -> float:
+            return 2 * _ring_ms(size_bytes, self.devices // k, link, GATHERED)
+
         def waits(forward: Sequence[float], backward: Sequence[float]) -> float:
             if self.sharding == NONE:
                 return exposed_ms(gradients, backward, allreduce)
@@ -140,7 +143,8 @@ class Parallel:
                 return scattering + gathering
             both = [g + w for g, w in zip(gradients, weights, strict=True)]
             every = batches * (exposed_ms(both, backward, ring, 0.0, 0.0) + gathering)
-            return every + 2 * _ring_ms(sum(gradients), self.devices // k, link, GATHERED)
+            # Each part's shards, on a stream of their own, once the last batch has their sums.
+            return every + exposed_ms(gradients, backward, between, 0.0, 0.0)
 
         exposed, whole = waits(forward_ms, backward_ms), waits(none, none)
         hidden = whole - exposed

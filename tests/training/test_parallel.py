@@ -182,6 +182,13 @@ def test_a_hybrid_divides_inside_a_machine_and_exchanges_shards_between_machines
     exposed, hidden = parallel.exchange_ms([8000.0], [0.0], [8000.0], [0.0])
     inside, between = 7 * (2.0 + 1.0) + 7 * (2.0 + 2.0), 2 * (2.0 + 4.0 / GATHERED)
     assert (exposed, hidden) == (pytest.approx(inside + between), 0.0)
+    # Of ten parts and long passes, the first gather, and the last scatter and exchange, are waited for.
+    parts, ms = [8000.0] * 10, [1e3] * 10
+    exposed, hidden = parallel.exchange_ms(parts, ms, parts, ms)
+    assert (exposed, hidden) == (
+        pytest.approx(inside + between),
+        pytest.approx(9 * (inside + between)),
+    )
 
 
 def test_fsdp_waits_for_two_gathers_and_a_scatter_of_each_micro_batch() -> None:
