@@ -204,7 +204,7 @@ class DecoderPlan:
         return min(found, key=lambda one: sum(one[1].values()))
 
     def largest(self, numbers: Sequence[int], available: int) -> int:
-        """Return the largest batch that fits on each of the numbers on which the run's does, else on one."""
+        """Return the largest batch that fits on each number on which the run's does, else on one."""
         found = [largest_fitting(partial(self.needed, k), available) for k in numbers]
         return min((n for n in found if n >= self.run.batch_size), default=max(found))
 
