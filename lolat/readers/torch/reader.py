@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from lolat.errors import LolatError, MissingPackageError, NetworkError, arg
 from lolat.graph import Graph
+from lolat.parameters import LENGTH
 from lolat.readers.batch import batch_remarks
 from lolat.readers.ops import AS_COMPILED
 from lolat.readers.size import InputForm, Shape, filled, numbers_of
@@ -237,8 +238,6 @@ def _traced(model: Any, name: str, size: Any, example: Any, axis: int) -> tuple[
 def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> NetworkError:
     """The error of a module whose code raised an exception on an input of these `numbers`."""
     code, why = "network", shortened(one_line(cause))
-    if (most := _most_positions(model)) and str(most) in str(cause):
-        why += f" (its max_position_embeddings: {most})"
     remedy = (
         f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
         "inputs), and a forward whose operations depend on shapes alone"
@@ -248,6 +247,9 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
         remedy = (
             f"PyTorch has the channels first: {arg('input_size')} {','.join([channels, *sides])}"
         )
+    most = _most_positions(model)
+    if 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
+        remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"
     if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
         code, why = "data-dependent", "what it does depends on the values of a tensor"
         remedy = (
