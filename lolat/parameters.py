@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
-from functools import wraps
+from functools import cache, wraps
 from inspect import Signature, cleandoc, signature
 from numbers import Integral, Real
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -188,6 +188,7 @@ def declared(default: Any, help: str, least: float = 1, most: float = math.inf, 
     return field(default=default, metadata=about)
 
 
+@cache
 def parameters_of(question: type) -> dict[str, Parameter]:
     """The parameters of a question's fields, by name: `declared` there, or in PARAMETERS."""
     found = {}
@@ -236,7 +237,7 @@ def asks(
             check_names(question, named)
             return method(*args[:2], question(*args[2:], **named))  # type: ignore[call-arg]
 
-        parameters = parameters_of(question).values()  # type: ignore[arg-type]
+        parameters = parameters_of(question).values()
         words = "".join(f"\n- `{one.name}`: {one.help}" for one in parameters)
         ask.__doc__ = f"{cleandoc(method.__doc__ or '')}\n{words}"
         ask.__signature__ = shown  # type: ignore[attr-defined]

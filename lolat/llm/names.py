@@ -76,11 +76,17 @@ def find_decoder(config: Any) -> Decoder:
         return read_decoder(config)
     if not isinstance(config, str | os.PathLike):
         raise InputError(
-            f"{arg('config')} {shortened(repr(config))}: expected the path of a config.json, its content, "
-            "or a known name such as qwen3-32b",
+            f"{arg('config')} {shortened(repr(config))}: expected one language model a call: the path of a "
+            "config.json, its content, or a known name such as qwen3-32b",
             code="decoder",
         )
-    return read_decoder(config) if Path(config).exists() else named(str(config))
+    if Path(config).exists():
+        return read_decoder(config)
+    if "," in str(config):
+        raise InputError(
+            f"{shortened(str(config))}: several; expected one language model a call", code="decoder"
+        )
+    return named(str(config))
 
 
 def is_decoder(network: Any) -> bool:

@@ -43,8 +43,8 @@ class ServingQuestion:
     """A question about serving; each load with each tensor parallel is a row of the answer.
 
     The loads are `concurrency`, requests at any time, or `request_rate`, requests a second; neither:
-    USUAL_LOADS. The best row keeps the limits `max_tpot_ms`, `max_ttft_ms`, `gpus`. InputError if there is
-    no file of `arrivals`.
+    USUAL_LOADS. The best row keeps the limits `max_tpot_ms`, `max_ttft_ms`, `gpus`. InputError for a number
+    out of its range, and if there is no file of `arrivals`.
     """
 
     # fmt: off
@@ -108,15 +108,16 @@ class ServingQuestion:
             ("kv_dtype", self.kv_dtype.lower()),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
+        for name, parameter in parameters_of(ServingQuestion).items():
+            given = getattr(self, name)
+            values = several(given) if parameter.example else (given,)
+            if parameter.kind is not str and values not in ((), (None,)):
+                parameter.check(*values)
 
     def check(self, decoder: Decoder) -> None:
         """Raise InputError for an impossible question."""
         from lolat.llm.load import Load, Trace
 
-        for name, parameter in parameters_of(ServingQuestion).items():
-            values = several(getattr(self, name))
-            if parameter.kind is not str and values not in ((), (None,)):
-                parameter.check(*values)
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
         longest = int(Load(self.input_tokens, self.output_tokens, arrivals=self.arrivals).longest)
         prompt = max(trace.input_tokens) if trace else self.input_tokens

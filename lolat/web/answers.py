@@ -19,6 +19,7 @@ from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
 from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
 from lolat.llm.question import ServingQuestion
+from lolat.parameters import POISSON
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
@@ -160,7 +161,7 @@ def _loads(
     device: ListedDevice, decoder: Decoder, asked: Card, answer: ServingAnswer
 ) -> list[ServingConfig]:
     """Many loads on each number of GPUs that share the model, where there is room for them."""
-    free = asked | NO_LIMITS | {"request_rate": ()}
+    free = asked | NO_LIMITS | {"request_rate": (), "arrivals": POISSON}
     usual = device.model.llm(decoder, **free | {"concurrency": 1, "tensor_parallel": ()})
     parallel = sorted({row.tensor_parallel for row in (*usual.served, *answer.served)})
     every = sorted({*LOADS, *asked["concurrency"]})

@@ -15,7 +15,7 @@ from lolat.io.forms import BY_NAME, FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
 from lolat.llm.question import ServingQuestion
-from lolat.parameters import COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
+from lolat.parameters import COVERAGE, EVEN, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
 from lolat.readers.cache import bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.training.passes import Tuning
@@ -293,6 +293,9 @@ TABS = {
         Field("cached_tokens", "Tokens of a prompt in the cache", "", "by prefix caching; empty: none"),
         Field("expert_parallel", "Groups with whole experts", "",
               "expert parallel, of the GPUs that share the model; empty: all share each expert"),
+        Field("attention_data_parallel", "Groups with attention of their own", "",
+              "each of so many GPUs as share the model; empty: one"),
+        Field("arrivals", "Arrivals at a rate", choices={"": "at random", EVEN: "evenly"}),
         Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
         Field("kv_dtype", "Data type of the cache",
               choices=_of(CACHE_BYTES, "as published, or the framework's default")),
@@ -308,7 +311,7 @@ TABS = {
 """Each tab by its view."""
 RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "checkpointing", "tune",
                   "link_gbps", "memory_gib", "price_per_hour", "kv_dtype", "percentile", "gpus",
-                  "cached_tokens", "expert_parallel"])  # fmt: skip
+                  "cached_tokens", "expert_parallel", "attention_data_parallel", "arrivals"])  # fmt: skip
 """Fields that are folded until one of them is used."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one

@@ -131,6 +131,14 @@ def test_a_limit_of_a_percentile_is_the_figure_in_large_letters(page: Site, gpu:
     )
 
 
+def test_arrivals_are_as_asked(page: Site, gpu: Path) -> None:
+    page.get(TAB + SMALL, request_rate="40", tensor_parallel="1", arrivals="even")
+    ask: dict[str, Any] = {"request_rate": 40.0, "tensor_parallel": 1}
+    row = lolat.load(gpu).llm("llama-3.1-8b", **ask, arrivals="even").chosen
+    assert f"{milliseconds(row.tpot_ms or 0.0)} a token, {row.load_words}" in page.answer()
+    assert "--arrivals even" in page.raw
+
+
 def test_the_limits_and_the_best_are_in_front(page: Site) -> None:
     page.get(TAB + SMALL, request_rate="4", max_tpot_ms="40")
     assert cells_of(page, "thead")[:3] == ["requests/s", "token &lt;= 40 ms", ""]
@@ -143,6 +151,8 @@ def test_unknown_names_in_the_address_are_told(page: Site) -> None:
     assert f"{said}cached, gpu.<" in page.raw
     page.get(TAB + SMALL, expert_parallel="2")
     assert "has no experts" in page.errors()["expert_parallel"]
+    page.get(TAB + SMALL, attention_data_parallel="2")
+    assert "attention_data_parallel" in page.errors()
     page.get("?view=serving")
     assert f"{said}view serving.<" in page.raw
     page.get(TAB + SMALL)
