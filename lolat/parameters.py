@@ -112,9 +112,9 @@ _EVERY = (
               "dense layers and convolutions take 2.5 times as long. If not given, the usual one, "
               "within a factor of 1.8.", float, 1,
               1000, metavar="US"),
-    Parameter("channels_last", "Images lie channels last in a GPU's memory "
-              "(memory_format=torch.channels_last); channels first if not given. For eager launches in "
-              "half precision: torch.compile lays them so itself.", bool, default=False),
+    Parameter("channels_last", "Images lie channels last in memory "
+              "(memory_format=torch.channels_last); channels first if not given. torch.compile lays them "
+              "so itself.", bool, default=False),
     _word("predictor", PREDICTORS, "Another formula of the model than its default."),
     # Its latency.
     Parameter("coverage", f"Share of true values inside the interval; {COVERAGE:g} if not given.", float,

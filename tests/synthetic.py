@@ -71,6 +71,7 @@ def measured(blocks: int = 35, batches: Sequence[int] = (1, 2, 4), noise: float 
     for i in range(blocks):
         for batch in batches:
             row = {c: int(made[c][i]) * (1 if c in STAYS else batch) for c in COLUMNS}
+            row["repacked"] = (batch > 1) * (row["pointwise_weights"] + row["spatial_weights"])
             time = CALL_MS + sum(TRUE[c] * row[c] for c in FEATURES)
             time *= float(np.exp(noise * random.standard_normal()))
             known, samples = {c: row[c] for c in columns}, (time, 1.01 * time)

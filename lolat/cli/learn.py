@@ -24,7 +24,7 @@ from lolat.cli import common
 )
 @click.option("--jit", is_flag=True, help="tensorflow: compiled by XLA.")
 @click.option("--compile", is_flag=True, help="torch: compiled by torch.compile.")
-@click.option("--channels-last", is_flag=True, help="torch: images lie channels last in memory.")
+@common.parameter("channels_last", "For the backend torch.")
 @click.option("--half", is_flag=True, help="torch: in float16 instead of float32.")
 @common.parameter("threads", "As many as there are processors if not given.")
 @click.option(

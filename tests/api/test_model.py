@@ -384,4 +384,4 @@ def test_a_model_of_networks_leads_to_those_that_serve() -> None:
     for ask in (lambda: model.llm("qwen3-8b"), lambda: model.cost("qwen3-8b", 1, input_size=99)):
         with pytest.raises(ModelFileError) as caught:
             ask()
-        assert "language models; `lolat models` lists those that do; or add" in caught.value.message
+        assert "ask `h100-sglang` or `h100-trtllm` or `h100-vllm`" in caught.value.message

@@ -53,7 +53,8 @@ def test_an_option_is_an_argument_with_the_same_answer(
     name, option = str(param.name), next(o for o in param.opts if o in VALUES)
     text = VALUES[option]
     assert name in known | {LENGTH}
-    given = {**usual, name: text if name == "on" else param.type_cast_value(CONTEXT, text)}
+    value = text if name == "on" else param.is_flag or param.type_cast_value(CONTEXT, text)
+    given = {**usual, name: value}
     if name == LENGTH:  # a size by its kind
         given["input_size"] = {LENGTH: given.pop(LENGTH)}
     if command == "predict" and name == "max_ms":  # of other sizes the command checks it
