@@ -137,10 +137,11 @@ _KINDS = {
          "final_logit_softcapping": 30.0}, window="sliding_window", same={"norms": 4},
     ),
     "gemma3_text": _Kind(_GEMMA3, window="sliding_window", head_norm="head", same={"norms": 4}),
-    "phi3": _Kind({}, _NO_BIAS, "sliding_window"),
+    "phi3": _Kind({}, _NO_BIAS, "sliding_window", same={"fused": True}),
     "olmo2": _Kind(head_norm="whole"),
     "mpt": _Kind(
-        {**_TIED, "use_bias": True}, ("use_bias", "use_bias", "use_bias"), same={"gated": False}
+        {**_TIED, "use_bias": True}, ("use_bias", "use_bias", "use_bias"),
+        same={"gated": False, "fused": True},
     ),
     "gpt_oss": _Kind(
         {"head_dim": 64, "attention_bias": True, "sliding_window": 128,

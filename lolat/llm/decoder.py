@@ -85,11 +85,12 @@ class Decoder:
     rotated. `experts`: routed experts of a layer, of which a token takes `top_k`. `shared_width`: the width
     of the shared experts, which all tokens take.
 
-    `gated`: a feed-forward has three matrices (gate, up, down), else two. `feed_forward_bias`: experts and
-    their router have biases too. `sinks`: attention has one learned number a head. `norms`: normalizations
-    of a layer, without those of query and key. `head_norm`: query and key are normalized by "head" or as a
-    "whole"; "": they are not. `output_gate`: attention's output has a gate, as wide as its queries.
-    `score_cap`, `logit_cap`: a tanh limits the scores of attention, and the logits.
+    `gated`: a feed-forward has three matrices (gate, up, down), else two. `fused`: as published, query, key
+    and value are one product, and so are gate and up. `feed_forward_bias`: experts and their router have
+    biases too. `sinks`: attention has one learned number a head. `norms`: normalizations of a layer,
+    without those of query and key. `head_norm`: query and key are normalized by "head" or as a "whole"; "":
+    they are not. `output_gate`: attention's output has a gate, as wide as its queries. `score_cap`,
+    `logit_cap`: a tanh limits the scores of attention, and the logits.
 
     `latent`: latent attention, whose cache is not split over GPUs. `dtype`, `expert_dtype`: as published;
     half and single precision are served in two bytes. `group`: elements of an expert in int4_wo that share
@@ -115,6 +116,7 @@ class Decoder:
     shared_width: int = 0
     shared_gate: bool = False
     gated: bool = True
+    fused: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     feed_forward_bias: bool = False

@@ -187,13 +187,14 @@ class DecoderPasses:
     def products(self) -> list[tuple[int, int]]:
         """(outputs, inputs) of a layer's products, in their order.
 
-        Llama and its kind have one each for query, key and value; MPT has one for all three.
+        Llama and its kind have one each for query, key, value, gate and up; Phi-3 and MPT fuse them.
         """
         d, (query, cached) = self.decoder, self.widths
-        into = [query, cached // 2, cached // 2] if d.gated else [query + cached]
-        wide = [(d.intermediate, d.hidden)] * (2 if d.gated else 1)
-        into_hidden = (d.hidden, query), (d.hidden, d.intermediate)
-        return [*((n, d.hidden) for n in into), into_hidden[0], *wide, into_hidden[1]]
+        into, wide = [query, cached // 2, cached // 2], [d.intermediate] * (2 if d.gated else 1)
+        if d.fused:
+            into, wide = [sum(into)], [sum(wide)]
+        attention = [*((n, d.hidden) for n in into), (d.hidden, query)]
+        return [*attention, *((n, d.hidden) for n in wide), (d.hidden, d.intermediate)]
 
     def flops(self) -> float:
         """FLOPs of a token by the usual definition: 6 a parameter, and 12 x layers x width x length of
@@ -287,7 +288,7 @@ class DecoderPasses:
         counts = {norm: (number, elements), act: (1, act_elements), "sum": (2, 2.0 * d.hidden)}
         if not d.positions:
             counts["rotation"] = 2, query + cached / 2
-        if d.gated:
+        if not d.fused:
             counts["branch"] = 3, 3.0 * d.hidden
         if d.gated and learns and not self.tuning.rank:
             counts["norm_weights"] = counts[norm]
@@ -345,6 +346,9 @@ class DecoderPasses:
         widths = {(True, False): 4, (True, True): 3}.get((d.gated, fused), 2) - (not learns)
         every = (d.norms * norm + read * learns) * float(d.hidden)
         every += 2.0 * query + cached + widths * float(d.intermediate)
+        if d.fused and d.gated and not fused:
+            # Values are a view of the fused product, which stays whole; attention's output is copied.
+            every += query * (1 + learns) + cached / 2
         every += self.casts * (2 - self.autocast) * sum(k for _, k in self.products)
         selective = stream * d.hidden + query + sum(n for n, _ in self.products[::2])
         kept = {"full": float(stream * d.hidden), "selective": selective}

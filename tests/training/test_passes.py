@@ -29,27 +29,36 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-def llama() -> Any:
-    """The layers of transformers' Llama with the sizes of SIZES."""
+def built(sizes: Any = SIZES) -> Any:
+    """The layers as transformers builds them, without the head."""
     pytest.importorskip("transformers")
     transformers = import_package("transformers")
-    settings = {k: v for k, v in SIZES.items() if k != "model_type"}
-    return transformers.LlamaModel(transformers.LlamaConfig(**settings, attn_implementation="sdpa"))
+    more = {"attn_implementation": "sdpa", "use_cache": False, "pad_token_id": 0, "eos_token_id": 0}
+    settings = transformers.AutoConfig.for_model(**sizes, **more)
+    return transformers.AutoModel.from_config(settings)
+
+
+@pytest.fixture(scope="module", params=["llama", "phi3"])
+def sizes(request: Any) -> Any:
+    """Phi-3 has fused products."""
+    return {**SIZES, "model_type": request.param}
 
 
 @pytest.fixture(scope="module")
-def layer(torch: Any) -> Any:
-    return llama().to(torch.bfloat16)
+def layer(torch: Any, sizes: Any) -> Any:
+    return built(sizes).to(torch.bfloat16)
 
 
 @pytest.mark.parametrize("learns", [True, False])
-def test_a_layer_keeps_the_tensors_that_pytorch_keeps(torch: Any, layer: Any, learns: bool) -> None:
+def test_a_layer_keeps_the_tensors_that_pytorch_keeps(
+    torch: Any, sizes: Any, layer: Any, learns: bool
+) -> None:
     """A frozen one too, that a gradient runs through."""
     layer.requires_grad_(learns)
     batch, length = 2, 96
     hidden = SIZES["hidden_size"]
     tokens = torch.randn(batch, length, hidden, dtype=torch.bfloat16, requires_grad=True)
-    passes = DecoderPasses(read_decoder(SIZES), length, batch)
+    passes = DecoderPasses(read_decoder(sizes), length, batch)
     layers = SIZES["num_hidden_layers"]
     found = saved_by_pytorch(layer, inputs_embeds=tokens)
     norm = 4 * (1 + learns) * passes.tokens * hidden  # the last one, behind all layers
@@ -62,7 +71,7 @@ def test_autocast_keeps_float32_and_copies_of_what_a_gradient_runs_through(
     torch: Any, frozen: int
 ) -> None:
     """Of a Llama in float32 under autocast: its activations, and copies of weights, none of frozen ones."""
-    model = llama().requires_grad_(True)
+    model = built().requires_grad_(True)
     for part in [model.embed_tokens, *model.layers[:frozen]] if frozen else []:
         part.requires_grad_(False)
     batch, length, hidden = 2, 96, SIZES["hidden_size"]
@@ -81,17 +90,21 @@ def test_autocast_keeps_float32_and_copies_of_what_a_gradient_runs_through(
 @pytest.mark.parametrize(
     ("precision", "tune"), [("bf16", "lora:4:bf16"), ("bf16", "lora:4"), ("amp", "lora:4")]
 )
-def test_adapters_keep_what_those_of_peft_keep(torch: Any, precision: str, tune: str) -> None:
+def test_adapters_keep_what_those_of_peft_keep(
+    torch: Any, sizes: Any, precision: str, tune: str
+) -> None:
     """On a base in bfloat16: adapters in bfloat16, in float32 as PEFT makes them, and under autocast."""
     peft = pytest.importorskip("peft")
     batch, length, hidden, wide = 2, 96, SIZES["hidden_size"], not tune.endswith("bf16")
     how = peft.LoraConfig(r=4, target_modules="all-linear")
-    model = peft.get_peft_model(llama().to(torch.bfloat16), how, autocast_adapter_dtype=wide)
+    model = peft.get_peft_model(built(sizes).to(torch.bfloat16), how, autocast_adapter_dtype=wide)
     tokens = torch.randn(batch, length, hidden, dtype=torch.bfloat16, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "amp"):
         found = saved_by_pytorch(model, inputs_embeds=tokens)
     tuning = Tuning.named(tune)
-    passes = DecoderPasses(read_decoder(SIZES), length, batch, tuning=tuning)
+    passes = DecoderPasses(read_decoder(sizes), length, batch, tuning=tuning)
+    adapters = 4 * passes.decoder.layers * sum(n + k for n, k in passes.products)
+    assert adapters == model.get_nb_trainable_parameters()[0]
     recipe = tuned_recipe(precision, optimizer_named("sgd"), tuning)
     parts = DecoderStep(passes, recipe).memory(Parallel(), 2)[1]
     norm = 4 * passes.tokens * hidden  # the last one, behind all layers
@@ -99,7 +112,7 @@ def test_adapters_keep_what_those_of_peft_keep(torch: Any, precision: str, tune:
     assert expected == pytest.approx(found, rel=0.05)
 
 
-def test_products_have_the_flops_that_pytorch_counts(torch: Any, layer: Any) -> None:
+def test_products_have_the_flops_that_pytorch_counts(torch: Any, sizes: Any, layer: Any) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     batch, length = 2, 96
@@ -107,7 +120,7 @@ def test_products_have_the_flops_that_pytorch_counts(torch: Any, layer: Any) -> 
     layer.requires_grad_(True)
     with FlopCounterMode(display=False) as counter:
         layer(inputs_embeds=tokens).last_hidden_state.sum().backward()
-    passes = DecoderPasses(read_decoder(SIZES), length, batch)
+    passes = DecoderPasses(read_decoder(sizes), length, batch)
     once = 2 * passes.tokens * sum(n * k for n, k in passes.products)
     found = counter.get_flop_counts()["Global"]
     products = sum(
