@@ -39,7 +39,7 @@ def parameters(graph: Graph) -> int:
 
 @once
 def operations_parameters(graph: Graph) -> tuple[int, ...]:
-    """Number of parameters of each operation; 0 if another one has them too."""
+    """Number of parameters of each operation; of a tied one, its biases if they are its own."""
     weights, found = count(graph).at(1)[:, COLUMNS.index("weights")].tolist(), list[int]()
     for o, number in zip(graph.operations, weights, strict=True):
         a = o.attributes
@@ -47,7 +47,9 @@ def operations_parameters(graph: Graph) -> tuple[int, ...]:
             number = int(a["rows"] * a["out_features"])
         elif kind_of(o.kind).vectors and o.inputs:
             number = o.vectors * _channels(graph, o)
-        found.append(0 if a.get("tied") else number)
+        own = a.get("tied") == "kernel" and o.kind == "dense"
+        tied = round(a["bias"] * a["out_features"]) if own else 0
+        found.append(tied if a.get("tied") else number)
     return tuple(found)
 
 

@@ -132,7 +132,7 @@ class Writer:
         self.builder = builder
         self.constants: set[int] = set()
         self.held: set[int] = set()  # tensors through which no gradient goes
-        self._owned: set[Any] = set()  # parameters that an operation has
+        self._owned: dict[Any, set[str]] = {}  # parameter -> the kinds of operations that have it
 
     def constant(self, shape: Sequence[int], dtype: str = "float32", batched: bool = False) -> int:
         """A tensor that does not depend on the network's inputs."""
@@ -185,16 +185,19 @@ class Writer:
     def tie(self, start: int, parameter: Any, bits: int = 0) -> bool:
         """Mark the operations from position `start` on as `tied` if an earlier one has their parameter too.
 
-        Tied ones add nothing to the memory. `parameter`: any key, None for none. `bits`: of a quantized
-        weight. Returns True if one of the operations can have a parameter.
+        Tied ones add nothing to the memory; one of another kind, as a head that shares the embedding, adds
+        its biases ("kernel"). `parameter`: any key, None for none. `bits`: of a quantized weight. Returns
+        True if one of the operations can have a parameter.
         """
-        more = {"tied": True if parameter in self._owned else None, "bits": bits or None}
-        operations = self.builder.operations
+        operations, owners = self.builder.operations, frozenset(self._owned.get(parameter, ()))
         able = COMPUTE | NORMALIZATIONS
         owning = [i for i in range(start, len(operations)) if operations[i].kind in able]
         for i in owning:
-            operations[i] = changed(operations[i], **more)
-            self._owned.update({parameter} - {None})
+            kind = operations[i].kind
+            tied = (True if kind in owners else "kernel") if owners else None
+            operations[i] = changed(operations[i], tied=tied, bits=bits or None)
+            if parameter is not None:
+                self._owned.setdefault(parameter, set()).add(kind)
         return bool(owning)
 
     def mark(self, start: int, attribute: str, value: str) -> None:
