@@ -216,7 +216,7 @@ def _columns(of: Cost | Costs) -> list[Column]:
     return [
         Column("device", lambda row: None if is_one else plain(row[0].device), is_text=True, is_whole=True),
         Column("devices" if is_one else "of it", lambda row: row[1].devices),
-        Column("precision", lambda row: None if is_one else _way(row[0]), is_text=True),
+        Column("precision", lambda row: None if is_one else _way(row[0], is_row=True), is_text=True),
         Column("batch", lambda row: row[0].batch_size if has_batch else None, "{:,}".format),
         Column("rented", lambda row: _rented(row[1]), is_text=True, page="spare"),
         Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare"),
@@ -380,10 +380,12 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
         yield f"{_best_line(name, words, best[1], limits)}{alike}"
 
 
-def _way(cost: Cost) -> str:
-    """The precision, the launch unless it is `eager`, the layout if it matters."""
+def _way(cost: Cost, is_row: bool = False) -> str:
+    """The precision, the launch unless it is `eager`, the layout if it matters; a row is channels first
+    unless it says last."""
     launch = None if cost.launch == EAGER else cost.launch
-    return ", ".join(filter(None, (cost.precision, launch, LAYOUTS[cost.channels_last])))
+    layout = LAYOUTS[(cost.channels_last or None) if is_row else cost.channels_last]
+    return ", ".join(filter(None, (cost.precision, launch, layout)))
 
 
 def price_lines(prices: Prices) -> Iterator[Part]:
