@@ -12,7 +12,7 @@ from lolat.readers.cache import FILE, bundled_graph, bundled_networks
 from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
-AGAIN = "python benchmarks/shipped_networks.py, then raise READERS in lolat/readers/cache.py"
+AGAIN = "python -m benchmarks.shipped_networks, then raise READERS in lolat/readers/cache.py"
 SLOW = pytest.param("timm:mobilenetv3_small_100", marks=pytest.mark.slow)
 
 
