@@ -269,14 +269,14 @@ def _language_models(asked: Asked) -> dict[str, Any]:
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
     gpus = asked.tensor_parallel
-    if len(models) > 1 or len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
-        raise asked.refused()
     if gpus and (not served or len(gpus) not in (1, len(served)) or min(gpus) < 1):
         raise InputError(
             f"{arg('tensor_parallel')} {', '.join(map(str, gpus))}: expected the GPUs, 1 or more, of "
             f"served models: one number, or one for each of their files, of which there are {len(served)}",
             code="tensor-parallel",
         )
+    if len(models) > 1 or len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
+        raise asked.refused()
     if models:
         document = {**serving_model(models[0], of_any=not served).document, "name": asked.stem}
         if "llm" not in document or asked.facts is not None or kernels:
