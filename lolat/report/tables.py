@@ -134,11 +134,14 @@ class ReportTable:
     def _html_cells(self, texts: Sequence[str], row: Any = None) -> list[tuple[str, str]]:
         """(classes, content) of the cells of a row, or of the heads."""
         found: list[tuple[str, str]] = []
-        of_page = [column.page for column in self.columns]
-        order = sorted(range(len(of_page)), key=lambda i: (i > 0, of_page[i] != "front"))
-        for i, column in ((i, self.columns[i]) for i in order):
-            if column.page == "hidden" or not any(cells[i] for cells in self.cells):
-                continue
+        groups: list[list[int]] = []  # a column, and those below it
+        for i, column in enumerate(self.columns):
+            if column.page != "hidden" and any(cells[i] for cells in self.cells):
+                if column.page != "below" or not groups:
+                    groups.append([])
+                groups[-1].append(i)
+        groups[1:] = sorted(groups[1:], key=lambda g: self.columns[g[0]].page != "front")
+        for i, column in ((i, self.columns[i]) for group in groups for i in group):
             classes, text = "left" if column.is_text else "", escape(texts[i])
             if column.page == "below":
                 classes, above = found.pop()

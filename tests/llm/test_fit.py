@@ -213,7 +213,9 @@ def test_from_tables_to_a_file(write: Write, tmp_path: Path) -> None:
     told: list[str] = []
     once = {**VLLM, "model_id": "qwen3-8b", "mean_tpot_ms": 12.0, "tensor_parallel": 1}
     third = lolat.fit([out, write("run.json", json.dumps(once))], warn=told.append)
-    assert told[0].endswith("by its keys a benchmark of vLLM; its times are taken as those of SGLang")
+    assert told[0].endswith(
+        "by its keys a benchmark of vLLM; its times are taken as those of SGLang"
+    )
     assert told[1].startswith("assumed: qwen3-8b in bfloat16 with cache bfloat16; the keys dtype")
     assert told[2].startswith("1 served row: time per output token off by ")
     assert third.document["environment"]["source"] == "k-sglang.csv, run.json"
