@@ -126,7 +126,7 @@ def full_names(name: str) -> list[str]:
 
 def _in_one_layout(names: Sequence[str]) -> list[str]:
     """The models without those of channels last whose device was measured channels first too."""
-    documents = {name: load(name).document for name in names}
+    documents = {name: Model.load(name).document for name in names}
     modes = {n: (name_of(d), mode_of(d)) for n, d in documents.items() if "predictors" in d}
     firsts = {
         (of, replace(mode, channels_last=True))

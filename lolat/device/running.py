@@ -407,9 +407,9 @@ def _measured(model: D, asked: Callable[[Mode], bool]) -> D | None:
     gpu = find_gpu(name) if is_carried else None
     framework = model.document["environment"].get("framework")
     for path, document in measured_models(name, asked, gpu, SHIPPED):
-        made = type(model)(document, str(path))
         if document["environment"].get("framework") != framework:
             continue
+        made = type(model)(document, str(path))
         if gpu is None or name_of(document) == name:
             made.label = path.stem
             return made

@@ -86,6 +86,18 @@ class ReportTable:
             if column.page != "alone" and any(row[i] for row in self.cells)
         ]
 
+    @cached_property
+    def on_page(self) -> list[tuple[int, Column]]:
+        """The columns of a page in its order, with their positions, without those that are all empty."""
+        groups: list[list[tuple[int, Column]]] = []  # a column, and those below it
+        for i, column in enumerate(self.columns):
+            if column.page != "hidden" and any(row[i] for row in self.cells):
+                if column.page != "below" or not groups:
+                    groups.append([])
+                groups[-1].append((i, column))
+        first, *others = groups or [[]]
+        return sum(sorted(others, key=lambda group: group[0][1].page != "front"), first)
+
     def lines(self) -> list[str]:
         """The table for a screen, with two blanks between its columns; marked rows are bold red.
 
@@ -134,14 +146,7 @@ class ReportTable:
     def _html_cells(self, texts: Sequence[str], row: Any = None) -> list[tuple[str, str]]:
         """(classes, content) of the cells of a row, or of the heads."""
         found: list[tuple[str, str]] = []
-        groups: list[list[int]] = []  # a column, and those below it
-        for i, column in enumerate(self.columns):
-            if column.page != "hidden" and any(cells[i] for cells in self.cells):
-                if column.page != "below" or not groups:
-                    groups.append([])
-                groups[-1].append(i)
-        groups[1:] = sorted(groups[1:], key=lambda g: self.columns[g[0]].page != "front")
-        for i, column in ((i, self.columns[i]) for group in groups for i in group):
+        for i, column in self.on_page:
             classes, text = "left" if column.is_text else "", escape(texts[i])
             if column.page == "below":
                 classes, above = found.pop()
