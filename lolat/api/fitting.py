@@ -260,6 +260,24 @@ def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
 # ---- Language models.
 
 
+def _refuse_language_files(asked: Asked, *files: list[str]) -> None:
+    """InputError for `files`, of kernels, served models, models and runs, that do not go together.
+
+    A file that is none is named first, then the number of GPUs.
+    """
+    (_, served, models, _), gpus = files, asked.tensor_parallel
+    apart = len(models) > 1 or len(asked.contents) > sum(map(len, files))
+    error = asked.refused() if apart else None
+    if gpus and (not served or len(gpus) not in (1, len(served)) or min(gpus) < 1):
+        raise InputError(
+            f"{arg('tensor_parallel')} {', '.join(map(str, gpus))}: expected the GPUs, 1 or more, of "
+            f"served models: one number, or one for each of their files, of which there are {len(served)}",
+            code="tensor-parallel",
+        )
+    if error:
+        raise error
+
+
 def _language_models(asked: Asked) -> dict[str, Any]:
     """A model file that knows language models: from a data sheet, tables of operations, served models."""
     from lolat.llm.calibration import served_by, types_words
@@ -269,14 +287,7 @@ def _language_models(asked: Asked) -> dict[str, Any]:
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
     gpus = asked.tensor_parallel
-    if gpus and (not served or len(gpus) not in (1, len(served)) or min(gpus) < 1):
-        raise InputError(
-            f"{arg('tensor_parallel')} {', '.join(map(str, gpus))}: expected the GPUs, 1 or more, of "
-            f"served models: one number, or one for each of their files, of which there are {len(served)}",
-            code="tensor-parallel",
-        )
-    if len(models) > 1 or len(asked.contents) > sum(map(len, (kernels, served, models, runs))):
-        raise asked.refused()
+    _refuse_language_files(asked, kernels, served, models, runs)
     if models:
         document = {**serving_model(models[0], of_any=not served).document, "name": asked.stem}
         if "llm" not in document or asked.facts is not None or kernels:
