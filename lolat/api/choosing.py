@@ -82,7 +82,10 @@ def devices(
                     raise
                 left_out[one] = error
     if not distinct:
-        why = "; ".join(error.message for error in left_out.values()) or "there is none"
+        why = (
+            "; ".join(dict.fromkeys(error.message for error in left_out.values()))
+            or "there is none"
+        )
         raise InputError(f"{arg('on')}: no device can answer ({why})", code="no-device")
     return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
 

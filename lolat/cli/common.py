@@ -266,7 +266,7 @@ def warn(remarks: Iterable[str]) -> None:
 
 WHOLE = Whole(1)
 BATCHES = List(Auto(WHOLE), "N[,N]|auto", PARAMETERS["batch_size"].example)
-PRECISIONS = click.Choice((*PARAMETERS["precision"].choices, BEST))
+PRECISIONS = click.Choice((*PARAMETERS["precision"].choices, BEST), case_sensitive=False)
 
 
 def _as_json(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -336,7 +336,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
     if of.default is not None:  # to click None is a value, also of a required option
         about["default"] = of.default
     if of.choices:
-        about["type"] = click.Choice(of.choices, case_sensitive=name != "optimizer")
+        about["type"] = click.Choice(of.choices, case_sensitive=False)
     elif of.kind is bool:
         about = {"is_flag": True}
     elif of.kind is str:
@@ -389,7 +389,8 @@ def model_and_networks(
     is_network = looks_like_network(first) or (not rest and bool(on or most))
     networks = tuple(arguments if is_network else rest)
     if not networks:
-        raise click.UsageError("Missing argument 'NETWORK'", click.get_current_context())
+        words = f"Missing argument 'NETWORK': {first} is MODEL here, unless --on gives the devices"
+        raise click.UsageError(words, click.get_current_context())
     if most is not None and len(networks) > most:
         raise click.UsageError(
             f"{len(networks)} networks ({', '.join(networks)}); expected [MODEL] NETWORK",
