@@ -94,7 +94,7 @@ def compare(
             code="no-device",
         )
     if batch_size is None:
-        if not is_decoder(network):
+        if not is_decoder(network) and not isinstance(network, list | tuple):
             raise InputError(
                 f"{arg('batch_size')}: none; expected a number, or {AUTO}, for training"
             )

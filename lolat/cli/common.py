@@ -24,7 +24,7 @@ from lolat.io.forms import looks_like_network
 from lolat.io.progress import late
 from lolat.io.results import json_text, plain_data
 from lolat.io.writing import check_file as check_file
-from lolat.parameters import BEST, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
+from lolat.parameters import BEST, COVERAGE, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
 
 if TYPE_CHECKING:
     from lolat.report.tables import Part
@@ -266,6 +266,7 @@ def warn(remarks: Iterable[str]) -> None:
 
 WHOLE = Whole(1)
 BATCHES = List(Auto(WHOLE), "N[,N]|auto", PARAMETERS["batch_size"].example)
+SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default": None}
 PRECISIONS = click.Choice((*PARAMETERS["precision"].choices, BEST), case_sensitive=False)
 
 

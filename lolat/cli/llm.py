@@ -17,7 +17,7 @@ from lolat.llm.question import ServingQuestion
 )
 @common.model_argument
 @click.argument("config", metavar="CONFIG")
-@common.question(ServingQuestion)
+@common.question(ServingQuestion, sure=common.SURE)
 def llm(model: str, config: str, **question: object) -> None:
     """Predict how fast GPUs like MODEL's serve the language model of CONFIG, and what a million tokens
     cost: time to the first token, time per output token, memory, and what would help.
@@ -26,7 +26,8 @@ def llm(model: str, config: str, **question: object) -> None:
     known name such as qwen3-32b or Qwen/Qwen3-32B-AWQ. With limits (--max-tpot-ms, --max-ttft-ms, --gpus)
     the best row keeps them and has the cheapest output tokens, or where no price is known the most a second
     from each GPU; exit code 3 where none does, or the model fits on none. Under a --request-rate the GPUs
-    are the fewest that keep the limits. Several MODELs with commas, or all: the best row of each.
+    are the fewest that keep the limits. With --sure the ends of the intervals keep them, not the predicted
+    times alone. Several MODELs with commas, or all: the best row of each.
     """
     from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare

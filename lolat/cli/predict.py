@@ -14,7 +14,6 @@ from lolat.cli import common
 from lolat.device.question import BudgetQuestion, ExplainQuestion, LatencyQuestion, Question
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.io.writing import check_file
-from lolat.parameters import COVERAGE
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -57,7 +56,6 @@ PREDICTIONS = {
     "predictions": "lolat.api.predicting:Predictions",
 }
 REQUIRED = {"required": True}
-SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default": None}
 
 
 # ---- `lolat predict`
@@ -78,7 +76,7 @@ SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default
     },
     precision={"more": "best: each device's fastest.", "type": common.PRECISIONS},
     max_ms={"more": "Exit code 3 where it takes longer."},
-    sure=SURE,
+    sure=common.SURE,
 )
 @now_option
 @as_learned_option
@@ -242,7 +240,7 @@ def explain(model: Model, network: str, **question: Any) -> None:
         "budgets": "lolat.device.budget:BudgetAnswers",
     },
 )
-@of_one(BudgetQuestion, "predictor", "coverage", max_ms=REQUIRED, vary=REQUIRED, sure=SURE)
+@of_one(BudgetQuestion, "predictor", "coverage", max_ms=REQUIRED, vary=REQUIRED, sure=common.SURE)
 def budget(model: Model, network: str, sure: float | None, **question: Any) -> None:
     """The widest, largest or most of NETWORK that stays within a time."""
     from lolat.report.explanation import budget_lines

@@ -31,7 +31,9 @@ class ModelSummary:
 
     `knows`: its sections, in words; `default`: None, and `predictors` empty, without latencies of
     inference; `families`: the extended formula as families of work, null without one; `state`: its age and
-    its last check, null if it was learned on another machine.
+    its last check, null if it was learned on another machine; `language_models`: null without them; the
+    rows and errors of `operations`, and of `served` rows by kind of attention, "" of the usual ones:
+    `spread` is the half width of an interval as a logarithm, of a served row per token and to the first.
     """
 
     name: str
@@ -45,6 +47,7 @@ class ModelSummary:
     predictors: Mapping[str, FittedPredictor]
     families: Families | None
     state: State | None
+    language_models: Mapping[str, Any] | None
     domain: Mapping[str, Any]
     warnings: Sequence[str]
 
@@ -71,9 +74,31 @@ def summary_of(model: Device) -> ModelSummary:
         predictors=fitted,
         families=families_of(extended) if extended else None,
         state=model.state,
+        language_models=_language_models(document["llm"]) if "llm" in document else None,
         domain=document.get("domain", {}),
         warnings=document.get("warnings", ()),
     )
+
+
+def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The section on language models without coefficients, and with the files of its own rows alone."""
+
+    def some(of: Mapping[str, Any], *names: str) -> dict[str, Any]:
+        return {name: of[name] for name in names if name in of}
+
+    served = {"": part, **part.get("fits", {})}
+    return {
+        "framework": part.get("framework"),
+        "operations": {
+            name: {dtype: some(one, "rows", "spread", "like") for dtype, one in dtypes.items()}
+            for name, dtypes in part["operations"].items()
+        },
+        "served": {
+            kind: some(fit, "served", "spread", "own_error")
+            | {"own": [*dict.fromkeys(row.get("source", "") for row in fit.get("own", ()))]}
+            for kind, fit in served.items()
+        },
+    }
 
 
 def errors_of(document: Mapping[str, Any], predictor: str) -> dict[str, float]:

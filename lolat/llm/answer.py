@@ -83,6 +83,17 @@ class ServingConfig(Result):
     expert_parallel: int = 1
     headroom_rate: float | None = None
 
+    @property
+    def headroom(self) -> float | None:
+        """The fraction by which the rate of the row can rise within the limits."""
+        rate, most = self.request_rate, self.headroom_rate
+        return most / rate - 1.0 if rate and most else None
+
+    @property
+    def split(self) -> tuple[int, int]:
+        """Tensor parallel and expert parallel."""
+        return self.tensor_parallel, self.expert_parallel
+
     def time(self, name: str, percentile: int | None) -> float | None:
         """Return ms of "tpot", "ttft" or "e2e" at a percentile; None: the mean."""
         name = name if percentile is None else f"{name}_p{percentile}"
@@ -147,6 +158,7 @@ class ServingAnswer(Result):
     probability of the intervals. `best`: the index of the row with the cheapest output tokens, of those
     that serve their load within the limits; None if none does. `bests`: those of each rate. `chosen`: the
     best row, else the first one. `percentile`: of the times that the limits hold for; None: their means.
+    `sure`: the percentage of certainty with which the times keep the limits; None: the predicted times do.
     """
 
     model: str
@@ -164,14 +176,20 @@ class ServingAnswer(Result):
     chosen: ServingConfig
     percentile: int | None = None
     bests: tuple[int, ...] = ()
+    sure: float | None = None
     KEYS = ("model", "device", "framework", "parameters", "active", "coverage", "max_tpot_ms",
-            "max_ttft_ms", "percentile", "rows=served", "best", "bests", "headroom_rate", "prices",
-            "warnings")  # fmt: skip
+            "max_ttft_ms", "percentile", "sure", "rows=served", "best", "bests", "headroom_rate",
+            "headroom", "prices", "warnings")  # fmt: skip
 
     @property
     def headroom_rate(self) -> float | None:
         """The most requests a second at which the best row keeps the limits."""
         return self.chosen.headroom_rate
+
+    @property
+    def headroom(self) -> float | None:
+        """The fraction by which the rate of the best row can rise within the limits."""
+        return self.chosen.headroom
 
     @property
     def has_limits(self) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lolat.device.question import ask_each, no_device
@@ -24,7 +24,8 @@ class ComparedModels(Result):
 
     `answers`: the best row of each device within the limits. `cheapest`, `fastest`: the devices with the
     lowest price of a million tokens, and with the shortest time per output token, at the percentile asked
-    for; None without any.
+    for; None without any. `by_load`: the best rows of each device, one for each load asked for, if these
+    are several.
     `left_out`: reasons why other devices have no answer, by device.
     """
 
@@ -33,7 +34,8 @@ class ComparedModels(Result):
     left_out: Mapping[str, str]
     asked: ServingQuestion
     remarks: tuple[str, ...] = ()
-    KEYS = ("answers", "cheapest", "fastest", "left_out", "warnings")
+    by_load: Mapping[str, Sequence[ServingConfig]] = field(default_factory=dict)
+    KEYS = ("answers", "cheapest", "fastest", "by_load", "left_out", "warnings")
 
     @property
     def answers(self) -> dict[str, ServingConfig]:
@@ -135,12 +137,19 @@ def side_by_side(
     if more := min((n for n in every if n > most), default=None):
         others = ", ".join(name for name in able if more not in loads[name])
         remark += f"; {requests_words(more, is_rate)} are too many for {others}"
+    by_load = dict[str, list[ServingConfig]]()
     for name, answer in found.items():
-        rows = [r for r in answer.served if getattr(r, load) == most and r.is_good]
-        if row := best_of(rows, asked.is_sure):
-            several[name] = again(name, {load: most, "tensor_parallel": row.tensor_parallel})
+        good = [
+            [r for r in answer.served if getattr(r, load) == n and r.is_good] for n in sorted(every)
+        ]
+        by_load[name] = [row for rows in good if (row := best_of(rows, asked.is_sure)) is not None]
+        if row := next((row for row in by_load[name] if getattr(row, load) == most), None):
+            tensors, experts = row.split
+            more = {load: most, "tensor_parallel": tensors, "expert_parallel": experts}
+            several[name] = again(name, more)
         else:
             held = requests_words(max(loads[name]), is_rate)
             left_out[name] = f"at most {held}, not {most:,} as on the others"
-    is_chosen = len(every) > 1 and getattr(asked, load)
-    return ComparedModels(several, left_out, asked, (remark,) if is_chosen else ())
+    if len(every) < 2 or not getattr(asked, load):
+        return ComparedModels(several, left_out, asked)
+    return ComparedModels(several, left_out, asked, (remark,), by_load)

@@ -12,6 +12,7 @@ from lolat.device.question import several
 from lolat.errors import InputError, arg
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.parameters import (
+    COVERAGE,
     EVEN,
     MOST_CONCURRENCY,
     MOST_GPUS,
@@ -64,8 +65,9 @@ class ServingQuestion:
         f"{','.join(TRACE)}, at its rate if --request-rate is not given.", metavar="KIND|TABLE")
     cached_tokens: int = declared(
         0, "Tokens of each prompt that are found in the prefix cache; no memory is shared.", 0, MOST_TOKENS)
-    expert_parallel: int = declared(
-        1, "Groups of the GPUs, each of which shares whole experts.", most=MOST_GPUS)
+    expert_parallel: int | Sequence[int] = declared(
+        1, "Groups of the GPUs, each of which shares whole experts.", most=MOST_GPUS, metavar="N[,N]",
+        example="1,8")
     attention_data_parallel: int = declared(
         1, "Groups of so many GPUs, each with attention of its own requests; all share the experts.",
         most=MOST_GPUS)
@@ -85,6 +87,9 @@ class ServingQuestion:
         None, "The most tokens in a step; the framework's usual number if not given.", most=MOST_TOKENS)
     max_tpot_ms: float | None = declared(
         None, "The longest time per output token.", 0, is_open=True, metavar="MS")
+    min_tokens_per_s: float | None = declared(
+        None, "The fewest output tokens a second of a request, in place of --max-tpot-ms.", 0, 1e6,
+        is_open=True, metavar="N")
     max_ttft_ms: float | None = declared(
         None, "The longest time to the first token.", 0, is_open=True, metavar="MS")
     percentile: int | None = declared(
@@ -94,6 +99,7 @@ class ServingQuestion:
     gpus: int | None = declared(
         None, "The best on up to so many GPUs, of one model or several replicas.", most=MOST_GPUS)
     # fmt: on
+    sure: float | None = None
     price_per_hour: float | None = None
     prices: str | Prices | None = None
 
@@ -104,8 +110,10 @@ class ServingQuestion:
             rates = rates or (float(f"{arrivals.rate:.4g}"),)
         for name, value in (
             ("concurrency", several(self.concurrency)), ("tensor_parallel", several(self.tensor_parallel)),
-            ("request_rate", rates), ("arrivals", arrivals), ("dtype", self.dtype.lower()),
-            ("kv_dtype", self.kv_dtype.lower()),
+            ("request_rate", rates), ("arrivals", arrivals), ("dtype", _word("dtype", self.dtype)),
+            ("kv_dtype", _word("kv_dtype", self.kv_dtype)),
+            ("expert_parallel", several(self.expert_parallel) or (1,)),
+            ("sure", 100 * COVERAGE if self.sure is True else self.sure or None),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
         for name, parameter in parameters_of(ServingQuestion).items():
@@ -113,6 +121,13 @@ class ServingQuestion:
             values = several(given) if parameter.example else (given,)
             if parameter.kind is not str and values not in ((), (None,)):
                 parameter.check(*values)
+        if self.min_tokens_per_s is not None:
+            if self.max_tpot_ms is not None:
+                raise InputError(
+                    f"{arg('max_tpot_ms')} and {arg('min_tokens_per_s')}: limits of one time; expected one"
+                )
+            object.__setattr__(self, "max_tpot_ms", 1e3 / self.min_tokens_per_s)
+            object.__setattr__(self, "min_tokens_per_s", None)
 
     def check(self, decoder: Decoder) -> None:
         """Raise InputError for an impossible question."""
@@ -140,9 +155,16 @@ class ServingQuestion:
             (bool(self.draft_tokens) != (self.accepted is not None), f"{arg('draft_tokens')} and "
              f"{arg('accepted')}: the tokens that a step drafts, and the probability from 0 to 1 that one "
              "is accepted; expected both"),
+            (self.sure and not (self.max_tpot_ms or self.max_ttft_ms), f"{arg('sure')}: the certainty of "
+             f"limits; expected {arg('max_tpot_ms')} or {arg('max_ttft_ms')} too"),
         ):  # fmt: skip
             if wrong:
                 raise InputError(words)
+
+    @property
+    def coverage(self) -> float:
+        """The share of true values inside the intervals."""
+        return COVERAGE if self.sure is None else self.sure / 100.0
 
     @property
     def has_limits(self) -> bool:
@@ -188,8 +210,18 @@ class ServingQuestion:
         """Return the logarithm of the largest factor of a time to its limit; infinite: it cannot serve."""
         if not row.fits or row.saturated or row.gpus > (self.gpus or MOST_GPUS):
             return math.inf
-        pairs = zip(row.judged(self.percentile), (self.max_tpot_ms, self.max_ttft_ms), strict=True)
+        times: Sequence[float] = row.judged(self.percentile)
+        if self.sure is not None:
+            times = [ends[1] if ends else math.inf for ends in row.judged_ends(self.percentile)]
+        pairs = zip(times, (self.max_tpot_ms, self.max_ttft_ms), strict=True)
         return max((math.log(ms / limit) for ms, limit in pairs if limit and ms), default=-math.inf)
+
+
+def _word(name: str, value: str) -> str:
+    """Return a word in lower case; InputError for anything else."""
+    if not isinstance(value, str):
+        raise InputError(f"{arg(name)} {value!r}: expected one word, such as 'fp8'")
+    return value.lower()
 
 
 def _trace(path: str) -> Trace:

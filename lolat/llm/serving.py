@@ -68,6 +68,11 @@ class Deployment:
     attention_data_parallel: int = 1
 
     @property
+    def split(self) -> tuple[int, int]:
+        """Tensor parallel and expert parallel."""
+        return self.tensor_parallel, self.expert_parallel
+
+    @property
     def gpus(self) -> int:
         """The GPUs of all groups."""
         return self.tensor_parallel * self.attention_data_parallel

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lolat.arrays import np
+from lolat.device.intervals import normal_quantile
 from lolat.device.question import several
 from lolat.errors import AnswerIsNo, InputError
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig, best_of
@@ -40,9 +41,9 @@ def answer(
     asked.check(decoder)
     section = section.of(decoder.kind)
     gpu, deployments = GPU(section), deployments_of(section, decoder, asked)
-    sizings = {one.tensor_parallel: Sizing(gpu, device, one, asked, rental) for one in deployments}
+    sizings = {one.split: Sizing(gpu, device, one, asked, rental) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]
-    rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.tensor_parallel))
+    rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.split))
     loads = dict[float | None, list[ServingConfig]]()
     for row in rows:
         loads.setdefault(row.request_rate, []).append(row)
@@ -50,16 +51,17 @@ def answer(
     bests = [rows.index(row) for row in good if row]
     if asked.has_limits and asked.request_rate:
         for n in bests:
-            headroom = sizings[rows[n].tensor_parallel].headroom(rows[n])
+            headroom = sizings[rows[n].split].headroom(rows[n])
             rows[n] = replace(rows[n], headroom_rate=headroom)
     best = best_of([rows[n] for n in bests], asked.is_sure)
     row = best or rows[0]
-    remarks = [*remarks_on(sizings[row.tensor_parallel], rows, row)]
+    remarks = [*remarks_on(sizings[row.split], rows, row)]
     remarks += [remark] * bool(remark and not rental)
     made = ServingAnswer(
-        decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters, COVERAGE,
-        asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows), rows.index(best) if best else None,
-        rental.prices if rental else None, tuple(remarks), row, asked.percentile, tuple(bests),
+        decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters,
+        asked.coverage, asked.max_tpot_ms, asked.max_ttft_ms, tuple(rows),
+        rows.index(best) if best else None, rental.prices if rental else None, tuple(remarks), row,
+        asked.percentile, tuple(bests), asked.sure,
     )  # fmt: skip
     if asked.has_limits and best is None:
         raise _no(made, asked)
@@ -73,19 +75,21 @@ def deployments_of(
 
     If none holds the weights: the deployment on the most GPUs that divide the decoder.
     """
-    found, refused = list[Deployment](), None
+    found, refused = list[Deployment](), dict[tuple[int, int], InputError]()
     groups = asked.attention_data_parallel
     most = min(asked.gpus or MOST_GPUS, int(section.sheet.gpus_per_node)) // groups or 1
-    more = asked.expert_parallel, asked.dtype, asked.kv_dtype, groups
-    for parallel in several(asked.tensor_parallel) or (1 << n for n in range(most.bit_length())):
+    experts, gpus = several(asked.expert_parallel), several(asked.tensor_parallel)
+    for one in itertools.product(gpus or (1 << n for n in range(most.bit_length())), experts):
         try:
-            found.append(deployment_of(section, decoder, parallel, *more))
+            found.append(deployment_of(section, decoder, *one, asked.dtype, asked.kv_dtype, groups))
         except InputError as error:
-            if asked.tensor_parallel or error.code not in ("tensor-parallel", "expert-parallel"):
+            if error.code not in ("tensor-parallel", "expert-parallel"):
                 raise
-            refused = error
-    if not found and refused is not None:
-        raise refused
+            refused[one] = error
+    tensors, wholes = ({d.split[n] for d in found} for n in (0, 1))
+    for one, why in reversed(refused.items()):  # each number that was asked for has an answer
+        if (gpus and one[0] not in tensors) or one[1] not in wholes:
+            raise why
     if asked.tensor_parallel:
         return found
     return [d for d in found if requests_that_fit(section, d, 1)] or found[-1:]
@@ -101,6 +105,7 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     at = "" if asked.percentile is None else f" at P{asked.percentile}"
     limits = {"per output token": asked.max_tpot_ms, "to the first": asked.max_ttft_ms}
     kept = " and ".join(f"{milliseconds(ms)} {what}{at}" for what, ms in limits.items() if ms)
+    kept += "" if asked.sure is None else f", {asked.sure:g} % sure"
     usual = "all requests in memory"
     if asked.request_rate:
         most, usual = max(most, MOST_GPUS), f"{asked.loads()[0].request_rate:g} requests/s"
@@ -110,6 +115,9 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
         room = f"; {made.warnings[0]}"
     elif near.saturated:
         room = f", which serves {near.largest_rate:.3g} requests/s"
+    elif asked.sure is not None:
+        ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
+        room = f", {asked.sure:g} % sure of up to {' and '.join(ends)}"
     elif not near.fits:
         room = f", with room for {near.largest_concurrency:,} at once"
     return AnswerIsNo(
@@ -311,6 +319,10 @@ class Sizing:
             factors = [end / mean[time] for end in ends[time]]
             factors = [*tail(factors, time, experts)] if at > 90 else factors
             ends[f"{time}_p{at}"] = here * factors[0], here * factors[1]
+        if self.asked.sure is not None:  # of a normal error
+            wider = normal_quantile(self.asked.coverage) / normal_quantile(COVERAGE)
+            ends = {n: (at * (low / at) ** wider, at * (high / at) ** wider)
+                    for n, (low, high) in ends.items() for at in [(mean | times_ms)[n]]}  # fmt: skip
         tpot, ttft = ends.pop("tpot"), ends.pop("ttft")
         others = [name for name in times_ms if not hasattr(ServingConfig, f"{name}_ms")]
         more = {name: times_ms.pop(name) for name in others}

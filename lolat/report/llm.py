@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
 from lolat.llm.compare import ComparedModels
@@ -16,6 +16,7 @@ CALLED = {
     "launches": "launch overhead", "scheduling": "scheduling", "prompts": "prompts of other requests",
 }  # fmt: skip
 DOLLARS = "Prices are for a million output tokens and their prompts"
+EACH_LOAD = "The best row of each under each load:"
 LEAST_SHARE = 0.02
 HOURS = 730.0  # of a month
 
@@ -33,12 +34,9 @@ def llm_lines(answer: ServingAnswer) -> Iterator[Part]:
 
 def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]:
     """Lines before the table; the table, a row for each configuration; advice and prices."""
-    groups = {
-        "attention data parallel": answer.chosen.attention_data_parallel,
-        "expert parallel": answer.chosen.expert_parallel,
-    }
     device = [plain(answer.device), *filter(None, [answer.framework])]
-    device += [f"{name} {number}" for name, number in groups.items() if number > 1]
+    if (groups := answer.chosen.attention_data_parallel) > 1:
+        device.append(f"attention data parallel {groups}")
     before = [
         _subject(answer, _types(answer.chosen)),
         " · ".join([*device, _load_words(answer.chosen)]),
@@ -86,6 +84,8 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
     first, *_ = found.of.values()
     yield f"{_subject(first)} · {_load_words(first.chosen)}"
     yield from ("", compared_table(found), "")
+    if found.by_load:
+        yield from (EACH_LOAD, loads_table(found), "")
     prices = [
         f"{plain(name)} in {plain(row.rented)}" for name, row in found.answers.items() if row.rented
     ]
@@ -125,14 +125,25 @@ def compared_table(found: ComparedModels) -> ReportTable:
     def remark(row: ServingConfig) -> str:
         return ", ".join(word for word, best in named.items() if best == names[id(row)])
 
+    columns = [*_columns_of(found, names), Column("", remark, is_text=True, page="front")]
+    return ReportTable(columns, [*found.answers.values()])
+
+
+def loads_table(found: ComparedModels) -> ReportTable:
+    """The best row of each model under each load, by load."""
+    names = {id(row): name for name, rows in found.by_load.items() for row in rows}
+    rows = [row for some in found.by_load.values() for row in some]
+    rows.sort(key=lambda row: row.request_rate or row.concurrency)
+    return ReportTable(_columns_of(found, names), rows)
+
+
+def _columns_of(found: ComparedModels, names: Mapping[int, str]) -> list[Column]:
     first, *_ = found.of.values()
-    columns = [
+    return [
         Column("model", lambda row: plain(names[id(row)]), is_text=True, is_whole=True),
         Column("data type", _types, is_text=True),
         *_columns(first),
-        Column("", remark, is_text=True, page="front"),
     ]
-    return ReportTable(columns, [*found.answers.values()])
 
 
 def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
@@ -149,6 +160,7 @@ def _columns(answer: ServingAnswer) -> list[Column]:
     """
 
     first, token, at = answer.max_ttft_ms, answer.max_tpot_ms, answer.percentile
+    experts = {row.expert_parallel for row in answer.served} != {1}
     arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
 
     def judged(row: ServingConfig, index: int) -> float | None:
@@ -158,20 +170,21 @@ def _columns(answer: ServingAnswer) -> list[Column]:
         ms = judged(row, index)
         if limit is None or ms is None or row.saturated:
             return None
-        return within_limit(ms, row.judged_ends(at)[index], limit)
+        return within_limit(ms, row.judged_ends(at)[index], limit, answer.sure is not None)
 
     return [
         Column("requests/s", lambda r: r.request_rate, "{:g}".format),
         Column("at once" if arrives else "requests", lambda r: (r.tpot_ms and r.concurrency) or None
                if arrives else r.concurrency, lambda n: f"{n:,.{arrives:d}f}"),
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
+        Column("expert parallel", lambda r: r.expert_parallel if experts else None),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
         Column(f"per token{of}", lambda r: judged(r, 0), milliseconds),
         Column(f"{percent(answer.coverage)} between", lambda r: r.judged_ends(at)[0],
                lambda ends: between(*ends), page="below"),
         Column(f"whole request{of}" if arrives else "", lambda r: r.time("e2e", at) if arrives else None,
                milliseconds, page="spare"),
-        Column("tokens/s a request", lambda r: r.tokens_per_s_user, digits),
+        Column(f"tokens/s a request{of}", lambda r: 1e3 / ms if (ms := judged(r, 0)) else None, digits),
         Column("a GPU", lambda r: r.tokens_per_s_gpu, digits),
         Column("in all", lambda r: r.tokens_per_s, digits),
         Column("$/M tokens", lambda r: r.dollars_per_million, dollars),
@@ -197,9 +210,12 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
             if answer.chosen.rented
             else "most tokens a second from each GPU"
         )
+        sure = (
+            "" if answer.sure is None else f", as the ends of {answer.sure:g} % intervals keep them"
+        )
         bests = {row.request_rate: row for row in (answer.served[n] for n in answer.bests)}
         rates = dict.fromkeys(row.request_rate for row in answer.served)
-        yield f"The best row{' of each rate' * (len(rates) > 1)} has the {how} within the limits."
+        yield f"The best row{' of each rate' * (len(rates) > 1)} has the {how} within the limits{sure}."
         for rate in rates:
             if rate is not None and rate not in bests:
                 yield f"{requests_words(rate, True)}: no row keeps the limits."
@@ -214,7 +230,8 @@ def _headroom(row: ServingConfig) -> Iterator[str]:
         usd, cost = row.dollars_per_hour, ""
         if usd is not None:
             cost = f", for {dollars(usd)} an hour, {dollars(HOURS * usd)} a month"
-        yield f"{row.load_words}: the limits hold up to {row.headroom_rate:.3g} requests/s{cost}."
+        most = f"{row.headroom_rate:.3g} requests/s, {percent(row.headroom or 0.0)} more"
+        yield f"{row.load_words}: the limits hold up to {most}{cost}."
 
 
 def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:

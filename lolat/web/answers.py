@@ -18,11 +18,19 @@ from lolat.graph import Graph
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
 from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
+from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import POISSON
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
-from lolat.report.llm import apart_lines, breakdown, compared_table, llm_parts
+from lolat.report.llm import (
+    EACH_LOAD,
+    apart_lines,
+    breakdown,
+    compared_table,
+    llm_parts,
+    loads_table,
+)
 from lolat.report.ranked import apart_words, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, ReportTable, element
@@ -117,7 +125,9 @@ def _training(
 
 LOADS = tuple(round(2 ** (n / 2)) for n in (0, *range(2, 21)))
 """Concurrent requests of the chart."""
-NO_LIMITS = dict.fromkeys(("max_tpot_ms", "max_ttft_ms", "gpus", "percentile"))
+NO_LIMITS = dict.fromkeys(
+    ("max_tpot_ms", "min_tokens_per_s", "max_ttft_ms", "gpus", "percentile", "sure")
+)
 
 
 def _given(form: Form, question: Card) -> Card:
@@ -162,6 +172,9 @@ def _loads(
 ) -> list[ServingConfig]:
     """Many loads on each number of GPUs that share the model, where there is room for them."""
     free = asked | NO_LIMITS | {"request_rate": (), "arrivals": POISSON}
+    if isinstance(trace := asked.get("arrivals"), Trace):
+        tokens = map(round, trace.mean_tokens)
+        free |= dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))
     usual = device.model.llm(decoder, **free | {"concurrency": 1, "tensor_parallel": ()})
     parallel = sorted({row.tensor_parallel for row in (*usual.served, *answer.served)})
     every = sorted({*LOADS, *asked["concurrency"]})
@@ -179,6 +192,8 @@ def served_beside(form: Form, question: Card, cards: list[Card]) -> str:
     several = side_by_side(found, lambda key, more: of[key]["ask"](more), asked, {})
     lines = *several.remarks, *apart_lines(several), *left_out_lines(several.left_out)
     table = compared_table(several).html("The cheapest configuration of each")
+    if several.by_load:
+        table += loads_table(several).html(EACH_LOAD.removesuffix(":"))
     return table + "".join(element("p", line) for line in lines)
 
 

@@ -15,7 +15,16 @@ from lolat.io.forms import BY_NAME, FILES
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
 from lolat.llm.question import ServingQuestion
-from lolat.parameters import COVERAGE, EVEN, LENGTH, PARAMETERS, SIZE, Parameter, parameters_of
+from lolat.parameters import (
+    COVERAGE,
+    EVEN,
+    LENGTH,
+    PARAMETERS,
+    SIZE,
+    TRACE,
+    Parameter,
+    parameters_of,
+)
 from lolat.readers.cache import bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.training.passes import Tuning
@@ -90,7 +99,7 @@ class Field:
     """A field; `default`: its first text; `may_be_empty`: though it has a default.
 
     `most`: the numbers that it takes; `choices`: value -> words of a list; `parse`: reads its text if that
-    is no number.
+    is no number. `may_be_sent`: in place of a choice a file may be sent.
     """
 
     name: str
@@ -101,9 +110,12 @@ class Field:
     choices: Mapping[str, str] | None = None
     parse: Callable[[str], Any] | None = None
     may_be_empty: bool = False
+    may_be_sent: bool = False
 
     def value(self, text: str) -> Any:
         """The value of a text. InputError if it has none or is none of `choices`."""
+        if self.may_be_sent and text.startswith(UPLOAD):
+            return text
         if self.choices is not None and text not in self.choices:
             known = ", ".join(value or words for value, words in self.choices.items())
             raise InputError(f"{shortened(text)!r} is not known; choose one of {known}")
@@ -123,7 +135,7 @@ class Field:
             if value in (None, "") or value is False
             else (value,)
         )
-        return ",".join(str(v).removesuffix(".0") for v in values)
+        return ",".join(sent_name(str(v)).removesuffix(".0") for v in values)
 
 
 @dataclass(frozen=True)
@@ -166,13 +178,17 @@ OF_NETWORK = Subject("Network", (
 """ONNX files hold the weights, which are of no use here."""
 _CONFIG = Field("config", "Language model", "qwen3-32b", "type to search the known ones",
                 parse=language_model)  # fmt: skip
-OF_LANGUAGE_MODEL = Subject("Language model", (_CONFIG,), lambda: sorted(published()), (".json",), 2**20,
-   "The config.json that was published with the model. The server keeps it in memory until it ends.",
-   "lolat llm MODEL CONFIG.json",
+OF_LANGUAGE_MODEL = Subject(
+    "Language model", (_CONFIG,), lambda: sorted(published()), (".json", ".csv"), 2**20,
+    "The config.json that was published with the model, or a table of arrivals "
+    f"({', '.join(TRACE)}). The server keeps it in memory until it ends.",
+    "lolat llm MODEL CONFIG.json",
 )  # fmt: skip
-OF_TRAINED = replace(OF_LANGUAGE_MODEL, command="lolat cost MODEL CONFIG.json", fields=(
-    replace(_CONFIG, default="llama-3.1-8b"), Field(LENGTH, "Tokens of a sequence", "4096"),
-))  # fmt: skip
+OF_TRAINED = replace(
+    OF_LANGUAGE_MODEL, command="lolat cost MODEL CONFIG.json", endings=(".json",), fields=(
+        replace(_CONFIG, default="llama-3.1-8b"), Field(LENGTH, "Tokens of a sequence", "4096"),
+    ), hint="The config.json that was published with the model. The server keeps it until it ends.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -215,6 +231,8 @@ RENTED = (
     Field("memory_gib", "Memory of a device, GiB", "", "empty: as the device's file says"),
 )
 """The fields of devices that are rented."""
+SURE = Field("sure", "Certainty, %", "", f"empty: the predicted time keeps the limit; {100 * COVERAGE:g}: "
+             "so does the end of its interval")  # fmt: skip
 ACCUMULATE = Field("accumulate", "Batches for one update", "1", "gradient accumulation")
 SHARDED = {
     "none": "nothing", "zero1": "optimizer states (ZeRO 1)", "zero2": "gradients too (ZeRO 2)",
@@ -245,8 +263,7 @@ TABS = {
             "width": "width: channels of every layer", "resolution": "input size", "batch": "batch size",
         }),
         Field("max_ms", "Time limit, ms", "15"),
-        Field("sure", "Certainty, %", "", f"empty: the predicted time keeps the limit; {100 * COVERAGE:g}: "
-              "so does the end of its interval"),
+        SURE,
         Field("batch_size", "Batch size", "1", "samples in one pass"),
         *MODE,
     )),
@@ -292,16 +309,23 @@ TABS = {
               "empty: 1, 2, 4 and 8, where the model fits", 8),
         Field("cached_tokens", "Tokens of a prompt in the cache", "", "by prefix caching; empty: none"),
         Field("expert_parallel", "Groups with whole experts", "",
-              "expert parallel, of the GPUs that share the model; empty: all share each expert"),
+              "of the GPUs that share the model; several with commas; empty: all share each expert", 8),
         Field("attention_data_parallel", "Groups with attention of their own", "",
               "each of so many GPUs as share the model; empty: one"),
-        Field("arrivals", "Arrivals at a rate", choices={"": "at random", EVEN: "evenly"}),
+        Field("arrivals", "Arrivals at a rate", "", "or a table that is sent as a file above",
+              choices={"": "at random", EVEN: "evenly"}, may_be_sent=True),
+        Field("draft_tokens", "Drafted tokens of a step", "", "speculative decoding; empty: none"),
+        Field("accepted", "Accepted share of drafted tokens", "", "from 0 to 1"),
+        Field("max_num_seqs", "Requests in a step, at most", "", "empty: the framework's usual number"),
+        Field("max_num_batched_tokens", "Tokens in a step, at most", "", "empty: the usual number"),
         Field("dtype", "Data type of the weights", choices=_of(DTYPES, "as published")),
         Field("kv_dtype", "Data type of the cache",
               choices=_of(CACHE_BYTES, "as published, or the framework's default")),
         Field("max_tpot_ms", "Limit per token, ms", "",
               "with a limit, the configuration with the cheapest tokens within it is chosen"),
+        Field("min_tokens_per_s", "Tokens/s of a request, at least", "", "in place of the limit per token"),
         Field("max_ttft_ms", "Limit to the first token, ms"),
+        SURE,
         Field("percentile", "The limits hold for so many % of requests", "", "empty: for the means"),
         Field("gpus", "GPUs in all, at most", "",
               "empty: as many as one machine has; for a rate as many as it needs"),
@@ -311,7 +335,8 @@ TABS = {
 """Each tab by its view."""
 RARE = frozenset(["launch", "host_us", "channels_last", "accumulate", "checkpointing", "tune",
                   "link_gbps", "memory_gib", "price_per_hour", "kv_dtype", "percentile", "gpus",
-                  "cached_tokens", "expert_parallel", "attention_data_parallel", "arrivals"])  # fmt: skip
+                  "cached_tokens", "expert_parallel", "attention_data_parallel", "arrivals", "draft_tokens",
+                  "accepted", "max_num_seqs", "max_num_batched_tokens", "min_tokens_per_s"])  # fmt: skip
 """Fields that are folded until one of them is used."""
 EXAMPLES = ("epyc-2t", "rtx-4090-amp", "h100-vllm")
 """Bundled devices that are ticked at first if no device was named or learned here: a CPU, a GPU, and one
@@ -375,7 +400,9 @@ class Form:
 
     def text(self, name: str) -> str:
         """The text of a field, as typed or as at first; a rate takes the place of the concurrency."""
-        if name == "concurrency" and self.text("request_rate"):
+        if name == "concurrency" and (
+            self.text("request_rate") or self.text("arrivals").startswith(UPLOAD)
+        ):
             return ""
         return self.typed.get(self.keys[name], self.fields[name].default)
 

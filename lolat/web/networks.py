@@ -23,6 +23,7 @@ from lolat.errors import InputError, LolatError, NetworkError
 from lolat.graph import Graph
 from lolat.llm.config import read_decoder
 from lolat.llm.decoder import Decoder
+from lolat.llm.load import Trace, read_trace
 from lolat.llm.names import named
 from lolat.readers.cache import Cache, bundled_graph
 from lolat.readers.children import read_in_child
@@ -125,10 +126,11 @@ class NetworkCache:
 
 
 class Decoders:
-    """Known language models, and the last configurations that were sent."""
+    """Known language models, and the last configurations and arrivals that were sent."""
 
     def __init__(self) -> None:
         self._sent: dict[str, Decoder] = {}
+        self._traces: dict[str, Trace] = {}
 
     def get(self, spec: str, _size: tuple[Any, ...] = ()) -> Decoder:
         """The language model. InputError if it is not known or not kept any more."""
@@ -146,6 +148,19 @@ class Decoders:
         stem = name.rpartition(".")[0]
         called = decoder.architecture if stem == "config" else stem
         _keep(self._sent, spec, changed(decoder, name=called))
+        return spec
+
+    def trace(self, spec: str) -> Trace:
+        """The arrivals that were sent. InputError if they are not kept any more."""
+        if spec not in self._traces:
+            raise _unknown(InputError, spec)
+        return self._traces[spec]
+
+    def put_trace(self, file: BinaryIO, name: str) -> str:
+        """Keep a table of arrivals that a client sent; returns its name. InputError if it is none."""
+        name, content, spec = _received(file, name)
+        with _written(content, name) as path:
+            _keep(self._traces, spec, read_trace(path))
         return spec
 
 

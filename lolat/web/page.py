@@ -35,7 +35,8 @@ class Pages:
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         self.networks, self.named = networks, named
-        self._sources: dict[bool, NetworkCache | Decoders] = {False: networks, True: Decoders()}
+        self._decoders = Decoders()
+        self._sources: dict[bool, NetworkCache | Decoders] = {False: networks, True: self._decoders}
         self._environment = Environment(
             loader=PackageLoader("lolat.web"), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
@@ -62,9 +63,12 @@ class Pages:
             folder=str(Path.cwd()),
         )
 
-    def put(self, form: Form, file: BinaryIO, name: str) -> str:
-        """Keep what an open file holds that was sent as `name`; what it is asked for by. InputError."""
-        return self._sources[form.subject.is_decoder].put(file, name, form.size())
+    def put(self, form: Form, file: BinaryIO, name: str) -> dict[str, str]:
+        """Keep an open file that was sent as `name`; return the field of it, with its text. InputError."""
+        if "arrivals" in form.fields and name.lower().endswith(".csv"):
+            return {"arrivals": self._decoders.put_trace(file, name)}
+        source = self._sources[form.subject.is_decoder]
+        return {form.subject.named.name: source.put(file, name, form.size())}
 
     def report(self, query: Query) -> str | None:
         """The report page of the device that `only` of a latency question's link names; None where it
@@ -89,9 +93,14 @@ class Pages:
     def _answer(self, form: Form, question: dict[str, Any]) -> dict[str, Any] | None:
         """The answer as the template needs it; None with an error in the form where there is none."""
         named = form.subject.named.name
-        spec = question[named]
+        spec, arrivals = question[named], question.get("arrivals") or ""
         try:
             subject = self._sources[form.subject.is_decoder].get(spec, form.size())
+            if arrivals.startswith(UPLOAD):
+                named, question = (
+                    "arrivals",
+                    question | {"arrivals": self._decoders.trace(arrivals)},
+                )
         except LolatError as error:
             form.refuse(error, named)
             return None
@@ -110,7 +119,7 @@ class Pages:
             "subject": subject,
             "cards": cards,
             "failed": [(device, form.words(why)) for device, why in failed],
-            "is_file": spec.startswith(UPLOAD),
+            "is_file": any(one.startswith(UPLOAD) for one in (spec, arrivals)),
             "compared": answers.compared(cards) if is_latency else [],
             "served": answers.served_beside(form, question, cards),
             "chart": answers.chart(cards),

@@ -110,10 +110,10 @@ class Answers:
                     f"{file.filename} is larger than {subject.most_bytes // 2**20} MiB; ask for it in a "
                     f"terminal: {subject.command}"
                 )
-            spec = self.pages.put(asked, file.file, file.filename)
+            sent = self.pages.put(asked, file.file, file.filename)
         except LolatError as error:
             return _page(self.pages.page(query, asked.words(error)), 400)
-        return RedirectResponse(asked.link(**{subject.named.name: spec}), 303)
+        return RedirectResponse(asked.link(**sent), 303)
 
 
 def create_app(named: Sequence[Path] = (), networks: NetworkCache | None = None) -> Starlette:

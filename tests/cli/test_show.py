@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lolat import load
 from lolat.graph import Graph
 from lolat.readers import open_network, read
 from tests import synthetic
@@ -24,7 +25,11 @@ def test_show(lolat: Command, model: Path) -> None:
     answer = lolat.json("show", model)
     names = [family["rate"]["name"] for family in answer["families"]["families"]]
     assert names == ["flops", "elements", "weights", "ops"]
-    assert answer["state"] is None
+    assert (answer["state"], answer["language_models"]) == (None, None)
+    told = lolat.json("show", "h100-vllm")["language_models"]
+    part = load("h100-vllm").document["llm"]
+    assert told["served"][""]["served"] == part["served"]
+    assert told["operations"].keys() == part["operations"].keys()
 
 
 @pytest.fixture

@@ -79,6 +79,7 @@ VALUES = {
     "--max-ttft-ms": "1e-9",
     "--mean-tokens": "300",
     "--memory-gib": "0.7",
+    "--min-tokens-per-s": "1e5",
     "--mode": "training",
     "--name": "t4",
     "--now": "",

@@ -306,14 +306,18 @@ def test_data_types_are_the_same_everywhere(lolat: Command) -> None:
     assert [*offered][1:] == [*DTYPES]
 
 
-def test_a_limit_is_kept_by_the_interval_or_only_likely() -> None:
+@pytest.mark.parametrize(
+    ("sure", "expected"), [(None, ["yes", "likely", None, None]), (90, ["yes", None, None, None])]
+)
+def test_a_limit_is_kept_by_the_interval_or_only_likely(sure: Any, expected: list[Any]) -> None:
     row = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1).served[0]
     low, high = row.tpot_interval_ms
     limits = (high * 1.01, (row.tpot_ms + high) / 2, (low + row.tpot_ms) / 2, low * 0.99)
     told = []
     for limit in limits:
         try:
-            answer = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1, max_tpot_ms=limit, gpus=1)
+            answer = MODEL.llm(LARGE, concurrency=8, tensor_parallel=1, max_tpot_ms=limit, gpus=1,
+                               sure=sure)  # fmt: skip
         except AnswerIsNo as no:
             told.append(no.answer["best"])
             continue
@@ -321,7 +325,32 @@ def test_a_limit_is_kept_by_the_interval_or_only_likely() -> None:
         (cells,), heads = table.cells, [column.head for column in table.columns]
         told.append(cells[heads.index(f"token <= {limit:g} ms")])
         assert cells[-1] == "best"
-    assert told == ["yes", "likely", None, None]
+    assert told == expected
+
+
+def test_certainty_widens_an_interval_as_a_normal_error_does() -> None:
+    asked = {"concurrency": 8, "tensor_parallel": 1, "percentile": 90}
+    rows = [
+        MODEL.llm(LARGE, **asked, max_tpot_ms=1e6, sure=sure).served[0] for sure in (True, 95, 50)
+    ]
+    for ends in (row.judged_ends(90) for row in rows):
+        assert all(one is not None for one in ends)
+    logs = [[math.log(high / low) for low, high in row.judged_ends(90)] for row in rows]
+    for at, quantile in ((1, 1.959964), (2, 0.674490)):  # 1.644854 of 90 %
+        assert logs[at] == pytest.approx([one * quantile / 1.644854 for one in logs[0]], rel=1e-5)
+    with pytest.raises(InputError, match="certainty of limits"):
+        MODEL.llm(LARGE, **asked, sure=95)
+
+
+def test_tokens_a_second_are_the_inverse_of_the_time_per_token() -> None:
+    fast, same = (
+        MODEL.llm(LARGE, request_rate=2, **limit)
+        for limit in ({"max_tpot_ms": 40.0}, {"min_tokens_per_s": 25})
+    )
+    assert fast.to_dict() == same.to_dict()
+    assert fast.headroom == pytest.approx(fast.headroom_rate / 2 - 1)
+    with pytest.raises(InputError, match="limits of one time"):
+        MODEL.llm(LARGE, max_tpot_ms=40, min_tokens_per_s=25)
 
 
 def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
@@ -329,7 +358,13 @@ def test_expert_parallel_leaves_out_what_it_does_not_divide() -> None:
     assert [row.tensor_parallel for row in found.served] == [4, 8]
     of_rows = (found.rows(), found.to_dict()["rows"])
     assert [row["expert_parallel"] for rows in of_rows for row in rows] == [4] * 4
-    assert "made-up · vllm · expert parallel 4 · steady" in "\n".join(lines_of(llm_lines(found)))
+    several = MODEL.llm(MIXTURE, concurrency=4, expert_parallel=[4, 1])
+    splits = [(1, 1), (2, 1), (4, 1), (4, 4), (8, 1), (8, 4)]
+    assert [row.split for row in several.served] == splits
+    assert [row for row in several.served if row.expert_parallel == 4] == [*found.served]
+    assert "expert parallel" in "\n".join(lines_of(llm_lines(several)))
+    with pytest.raises(InputError, match="4: expected a divisor of 2 GPUs"):  # no row would have it
+        MODEL.llm(MIXTURE, tensor_parallel=2, expert_parallel=[1, 4])
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}

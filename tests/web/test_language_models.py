@@ -80,7 +80,8 @@ def test_devices_stand_side_by_side_under_one_load(gpu: Path, tmp_path: Path) ->
         beside = page.raw.partition('id="beside"')[2].partition("</section>")[0]
     assert "compared under 1 concurrent request," in beside
     (row,) = lolat.load(gpu).llm("llama-3.1-8b", concurrency=1, tensor_parallel=1).served
-    found = re.findall(r">1</td>.*?>([\d.]+ ms)<.*?>([\d.]+ ms)<", beside)
+    one_load = beside.partition("</table>")[0]
+    found = re.findall(r">1</td>.*?>([\d.]+ ms)<.*?>([\d.]+ ms)<", one_load)
     assert found == 2 * [(milliseconds(row.ttft_ms or 0), milliseconds(row.tpot_ms or 0))]
 
 
@@ -270,3 +271,47 @@ def test_tabs_share_equal_fields_and_each_keeps_its_own(page: Site) -> None:
     assert "llm.config=qwen3-8b" in to_tab(page, "latency")
     assert "board a board" in page.answer()
     assert "Mine 64x64x3 · batch 4, 8" in page.answer()
+
+
+TRACE = (
+    b"arrival_s,input_tokens,output_tokens\n0,1800,350\n0.2,900,200\n0.9,2500,420\n1.9,700,100\n"
+)
+
+
+def test_arrivals_are_sent_as_a_table(
+    page: Site, gpu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = send(page, "day.csv", TRACE, max_num_seqs="3", sure="95", max_ttft_ms="5000")
+    assert (found.status_code, page.errors()) == (200, {})
+    (tmp_path / "day.csv").write_bytes(TRACE)
+    monkeypatch.chdir(tmp_path)
+    asked: dict[str, Any] = {"max_num_seqs": 3, "sure": 95, "max_ttft_ms": 5000}
+    row = lolat.load(gpu).llm("qwen3-8b", arrivals="day.csv", **asked).chosen
+    assert (
+        row.requests_per_s != lolat.load(gpu).llm("qwen3-8b", request_rate=2).chosen.requests_per_s
+    )
+    assert f"{milliseconds(row.tpot_ms or 0.0)} a token, {row.load_words}" in page.answer()
+    assert " --arrivals day.csv " in page.commands()[0]
+    assert command_json(page.commands()[0])["rows"][0]["ttft_ms"] == row.ttft_ms
+    assert send(page, "day.csv", TRACE.replace(b"0.9", b"0.1")).status_code == 400
+    assert "day.csv" in page.errors()["upload"]
+
+
+def test_each_load_has_its_best_rows_beside_each_other(gpu: Path, tmp_path: Path) -> None:
+    quick = json.loads(gpu.read_text())
+    quick["llm"]["sheet"]["bandwidth_gb_s"] *= 3
+    (tmp_path / "quick.json").write_text(json.dumps(quick))
+    with site([gpu, tmp_path / "quick.json"]) as page:
+        page.get(f"{TAB}{SMALL}&model=gpu&model=quick&request_rate=2,9&max_tpot_ms=40")
+        body = page.raw.partition("The best row of each under each load")[2].partition("</table>")[
+            0
+        ]
+    names = re.findall(r"<tr><t[hd][^>]*>([^<]*)<", body.partition("<tbody>")[2])
+    assert names == ["gpu", "quick"] * 2
+    times = [
+        milliseconds(row.tpot_ms or 0.0)
+        for rate in (2, 9)
+        for path in (gpu, tmp_path / "quick.json")
+        if (row := lolat.load(path).llm("llama-3.1-8b", request_rate=rate, max_tpot_ms=40.0).chosen)
+    ]
+    assert [time for time in times if time not in body] == []
