@@ -11,7 +11,7 @@ from lolat.llm.question import ServingQuestion
 @common.command(
     "lolat llm h100-vllm qwen3-32b --dtype fp8 --input-tokens 2000 --output-tokens 500 --concurrency 50",
     "lolat llm h100-vllm llama-3.1-70b --dtype fp8 --request-rate 3 --input-tokens 1800 --output-tokens "
-    "350 --max-ttft-ms 1000 --max-tpot-ms 33 --percentile 90",
+    "350 --max-ttft-ms 1000 --min-tokens-per-s 30 --percentile 90 --sure",
     "lolat llm a100-vllm,h100-vllm,b200-vllm qwen3-32b --concurrency 64 --max-tpot-ms 30",
     answers={"llm": "lolat.llm.answer:ServingAnswer", "llms": "lolat.llm.compare:ComparedModels"},
 )
