@@ -96,7 +96,7 @@ def untimed_in_int8(known: Mapping[str, Factors], analysis: Analysis) -> float:
         and not (o.attributes.get(INT8) in known and (step.name or step.scheme != DYNAMIC))
         for o, step in zip(analysis.graph.operations, steps, strict=True)
     ]
-    return float(macs[is_untimed].sum() / max(macs.sum(), 1))
+    return float(macs[is_untimed].sum()) / max(float(macs.sum()), 1.0)
 
 
 def int8_half_width(known: Mapping[str, Factors], graph: Graph, coverage: float) -> float:
