@@ -86,7 +86,10 @@ def interval(
     first, unseen = computed is not None, is_unseen(gpu, deployment)
     token, prompt = map(max, section.spread, UNSEEN if unseen else (0.0, 0.0))
     is_better = not first and section.served and not unseen
-    of_rate = min(token, AT_RATE) if is_better else token
+    # Own rows at a rate narrow the interval at a rate as that of all rows.
+    before = section.before if any(row.request_rate for row in section.own) else None
+    known = AT_RATE * (token / before.spread[0] if before else 1.0)
+    of_rate = min(token, known) if is_better else token
     off: Any = np.where(at_rate, of_rate, token) + (computed or 0.0) * (prompt - token)
     part_of = {n: p for n, p in OPERATIONS.items() if not first or p != "attention"}
     part_of |= OF_FIRST if first else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.domain import BETWEEN_GB_S, DOUBLING, MOST_SERVED, UNTIMED
+from lolat.llm.gpu import FrameworkFit, ServedRow
 from tests.llm.known_gpu import LARGE, LLAMA, MIXTURE, SHEET, document, operation, section
 
 
@@ -152,6 +154,16 @@ def test_times_at_a_rate_are_known_better_where_models_were_served(
     ask = {"request_rate": rate, "input_tokens": 4000, "output_tokens": 1000}
     found, _ = row(ask, **changes)
     assert ends(found) == pytest.approx((-half, half))
+
+
+def test_own_rows_at_a_rate_narrow_the_interval_at_a_rate() -> None:
+    """A third of the half width of all rows is a third of it at a rate, by own rows at a rate alone."""
+    before = FrameworkFit(overheads=section().overheads, spread=(0.3, 0.4), served=20)
+    own = ServedRow("llama-3.1-8b", 500, 200, 0.0, 9.0, tensor_parallel=1, request_rate=4.0)
+    at_rate = {"request_rate": 0.2}
+    for rows, half in (([own], 0.17 / 3.0), ([replace(own, request_rate=0.0, concurrency=4)], 0.1)):
+        found, _ = row(at_rate, served=20, spread=(0.1, 0.4), before=before, own=tuple(rows))
+        assert ends(found) == pytest.approx((-half, half))
 
 
 def test_the_first_token_behind_a_cached_prompt_is_known_as_well_as_the_others() -> None:
