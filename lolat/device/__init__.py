@@ -130,7 +130,9 @@ class Device(Result):
         measured, the host as usual. InputError for a mode that the device lacks or that cannot be
         predicted.
         """
-        asked = RunAs(precision, launch, host_us, channels_last)
+        asked = RunAs(
+            precision=precision, launch=launch, host_us=host_us, channels_last=channels_last
+        )
         if asked == RunAs():
             return self
         from lolat.device.running import run_as

@@ -19,7 +19,7 @@ from lolat.device import Device
 from lolat.device.predicting import predict
 from lolat.device.prediction import Prediction
 from lolat.device.question import DEFAULT, Question, RunAs
-from lolat.device.running import HALVES, as_written, in_precisions, measured_so, mode_of
+from lolat.device.running import HALVES, OF_FORM, as_written, in_precisions, measured_in, mode_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph, Operation
 from lolat.graph.analysis import Analysis, analyze
@@ -258,19 +258,19 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         )
         yield ("launch", words, model.run_as(None, GRAPH))
     mode, graph = mode_of(model.document), now.query.graph
-    for kind, words, run, wanted in (
-        ("compile", "fused by torch.compile", RunAs(launch=COMPILED), replace(mode, launch=COMPILED)),
-        ("channels_last", "images and weights in channels_last", RunAs(channels_last=True),
-         replace(mode, channels_last=True)),
-    ):  # fmt: skip
+    for kind, words, change in (
+        ("compile", "fused by torch.compile", {"launch": COMPILED}),
+        ("channels_last", "images and weights in channels_last", {"channels_last": True}),
+    ):
+        wanted, run = replace(mode, **change), RunAs(**change)
         if wanted == mode or (kind == "compile" and mode.fused):
             continue
-        files = (measured_so(model, wanted, origin) for origin in (LOCAL, SHIPPED))
-        if file := next(filter(None, files), None):
-            yield (kind, f"{words} (as {file.stem})", type(model).load(file))
+        each = (measured_in(model, wanted.__eq__, origin) for origin in (LOCAL, SHIPPED))
+        if (its := next(filter(None, each), None)) and OF_FORM not in model.document:
+            yield (kind, f"{words} (as {its.label})", its)
         else:
             with suppress(InputError):
-                its = as_written(model.run_as(*run), graph)
+                its = as_written(run.device(model), graph)
                 yield (kind, f"{words} ({run.options.strip()})", its)
     halves = [d for d in in_precisions(model, (AMP, *sorted(HALVES))) if d is not model]
     asked = Question(now.batch_size, now.predictor)

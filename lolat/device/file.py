@@ -10,9 +10,11 @@ its struct. Here a document is only checked and stays a dict, so that keys of a 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
@@ -139,7 +141,20 @@ def validate(document: Any, source: str) -> None:
 
 
 def read(path: AnyPath) -> dict[str, Any]:
-    """Parse and `validate` the model file at `path`. ModelFileError if it cannot be read or is none."""
+    """Parse and `validate` the model file at `path`. ModelFileError if it cannot be read or is none.
+
+    A file that has not changed is parsed once, so nothing inside the document may be changed.
+    """
+    mark = (0, 0, 0)
+    with contextlib.suppress(OSError, ValueError):  # `read_json` says it
+        file = os.stat(path)
+        mark = (file.st_ino, file.st_mtime_ns, file.st_size)
+    return {**_read_once(os.fspath(path), mark)}
+
+
+@lru_cache(maxsize=256)
+def _read_once(path: str, mark: tuple[int, int, int]) -> dict[str, Any]:
+    """See `read`; `mark`: tells the file as it is now from what it was before."""
     hint = "`lolat learn cpu` makes one, `lolat models` lists those there are"
     document: dict[str, Any] = read_json(path, "expected a LoLat model file", hint=hint)
     validate(document, shown_path(near(path)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lolat.errors import AnswerIsNo, InputError, LolatError, ModelFileError, arg
 from lolat.parameters import BEST, declared
@@ -25,36 +25,12 @@ InputSize = int | Sequence[int | Sequence[int]] | Mapping[str, int | Sequence[in
 the network's own."""
 
 
-class RunAs(NamedTuple):
-    """The execution mode that was asked for: the arguments of `Device.run_as`."""
-
-    precision: str | None = None
-    launch: str | None = None
-    host_us: float | None = None
-    channels_last: bool = False
-
-    def after(self, before: RunAs) -> RunAs:
-        """This mode, with an earlier question's values where it has none; a compiler chooses the layout."""
-        own = {name: value for name, value in self._asdict().items() if value}
-        if self.launch not in (None, "eager"):
-            before = before._replace(channels_last=False)
-        return before._replace(**own)
-
-    @property
-    def options(self) -> str:
-        """The options of a command."""
-        given = ((f" --{n.replace('_', '-')}", v) for n, v in self._asdict().items() if v)
-        return "".join(
-            n if v is True else f"{n} {v if isinstance(v, str) else f'{v:g}'}" for n, v in given
-        )
-
-
 Runs = TypeVar("Runs", bound="Device")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModeQuestion:
-    """The execution mode that a device is asked in, as `run_as` takes it."""
+class RunAs:
+    """The execution mode that a device is asked in: the arguments of `Device.run_as`."""
 
     precision: str | None = None
     launch: str | None = None
@@ -64,6 +40,21 @@ class ModeQuestion:
     def device(self, model: Runs) -> Runs:
         """The device in the execution mode."""
         return model.run_as(self.precision, self.launch, self.host_us, self.channels_last)
+
+    def after(self, before: RunAs) -> RunAs:
+        """This mode, with an earlier question's values where it has none; a compiler chooses the layout."""
+        own = {name: value for name, value in vars(self).items() if value}
+        if self.launch not in (None, "eager"):
+            own.setdefault("channels_last", False)
+        return replace(before, **own)
+
+    @property
+    def options(self) -> str:
+        """The options of a command."""
+        given = ((f" --{n.replace('_', '-')}", v) for n, v in vars(self).items() if v)
+        return "".join(
+            n if v is True else f"{n} {v if isinstance(v, str) else f'{v:g}'}" for n, v in given
+        )
 
 
 @dataclass(frozen=True)
@@ -118,19 +109,20 @@ DEFAULT = Question()
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatencyQuestion(Question, ModeQuestion):
+class LatencyQuestion(Question, RunAs):
     """The parameters of `Model.predict`: of a latency, for one batch size or several, and of the execution
     mode, of which `precision` may be BEST.
     """
 
     def device(self, model: Runs) -> Runs:
         """The device in the execution mode; for BEST in its own precision."""
-        precision = None if self.precision == BEST else self.precision
-        return model.run_as(precision, self.launch, self.host_us, self.channels_last)
+        if self.precision == BEST:
+            return replace(self, precision=None).device(model)
+        return super().device(model)
 
 
 @dataclass(frozen=True)
-class ExplainQuestion(ModeQuestion):
+class ExplainQuestion(RunAs):
     """The parameters of `Model.explain`."""
 
     batch_size: int | Sequence[int] = 1
@@ -141,7 +133,7 @@ class ExplainQuestion(ModeQuestion):
 
 
 @dataclass(frozen=True)
-class BudgetQuestion(ModeQuestion):
+class BudgetQuestion(RunAs):
     """The parameters of `Model.budget`."""
 
     max_ms: float

@@ -6,7 +6,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -206,11 +205,11 @@ def _in_mode(model: D, asked: RunAs) -> D:
         )
     if not kernels:
         raise no_precision(wanted.dtype, mode.dtype, None)
-    if measured := _measured(model, wanted.__eq__):
+    if measured := measured_in(model, wanted.__eq__):
         return _asked(measured, {**measured.document}, asked, model.asked)
     if near := _near(model, mode, wanted):
         if mode_of(near.document).dtype != wanted.dtype:
-            asked = asked._replace(precision=PRECISION_OF[wanted.dtype])
+            asked = replace(asked, precision=PRECISION_OF[wanted.dtype])
         return _in_mode(near, asked.after(model.asked))
     return _asked(model, _changed(document, mode, wanted), asked)
 
@@ -228,12 +227,12 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
     if not wanted.half:
         return None
     if not mode.half:
-        return _measured(model, in_half)
-    if wanted.launch != mode.launch and (found := _measured(model, launched)):
+        return measured_in(model, in_half)
+    if wanted.launch != mode.launch and (found := measured_in(model, launched)):
         return found
     # A compiler takes channels last, so its convolutions turn nothing.
     turned = (wanted.fused or wanted.channels_last) and not mode.fused and not mode.channels_last
-    return _measured(model, replace(mode, channels_last=True).__eq__) if turned else None
+    return measured_in(model, replace(mode, channels_last=True).__eq__) if turned else None
 
 
 def _changed(document: Mapping[str, Any], mode: Mode, wanted: Mode) -> dict[str, Any]:
@@ -271,15 +270,14 @@ def _changed(document: Mapping[str, Any], mode: Mode, wanted: Mode) -> dict[str,
 
 def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
     """The device of a file without latencies; InputError if its epochs were timed in another mode."""
-    name = next((n for n in ("launch", "channels_last") if n in changes), "precision")
-    given = f"{arg(name)} {asked.launch if name == 'launch' else asked.precision}"
-    given = arg(name) if name == "channels_last" else given
-    code = f"no-{'layout' if name == 'channels_last' else name}"
     timed = epochs_mode(model.document) if "epochs" in model.document else None
     if timed and replace(timed, **changes) != timed:
+        name = next((n for n in ("launch", "channels_last") if n in changes), "precision")
+        value = "" if name == "channels_last" else f" {getattr(asked, name)}"
         raise InputError(
-            f"{given}: {model.name} has epochs of {timed} alone; expected that, or a model of latencies",
-            code=code,
+            f"{arg(name)}{value}: {model.name} has epochs of {timed} alone; expected that, or a model of "
+            "latencies",
+            code="no-layout" if name == "channels_last" else f"no-{name}",
         )
     return _asked(model, {**model.document}, asked)
 
@@ -352,12 +350,6 @@ def _in_its_precision(model: D, graph: Graph) -> D:
         ) from None
 
 
-@lru_cache(maxsize=256)
-def _read_once(path: Path, changed_ns: int) -> dict[str, Any]:
-    """`read`, once for each time that the file was changed."""
-    return read(path)
-
-
 def measured_models(
     name: str, asked: Callable[[Mode], bool], gpu: Gpu | None = None, origin: str | None = None
 ) -> list[tuple[Path, dict[str, Any]]]:
@@ -370,7 +362,7 @@ def measured_models(
     found = []
     card, chip = (None, None) if gpu is None else (card_of(gpu.name), gpu.chip)
     for _, path, where in list_models():
-        document = _read_once(path, path.stat().st_mtime_ns) if origin in (None, where) else {}
+        document = read(path) if origin in (None, where) else {}
         if "predictors" not in document or not is_measured(document):
             continue
         own, sheet, mode = name_of(document), gpu_of(document), mode_of(document)
@@ -382,31 +374,19 @@ def measured_models(
     return [(path, document) for _, path, document in sorted(found, key=lambda one: one[0])]
 
 
-def measured_so(model: Device, wanted: Mode, origin: str = SHIPPED) -> Path | None:
-    """The file of a model of the same device and framework that was measured in the `wanted` mode.
+def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) -> D | None:
+    """The device measured in a mode that is `asked`, by the same framework; None without one.
 
-    Both are of one `origin`: a user's own measurements would not count in a bundled file.
-    """
-    if all(path != Path(model.source) for _, path, where in list_models() if where == origin):
-        return None
-    own = model.inference
-    others = measured_models(name_of(own), wanted.__eq__, origin=origin)
-    framework = own["environment"].get("framework")
-    return next((p for p, d in others if d["environment"].get("framework") == framework), None)
-
-
-def _measured(model: D, asked: Callable[[Mode], bool]) -> D | None:
-    """The bundled device measured in a mode that is `asked`, by the same framework; None without one.
-
-    For another card of a measured chip: that chip's, changed by the data sheets.
+    Both files are of one `origin`: a user's own measurements do not count in a bundled file. For another
+    card of a measured chip: that chip's, changed by the data sheets.
     """
     name, is_carried = name_of(model.document), OF_FORM in model.document
-    bundled = [path for _, path, where in list_models() if where == SHIPPED]
-    if not is_carried and Path(model.source) not in bundled:
+    files = [path for _, path, where in list_models() if where == origin]
+    if not is_carried and Path(model.source) not in files:
         return None
     gpu = find_gpu(name) if is_carried else None
     framework = model.document["environment"].get("framework")
-    for path, document in measured_models(name, asked, gpu, SHIPPED):
+    for path, document in measured_models(name, asked, gpu, origin):
         if document["environment"].get("framework") != framework:
             continue
         made = type(model)(document, str(path))

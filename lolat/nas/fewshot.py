@@ -215,7 +215,7 @@ def estimator(
     space, model = opened(space, model)
     sampled = space.name in model.document.get("spaces", {})
     # Samples are of one way to run.
-    if sampled and predictor is None and batch_size == 1 and not any(model.asked):
+    if sampled and predictor is None and batch_size == 1 and not model.asked.options:
         space.prepare(progress)
         return from_model(model, space)
     if not model.predictors:

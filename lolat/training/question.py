@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from lolat.device.question import ModeQuestion
+from lolat.device.question import RunAs
 
 if TYPE_CHECKING:
     from lolat.device.question import InputSize
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TrainingQuestion(ModeQuestion):
+class TrainingQuestion(RunAs):
     """A question about training, for one batch size or several; its parameters: `lolat.parameters`.
 
     Of several devices each answers in its fastest precision if `precision` is None or BEST.

@@ -99,7 +99,7 @@ def answered(call: Callable[..., Any], given: dict[str, Any], echo: str, here: P
     if isinstance(found, Model):
         found = {
             **found.document,
-            "way": found.asked,
+            "way": [*vars(found.asked).values()],
         }
     elif hasattr(found, "to_dict"):
         found = found.to_dict()
