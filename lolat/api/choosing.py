@@ -26,7 +26,7 @@ from lolat.llm.frameworks import FRAMEWORKS
 from lolat.units import plain
 
 ALL = "all"
-ALMOST = 0.05  # relative difference of two data sheets of one GPU
+SAME_SHEET = 0.05  # relative difference of two data sheets of one GPU
 CPU = "cpu"
 
 
@@ -145,7 +145,7 @@ def _usual(name: str) -> tuple[bool, bool, str]:
     return mode.launch != EAGER, mode.half, name
 
 
-FIRST = "vllm"
+USUAL_FRAMEWORK = "vllm"
 """The framework whose kernels training is predicted from, where several serve on a GPU."""
 
 
@@ -168,7 +168,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
     of_gpu = [n for n in begin if "llm" in Model.load(n).document]
     if gpu and not of_gpu and model is None:
         of_gpu = [n for n in names if _serves(Model.load(n).document, gpu)]
-    of_gpu.sort(key=lambda n: not n.endswith(FIRST))
+    of_gpu.sort(key=lambda n: not n.endswith(USUAL_FRAMEWORK))
     if len(of_gpu) > 1 and not of_any:
         raise ModelFileError(
             f"{plain(name)}: language models are served on it by several frameworks: {', '.join(of_gpu)}; "
@@ -209,7 +209,7 @@ def _serves(document: Mapping[str, Any], gpu: Gpu) -> bool:
     sheet = document["llm"]["sheet"]
     pairs = (sheet["memory_gib"], gpu.memory_gib), (sheet["bandwidth_gb_s"], gpu.bandwidth_gb_s)
     is_card_of = card_of(name_of(document)) == card_of(gpu.name)
-    return is_card_of and all(abs(its / (own or its) - 1.0) < ALMOST for its, own in pairs)
+    return is_card_of and all(abs(its / (own or its) - 1.0) < SAME_SHEET for its, own in pairs)
 
 
 def serving_models(
@@ -229,7 +229,7 @@ def serving_models(
         names = [name for name, document in known.items() if "llm" in document]
         served = {card_of(name_of(known[name])) for name in names}
         if of_any:
-            names.sort(key=lambda n: n.endswith(FIRST))  # the last one of a GPU stays
+            names.sort(key=lambda n: n.endswith(USUAL_FRAMEWORK))  # the last one of a GPU stays
             names = sorted({name_of(known[n]): n for n in names}.values())
         gpus = (find_gpu(name_of(document)) for document in known.values())
         others = {gpu.name for gpu in gpus if gpu and gpu.bf16 and card_of(gpu.name) not in served}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lolat.device.domain import NEGLIGIBLE_SHARE, Extrapolation
-from lolat.device.intervals import normal_quantile
+from lolat.device.intervals import interval_around, normal_quantile
 from lolat.device.predicting import widened_half_width
 from lolat.device.prediction import Prediction
 from lolat.device.predictors.roofline import Roofline
@@ -27,7 +27,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.hardware.gpus import name_of
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import Table, row_key
+from lolat.io.tables import Table, is_table, read_table, row_key
 from lolat.optimizers import optimizer_named
 from lolat.parameters import COVERAGE
 from lolat.readers import read
@@ -49,15 +49,19 @@ if TYPE_CHECKING:
 class Comparison:
     """A table to compare, and how.
 
-    `given`: its cells, None for a file that is no table; `warn`: of an assumed execution mode; `left_out`:
-    receives the rows that cannot be predicted.
+    `warn`: of an assumed execution mode; `left_out`: receives the rows that cannot be predicted.
     """
 
     path: str
     question: TableQuestion = EVERY_ROW
-    given: Table | None = None
     warn: Warn = nobody
     left_out: LeftOut = field(default_factory=LeftOut)
+
+    @cached_property
+    def given(self) -> Table | None:
+        """The cells of the file, None for one that is no table; InputError if there is no such file."""
+        is_missing = not Path(self.path).exists()
+        return read_table(self.path) if is_missing or is_table(self.path) else None
 
     def some(self, found: list[Compared]) -> list[Compared]:
         """Return the rows; InputError if there are none."""
@@ -116,11 +120,6 @@ class Compared:
         """The relative error of a served model's time to the first token; None if it is unknown."""
         known = isinstance(self.timed, TimedRow) and self.timed.ttft_ms
         return self.more["predicted_ttft_ms"] / known - 1.0 if known else None
-
-
-def interval_around(ms: float, half_width: float) -> tuple[float, float]:
-    """The interval around a time in ms; `half_width`: a logarithm."""
-    return ms * math.exp(-half_width), ms * math.exp(half_width)
 
 
 def key_of_served(row: ServedRow) -> str:

@@ -15,7 +15,7 @@ from lolat.device.question import TableQuestion
 from lolat.errors import InputError, arg
 from lolat.hardware.gpus import card_of, find_gpu, name_of
 from lolat.io.results import Result, plain_data
-from lolat.io.tables import COPIES, Row, Table, is_table, read_table, say_unread, to_csv
+from lolat.io.tables import COPIES, Row, say_unread, to_csv
 from lolat.tables.kinds import NETWORKS, Content, content_of, content_of_columns
 from lolat.tables.left_out import LeftOut
 from lolat.units import percent, plain
@@ -106,9 +106,7 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
             code="predictor",
         )
     remarks, left_out, compared = list[str](), LeftOut(), list[Compared]()
-    asked = [
-        Comparison(table, question, _cells_of(table), remarks.append, left_out) for table in tables
-    ]
+    asked = [Comparison(path, question, remarks.append, left_out) for path in tables]
     contents = {one.path: _content_of(one) for one in asked}
     if len({*contents.values()}) != 1:
         kinds = ", ".join(f"{plain(path)} ({one.name})" for path, one in contents.items())
@@ -136,11 +134,6 @@ def evaluate_table(model: Model, tables: Sequence[str], question: TableQuestion)
     return TableEvaluation(
         content.key, compared, left_out, columns, tuple(remarks), **{content.key: rows}
     )
-
-
-def _cells_of(path: str) -> Table | None:
-    """Read the cells of a file; None for one that is no table; InputError if there is no such file."""
-    return read_table(path) if is_table(path) or not Path(path).exists() else None
 
 
 def _content_of(asked: Comparison) -> Content:

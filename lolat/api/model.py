@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lolat.training.compare import Costs
     from lolat.training.cost import Cost
 
-MOST_KEPT = 1000  # answers of `llm`
+KEPT_ANSWERS = 1000  # answers of `llm`
 
 
 class Model(Device):
@@ -215,7 +215,7 @@ class Model(Device):
         listed = given_list(asked.price_per_hour, asked.prices)
         key = find_decoder(config), replace(asked, prices=listed)
         if key not in self._served:
-            if len(self._served) >= MOST_KEPT:
+            if len(self._served) >= KEPT_ANSWERS:
                 self._served.clear()
             device, section = self.device.partition(" (")[0], self.language_models
             # A price list knows GPUs of one name by their memory, as A100-80GB.

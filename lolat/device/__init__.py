@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from lolat.device.predictors import PREDICTORS
-from lolat.device.predictors.formula import MOST_OF_A_COUNT, Formula
+from lolat.device.predictors.formula import LARGEST_COUNT, Formula
 from lolat.device.question import RunAs
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import FEATURES
@@ -168,7 +168,7 @@ class Device(Result):
         values = [every[i] for i in positions]
         # The common case first, without a loop in Python.
         if _NUMBERS.issuperset(map(type, values)) and (
-            not values or (min(values) >= 0.0 and max(values) < MOST_OF_A_COUNT)
+            not values or (min(values) >= 0.0 and max(values) < LARGEST_COUNT)
         ):
             answer = formula.one(values)
             if answer == answer:  # no NaN among them

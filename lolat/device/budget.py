@@ -24,7 +24,7 @@ from lolat.io.results import Result, Several, of
 from lolat.units import byte_size, milliseconds
 
 VARY = ("width", "resolution", "batch")
-MOST_BATCH = 65536
+LARGEST_TRIED_BATCH = 65536
 MOST_WIDTH = 8
 MOST_SIDE = 2048
 WIDTH_STEPS = 100  # steps from 0 to the own width: channels are rounded more coarsely
@@ -155,7 +155,7 @@ def budget(
 def _values(network: Graph, vary: str, batch_size: int, at_size: AtSize | None) -> Values:
     """The widths, resolutions or batch sizes to try; InputError if the network has no others."""
     if vary == "batch":
-        return batch_size, 1, MOST_BATCH, lambda n: (network, n)
+        return batch_size, 1, LARGEST_TRIED_BATCH, lambda n: (network, n)
     if vary == "width":
         widened(network, 1.0)  # InputError if no channel count may change
         most, unit = MOST_WIDTH * WIDTH_STEPS, 1 / WIDTH_STEPS

@@ -19,7 +19,7 @@ from lolat.io.documents import NotNegative, Positive, Range
 from lolat.io.results import Remark
 from lolat.units import percent
 
-SLACK = 2.0  # factor beyond the measured range that is still inside
+RANGE_SLACK = 2.0  # factor beyond the measured range that is still inside
 NEGLIGIBLE_SHARE = 0.05  # share of the time outside, below which a network is inside
 MOSTLY_SHARE = 0.8  # share of the time inside, below which a network is outside
 PASSED_OVER_SHARE = 0.01  # share of the time below which a part has no remark
@@ -50,7 +50,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
     most_samples: Positive | None = None
 
     def below(self, batch_size: int, latency_ms: float, operations: int) -> tuple[str, ...]:
-        """The words for each figure of a forward pass below the measured minimum by more than SLACK."""
+        """The words for each figure of a forward pass that is RANGE_SLACK times below the minimum."""
         rows = (
             (batch_size, self.batch_size, "samples"),
             (latency_ms, self.latency_ms, "ms"),
@@ -59,7 +59,7 @@ class MeasuredMinimum(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(
             f"{value:.4g} {unit} (nearly all that was measured: from {least:.4g})"
             for value, least, unit in rows
-            if least is not None and value < least / SLACK
+            if least is not None and value < least / RANGE_SLACK
         )
 
     def remark(self, batch_size: int, latency_ms: float, operations: int, step: str = "") -> str:
@@ -90,12 +90,12 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     shares: dict[str, NotNegative] = {}
 
     def unlike(self, counts: np.ndarray) -> dict[str, float]:
-        """The share of each of MACS in a network beyond SLACK times the largest timed one.
+        """The share of each of MACS in a network beyond RANGE_SLACK times the largest timed one.
 
         `counts`: (COLUMNS,). Timed networks of one kind say little about another.
         """
         mine = shares_of(counts)
-        beyond = {n: share - SLACK * self.shares.get(n, 0.0) for n, share in mine.items()}
+        beyond = {n: share - RANGE_SLACK * self.shares.get(n, 0.0) for n, share in mine.items()}
         return {n: share for n, share in beyond.items() if self.shares and share > 0.0}
 
     def unlike_remarks(self, counts: np.ndarray) -> Iterator[str]:
@@ -117,7 +117,7 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
         ratios, sizes = measures_of(counts)
         for measure, values in (ratios | sizes).items():  # NaN is inside
             low, high = self.ratios.get(measure) or (0.0, self.sizes.get(measure, (0, math.inf))[1])
-            outside |= (values > high * SLACK) | (values < low / SLACK)
+            outside |= (values > high * RANGE_SLACK) | (values < low / RANGE_SLACK)
         return outside
 
     def unmeasured(self, graph: Graph) -> tuple[dict[int, str], dict[int, str]]:

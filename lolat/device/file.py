@@ -294,7 +294,7 @@ LIMIT = 0.1
 """The largest change of a machine's times, relative, at which its model still holds; see `limit_of`."""
 CHECKED = "checked"
 """Key of a document in memory, never in a file: the Check that a probe made for its answers."""
-OLD = timedelta(days=1)
+OLD_AGE = timedelta(days=1)
 """The age, since it was learned or its last check, at which a model gets a remark."""
 
 
@@ -344,9 +344,9 @@ def state_of(document: Mapping[str, Any], source: str) -> State | None:
             stored = read_json(_state_file(source), "expected a state")
             if stored["learned"] == learned:
                 check = msgspec.convert(stored["check"], Check)
-    if check is None and age_of(learned) >= OLD:
+    if check is None and age_of(learned) >= OLD_AGE:
         remark = f"learned {ago(learned)}, not checked since"
-    elif check is not None and (check.is_off or age_of(check.date) >= OLD):
+    elif check is not None and (check.is_off or age_of(check.date) >= OLD_AGE):
         beyond = f", which is more than {percent(check.limit)} off" if check.is_off else ""
         times = f"{check.ratio:.2f} times as long as learned{beyond}"
         remark = f"learned {ago(learned)}, checked {ago(check.date)}: {times}"

@@ -18,9 +18,9 @@ from lolat.io.documents import MOST, NotNegative, Number
 from lolat.parameters import COVERAGE
 
 STEEPEST = 0.5  # the exponent at which errors of operations are independent
-UNLIKE = 1.3
+OTHER_NETWORKS = 1.3
 """Errors of blocks of other networks over those of held-out predefined blocks, whose kin stay in the fit.
-UNLIKE and STEEP were chosen on the development split of the zoo (docs/results/index.md)."""
+OTHER_NETWORKS and STEEP were chosen on the development split of the zoo (docs/results/index.md)."""
 STEEP = 4  # exponent of the transition from a block's interval to a network's
 LARGEST = 100.0  # half width, as a logarithm: a factor that a float holds
 Operations = Annotated[float, msgspec.Meta(ge=1.0, le=MOST)]
@@ -66,8 +66,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def half_width(self, ops: float, coverage: float = COVERAGE, floor: float = 0.0) -> float:
         """Half width, a logarithm, of the interval for `ops` operations.
 
-        Without held-out networks it is a block's. With them it goes from UNLIKE times a block's at one
-        operation to a network's at `networks.ops`. It is at least `floor`, the relative noise floor.
+        Without held-out networks it is a block's. With them it goes from OTHER_NETWORKS times a block's at
+        one operation to a network's at `networks.ops`. It is at least `floor`, the relative noise floor.
         InputError for a coverage outside (0, 1) or too high for the number of points.
         """
         scale = self.interval or Interval(scores=self.residuals)
@@ -76,7 +76,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         if self.networks is not None:
             most = math.log(max(self.networks.ops, math.e))
             part = min(math.log(max(ops, 1.0)) / most, 1.0)
-            half *= UNLIKE
+            half *= OTHER_NETWORKS
             of_networks = t_quantile(coverage, self.networks.count) * self.networks.spread
             half += part**STEEP * (of_networks - half)
         elsewhere = normal_quantile(coverage) * self.elsewhere
@@ -117,6 +117,11 @@ def check_coverage(coverage: float) -> None:
             code="coverage-range",
             coverage=coverage,
         )
+
+
+def interval_around(ms: float, half_width: float) -> tuple[float, float]:
+    """The interval around a time in ms; `half_width`: a logarithm."""
+    return ms * math.exp(-half_width), ms * math.exp(half_width)
 
 
 def noise_level(

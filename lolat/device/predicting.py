@@ -18,7 +18,7 @@ from lolat.device.domain import (
     extrapolated_half_width,
     fit_again,
 )
-from lolat.device.intervals import noise_level, normal_quantile
+from lolat.device.intervals import interval_around, noise_level, normal_quantile
 from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
@@ -68,7 +68,7 @@ _OPS = COLUMNS.index("ops")
 
 # ---- Remarks
 
-BACKENDS = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
+BACKEND_OF = {"keras": "tensorflow", "torch": "torch", "onnx": "onnxruntime"}
 """Framework of a network (`Graph.framework`) -> the backend that runs it."""
 
 
@@ -80,7 +80,7 @@ def other_framework(
     `environment`, `name`: the model's; `framework`: the network's `Graph.framework`. No remark if either is
     unknown. Counts are the same in every framework, latencies are not.
     """
-    backend, learned = BACKENDS.get(framework), environment.get("framework")
+    backend, learned = BACKEND_OF.get(framework), environment.get("framework")
     if backend is None or not isinstance(learned, str) or learned == backend:
         return
     device = environment.get("device")  # "unknown" if fitted to published times
@@ -198,8 +198,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     remarks += of_counts  # last: less important than the answer's interval
     interval = None
     if half is not None:
-        around = latency * math.exp(-half), latency * math.exp(half)
-        interval = around if steps is None else steps.interval(half, coverage)
+        interval = steps.interval(half, coverage) if steps else interval_around(latency, half)
     return Prediction(
         network=graph.name,
         batch_size=size,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lolat.device import Device
 
 D = TypeVar("D", bound="Device")
-FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
+FRAMEWORK_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
 ESTIMATED = "estimated"
 """Key of a document in memory, never in a file: a remark on the part from a data sheet."""
 OF_FORM = "of_form"
@@ -440,9 +440,9 @@ def mode_words(document: Mapping[str, Any], graph: Graph | None = None) -> str:
         and document["predictors"].get(Roofline.name, {}).get("tf32", 1.0) > 1.0
     ):
         precision += " (convolutions in TF32)"  # PyTorch's default
-    framework = FRAMEWORKS.get(str(where.get("framework")), where.get("framework"))
+    framework = FRAMEWORK_TITLES.get(str(where.get("framework")), where.get("framework"))
     parts = [precision, plain(str(framework)) if framework else ""]
-    parts += [mode.launch if framework == FRAMEWORKS["torch"] or mode.launch != EAGER else ""]
+    parts += [mode.launch if framework == FRAMEWORK_TITLES["torch"] or mode.launch != EAGER else ""]
     parts += [LAYOUTS[layout_of(mode, graph)]]
     return ", ".join(filter(None, parts))
 
@@ -489,6 +489,6 @@ def fitted_on_words(document: Mapping[str, Any]) -> str:
     if sizes := batch_sizes_of(document):
         parts.append(f"batch {span(sizes)}")
     if where.get("framework_version"):
-        framework = FRAMEWORKS.get(str(where.get("framework")), where.get("framework"))
+        framework = FRAMEWORK_TITLES.get(str(where.get("framework")), where.get("framework"))
         parts.append(plain(f"{framework} {where['framework_version']}"))
     return ", ".join(parts)

@@ -135,21 +135,31 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
     (`numbers`: the fewest that can be fitted).
     """
     left_out = _left_out_ms(points, refit, numbers)
+    entry = formula.to_dict() | errors_of_points(points, predicted_ms(formula, points), left_out)
+    if left_out is not None and "ops" in known_features(points):
+        logarithms, ops = log_errors(times(points), left_out), matrix(points, ["ops"])[:, 0]
+        if interval := interval_entry(logarithms, ops, leave_out(blocks_of(points))):
+            entry["interval"] = interval
+    return entry
+
+
+def errors_of_points(
+    points: Sequence[Point], fitted_ms: np.ndarray, left_out_ms: np.ndarray | None
+) -> dict[str, Any]:
+    """The `error`, `residuals` and `networks` of a predictor's entry; both arguments: (points,) ms.
+
+    `fitted_ms`: by the fit to all; `left_out_ms`: by fits without each, None if too few points remain.
+    """
     measured, whole = times(points), np.array([p.whole for p in points])
-    error = error_entry(measured, predicted_ms(formula, points), left_out, whole)
-    entry = formula.to_dict() | {"error": error}
-    if left_out is None:
+    entry: dict[str, Any] = {"error": error_entry(measured, fitted_ms, left_out_ms, whole)}
+    if left_out_ms is None:
         return entry
-    logarithms = log_errors(measured, left_out)
-    entry["residuals"] = [round(float(r), 6) for r in logarithms]
-    if "ops" not in known_features(points):
-        return entry
-    ops, blocks = matrix(points, ["ops"])[:, 0], blocks_of(points)
-    if interval := interval_entry(logarithms, ops, leave_out(blocks)):
-        entry["interval"] = interval
-    families = len({*compress(blocks, whole)})
-    if whole.sum() >= LEAST_NETWORKS and families > 1:
-        entry["networks"] = network_entry(logarithms[whole], ops[whole], families)
+    residuals = log_errors(measured, left_out_ms)
+    entry["residuals"] = [round(float(r), 6) for r in residuals]
+    families = len({*compress(blocks_of(points), whole)})
+    if whole.sum() >= LEAST_NETWORKS and families > 1 and "ops" in known_features(points):
+        ops = matrix(points, ["ops"])[:, 0]
+        entry["networks"] = network_entry(residuals[whole], ops[whole], families)
     return entry
 
 

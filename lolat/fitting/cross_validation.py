@@ -15,7 +15,7 @@ SMALL_MS = 2.0  # published tables are split here
 LEAST_MS = 1e-9  # so that a prediction of 0 has a logarithm
 STEPS = 50  # exponents tried from 0 to STEEPEST
 TAIL = 0.1  # share of the points beyond either end of the range in which the scale changes
-LEAST_POINTS = 30  # of a scale that depends on the number of operations
+LEAST_SCALED_POINTS = 30  # of a scale that depends on the number of operations
 
 
 def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:
@@ -133,11 +133,11 @@ def fit_interval(residuals: np.ndarray, ops: np.ndarray) -> Interval:
 
     The exponent, 0 to STEEPEST, maximizes the likelihood of Laplace-distributed residuals whose spread
     is proportional to s. The range leaves TAIL of the points beyond either end. Constant for fewer
-    than LEAST_POINTS.
+    than LEAST_SCALED_POINTS.
     """
     ends = np.quantile(ops, (TAIL, 1.0 - TAIL), method="nearest")
     low, high = (max(float(end), 1.0) for end in ends)
-    if len(ops) < LEAST_POINTS or low == high:
+    if len(ops) < LEAST_SCALED_POINTS or low == high:
         return Interval()
     return Interval(_exponent(residuals, logarithms(ops, low, high)), (low, high))
 

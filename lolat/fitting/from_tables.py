@@ -39,17 +39,17 @@ from lolat.io.progress import Warn
 from lolat.tables.blocks import family_of
 from lolat.tables.counted import Counted
 from lolat.tables.networks import TimedNetwork
-from lolat.tables.operations import MULTIPLYING, TimedOperation
+from lolat.tables.operations import PRODUCT_NAMES, TimedOperation
 
 FOLDS = 5
-DRAWN = 1000  # made-up networks of a few products, for errors of networks if none was timed
+MADE_UP = 1000  # networks of a few products, for errors of networks if none was timed
 LEAST_ROWS, LEAST_WITH_SPECS, LEAST_NETWORKS = 20, 5, 5
 LEAST_JUDGING_NETWORKS = 30  # from which the errors and sizes of networks come from them alone
 MOST_OF_A_NAME, MOST_OF_A_PRODUCT = 100, 1500  # rows of one operation: more tell nothing new
 MOST_RESIDUALS = 1000  # of a model file
 PRODUCTS_TOGETHER = 4  # operations of the smallest made-up network
 SIMPLER = 1.1  # error of the linear formula, which has no host, over that by operation, at most
-ELSEWHERE = 0.12
+OTHER_HOST_SPREAD = 0.12
 """Standard deviation, a logarithm, of other hosts and versions of PyTorch from a table. The same networks
 on one RTX 3090 or 4090 by versions 1.13 to 2.9 differ by 0.05 to 0.17 (root mean square); the development
 split of the networks of docs/results/index.md with published times are 0.13 off from batch 4 on."""
@@ -168,7 +168,7 @@ def tables_document(
             domain = _domain(timed, measured_minimum(times, batch_sizes))
             fitted = {"default": AdditiveCosts.name, "predictors": predictors, "domain": domain}
             return assembled(name, device, source, remarks, fitted)
-    entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": ELSEWHERE}
+    entry = _entry(formula, times.take(main), off, trained[main]) | {"elsewhere": OTHER_HOST_SPREAD}
     predictors, of_steps = {Roofline.name: entry}, off[trained[main]]
     if has_two_formulas:
         predictors[TrainingSteps.name], of_steps = _training_entry(timed, times, known, formula)
@@ -281,9 +281,9 @@ def _of_operations(off: np.ndarray, kind: np.ndarray) -> dict[str, Any]:
     if len(off) < LEAST_JUDGING_NETWORKS:
         return {}
     draw = np.random.default_rng(0)
-    drawn = [draw.choice(off[kind == one], DRAWN) for one in np.unique(kind)]
+    drawn = [draw.choice(off[kind == one], MADE_UP) for one in np.unique(kind)]
     residuals = np.log(np.exp(drawn).mean(axis=0))
-    return {"networks": network_entry(residuals, np.full(DRAWN, PRODUCTS_TOGETHER), len(off))}
+    return {"networks": network_entry(residuals, np.full(MADE_UP, PRODUCTS_TOGETHER), len(off))}
 
 
 def _rounded(residuals: np.ndarray) -> list[float]:
@@ -299,7 +299,7 @@ def _thinned(rows: Sequence[TimedOperation]) -> list[TimedOperation]:
     for i in np.random.default_rng(0).permutation(len(rows)).tolist():
         name = rows[i].name
         number[name] += 1
-        if number[name] <= (MOST_OF_A_PRODUCT if name in MULTIPLYING else MOST_OF_A_NAME):
+        if number[name] <= (MOST_OF_A_PRODUCT if name in PRODUCT_NAMES else MOST_OF_A_NAME):
             chosen.append(i)
     return [rows[i] for i in sorted(chosen)]
 

@@ -26,7 +26,7 @@ START_FACTORS = {"convolution": 0.5, "product": 0.5}
 CLASS_SPREAD, SCHEME_SPREAD = 0.7, 0.4
 """Standard deviations, logarithms: of a class from its usual factor; of a scheme from its class. Static and
 signed networks run the same kernels, dynamic ones others."""
-LEAST_POINTS = 4  # of a scheme
+LEAST_OF_SCHEME = 4  # of a scheme
 MEAN_OF_NORMAL = 1.2533  # standard deviation of a normal distribution over its mean size
 
 
@@ -49,15 +49,15 @@ def with_int8(
 ) -> dict[str, Any]:
     """Add quantized points and their factors to a model file; `graphs`: by the name of a point.
 
-    Schemes of fewer than LEAST_POINTS points, and files whose formula knows no kinds of operations, get no
-    factors.
+    Schemes of fewer than LEAST_OF_SCHEME points, and files whose formula knows no kinds of operations, get
+    no factors.
     """
     entry = document["predictors"].get(AdditiveCosts.name, {})
     if not quantized:
         return dict(document)
     added = {**document, "quantized": [p.to_dict() for p in quantized]}
     number = {s: sum(p.scheme == s for p in quantized) for s in {p.scheme for p in quantized}}
-    enough = [p for p in quantized if number[p.scheme] >= LEAST_POINTS and p.name in graphs]
+    enough = [p for p in quantized if number[p.scheme] >= LEAST_OF_SCHEME and p.name in graphs]
     if not enough or not entry.get("families"):
         return added
     formula = msgspec.convert({**entry, "int8": {}}, AdditiveCosts)

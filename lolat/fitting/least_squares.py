@@ -8,15 +8,15 @@ from lolat.arrays import np
 from lolat.errors import InputError
 from lolat.units import plural
 
-OUTLIER_ERROR = 0.08
-"""Log error beyond which a point's influence on the fit no longer grows. It, SPREAD and NETWORK_WEIGHT were
-chosen on the development split of the zoo and on held-out predefined networks
+OUTLYING_POINT = 0.08
+"""Log error beyond which a point's influence on the fit no longer grows. It, TERM_SPREAD and NETWORK_WEIGHT
+were chosen on the development split of the zoo and on held-out predefined networks
 (docs/explanation/formula.md); twice or half of each changes little."""
-SPREAD = 1.5
-"""Log distance of a term from its family that costs as much as a log error of OUTLIER_ERROR."""
+TERM_SPREAD = 1.5
+"""Log distance of a term from its family that costs as much as a log error of OUTLYING_POINT."""
 NETWORK_WEIGHT = 5.0  # weight of a whole network over that of a block
 FAMILY_SPREAD = 5.0  # log distance of a family from its start with that cost: a weak prior
-LEAST_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is 0
+LEAST_TERM_SHARE = 1e-3  # a coefficient with a smaller share of every point's time is 0
 START_SHARE = 0.2  # share of a median point's time that a family starts with
 
 
@@ -33,7 +33,7 @@ def fit_relative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Fit (columns,) coefficients >= 0 without a prior.
 
     `features`: (points, columns); `times`: (points,), ms. It minimizes the sum of soft(log(predicted /
-    time) / OUTLIER_ERROR): `fit_families`. The error is relative, as times span three decades, and robust
+    time) / OUTLYING_POINT): `fit_families`. The error is relative, as times span three decades, and robust
     against disturbed points, too slow or too fast.
     """
     terms = features.shape[1]
@@ -41,7 +41,7 @@ def fit_relative(features: np.ndarray, times: np.ndarray) -> np.ndarray:
     start = _middle_shares(features, times, np.eye(terms))
     coefficients = minimum(features, times, np.eye(terms), none, alike, start)
     shares = (features / times[:, None] * coefficients).max(axis=0, initial=0.0)
-    return np.where(shares > LEAST_SHARE, coefficients, 0.0)
+    return np.where(shares > LEAST_TERM_SHARE, coefficients, 0.0)
 
 
 def fit_families(
@@ -49,7 +49,7 @@ def fit_families(
     times: np.ndarray,
     families: Sequence[str],
     weights: np.ndarray,
-    spread: float = SPREAD,
+    spread: float = TERM_SPREAD,
 ) -> np.ndarray:
     """Fit (columns,) coefficients > 0, each shrunk toward its family's.
 
@@ -58,7 +58,7 @@ def fit_families(
 
     A coefficient is exp(family + own), and exp(family) if the family has no other. It minimizes
 
-        sum of weight * soft(log(predicted / time) / OUTLIER_ERROR) + sum of (own / spread)**2
+        sum of weight * soft(log(predicted / time) / OUTLYING_POINT) + sum of (own / spread)**2
 
     with the soft L1 loss soft(z) = 2 * (sqrt(1 + z**2) - 1), which treats twice and half alike and bounds
     the influence of a point. The prior is hierarchical (Gelman and Hill 2007): points separate two kinds
@@ -92,11 +92,11 @@ def minimum(
 
     def errors(x: np.ndarray) -> np.ndarray:
         predicted = relative @ np.exp(start + turned @ x)
-        return np.concatenate([np.log(predicted) / OUTLIER_ERROR, x / widths])
+        return np.concatenate([np.log(predicted) / OUTLYING_POINT, x / widths])
 
     def slopes(x: np.ndarray) -> np.ndarray:
         parts = relative * np.exp(start + turned @ x)
-        own = (parts @ turned) / (OUTLIER_ERROR * parts.sum(axis=1))[:, None]
+        own = (parts @ turned) / (OUTLYING_POINT * parts.sum(axis=1))[:, None]
         return np.vstack([own, np.diag(1.0 / widths)])
 
     tolerances = {"xtol": 1e-5, "ftol": 1e-6, "gtol": 1e-8, "max_nfev": 200}

@@ -19,14 +19,8 @@ from lolat.device.predictors.host import ASSUMED, FACTOR, FITTED, Host
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import mode_of
 from lolat.errors import InputError
-from lolat.fitting.cross_validation import (
-    cross_validate,
-    draw_folds,
-    error_entry,
-    leave_folds_out,
-    log_errors,
-    network_entry,
-)
+from lolat.fitting.blocks import errors_of_points
+from lolat.fitting.cross_validation import cross_validate, draw_folds, leave_folds_out
 from lolat.fitting.from_tables import measured_minimum
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.roofline import fit_roofline
@@ -39,7 +33,7 @@ from lolat.hardware.gpus import name_of
 from lolat.hardware.specs import Specs, listed_specs
 from lolat.tables.blocks import Point, blocks_of, times
 
-FOLDS = 8  # of blocks, each left out with all its batch sizes
+BLOCK_FOLDS = 8  # of blocks, each left out with all its batch sizes
 ROUNDS = 4  # fits of the device beside a host, and of the host beside that device
 BOUND = 2.0  # a block is device-bound from so many times the host's time, host-bound likewise
 LEAST_HOSTED = 5  # host-bound blocks to fit the launch overhead
@@ -74,38 +68,20 @@ def with_operations(
         return hosted_ms(formula, [*compress(work, out)])
 
     formula = fit_hosted(work, ms, specs, mode)
-    folds = np.array(draw_folds(blocks_of(points), FOLDS, np.random.default_rng(0)))
+    folds = np.array(draw_folds(blocks_of(points), BLOCK_FOLDS, np.random.default_rng(0)))
     left_out_ms = cross_validate(leave_folds_out(folds), len(points), predict)
-    entry = formula.to_dict() | _evidence(points, hosted_ms(formula, work), left_out_ms)
+    entry = formula.to_dict() | errors_of_points(points, hosted_ms(formula, work), left_out_ms)
     predictors = {**document["predictors"], Roofline.name: entry}
-    median = {name: _median(e["error"]) for name, e in predictors.items()}
-    default = document["default"]
-    if median[Roofline.name] < median[default]:
-        default = Roofline.name
+
+    def held_out_error(name: str) -> float:
+        error = predictors[name]["error"]
+        return float((error.get("networks_left_out") or error["left_out"])["median"])
+
+    default = min(document["default"], Roofline.name, key=held_out_error)
     sizes = np.array([p.batch_size for p in points], float)
     least = measured_minimum(device_times(work, ms), sizes)
     domain = {**document["domain"], "least": as_dict(least)}
     return {**document, "predictors": predictors, "default": default, "domain": domain}
-
-
-def _median(error: Mapping[str, Any]) -> float:
-    """The median error on held-out networks, or points if there are no networks."""
-    return float((error.get("networks_left_out") or error["left_out"])["median"])
-
-
-def _evidence(
-    points: Sequence[Point], fitted_ms: np.ndarray, left_out_ms: np.ndarray
-) -> dict[str, Any]:
-    """The `error`, `residuals` and `networks` of the formula; both arguments: (points,)."""
-    measured, is_network = times(points), np.array([p.whole for p in points])
-    residuals = log_errors(measured, left_out_ms)
-    entry: dict[str, Any] = {"residuals": [round(float(r), 6) for r in residuals]}
-    families = len({*compress(blocks_of(points), is_network)})
-    if families > 1:
-        ops = np.array([p.counts["ops"] for p in points], float)
-        entry["networks"] = network_entry(residuals[is_network], ops[is_network], families)
-    judged = is_network if families > 1 else None
-    return entry | {"error": error_entry(measured, fitted_ms, left_out_ms, judged)}
 
 
 def _specs(device: str, whole: Times, mode: Mode) -> Specs:

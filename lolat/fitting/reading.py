@@ -34,7 +34,7 @@ from lolat.tables.blocks import Point, lacking_counts, read_points
 from lolat.tables.counted import Counted, counts_of
 from lolat.tables.kinds import NETWORKS, OPERATIONS, Content
 from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks, version_of
-from lolat.tables.operations import MULTIPLYING, TimedOperation, read_operations
+from lolat.tables.operations import PRODUCT_NAMES, TimedOperation, read_operations
 
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """Words of a CPU in the name of a device or table: it has no host to wait for."""
@@ -117,7 +117,7 @@ def device_document(
     if networks and all(row.network[0].startswith("keras:") for row, _ in networks):
         del source["framework"]  # PyTorch did not run these, and the table names no framework
     sizes = [row.batch_size for row, _ in networks]
-    sizes += [row.batch_size for row in operations if row.name in MULTIPLYING and not networks]
+    sizes += [row.batch_size for row in operations if row.name in PRODUCT_NAMES and not networks]
     fitted_on: dict[str, Any] = {"operations": len(operations), "networks": len(networks)}
     fitted_on |= {"batch_sizes": [min(sizes), max(sizes)]} if sizes else {}
     if networks and not operations and all(row.mode.training for row, _ in networks):

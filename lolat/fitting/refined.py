@@ -63,7 +63,9 @@ def refined(
             predicted = np.array([(one, 0.0) for one in each])
         # The passes alone, which have half of a step or more.
         off = np.log(np.maximum(ms - predicted[:, 1], 0.5 * ms) / predicted[:, 0])
-        factor, others = common_ratio(off), off - _ratios_of_others(off, timed)
+        names = np.array([row.name for row, _ in timed])
+        factor = common_ratio(off)
+        others = off - np.log([common_ratio(off[names != name]) for name in names])
         if training:
             formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
         else:
@@ -83,9 +85,3 @@ def refined(
     where = {**document["environment"], "rows": [*(known | keyed)]}
     where["source"] = ", ".join(filter(None, (where.get("source"), source)))
     return {**document, "predictors": predictors, "environment": where, "warnings": remarks}
-
-
-def _ratios_of_others(off: np.ndarray, rows: Rows) -> np.ndarray:
-    """(rows,) logarithms of the common ratio of all other networks."""
-    names = np.array([row.name for row, _ in rows])
-    return np.log([common_ratio(off[names != name]) for name in names])

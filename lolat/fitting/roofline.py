@@ -33,17 +33,17 @@ from lolat.hardware.specs import OFF_OF_NOTHING, Specs
 
 PRIOR, PRIOR_WHOLE = 0.4, 0.1
 """A time off by this log error costs as much as a term one standard deviation from its center.
-PRIOR_WHOLE: with MANY networks; a few do not tell all terms apart (four left an H100 with ten times its
-bandwidth)."""
-MANY = 30
-OUTLIER_ERROR = 0.1  # log error beyond which a time counts less
+PRIOR_WHOLE: from MANY_NETWORKS on; a few do not tell all terms apart (four left an H100 with ten times
+its bandwidth)."""
+MANY_NETWORKS = 30
+OUTLYING_TIME = 0.1  # log error beyond which a time counts less
 LEAST_OF_CLASS = 5  # of a measured class
 NETWORKS_WEIGHT = 0.25  # least weight of all networks over that of all operations beside them
 ONE_HOST = 1.0
 """Weight, in times, of a common ratio of 1 before any time is known: hosts and versions differ
-(`lolat.fitting.from_tables.ELSEWHERE`) about as much as single networks from a formula."""
+(`lolat.fitting.from_tables.OTHER_HOST_SPREAD`) about as much as single networks from a formula."""
 MOST_TRIALS = 60  # of the search
-PRECISION = 1e-5  # of the terms, and of the loss, at which the search ends
+SEARCH_TOLERANCE = 1e-5  # of the terms, and of the loss, at which the search ends
 ROOM = 0.05  # least log distance of the search's begin from the data sheet
 LAUNCH, SHARP = 2, 3
 """Positions among the unknowns; the first four are the device's rate, bandwidth, launch and sharpness."""
@@ -69,8 +69,8 @@ CLASS_PRIORS = {
     (c.RESIZED, "bandwidth"): (0.1, 1.0),
 }
 """(class, term) -> (its share of the device's term, its standard deviation as a logarithm), by RTX 3090 and
-4090 (docs/results/index.md); others as in OTHERS."""
-OTHERS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
+4090 (docs/results/index.md); others as in USUAL_PRIORS."""
+USUAL_PRIORS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
 
 
 def fit_roofline(
@@ -85,8 +85,8 @@ def fit_roofline(
     problem = _Problem(times, specs, mode, of)
     optimum = least_squares(
         problem.errors, problem.start, problem.slopes, bounds=(problem.least, problem.most),
-        loss=soft_loss(problem.weights), f_scale=OUTLIER_ERROR, max_nfev=MOST_TRIALS,
-        ftol=PRECISION, xtol=PRECISION, gtol=PRECISION,
+        loss=soft_loss(problem.weights), f_scale=OUTLYING_TIME, max_nfev=MOST_TRIALS,
+        ftol=SEARCH_TOLERANCE, xtol=SEARCH_TOLERANCE, gtol=SEARCH_TOLERANCE,
     )  # fmt: skip
     launch_ms, table = problem.terms(optimum.x)
     terms = {
@@ -173,7 +173,7 @@ class _Problem:
         self.class_terms: list[tuple[int, int]] = []  # (class, RATE or BANDWIDTH)
         for kind, name in enumerate(CLASSES):
             for term in CLASS_TERMS[name]:
-                center, width = CLASS_PRIORS.get((name, term), OTHERS[term])
+                center, width = CLASS_PRIORS.get((name, term), USUAL_PRIORS[term])
                 if (name, term) == (c.DEPTHWISE, "rate") and mode.dtype == FLOAT32:
                     center *= WITHOUT_UNITS
                 usual.append((center, width))
@@ -193,7 +193,7 @@ class _Problem:
         self.relative = np.eye(len(centers))
         self.relative[np.arange(SHARP + 1, len(centers)), of_device] = -1.0
         self.start = np.minimum(np.linalg.solve(self.relative, self.centers), self.most - ROOM)
-        self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY else PRIOR
+        self.prior = PRIOR_WHOLE if times.whole.sum() >= MANY_NETWORKS else PRIOR
         # Users ask about networks, and thousands of operations must not drown out a few of them.
         networks = int(times.whole.sum())
         weight = max(1.0, NETWORKS_WEIGHT * (len(times.whole) - networks) / max(networks, 1))

@@ -15,14 +15,14 @@ import numpy as np
 from lolat.graph.counts import COLUMNS, EXTRAS, FEATURES, repacked
 from lolat.io.tables import Row, Table, read_table
 
-REQUIRED = ("acts", "inp", "flops", "latency_ms")
-EXPECTED = (
-    f"expected a CSV table with a first line of {','.join(REQUIRED)} and, where known, "
+BLOCK_COLUMNS = ("acts", "inp", "flops", "latency_ms")
+EXPECTED_BLOCKS = (
+    f"expected a CSV table with a first line of {','.join(BLOCK_COLUMNS)} and, where known, "
     "traffic,weights,ops,batch_size,name; of networks network,batch_size,latency_ms; of operations "
     "op,latency_ms and their sizes"
 )
 MOST_OF_A_COUNT = 2**63 - 1  # in a model file
-MOST_ROWS = 2_000  # used of a table; more do not improve a fit of some forty coefficients
+MOST_USED_ROWS = 2_000  # used of a table; more do not improve a fit of some forty coefficients
 
 
 @dataclass(frozen=True)
@@ -133,19 +133,19 @@ def read_points(path: str | Path, devices: Collection[str] = ()) -> list[tuple[P
     """Read the points of a device from a CSV table with acts, inp, flops, latency_ms, each with its row.
 
     Optional columns: traffic, weights, ops, batch_size, name; an empty cell is an unknown count. Other
-    columns are ignored. At most MOST_ROWS rows, drawn at random, are read. InputError names the wrong line
-    and column.
+    columns are ignored. At most MOST_USED_ROWS rows, drawn at random, are read. InputError names the wrong
+    line and column.
     """
     table = read_blocks(path).of_devices(devices)
     rows = np.arange(len(table))
-    if len(table) > MOST_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
+    if len(table) > MOST_USED_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(rows, MOST_USED_ROWS, replace=False))
     return [(point_of(row), row) for row in map(table.row, rows.tolist())]
 
 
 def read_blocks(path: str | Path) -> Table:
     """Read a table of blocks; errors: see `read_points`."""
-    return read_table(path, REQUIRED, EXPECTED, "measured block")
+    return read_table(path, BLOCK_COLUMNS, EXPECTED_BLOCKS, "measured block")
 
 
 def point_of(row: Row) -> Point:
@@ -154,7 +154,7 @@ def point_of(row: Row) -> Point:
     counts = {
         column: row.whole(column, 0, MOST_OF_A_COUNT, expected)
         for column in FEATURES
-        if column in REQUIRED or row.get(column)
+        if column in BLOCK_COLUMNS or row.get(column)
     }
     name = row.get("name") or " ".join(f"{n}={count}" for n, count in counts.items())
     return Point(name, row.whole("batch_size", default=1), counts, row.milliseconds())

@@ -19,7 +19,7 @@ from lolat.readers.children import OnProgress, arrays_of
 from lolat.readers.torch.named import REPARAMETERIZED
 from lolat.tables.networks import Network, TimedNetwork
 
-VERSION = 12
+CACHE_VERSION = 12
 """Version of the cache: raise it when `lolat.graph.work` or the counts change."""
 REPARAMETERIZED_FORM = f"?{REPARAMETERIZED}"
 TOO_MANY = 0.004
@@ -87,7 +87,7 @@ def _read(
     for mode in sorted({mode for *_, mode in networks}, key=str):
         specs = dict.fromkeys((spec, size) for spec, size, own in networks if own == mode)
         flags = (mode.fused, mode.channels_last, mode.training)
-        name = f"device{VERSION}-{mode.dtype}-{''.join(str(int(flag)) for flag in flags)}"
+        name = f"device{CACHE_VERSION}-{mode.dtype}-{''.join(str(int(flag)) for flag in flags)}"
         for network, array in arrays_of(specs, name, partial(_packed, mode), on_progress):
             own = (*network, mode)
             counted[own] = array if isinstance(array, LolatError) else _unpacked(own, array)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lolat.errors import InputError
 from lolat.io.tables import is_table, read_table
-from lolat.tables.networks import IN_MS, NETWORK_COLUMNS, RATES, TIMES
+from lolat.tables.networks import NETWORK_COLUMNS, TIMED_COLUMNS
 from lolat.units import plain
 
 
@@ -72,6 +72,6 @@ def content_of_columns(columns: Collection[str]) -> Content:
     if "acts" in columns:
         return BLOCKS
     # The reader of the most likely content says which columns are missing.
-    if {*columns} & {*NETWORK_COLUMNS, *TIMES, *IN_MS, *RATES} - {"latency_ms"}:
+    if {*columns} & {*NETWORK_COLUMNS, *TIMED_COLUMNS} - {"latency_ms"}:
         return NETWORKS
     return OPERATIONS if {"m", "n", "k"}.issubset(columns) else BLOCKS

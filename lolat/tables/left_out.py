@@ -11,7 +11,7 @@ from lolat.io.forms import BY_NAME, is_file
 from lolat.units import shortened
 
 MOST_LINES = MOST_NAMES = 3
-UNKNOWN_NETWORK = "unknown-network"
+UNKNOWN_NETWORK_CODE = "unknown-network"
 
 
 @dataclass
@@ -37,7 +37,7 @@ class LeftOut:
     def network(self, name: str, spec: str, error: LolatError) -> None:
         """Leave out a network that cannot be read; `spec`: NETWORK; `name`: the network in its row."""
         is_bare = ":" not in spec and not is_file(spec)
-        if is_bare and error.code == UNKNOWN_NETWORK:
+        if is_bare and error.code == UNKNOWN_NETWORK_CODE:
             shown, package = shortened(spec), BY_NAME[-1]
             expected = f"the package before it ({package}:{shown}), or a file"
             self.add(f"no network {shown!r}; expected {expected}", "bare name", place=name)

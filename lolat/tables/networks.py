@@ -32,27 +32,22 @@ from lolat.tables.left_out import LeftOut
 from lolat.units import shortened
 
 NETWORK_COLUMNS = ("network", "model")
-SIZES = (
+SIZE_COLUMNS = (
     "sequence_length", "seq_len", "input_size", "pixels", "resolution", "image_size", "img_size",
     "imgsz", "infer_img_size", "train_img_size",
 )  # fmt: skip
-BATCHES = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
-TIMES = (
-    "latency_ms",
-    "step_ms",
-    "iteration_ms",
-    "time_ms",
-    "ms",
-    "infer_step_time",
-    "train_step_time",
-)
+BATCH_COLUMNS = ("batch_size", "batch", "infer_batch_size", "train_batch_size")
+TIME_COLUMNS = (
+    "latency_ms", "step_ms", "iteration_ms", "time_ms", "ms", "infer_step_time", "train_step_time",
+)  # fmt: skip
 IN_MS = {"latency_s": 1e3, "time_s": 1e3, "latency_us": 1e-3, "time_us": 1e-3}
 """Column of times in another unit -> the unit in ms."""
-RATES = (
+RATE_COLUMNS = (
     "samples_per_s", "samples_per_sec", "images_per_s", "images_per_sec", "infer_samples_per_sec",
     "train_samples_per_sec",
 )  # fmt: skip
 """Columns of samples a second, for tables without times."""
+TIMED_COLUMNS = (*TIME_COLUMNS, *IN_MS, *RATE_COLUMNS)
 WAYS = {False: "infer_", True: "train_"}
 """Training or not -> how timm's columns of it begin; one table may have both."""
 OF_TIMM = "momentum"
@@ -64,7 +59,7 @@ SEVERAL = ("parallel", "gpus", "num_gpus", "n_gpus", "num_devices", "replicas", 
 ONE = ("", "1", "no")
 """Their cells of a network on one device."""
 MILLIONS = ("params_millions", "param_count")  # columns of millions of parameters, in timm's tables
-MOST_BATCH = 2**20
+LARGEST_SIZE = 2**20
 EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or latency_s, latency_us, "
     "samples_per_s), and where known sequence_length or input_size (or pixels), precision, channels_last, "
@@ -144,7 +139,7 @@ class NetworkTable:
                     f"{self.path} has times of inference and of training: the columns {way}... are left "
                     "out; a column pass says which are read"
                 )
-        if lacking := sum(not any(map(row.row.get, BATCHES)) for row in self.rows):
+        if lacking := sum(not any(map(row.row.get, BATCH_COLUMNS)) for row in self.rows):
             warn(
                 f"{self.path} has no batch_size in {lacking} of {len(self.rows)} rows: these are taken to "
                 "be of a batch of 1"
@@ -179,7 +174,7 @@ def read_networks(
     """
     rows = read_table(path, expected=EXPECTED_NETWORKS)
     table = NetworkTable(str(path), rows.names, left_out=left_out or LeftOut())
-    for columns, what in ((NETWORK_COLUMNS, "networks"), ((*TIMES, *IN_MS, *RATES), "times")):
+    for columns, what in ((NETWORK_COLUMNS, "networks"), (TIMED_COLUMNS, "times")):
         if not {*columns} & {*rows.names}:
             has = shortened(", ".join(rows.names))
             raise InputError(f"{path} has no column of {what} (it has {has}); {EXPECTED_NETWORKS}")
@@ -217,7 +212,7 @@ def on_several(row: Row) -> bool:
 
 def _ways(columns: Collection[str]) -> list[bool]:
     """Return whether a table of timm has times of inference (False), of training (True), or both."""
-    timed = [name for name in columns if name in (*TIMES, *RATES)]
+    timed = [name for name in columns if name in (*TIME_COLUMNS, *RATE_COLUMNS)]
     return [way for way, begin in WAYS.items() if any(n.startswith(begin) for n in timed)]
 
 
@@ -225,24 +220,24 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     mode = usual.of_row(row, row.where)
     if is_logged(row):
         mode = replace(mode, training=True)
-    gpus = next((row.whole(c, 1, MOST_BATCH) for c in SEVERAL if row.get(c, "") not in ONE), 1)
-    accumulate = row.whole("gradient_accumulation", 1, MOST_BATCH, default=1)
+    gpus = next((row.whole(c, 1, LARGEST_SIZE) for c in SEVERAL if row.get(c, "") not in ONE), 1)
+    accumulate = row.whole("gradient_accumulation", 1, LARGEST_SIZE, default=1)
     other = WAYS[not mode.training]
     columns = [
         next((name for name in names if row.get(name) and not name.startswith(other)), "")
-        for names in (NETWORK_COLUMNS, BATCHES, SIZES, (*TIMES, *IN_MS, *RATES), MILLIONS)
+        for names in (NETWORK_COLUMNS, BATCH_COLUMNS, SIZE_COLUMNS, TIMED_COLUMNS, MILLIONS)
     ]
     name, batch, size, time, millions = columns
     if not (name and time):
         raise row.refused("no time" if name else "no network")
-    samples = row.whole(batch, 1, MOST_BATCH, default=1)
+    samples = row.whole(batch, 1, LARGEST_SIZE, default=1)
     updates = ("none", *OPTIMIZERS)
     if row.get("optimizer") and row["optimizer"] not in updates:
         raise row.wrong("optimizer", f"one of {', '.join(updates)}")
     spec = _spec(row[name], path, name == "model", mode.training)
     return TimedNetwork(
         row[name],
-        (spec, row.whole(size, 1, MOST_BATCH) if size else None, mode),
+        (spec, row.whole(size, 1, LARGEST_SIZE) if size else None, mode),
         samples,
         _ms(row, time, samples * gpus * accumulate, path.parent),
         1e6 * row.number(millions, ABOVE_ZERO) if millions else None,
@@ -255,7 +250,7 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
 
 def is_logged(row: Row) -> bool:
     """True for a row whose samples a second are those of a log."""
-    return any(row.get(column, "").endswith(".json") for column in RATES)
+    return any(row.get(column, "").endswith(".json") for column in RATE_COLUMNS)
 
 
 def logged_rate(row: Row, column: str, folder: Path) -> float:
@@ -275,13 +270,13 @@ def logged_rate(row: Row, column: str, folder: Path) -> float:
 
 def _ms(row: Row, column: str, samples: int, folder: Path) -> float:
     """The time of a row, from its column of times, or of samples a second or a log of them."""
-    if column in TIMES:
+    if column in TIME_COLUMNS:
         return row.milliseconds(column)
     if row[column].endswith(".json"):
         value = logged_rate(row, column, folder)
     else:
         value = row.number(column, ABOVE_ZERO, expected="a number above 0")
-    ms = 1e3 * samples / value if column in RATES else IN_MS[column] * value
+    ms = 1e3 * samples / value if column in RATE_COLUMNS else IN_MS[column] * value
     if not SHORTEST_MS <= ms <= LONGEST_MS:
         raise row.refused(f"{column} is {row[column]!r}, {ms:g} ms; expected {EXPECTED_MS}")
     return ms

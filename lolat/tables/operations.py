@@ -12,7 +12,6 @@ from lolat.io.tables import Row, read_table
 
 MOST_OF_A_SIZE = 2**40
 PRODUCT, BLOCK = ("batch", "m", "n", "k"), ("rows", "width")
-GROUPS = "groups"  # of a convolution, 1 where the table has no such column
 CONVOLUTION = ("batch", "in_channels", "out_channels", "kernel", "input_size", "stride", "padding")
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power"}
 UNARY = {
@@ -27,7 +26,7 @@ OPERATION_COLUMNS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((*BINARY, *UNARY), BLOCK),
 }
 """Operation -> its columns of sizes, whole numbers."""
-MULTIPLYING = ("linear", "bmm", "conv")
+PRODUCT_NAMES = ("linear", "bmm", "conv")
 EXPECTED_OPERATIONS = (
     "expected the columns op (linear, bmm, conv, softmax, ln, add, mul, gelu ...), latency_ms, and "
     "batch,m,n,k for linear and bmm; batch,in_channels,out_channels,kernel,input_size,stride,padding for "
@@ -56,7 +55,7 @@ class TimedOperation:
         return (
             self.name,
             self.mode,
-            self.row.get(GROUPS),
+            self.row.get("groups"),
             *(self.row.whole(c, 0) for c in OPERATION_COLUMNS[self.name]),
         )
 
@@ -77,9 +76,9 @@ def _timed_operation(row: Row) -> TimedOperation:
         raise row.wrong("op", f"one of {', '.join(OPERATION_COLUMNS)}")
     sizes = {c: row.whole(c, int(c != "padding"), MOST_OF_A_SIZE) for c in OPERATION_COLUMNS[name]}
     if name == "conv":
-        sizes[GROUPS] = row.whole(GROUPS, 1, MOST_OF_A_SIZE, default=1)
-        if sizes["in_channels"] % sizes[GROUPS] or sizes["out_channels"] % sizes[GROUPS]:
-            raise row.wrong(GROUPS, "a divisor of in_channels and out_channels")
+        sizes["groups"] = row.whole("groups", 1, MOST_OF_A_SIZE, default=1)
+        if any(sizes[name] % sizes["groups"] for name in ("in_channels", "out_channels")):
+            raise row.wrong("groups", "a divisor of in_channels and out_channels")
     return TimedOperation(name, *_graph(name, sizes), row.milliseconds(), row)
 
 
@@ -97,14 +96,14 @@ def _graph(name: str, a: Mapping[str, int]) -> tuple[Graph, int]:
     elif name == "conv":
         side = (a["input_size"] + 2 * a["padding"] - a["kernel"]) // a["stride"] + 1
         x = builder.input((1, a["in_channels"], a["input_size"], a["input_size"]))
-        is_depthwise = 1 < a[GROUPS] == a["in_channels"]
+        is_depthwise = 1 < a["groups"] == a["in_channels"]
         out = builder.add(
             "depthwise_conv" if is_depthwise else "conv", [x], (1, a["out_channels"], side, side),
             kernel=(a["kernel"],) * 2, strides=(a["stride"],) * 2, dilation=(1, 1), bias=False,
-            in_channels=a["in_channels"], out_channels=a["out_channels"], groups=a[GROUPS],
+            in_channels=a["in_channels"], out_channels=a["out_channels"], groups=a["groups"],
         )  # fmt: skip
     else:
         shape = (1, a["width"])
         inputs = [builder.input(shape) for _ in range(2 if name in BINARY else 1)]
         out = builder.add(BINARY.get(name) or UNARY[name], inputs, shape)
-    return builder.build([out]), a["batch"] if name in MULTIPLYING else a["rows"]
+    return builder.build([out]), a["batch"] if name in PRODUCT_NAMES else a["rows"]

@@ -24,7 +24,7 @@ from lolat.io.documents import NotNegative, Number, converted
 from lolat.io.progress import Warn
 from lolat.io.tables import COPIES, Table, read_table
 from lolat.optimizers import Optimizer, optimizer_named
-from lolat.tables.networks import SIZES, on_several
+from lolat.tables.networks import SIZE_COLUMNS, on_several
 from lolat.training.iteration import PASS_TERMS, pass_rows, shares
 from lolat.training.memory import numbers_of
 from lolat.training.model import Iteration, TrainingPredictor, TrainingRun, unmeasured
@@ -193,7 +193,7 @@ def _timed_epochs(
             raise row.refused("run on several devices; expected epochs of one")
         seconds = row.number("epoch_s", 1e-9, 1e12, "a time above 0, in seconds")
         batch_size, samples = row.whole("batch_size"), row.whole("samples")
-        size = next((row.whole(column) for column in SIZES if row.get(column)), None)
+        size = next((row.whole(column) for column in SIZE_COLUMNS if row.get(column)), None)
         network = row["network"], size
         try:
             mode = Mode().of_row(row, row.where).inference

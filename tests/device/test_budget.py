@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lolat.api.model import Model
-from lolat.device.budget import MOST_BATCH, MOST_WIDTH, WIDTH_STEPS, BudgetAnswer, budget
+from lolat.device.budget import LARGEST_TRIED_BATCH, MOST_WIDTH, WIDTH_STEPS, BudgetAnswer, budget
 from lolat.device.predicting import last_within
 from lolat.device.question import Question
 from lolat.errors import AnswerIsNo, InputError, MissingPackageError, NetworkError
@@ -96,7 +96,7 @@ def test_a_budget_that_cannot_be_met(vary: str, sure: bool) -> None:
 
 def test_a_budget_that_is_never_exceeded() -> None:
     answer = within(1e9, "batch")
-    assert (answer.best.value, answer.next) == (MOST_BATCH, None)
+    assert (answer.best.value, answer.next) == (LARGEST_TRIED_BATCH, None)
     assert within(1e9, "width").best.value == MOST_WIDTH
     sized = within(1e9, "resolution")  # 201 is refused
     assert (sized.best.value, sized.next) == (200, None)

@@ -7,8 +7,8 @@ import pytest
 
 from lolat.device.predictors.shape_residuals import (
     ERROR_SPREAD,
+    LENGTH_SCALE,
     MOST_SHAPES,
-    REACH,
     TIME_VARIANCE,
     fit_shape_residuals,
     shape_factors,
@@ -36,7 +36,7 @@ def features(shapes: np.ndarray) -> np.ndarray:
 def test_the_mean_of_a_gaussian_process() -> None:
     measured, asked = drawn(60, 0), drawn(40, 1)
     residuals = 0.02 * np.sin(np.log(measured).sum(axis=1))  # small: all weigh about the same
-    kernel = ConstantKernel(ERROR_SPREAD**2) * RBF([REACH] * 4 + [1.0, 1.0])
+    kernel = ConstantKernel(ERROR_SPREAD**2) * RBF([LENGTH_SCALE] * 4 + [1.0, 1.0])
     known = GaussianProcessRegressor(kernel, alpha=TIME_VARIANCE, optimizer=None)
     expected = known.fit(features(measured), residuals).predict(features(asked))
     found = np.log(

@@ -13,7 +13,7 @@ from lolat.device.file import validate
 from lolat.device.intervals import Calibration
 from lolat.device.predictors.host import FACTOR, USUAL_MS
 from lolat.fitting.from_tables import (
-    ELSEWHERE,
+    OTHER_HOST_SPREAD,
     TimedRows,
     measured_minimum,
     specs_document,
@@ -52,7 +52,7 @@ def test_operations_timed_alone_tell_what_a_start_takes(tables: tuple[Path, Path
     assert alone[0] <= least["operation_ms"] <= alone[len(alone) // 20]
     plain = {k: v for k, v in entry.items() if k != "elsewhere"}
     wide, narrow = (msgspec.convert(e, Calibration).half_width(1.0) for e in (entry, plain))
-    assert wide**2 - narrow**2 == pytest.approx((1.645 * ELSEWHERE) ** 2, rel=1e-3)
+    assert wide**2 - narrow**2 == pytest.approx((1.645 * OTHER_HOST_SPREAD) ** 2, rel=1e-3)
     formula = Model(document).predictor()
     tiny = work_of([(0, 0, 0, 0, 4)], c.ELEMENTS)
     assert formula.times(tiny)[0][0] < 0.3 * made_up.LAUNCH_MS, "of which most is the host's"

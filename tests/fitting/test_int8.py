@@ -12,7 +12,7 @@ import pytest
 import lolat
 from lolat.device.file import read, write
 from lolat.device.predictors import AdditiveCosts
-from lolat.fitting.int8 import LEAST_POINTS, with_int8
+from lolat.fitting.int8 import LEAST_OF_SCHEME, with_int8
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
@@ -106,8 +106,8 @@ def test_a_scheme_that_was_not_timed_is_outside(learned: dict[str, Any]) -> None
     assert outside.in_domain is False
     assert outside.latency_ms == model.predict(graph).latency_ms
     assert any("timed as in float" in w for w in outside.warnings)
-    less = with_int8(document, few[: LEAST_POINTS - 1], known_graphs("onnxruntime"))
-    assert less["quantized"] == [p.to_dict() for p in few[: LEAST_POINTS - 1]]
+    less = with_int8(document, few[: LEAST_OF_SCHEME - 1], known_graphs("onnxruntime"))
+    assert less["quantized"] == [p.to_dict() for p in few[: LEAST_OF_SCHEME - 1]]
 
 
 def test_a_file_is_fitted_again(learned: dict[str, Any], tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from lolat.fitting.cross_validation import leave_out
 from lolat.fitting.least_squares import (
     FAMILY_SPREAD,
     NETWORK_WEIGHT,
-    OUTLIER_ERROR,
-    SPREAD,
+    OUTLYING_POINT,
     START_SHARE,
+    TERM_SPREAD,
     fit_families,
     fit_relative,
     point_weights,
@@ -50,7 +50,7 @@ def test_it_is_the_minimum_that_scipy_finds(seed: int) -> None:
     relative /= unit
 
     def loss(c: np.ndarray) -> float:
-        return float(soft(np.log(np.maximum(relative @ c, 1e-12)) / OUTLIER_ERROR).sum())
+        return float(soft(np.log(np.maximum(relative @ c, 1e-12)) / OUTLYING_POINT).sum())
 
     start = np.full(7, 0.5)
     reference = minimize(
@@ -92,7 +92,7 @@ def objective(rates: np.ndarray, x: np.ndarray, y: np.ndarray, weights: np.ndarr
     """What the documentation says, written out: `rates`, the logarithms of four families and five kinds."""
     family, own = rates[:4], rates[4:]
     logs = family[[0, 0, 0, 1, 1, 2, 3]] + np.array([*own, 0.0, 0.0])
-    off = np.log(x @ np.exp(logs) / y) / OUTLIER_ERROR
+    off = np.log(x @ np.exp(logs) / y) / OUTLYING_POINT
     points = (weights * 2.0 * (np.sqrt(1.0 + off**2) - 1.0)).sum()
     relative = x / y[:, None]
     sums = [
@@ -103,7 +103,9 @@ def objective(rates: np.ndarray, x: np.ndarray, y: np.ndarray, weights: np.ndarr
     ]
     middles = [np.log(START_SHARE / np.median(s[s > 0.0])) for s in sums]
     return float(
-        points + ((own / SPREAD) ** 2).sum() + (((family - middles) / FAMILY_SPREAD) ** 2).sum()
+        points
+        + ((own / TERM_SPREAD) ** 2).sum()
+        + (((family - middles) / FAMILY_SPREAD) ** 2).sum()
     )
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
 
 CONSTANT = "call"
-CHUNK = 16384  # rows at a time: two columns of a chunk stay in a core's cache
-MOST_OF_A_COUNT = 1e100  # the latency of a larger one might overflow
+CHUNK_ROWS = 16384  # rows at a time: two columns of a chunk stay in a core's cache
+LARGEST_COUNT = 1e100  # the latency of a larger one might overflow
 NOTHING_MS = 1e-200  # no division by a time below it
 Term = Literal[(*COLUMNS, CONSTANT)]  # type: ignore[valid-type]
 
@@ -107,15 +107,15 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         It works in chunks, so that it needs no memory beside the inputs and `out`.
         """
         terms = [t for t in zip(self.slopes, columns, strict=True) if t[0] != 0.0]
-        products = np.empty(min(CHUNK, len(out)))
-        for start in range(0, len(out), CHUNK):
-            part = out[start : start + CHUNK]
+        products = np.empty(min(CHUNK_ROWS, len(out)))
+        for start in range(0, len(out), CHUNK_ROWS):
+            part = out[start : start + CHUNK_ROWS]
             product = products[: len(part)]
             part.fill(self.constant)
             for coefficient, column in terms:
                 if isinstance(column, np.ndarray):
                     # dtype: else float32 counts are multiplied in float32.
-                    rows = column[start : start + CHUNK]
+                    rows = column[start : start + CHUNK_ROWS]
                     part += np.multiply(rows, coefficient, out=product, dtype=np.float64)
                 else:
                     part += coefficient * column
@@ -205,7 +205,7 @@ def _column(name: str, value: Any) -> np.ndarray:
     except ValueError:  # nested lists of different lengths
         column = np.empty(0, object)
     is_number = column.dtype.kind in "iuf"
-    if not is_number or (column.ndim == 0 and not 0.0 <= float(column) < MOST_OF_A_COUNT):
+    if not is_number or (column.ndim == 0 and not 0.0 <= float(column) < LARGEST_COUNT):
         raise InputError(
             f"{name} is {shortened(ascii(value))}: expected a number of 0 or more, or an array of them of "
             "one type"

@@ -27,7 +27,7 @@ from lolat.parameters import COVERAGE
 
 VIEW = 0.3
 """Launch overhead of a view (reshape, transpose ...) over that of an addition; the device does nothing."""
-LAUNCHES = {
+LAUNCH_RATIOS = {
     c.NORM: 1.7,
     c.BATCH_NORM: 1.9,
     c.GROUP_NORM: 1.9,
@@ -35,7 +35,7 @@ LAUNCHES = {
     c.DENSE: 2.5,
     c.ATTENTION: 2.5,
 }
-LAUNCHES |= dict.fromkeys((c.POINTWISE, c.CONVOLUTION, c.GROUPED, c.DEPTHWISE), 2.5)
+LAUNCH_RATIOS |= dict.fromkeys((c.POINTWISE, c.CONVOLUTION, c.GROUPED, c.DEPTHWISE), 2.5)
 """Class -> launch overhead over that of an addition, 1 for others. The shortest operations that NeuSight
 timed one by one on A100, V100 and T4, less TIMING of the addition's: softmax 1.35, layer norm 2.1, product
 of two tensors 1.3 (more in networks, which reshape them), dense layer 2.5, convolution 2.3 to 3.5."""
@@ -73,10 +73,10 @@ class Host(msgspec.Struct, frozen=True):
     """The host of a device.
 
     `start_ms`: launch overhead of an addition, within a `factor` either way (FACTOR), from which that of
-    other operations follows (LAUNCHES); `source`: FITTED to measured blocks, ASSUMED, or GIVEN by the user;
-    `launch`: that of the measurements; `call_ms`: time of a call before its first operation. `training`:
-    launch overhead of an operation in a training step over that in inference, forward and backward,
-    and the ms of a call; None if no training was measured.
+    other operations follows (LAUNCH_RATIOS); `source`: FITTED to measured blocks, ASSUMED, or GIVEN by the
+    user; `launch`: that of the measurements; `call_ms`: time of a call before its first operation.
+    `training`: launch overhead of an operation in a training step over that in inference, forward and
+    backward, and the ms of a call; None if no training was measured.
     """
 
     start_ms: Positive
@@ -107,7 +107,7 @@ class Host(msgspec.Struct, frozen=True):
 
 def launches(work: Workload) -> np.ndarray:
     """(steps,) launch overhead of each over that of an addition."""
-    each = np.array([LAUNCHES.get(name, 1.0) for name in CLASSES])
+    each = np.array([LAUNCH_RATIOS.get(name, 1.0) for name in CLASSES])
     return np.where(work.bytes > 0.0, each[work.kind], VIEW)
 
 

@@ -20,7 +20,7 @@ from lolat.hardware.gpus import OF_PEAK, PRECISION_OF, Gpu
 PRECISION_SPREAD = 0.2
 """Standard deviation, a logarithm, of the error that all networks share: RTX 3090, 4090, 5090 and PRO 6000
 in half precision, each by the shares of the others, have medians of 0.03 to 0.23."""
-IN_HALF = {
+SHARES_IN_HALF = {
     c.DENSE: (0.85, 0.39), c.BATCHED: (0.76, 0.51), c.POINTWISE: (0.75, 0.8),
     c.CONVOLUTION: (0.85, 0.7), c.GROUPED: (0.7, 0.45), c.ATTENTION: (0.9, 1.0),
 }  # fmt: skip
@@ -29,7 +29,7 @@ large products of bfloat16 on A100, H100 and B200 (0.70 to 0.91), all of a RTX P
 of RTX 3090, 4090 and 5090; dense layers and products of two tensors as on the RTX 3090, as the caches of
 the others are larger than what these move. Depthwise convolutions use no units for matrices and stay as
 measured."""
-IN_FLOAT32 = dict.fromkeys(IN_HALF, (OF_PEAK, 0.7))
+SHARES_IN_FLOAT32 = dict.fromkeys(SHARES_IN_HALF, (OF_PEAK, 0.7))
 
 
 def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
@@ -52,7 +52,7 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
             n: rows for n, rows in formula.shape_residuals.items() if n in IN_TF32
         }
     else:
-        reached, changes["turns"] = IN_HALF if mode.half else IN_FLOAT32, mode.half
+        reached, changes["turns"] = SHARES_IN_HALF if mode.half else SHARES_IN_FLOAT32, mode.half
         changes["turning"] = TURNED[gpu.turns]
         peak = (rate if mode.half else gpu.rate(FLOAT32) or rate) * 1e9 / 2  # macs per ms
         classes = formula.classes | {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 SHARPNESS = 3.0  # order of the norm in files that do not say it: 1 is the sum, infinity the longest
 DEEP = 64  # step in depth of a product in half precision
-SPLIT = 1024  # least depth of a part of a split product
+SPLIT_DEPTH = 1024  # least depth of a part of a split product
 TILE = 64  # height and width of the outputs that a multiprocessor computes at once
 TILED = frozenset([c.DENSE, c.POINTWISE, c.BATCHED, c.CONVOLUTION, c.ATTENTION])
 """Classes of products that are cut into tiles."""
@@ -393,7 +393,7 @@ def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TI
         return work.macs
     tiles = work.number * np.ceil(work.rows / tile) * np.ceil(work.columns / tile)
     idle = np.floor(multiprocessors / np.maximum(tiles, 1.0))
-    parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT)), 1.0)
+    parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT_DEPTH)), 1.0)
     waves = np.ceil(tiles * parts / multiprocessors)
     deep = DEEP if mode.half else 1
     depth = deep * np.ceil(work.depth / parts / deep)

@@ -13,7 +13,7 @@ from lolat.arrays import np
 from lolat.graph.work import SHAPE, Workload
 from lolat.io.documents import Number, Positive
 
-REACH = 2.0  # length scale, in logarithms of a size
+LENGTH_SCALE = 2.0  # in logarithms of a size
 ERROR_SPREAD = 0.3  # standard deviation of the correction, a logarithm
 TIME_VARIANCE = 0.02  # of one time, as a logarithm
 OUTLIER = 0.15  # residual beyond which an operation counts less
@@ -56,7 +56,8 @@ def _shapes(work: Workload) -> np.ndarray:
 def _covariance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """(one, other) covariance of shapes, at most ERROR_SPREAD**2."""
     a, b = (
-        np.column_stack([np.log(s) / REACH, s[:, 2:] % ALIGNED_SIZE == 0]) for s in (one, other)
+        np.column_stack([np.log(s) / LENGTH_SCALE, s[:, 2:] % ALIGNED_SIZE == 0])
+        for s in (one, other)
     )
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T
     return np.asarray(ERROR_SPREAD**2 * np.exp(-0.5 * np.maximum(squares, 0.0)))
