@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import lolat
 from benchmarks.runner import Table, Tables, benchmark, percent
 from lolat.device.predictors.two_regime import THREE
 from lolat.fitting.blocks import predicted_ms
-from lolat.fitting.cross_validation import figures, leave_out
+from lolat.fitting.cross_validation import cross_validate, figures, folds_of
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.linear import fit_additive_costs, fit_two_regime
 from lolat.tables.blocks import Point, known_features, matrix, times
@@ -115,13 +116,10 @@ PREDICTORS: dict[str, Callable[[Sequence[Point]], Predict]] = {
 
 def left_out(points: Sequence[Point], fit: Callable[[Sequence[Point]], Predict]) -> np.ndarray:
     """(points,) ms of each point by a fit without its block."""
-    found = np.empty(len(points))
-    for kept in leave_out([p.name for p in points], FOLDS):
-        seen, others = (
-            [p for p, k in zip(points, kept, strict=True) if k == which] for which in (True, False)
-        )
-        found[~kept] = fit(seen)(others)
-    return found
+    return cross_validate(
+        folds_of([p.name for p in points], FOLDS),
+        lambda kept, out: fit([*compress(points, kept)])([*compress(points, out)]),
+    )
 
 
 COLUMNS = {

@@ -159,10 +159,10 @@ class Asked:
         """The error of files that cannot be fitted together; ModelFileError if one is no model at all."""
         for path in self.paths(MODEL):
             load(path)
-        files = (
-            ", ".join(f"{path} ({content.name})" for path, content in self.contents) or "no file"
+        files = ", ".join(f"{path} ({content.name})" for path, content in self.contents)
+        return InputError(
+            f"{files or 'no file'} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER
         )
-        return InputError(f"{files} cannot be fitted like this; {TOGETHER}", code=NOT_TOGETHER)
 
 
 def _document(asked: Asked) -> dict[str, Any]:
@@ -260,14 +260,14 @@ def _answered_by(facts: str, tell: Warn) -> tuple[str, ...]:
 # ---- Language models.
 
 
-def _refuse_language_files(asked: Asked, *files: list[str]) -> None:
-    """InputError for `files`, of kernels, served models, models and runs, that do not go together.
+def _refuse_language_files(asked: Asked) -> None:
+    """InputError for files that do not go together, or for another number of GPUs than files.
 
-    A file that is none is named first, then the number of GPUs.
+    A file that is no model at all is named first, then the number of GPUs.
     """
-    (_, served, models, _), gpus = files, asked.tensor_parallel
-    apart = len(models) > 1 or len(asked.contents) > sum(map(len, files))
-    error = asked.refused() if apart else None
+    served, gpus = asked.paths(SERVED), asked.tensor_parallel
+    is_other = not {*asked.kinds} <= {KERNELS, SERVED, MODEL, RUNS}
+    error = asked.refused() if is_other or len(asked.paths(MODEL)) > 1 else None
     if gpus and (not served or len(gpus) not in (1, len(served)) or min(gpus) < 1):
         raise InputError(
             f"{arg('tensor_parallel')} {', '.join(map(str, gpus))}: expected the GPUs, 1 or more, of "
@@ -287,7 +287,7 @@ def _language_models(asked: Asked) -> dict[str, Any]:
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
     gpus = asked.tensor_parallel
-    _refuse_language_files(asked, kernels, served, models, runs)
+    _refuse_language_files(asked)
     if models:
         document = {**serving_model(models[0], of_any=not served).document, "name": asked.stem}
         if "llm" not in document or asked.facts is not None or kernels:
@@ -384,14 +384,10 @@ def _of_model(asked: Asked) -> dict[str, Any]:
             code="no-points",
         )
     remarks = list(document.get("warnings", ()))
-    shown = asked.name or document["device"]
-    where, noise = document["environment"], document["noise"]
+    shown, where = asked.name or document["device"], document["environment"]
+    framework, by_operation = str(where.get("framework")), Roofline.name in document["predictors"]
     quantized = [Point.from_dict(p) for p in document.get("quantized", ())]
-    graphs = (
-        blocks.known_graphs(str(where.get("framework")))
-        if quantized or Roofline.name in document["predictors"]
-        else {}
-    )
+    graphs = blocks.known_graphs(framework) if quantized or by_operation else {}
     for path in paths:
         more, graphs_of_more = points_of_networks(path, document, asked.name, asked.warn)
         points += more
@@ -403,10 +399,10 @@ def _of_model(asked: Asked) -> dict[str, Any]:
     sections = {section: document[section] for section in SECTIONS if section in document}
     if "training" in document:
         sections["training"] = refitted(document["training"], file)
-    fitted = model_document(asked.stem, shown, points, where, noise, remarks)
-    if Roofline.name in document["predictors"]:
+    fitted = model_document(asked.stem, shown, points, where, document["noise"], remarks)
+    if by_operation:
         fitted = with_operations(fitted, points, graphs)
     fitted = with_int8(fitted, quantized, graphs) | sections
-    framework = str(where.get("framework"))
-    is_gpu = "training" in fitted and Roofline.name in fitted["predictors"]
-    return with_training(fitted, learn_training.known_graphs(framework)) if is_gpu else fitted
+    if "training" in fitted and Roofline.name in fitted["predictors"]:
+        fitted = with_training(fitted, learn_training.known_graphs(framework))
+    return fitted

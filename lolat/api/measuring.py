@@ -20,6 +20,7 @@ from lolat.io.progress import Progress
 from lolat.io.results import Remark, Result, dict_of
 from lolat.microbench import backends, check, environment, learn, probe
 from lolat.microbench import runner as runners
+from lolat.parameters import EVALUATED_BATCHES
 from lolat.readers.size import as_sizes, numbers_of
 from lolat.tables.blocks import Point
 from lolat.units import off, percent, plain, plural
@@ -34,7 +35,6 @@ DEFAULT_NETWORKS = (
 )  # fmt: skip
 """Ten architectures, as whole networks not measured when learning; four of them share a block with the
 predefined ones."""
-DEFAULT_BATCH_SIZES = (1, 4)
 GOOD, FAIR = 0.08, 0.15  # median errors up to which a model is good, and fair
 FRESH = timedelta(minutes=10)
 """The age of a model, since its learning began, up to which its machine is not probed."""
@@ -193,9 +193,10 @@ def evaluate(
             f"compare it with times from there: `lolat evaluate {name} --table TIMES.csv`",
             code="other-device",
         )
-    sizes = batch_sizes or DEFAULT_BATCH_SIZES
     # Read before a framework is started.
-    wanted = check.read_cases(networks or DEFAULT_NETWORKS, sizes, as_sizes(input_size))
+    wanted = check.read_cases(
+        networks or DEFAULT_NETWORKS, batch_sizes or EVALUATED_BATCHES, as_sizes(input_size)
+    )
     references = check.references_of(_points(model), backend)
     if wait:
         learn.wait_until_calm(progress)

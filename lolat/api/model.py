@@ -22,7 +22,7 @@ from lolat.device.question import (
 from lolat.errors import AnswerIsNo, arg
 from lolat.graph import Graph
 from lolat.llm.question import ServingQuestion
-from lolat.parameters import asks
+from lolat.parameters import EVALUATED_BATCHES, asks
 from lolat.training.question import TrainingQuestion
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Model(Device):
     def evaluate(
         self,
         networks: str | Sequence[str] = (),
-        batch_size: int | Sequence[int] = (),
+        batch_size: int | Sequence[int] = EVALUATED_BATCHES,
         *,
         input_size: InputSize = None,
         wait: bool = False,
@@ -248,8 +248,8 @@ class Model(Device):
         """Measure networks on this machine and compare them with what the model predicts: some minutes.
 
         `networks`: a name, file or "package.module:callable", or several, as the model's framework runs
-        them; ten of keras.applications if none. `batch_size`: one or several; 1 and 4 if none. `wait`: for
-        a calm moment, ten minutes at most. `progress`: is told how far it is (start, step, note).
+        them; ten of keras.applications if none. `batch_size`: one or several. `wait`: for a calm moment,
+        ten minutes at most. `progress`: is told how far it is (start, step, note).
 
         Returns an `Evaluation`. Raises MissingPackageError where the framework is not installed, InputError
         where the model is not of this kind of device.

@@ -7,6 +7,7 @@ import click
 import lolat
 from lolat.cli import common
 from lolat.errors import AnswerIsNo, InputError, arg
+from lolat.parameters import EVALUATED_BATCHES
 
 
 @common.command(
@@ -19,7 +20,7 @@ from lolat.errors import AnswerIsNo, InputError, arg
 )
 @common.model_argument
 @click.argument("networks", metavar="[NETWORK]...", nargs=-1)
-@common.parameter("batch_size", "1 and 4 if not given.")
+@common.parameter("batch_size", f"{' and '.join(map(str, EVALUATED_BATCHES))} if not given.")
 @common.parameter("input_size")
 @common.wait_option
 @click.option("--table", type=click.Path(), multiple=True, metavar="FILE",

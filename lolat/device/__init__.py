@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -162,7 +163,7 @@ class Device(Result):
         key = (traffic is None, weights is None, ops is None, predictor)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._plan(*key)
+            plan = self._plans[key] = self._plan(key[:3], predictor)
         formula, positions = plan
         every = (acts, inp, flops, traffic, weights, ops, 0.0)
         values = [every[i] for i in positions]
@@ -175,13 +176,10 @@ class Device(Result):
                 return float(answer)
         return formula.latencies(values)
 
-    def _plan(
-        self, no_traffic: bool, no_weights: bool, no_ops: bool, predictor: str | None
-    ) -> tuple[Formula, list[int]]:
+    def _plan(self, left_out: tuple[bool, ...], predictor: str | None) -> tuple[Formula, list[int]]:
         """(the formula for counts without those left out, the position of each of its counts among the six
-        and a 0)."""
-        left_out = {"traffic": no_traffic, "weights": no_weights, "ops": no_ops}
-        absent = [name for name, is_absent in left_out.items() if is_absent]
+        and a 0); `left_out`: true for each of the last three counts that is not given."""
+        absent = [*compress(FEATURES[3:], left_out)]
         if 0 < len(absent) < 3:
             raise InputError(
                 f"predict_counts() lacks {', '.join(absent)}; give only acts, inp, flops (the two-regime "

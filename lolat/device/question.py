@@ -116,9 +116,8 @@ class LatencyQuestion(Question, RunAs):
 
     def device(self, model: Runs) -> Runs:
         """The device in the execution mode; for BEST in its own precision."""
-        if self.precision == BEST:
-            return replace(self, precision=None).device(model)
-        return super().device(model)
+        precision = None if self.precision == BEST else self.precision
+        return model.run_as(precision, self.launch, self.host_us, self.channels_last)
 
 
 @dataclass(frozen=True)

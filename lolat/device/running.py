@@ -81,10 +81,10 @@ def epochs_mode(document: Mapping[str, Any]) -> Mode:
 
 
 def run_as(model: D, asked: RunAs) -> D:
-    """The device in a precision, launch and layout (see `_in_mode`), with a host of a launch overhead.
+    """The device in a precision, launch and layout (see `_in_mode`), with the host's launch overhead.
 
-    What is not asked for: as the model was asked before. InputError if it cannot run so, has no host, or
-    for another unit.
+    What is None stays as the device was asked before. InputError if the device cannot run so or has no
+    host, and for a launch overhead in another unit.
     """
     model = _in_mode(model, asked)
     host_us = model.asked.host_us
@@ -283,7 +283,7 @@ def _without_latencies(model: D, changes: Mapping[str, Any], asked: RunAs) -> D:
 
 
 def _asked(model: D, document: dict[str, Any], asked: RunAs, before: RunAs | None = None) -> D:
-    """A model of the same file in the asked mode; `before`: asked earlier, None: as the model."""
+    """A device of the same file in the asked mode; `before`: the one asked earlier, None: the model's."""
     made = type(model)(document, model.source)
     made.label, made.asked = model.label, asked.after(before or model.asked)
     return made

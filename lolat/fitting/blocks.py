@@ -17,8 +17,8 @@ from lolat.device.predictors.two_regime import THREE, TwoRegime
 from lolat.fitting.cross_validation import (
     cross_validate,
     error_entry,
+    folds_of,
     interval_entry,
-    leave_out,
     log_errors,
     network_entry,
 )
@@ -138,7 +138,7 @@ def _entry(formula: Formula, points: Sequence[Point], refit: Refit, numbers: int
     entry = formula.to_dict() | errors_of_points(points, predicted_ms(formula, points), left_out)
     if left_out is not None and "ops" in known_features(points):
         logarithms, ops = log_errors(times(points), left_out), matrix(points, ["ops"])[:, 0]
-        if interval := interval_entry(logarithms, ops, leave_out(blocks_of(points))):
+        if interval := interval_entry(logarithms, ops, folds_of(blocks_of(points))):
             entry["interval"] = interval
     return entry
 
@@ -165,13 +165,11 @@ def errors_of_points(
 
 def _left_out_ms(points: Sequence[Point], refit: Refit, numbers: int) -> np.ndarray | None:
     """(points,) ms of each point by a fit without its block; None if too few points remain for a fit."""
-    folds = list(leave_out(blocks_of(points)))
-    if min(int(kept.sum()) for kept in folds) <= numbers:
+    folds = folds_of(blocks_of(points))
+    if len(points) - int(np.bincount(folds).max()) <= numbers:
         return None
     return cross_validate(
-        iter(folds),
-        len(points),
-        lambda kept, out: predicted_ms(refit(kept), [*compress(points, out)]),
+        folds, lambda kept, out: predicted_ms(refit(kept), [*compress(points, out)])
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,42 +18,37 @@ TAIL = 0.1  # share of the points beyond either end of the range in which the sc
 LEAST_SCALED_POINTS = 30  # of a scale that depends on the number of operations
 
 
-def leave_out(names: Sequence[str], most: int = 80) -> Iterator[np.ndarray]:
-    """Masks of the rows to keep; each leaves out all rows of a name.
+def folds_of(names: Sequence[str], most: int = 80) -> np.ndarray:
+    """(rows,) the fold of each row, one for each name.
 
-    With more than `most` names, each leaves out several, which bounds the time to fit a long table.
+    With more than `most` names several share a fold, which bounds the time to fit a long table.
     """
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
     count = min(len(number), most)
-    yield from leave_folds_out(np.array([number[name] % count for name in names]))
+    return np.array([number[name] % count for name in names], int)
 
 
-def leave_folds_out(folds: np.ndarray) -> Iterator[np.ndarray]:
-    """Masks of the rows to keep; each leaves out one fold. `folds`: (rows,) numbers."""
-    for fold in np.unique(folds):
-        yield folds != fold
-
-
-def draw_folds(names: Sequence[Any], number: int, draw: np.random.Generator) -> list[int]:
-    """Draw the fold of each row, below `number`; rows of one name share a fold."""
+def draw_folds(names: Sequence[Any], number: int, draw: np.random.Generator) -> np.ndarray:
+    """(rows,) the fold of each row, drawn below `number`; rows of one name share a fold."""
     distinct = sorted({*names}, key=str)
     drawn = draw.permutation(len(distinct)) % number
     of = dict(zip(distinct, drawn.tolist(), strict=True))
-    return [of[name] for name in names]
+    return np.array([of[name] for name in names], int)
 
 
 def cross_validate(
-    kept: Iterator[np.ndarray], rows: int, predict: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    folds: np.ndarray, predict: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """(rows,) ms of each row, predicted by a fit without it.
+    """(rows,) a figure of each row, such as its ms, by a fit without its fold.
 
-    `kept`: masks (rows,), one of which leaves out each row; `predict`: fits to the rows of a first mask and
-    returns ms of the rows of a second one.
+    `folds`: (rows,) numbers; `predict`: fits to the rows of a first mask and returns the figures of the
+    rows of a second one.
     """
-    predicted = np.empty(rows)
-    for mask in kept:
-        predicted[~mask] = predict(mask, ~mask)
-    return predicted
+    found = np.empty(len(folds))
+    for fold in np.unique(folds):
+        kept = folds != fold
+        found[~kept] = predict(kept, ~kept)
+    return found
 
 
 def log_errors(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -143,23 +138,23 @@ def fit_interval(residuals: np.ndarray, ops: np.ndarray) -> Interval:
 
 
 def interval_entry(
-    residuals: np.ndarray, ops: np.ndarray, folds: Iterable[np.ndarray]
+    residuals: np.ndarray, ops: np.ndarray, folds: np.ndarray
 ) -> dict[str, Any] | None:
     """The Interval for a model file; None if the scale is constant, as residuals are then the scores.
 
     `residuals`: (points,), log(measured / predicted) of held-out points; `ops`: (points,), operations;
-    `folds`: masks of the points that stayed in each fit. A score's scale is fitted without its fold, so
-    that no point influences its own.
+    `folds`: (points,) numbers. A score's scale is fitted without its fold, so that no point influences its
+    own.
     """
     scale = fit_interval(residuals, ops)
     if scale.exponent == 0.0:
         return None
     x = logarithms(ops, *scale.ops)
-    scores = np.empty(len(residuals))
-    for fitted in folds:
-        exponent = _exponent(residuals[fitted], x[fitted])
-        scores[~fitted] = np.abs(residuals[~fitted]) * np.exp(exponent * x[~fitted])
-    rounded = tuple(round(float(s), 6) for s in scores)
+
+    def scores(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
+        return np.abs(residuals[out]) * np.exp(_exponent(residuals[kept], x[kept]) * x[out])
+
+    rounded = tuple(round(float(s), 6) for s in cross_validate(folds, scores))
     return as_dict(Interval(scale.exponent, scale.ops, rounded))
 
 

@@ -22,7 +22,6 @@ from lolat.fitting.cross_validation import (
     cross_validate,
     draw_folds,
     error_entry,
-    leave_folds_out,
     log_errors,
     network_entry,
 )
@@ -108,7 +107,7 @@ class TimedRows:
         by_network = [n.network for n in networks]
         groups = (g for g in (by_family, by_network) if number or len({*g}) > 1)
         of_networks = draw_folds(next(groups, [*range(len(networks))]), FOLDS, draw)
-        return np.array([*(draw.permutation(number) % FOLDS), *of_networks], int)
+        return np.concatenate([draw.permutation(number) % FOLDS, of_networks])
 
 
 def usual_mode(networks: Sequence[TimedNetwork], operations: Sequence[TimedOperation] = ()) -> Mode:
@@ -226,7 +225,7 @@ def held_out_of_folds(
     def predict(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
         return predicted(fit_roofline(times.take(kept), specs, mode, of), times.take(out))
 
-    return cross_validate(leave_folds_out(fold), len(times.whole), predict)
+    return cross_validate(fold, predict)
 
 
 def linear_entry(
@@ -245,7 +244,7 @@ def linear_entry(
         return other.rows(counts[out][:, other.columns])
 
     formula = fit_additive_costs(counts, measured, COLUMNS, whole, with_six=True)
-    off = log_errors(measured, cross_validate(leave_folds_out(fold), len(counts), predict))
+    off = log_errors(measured, cross_validate(fold, predict))
     fitted_ms = formula.rows(counts[:, formula.columns])
     return formula.to_dict() | _errors(fitted_ms, off, measured), off
 

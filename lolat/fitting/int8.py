@@ -14,7 +14,7 @@ import msgspec
 
 from lolat.arrays import np
 from lolat.device.predictors.additive import AdditiveCosts
-from lolat.fitting.cross_validation import leave_out
+from lolat.fitting.cross_validation import cross_validate, folds_of
 from lolat.fitting.least_squares import minimum, point_weights
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
@@ -68,9 +68,11 @@ def with_int8(
         times(enough),
         np.array([p.whole for p in enough]),
     )
-    factors, residuals = fit_factors(measured), np.empty(len(enough))
-    for kept in leave_out([_block(p) for p in enough]):
-        residuals[~kept] = _errors(fit_factors(measured.take(kept)), measured.take(~kept))
+    factors = fit_factors(measured)
+    residuals = cross_validate(
+        folds_of([_block(p) for p in enough]),
+        lambda kept, out: _errors(fit_factors(measured.take(kept)), measured.take(out)),
+    )
     found = {}
     for scheme, of in factors.items():
         own = np.abs(residuals[measured.schemes == scheme])

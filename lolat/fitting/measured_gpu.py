@@ -20,7 +20,7 @@ from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import mode_of
 from lolat.errors import InputError
 from lolat.fitting.blocks import errors_of_points
-from lolat.fitting.cross_validation import cross_validate, draw_folds, leave_folds_out
+from lolat.fitting.cross_validation import cross_validate, draw_folds
 from lolat.fitting.from_tables import measured_minimum
 from lolat.fitting.least_squares import fit_relative
 from lolat.fitting.roofline import fit_roofline
@@ -68,8 +68,8 @@ def with_operations(
         return hosted_ms(formula, [*compress(work, out)])
 
     formula = fit_hosted(work, ms, specs, mode)
-    folds = np.array(draw_folds(blocks_of(points), BLOCK_FOLDS, np.random.default_rng(0)))
-    left_out_ms = cross_validate(leave_folds_out(folds), len(points), predict)
+    folds = draw_folds(blocks_of(points), BLOCK_FOLDS, np.random.default_rng(0))
+    left_out_ms = cross_validate(folds, predict)
     entry = formula.to_dict() | errors_of_points(points, hosted_ms(formula, work), left_out_ms)
     predictors = {**document["predictors"], Roofline.name: entry}
 

@@ -13,7 +13,7 @@ from lolat.device.domain import OUTSIDE_WIDENING
 from lolat.device.file import made
 from lolat.device.intervals import conformal_quantile
 from lolat.errors import InputError
-from lolat.fitting.cross_validation import cross_validate, leave_out
+from lolat.fitting.cross_validation import cross_validate, folds_of
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
@@ -230,7 +230,7 @@ def fit_terms(
             return np.zeros(int(out.sum()))
         return np.asarray(rows[out] @ fit_relative(rows[kept], times_ms[kept]))
 
-    predicted = cross_validate(leave_out(networks), len(times_ms), predict)
+    predicted = cross_validate(folds_of(networks), predict)
     coefficients = fit_relative(rows, times_ms)
     coefficients[flops] += coefficients[moved] / BALANCE
     residuals = np.log(times_ms / np.maximum(predicted, 1e-6 * times_ms))

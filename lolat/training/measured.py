@@ -22,7 +22,7 @@ from lolat.device.predicting import other_framework, predict
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import Question
 from lolat.errors import InputError
-from lolat.fitting.cross_validation import cross_validate, interval_entry, leave_out, log_errors
+from lolat.fitting.cross_validation import cross_validate, folds_of, interval_entry, log_errors
 from lolat.fitting.least_squares import fit_relative, require_points
 from lolat.graph import Graph
 from lolat.graph.blocks import cut
@@ -177,10 +177,10 @@ def fit_passes(points: Sequence[PassPoint]) -> dict[str, Any]:
     def of_others(kept: np.ndarray, out: np.ndarray) -> np.ndarray:
         return np.asarray(rows[out] @ fit_relative(rows[kept], measured[kept]))
 
-    predicted = cross_validate(leave_out([p.name for p in points]), len(points), of_others)
+    predicted = cross_validate(folds_of([p.name for p in points]), of_others)
     residuals = log_errors(measured, predicted)[both]
     error = np.abs(predicted / measured - 1.0)
-    folds = leave_out([p.name for p in points if p.backward])
+    folds = folds_of([p.name for p in points if p.backward])
     interval = interval_entry(residuals, terms[both, PASS_TERMS.index("ops")], folds)
     forward, backward = (
         {t: c for t, c in zip((*PASS_TERMS, "call"), side.tolist(), strict=True) if c > 0.0}

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from lolat.device.intervals import STEEPEST, Calibration, Interval
-from lolat.fitting.cross_validation import fit_interval, interval_entry, leave_out, network_entry
+from lolat.fitting.cross_validation import fit_interval, folds_of, interval_entry, network_entry
 
 
 def uneven(
@@ -49,9 +49,9 @@ def test_points_that_cannot_tell_have_no_scale() -> None:
     """Too few points, points of equal size, errors that rise with the size."""
     for blocks, exponent, has_scale in ((29, 0.4, False), (30, 0.4, True), (105, -0.5, False)):
         residuals, ops, names = uneven(blocks, 1, exponent, 0)
-        assert (interval_entry(residuals, ops, leave_out(names)) is not None) == has_scale
+        assert (interval_entry(residuals, ops, folds_of(names)) is not None) == has_scale
     residuals, _, names = uneven(100, 1, 0.4, 0)
-    assert interval_entry(residuals, np.full(100, 7.0), leave_out(names)) is None
+    assert interval_entry(residuals, np.full(100, 7.0), folds_of(names)) is None
 
 
 def test_no_point_has_a_say_in_its_own_scale() -> None:
@@ -59,7 +59,7 @@ def test_no_point_has_a_say_in_its_own_scale() -> None:
     residuals, ops, names = uneven(40, 2, 0.3, 3)
     mine = np.array(names) == "block 1"
     before, after = (
-        interval_entry(r, ops, leave_out(names))
+        interval_entry(r, ops, folds_of(names))
         for r in (residuals, np.where(mine, 10 * residuals, residuals))
     )
     assert before is not None
@@ -80,7 +80,7 @@ def coverages(normalized: bool) -> list[float]:
     for i in range(len(inside)):
         residuals, ops, names = uneven(53, 2, 0.35, 100 + i)
         calibration = Calibration(residuals=tuple(residuals))
-        if normalized and (entry := interval_entry(residuals, ops, leave_out(names))):
+        if normalized and (entry := interval_entry(residuals, ops, folds_of(names))):
             calibration = Calibration(
                 interval=Interval(entry["exponent"], tuple(entry["ops"]), tuple(entry["scores"]))
             )
