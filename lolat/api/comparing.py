@@ -160,11 +160,10 @@ def compare_blocks(model: Model, asked: Comparison) -> list[Compared]:
         half_width, _ = widened_half_width(
             formula, None, extrapolation, model.inference, None, point.counts.get("ops", 1)
         )
-        interval = None if half_width is None else interval_around(latency, half_width)
         in_domain = not is_beyond if knows else None
         key = row_key(point.name, point.latency_ms, point.batch_size)
         timed = TimedRow(point.name, point.latency_ms, row, key)
-        found.append(Compared(timed, latency, interval, in_domain))
+        found.append(Compared(timed, latency, interval_around(latency, half_width), in_domain))
     return found
 
 
@@ -238,10 +237,10 @@ def _trained(row: TimedNetwork, training: TrainingPredictor, graph: Graph) -> Co
     """A training step as `Model.cost` has an iteration."""
     size = row.batch_size
     ms = training.iteration(graph, size, optimizer_named(TrainingRun.optimizer)).total
-    interval = None
+    half_width = None
     with suppress(InputError):  # too few points for one
-        interval = interval_around(ms, training.half_width(graph, size, COVERAGE))
-    return Compared(row, ms, interval, training.in_domain(graph, size))
+        half_width = training.half_width(graph, size, COVERAGE)
+    return Compared(row, ms, interval_around(ms, half_width), training.in_domain(graph, size))
 
 
 def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
@@ -267,10 +266,9 @@ def compare_operations(model: Model, asked: Comparison) -> list[Compared]:
         unlike = formula.unlike(steps)
         extrapolation = Extrapolation(unlike=sum((unlike or {}).values()), known=unlike is not None)
         half_width, _ = widened_half_width(formula, steps, extrapolation, model.document, None, 1)
-        interval = None if half_width is None else interval_around(ms, half_width)
         is_inside = extrapolation.known and extrapolation.share < NEGLIGIBLE_SHARE
         is_inside &= is_measured(model.document)
-        found.append(Compared(row, ms, interval, is_inside))
+        found.append(Compared(row, ms, interval_around(ms, half_width), is_inside))
     return found
 
 

@@ -89,27 +89,22 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     minimum: MeasuredMinimum = msgspec.field(default=MeasuredMinimum(), name="least")
     shares: dict[str, NotNegative] = {}
 
-    def unlike(self, counts: np.ndarray) -> dict[str, float]:
-        """The share of each of MACS in a network beyond RANGE_SLACK times the largest timed one.
+    def unlike(self, counts: np.ndarray) -> tuple[float, tuple[str, ...]]:
+        """(the shares of MACS in a network beyond RANGE_SLACK times the largest timed ones, in all; a remark
+        on those that are large).
 
         `counts`: (COLUMNS,). Timed networks of one kind say little about another.
         """
-        mine = shares_of(counts)
-        beyond = {n: share - RANGE_SLACK * self.shares.get(n, 0.0) for n, share in mine.items()}
-        return {n: share for n, share in beyond.items() if self.shares and share > 0.0}
-
-    def unlike_remarks(self, counts: np.ndarray) -> Iterator[str]:
-        """A remark on the kinds in `unlike` with a large share."""
-        mine, parts = shares_of(counts), []
-        for name, beyond in self.unlike(counts).items():
+        in_all, parts = 0.0, []
+        for name, share in shares_of(counts).items() if self.shares else ():
+            largest = self.shares.get(name, 0.0)
+            beyond = max(share - RANGE_SLACK * largest, 0.0)
+            in_all += beyond
             if beyond >= NEGLIGIBLE_SHARE:
-                largest = self.shares.get(name, 0.0)
                 most = f"at most {percent(largest)}" if largest else "none"
-                parts.append(f"{MEANINGS[name].words} {percent(mine[name])} (there {most})")
-        if parts:
-            yield Remark(
-                "multiply-accumulates of other kinds than in the timed networks", ", ".join(parts)
-            )
+                parts.append(f"{MEANINGS[name].words} {percent(share)} (there {most})")
+        about = "multiply-accumulates of other kinds than in the timed networks"
+        return in_all, (Remark(about, ", ".join(parts)),) if parts else ()
 
     def beyond(self, counts: np.ndarray) -> np.ndarray:
         """(blocks,) true for each outside; `counts`: (blocks, FEATURES)."""

@@ -119,9 +119,9 @@ def check_coverage(coverage: float) -> None:
         )
 
 
-def interval_around(ms: float, half_width: float) -> tuple[float, float]:
-    """The interval around a time in ms; `half_width`: a logarithm."""
-    return ms * math.exp(-half_width), ms * math.exp(half_width)
+def interval_around(ms: float, half_width: float | None) -> tuple[float, float] | None:
+    """The interval around a time in ms; `half_width`: a logarithm; None without one."""
+    return None if half_width is None else (ms * math.exp(-half_width), ms * math.exp(half_width))
 
 
 def noise_level(

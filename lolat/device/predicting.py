@@ -196,9 +196,9 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
     remarks += (*other_framework(where, graph.framework, model.label), *of_its_source(document))
     remarks += of_counts  # last: less important than the answer's interval
-    interval = None
-    if half is not None:
-        interval = steps.interval(half, coverage) if steps else interval_around(latency, half)
+    interval = interval_around(latency, half)
+    if steps is not None and half is not None:
+        interval = steps.interval(half, coverage)
     return Prediction(
         network=graph.name,
         batch_size=size,
@@ -319,8 +319,9 @@ def tables_extrapolation(
             "as a matrix product for each step"
         )
     total = analysis.counts.at(batch_size).sum(axis=0)
-    unlike = sum(model.domain.unlike(total).values()) * (1.0 - extrapolation.unlike - share)
-    remarks += model.domain.unlike_remarks(total)
+    unlike, of_kinds = model.domain.unlike(total)
+    unlike *= 1.0 - extrapolation.unlike - share
+    remarks += of_kinds
     known = extrapolation.known or share > NEGLIGIBLE_SHARE or bool(model.domain.shares)
     return replace(
         extrapolation,
@@ -347,8 +348,8 @@ def _extrapolation(
             return Extrapolation(unlike=1.0, remarks=(smaller,))
         if domain.shares:
             total = analysis.counts.at(batch_size).sum(axis=0)
-            unlike = min(sum(domain.unlike(total).values()), 1.0)
-            return Extrapolation(unlike=unlike, remarks=tuple(domain.unlike_remarks(total)))
+            unlike, remark = domain.unlike(total)
+            return Extrapolation(unlike=min(unlike, 1.0), remarks=remark)
         if formula.name == TwoRegime.name:
             return Extrapolation(unlike=1.0, known=False, remarks=(THREE_COUNTS,))
         return Extrapolation(known=False)
