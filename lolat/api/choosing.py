@@ -12,7 +12,7 @@ from typing import Any
 
 from lolat.api.model import Model
 from lolat.api.sheets import of_sheet
-from lolat.device.file import answers_for
+from lolat.device.file import answers_for, read
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import LatencyQuestion
 from lolat.device.running import is_measured, measured_models, mode_of, on_card
@@ -72,7 +72,7 @@ def devices(
             known = full_names(name) if every else [full_name(name)]
         for one in known:
             try:
-                if name != ALL or "networks" in answers_for(Model.load(one).document):
+                if name != ALL or "networks" in answers_for(contents(one)):
                     model = loaded or (opened or load)(one)
                     model = model if question is None else question.device(model)
                     distinct[model.label] = model
@@ -90,10 +90,15 @@ def devices(
     return [*distinct.values()], {one: str(error) for one, error in left_out.items()}
 
 
+def contents(name: str) -> dict[str, Any]:
+    """The contents of a model file by its path or the model's name; errors as `Model.load`."""
+    return read(find_model(name))
+
+
 def full_name(name: str) -> str:
     """The first of `full_names`; ModelFileError if they are of several devices."""
     names = full_names(name)
-    if names[1:] and len({name_of(Model.load(n).document) for n in names}) > 1:
+    if names[1:] and len({name_of(contents(n)) for n in names}) > 1:
         raise ModelFileError(
             f"{plain(name)}: several devices are called so: {', '.join(names)}; expected one of these",
             code="unknown-model",
@@ -115,10 +120,8 @@ def full_names(name: str) -> list[str]:
         known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
         gpu = _card(name)
         if gpu and not known:
-            known = [
-                n for n, _, _ in list_models() if find_gpu(name_of(Model.load(n).document)) == gpu
-            ]
-        able = [n for n in known if "networks" in answers_for(Model.load(n).document)]
+            known = [n for n, _, _ in list_models() if find_gpu(name_of(contents(n))) == gpu]
+        able = [n for n in known if "networks" in answers_for(contents(n))]
         if able:
             return sorted(_in_one_layout(able), key=_usual)
         if gpu:
@@ -129,7 +132,7 @@ def full_names(name: str) -> list[str]:
 
 def _in_one_layout(names: Sequence[str]) -> list[str]:
     """The models without those of channels last whose device was measured channels first too."""
-    documents = {name: Model.load(name).document for name in names}
+    documents = {name: contents(name) for name in names}
     modes = {n: (name_of(d), mode_of(d)) for n, d in documents.items() if "predictors" in d}
     firsts = {
         (of, replace(mode, channels_last=True))
@@ -141,7 +144,7 @@ def _in_one_layout(names: Sequence[str]) -> list[str]:
 
 def _usual(name: str) -> tuple[bool, bool, str]:
     """The order of a GPU's models: eager before compiled, float32 before half precision."""
-    mode = mode_of(Model.load(name).document)
+    mode = mode_of(contents(name))
     return mode.launch != EAGER, mode.half, name
 
 
@@ -165,9 +168,9 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         return model
     gpu, names = _card(name), [n for n, _, _ in list_models()]
     begin = (n for n in names if _begins(n.casefold(), name.casefold()))
-    of_gpu = [n for n in begin if "llm" in Model.load(n).document]
+    of_gpu = [n for n in begin if "llm" in contents(n)]
     if gpu and not of_gpu and model is None:
-        of_gpu = [n for n in names if _serves(Model.load(n).document, gpu)]
+        of_gpu = [n for n in names if _serves(contents(n), gpu)]
     of_gpu.sort(key=lambda n: not n.endswith(USUAL_FRAMEWORK))
     if len(of_gpu) > 1 and not of_any:
         raise ModelFileError(
@@ -225,7 +228,7 @@ def serving_models(
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if text == ALL:
-        known = {name: Model.load(name).document for name, _, _ in list_models()}
+        known = {name: contents(name) for name, _, _ in list_models()}
         names = [name for name, document in known.items() if "llm" in document]
         served = {card_of(name_of(known[name])) for name in names}
         if of_any:

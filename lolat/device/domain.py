@@ -90,8 +90,8 @@ class Domain(msgspec.Struct, frozen=True, omit_defaults=True):
     shares: dict[str, NotNegative] = {}
 
     def unlike(self, counts: np.ndarray) -> tuple[float, tuple[str, ...]]:
-        """(the shares of MACS in a network beyond RANGE_SLACK times the largest timed ones, in all; a remark
-        on those that are large).
+        """(the sum of the shares of MACS beyond RANGE_SLACK times the largest timed ones; a remark on large
+        ones).
 
         `counts`: (COLUMNS,). Timed networks of one kind say little about another.
         """
