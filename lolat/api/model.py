@@ -21,6 +21,7 @@ from lolat.device.question import (
 )  # fmt: skip
 from lolat.errors import AnswerIsNo, arg
 from lolat.graph import Graph
+from lolat.io.progress import Progress
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import EVALUATED_BATCHES, asks
 from lolat.training.question import TrainingQuestion
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from lolat.device.question import InputSize
     from lolat.graph.analysis import Analysis
     from lolat.io.paths import AnyPath
-    from lolat.io.progress import Progress
     from lolat.llm.answer import ServingAnswer
     from lolat.llm.gpu import ServingSection
     from lolat.training.compare import Costs
@@ -255,7 +255,6 @@ class Model(Device):
         where the model is not of this kind of device.
         """
         from lolat.api.measuring import evaluate
-        from lolat.io.progress import Progress
 
         sizes = several(batch_size)
         return evaluate(self, several(networks), sizes, input_size, wait, progress or Progress())
@@ -281,7 +280,6 @@ class Model(Device):
         Returns a `Diagnosis`: `holds`, and the `ratio` of now to then. Raises what `evaluate` does.
         """
         from lolat.api.measuring import doctor
-        from lolat.io.progress import Progress
 
         return doctor(self, progress or Progress())
 
@@ -292,7 +290,6 @@ class Model(Device):
         intervals by what they differ. Raises what `doctor` does, and InputError on another machine.
         """
         from lolat.api.measuring import as_now
-        from lolat.io.progress import Progress
 
         return as_now(self, progress or Progress())
 

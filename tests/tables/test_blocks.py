@@ -42,7 +42,7 @@ def test_of_a_long_table_some_rows_are_drawn(
     lines = [f"{i},{2 * i},{3 * i},{i + 0.5},b{i}" for i in range(500)]
     path = csv_file(tmp_path, "\n".join([f"{HEAD},name", *lines]))
     every = {p.name: p for p in read_csv(path)}
-    monkeypatch.setattr(module, "MOST_ROWS", 60)
+    monkeypatch.setattr(module, "MOST_USED_ROWS", 60)
     drawn = read_csv(path)
     assert drawn == [every[p.name] for p in drawn] == read_csv(path)
     numbers = [p.counts["acts"] for p in drawn]
