@@ -22,7 +22,7 @@ from benchmarks.runner import Tables, benchmark
 from benchmarks.zoo import measure
 from benchmarks.zoo.judge import HALVES, key, visits
 from lolat.device.predictors.additive import APART, FAMILY, TERMS, UNUSED_TERMS
-from lolat.fitting.least_squares import TERM_SPREAD, fit_families, fit_relative, point_weights
+from lolat.fitting.least_squares import KIND_SPREAD, fit_families, fit_relative, point_weights
 from lolat.graph.counts import COLUMNS, FEATURES, MEANINGS, MEMBERS, count
 from lolat.microbench.timing import latencies
 
@@ -109,7 +109,7 @@ def load(path: Path) -> Device:
 
 def drawn(
     terms: Sequence[str],
-    spread: float = TERM_SPREAD,
+    spread: float = KIND_SPREAD,
     one: Sequence[str] = (),
     of: dict[str, str] = OF,
 ) -> Variant:
@@ -172,7 +172,7 @@ def variants() -> Iterator[tuple[str, Variant]]:
     for family, kinds in MEMBERS.items():
         yield f"one cost for {family}", drawn(TERMS, one=[t for t in TERMS if t in kinds])
     yield "all cost what their family does", drawn(TERMS, 1e-3)
-    yield "half as far from families", drawn(TERMS, TERM_SPREAD / 2)
+    yield "half as far from families", drawn(TERMS, KIND_SPREAD / 2)
     yield "drawn to hardly anything", drawn(TERMS, 20.0)
     bandwidth = {t: "bandwidth" if f in ("elements", "weights") else f for t, f in OF.items()}
     yield "drawn to a rate and a bandwidth", drawn(TERMS, of=bandwidth)

@@ -9,10 +9,10 @@ from lolat.errors import InputError
 from lolat.units import plural
 
 OUTLYING_POINT = 0.08
-"""Log error beyond which a point's influence on the fit no longer grows. It, TERM_SPREAD and NETWORK_WEIGHT
+"""Log error beyond which a point's influence on the fit no longer grows. It, KIND_SPREAD and NETWORK_WEIGHT
 were chosen on the development split of the zoo and on held-out predefined networks
 (docs/explanation/formula.md); twice or half of each changes little."""
-TERM_SPREAD = 1.5
+KIND_SPREAD = 1.5
 """Log distance of a term from its family that costs as much as a log error of OUTLYING_POINT."""
 NETWORK_WEIGHT = 5.0  # weight of a whole network over that of a block
 FAMILY_SPREAD = 5.0  # log distance of a family from its start with that cost: a weak prior
@@ -49,7 +49,7 @@ def fit_families(
     times: np.ndarray,
     families: Sequence[str],
     weights: np.ndarray,
-    spread: float = TERM_SPREAD,
+    spread: float = KIND_SPREAD,
 ) -> np.ndarray:
     """Fit (columns,) coefficients > 0, each shrunk toward its family's.
 

@@ -12,10 +12,10 @@ from lolat.errors import InputError
 from lolat.fitting.cross_validation import folds_of
 from lolat.fitting.least_squares import (
     FAMILY_SPREAD,
+    KIND_SPREAD,
     NETWORK_WEIGHT,
     OUTLYING_POINT,
     START_SHARE,
-    TERM_SPREAD,
     fit_families,
     fit_relative,
     point_weights,
@@ -104,7 +104,7 @@ def objective(rates: np.ndarray, x: np.ndarray, y: np.ndarray, weights: np.ndarr
     middles = [np.log(START_SHARE / np.median(s[s > 0.0])) for s in sums]
     return float(
         points
-        + ((own / TERM_SPREAD) ** 2).sum()
+        + ((own / KIND_SPREAD) ** 2).sum()
         + (((family - middles) / FAMILY_SPREAD) ** 2).sum()
     )
 
