@@ -200,10 +200,9 @@ def calls() -> Iterator[Call]:
         yield Call(f"show {model}")
     for words in ("models", "prices", "serve", "doctor desk.json"):
         yield Call(words)
-    for model in ("gpu.json", "sheet.json"):
-        yield Call(f"llm {model} config.json")
-        yield Call(f"llm {model} config.json --request-rate 3")
-        yield Call(f"llm {model} config.json --draft-tokens 2 --accepted 0.7")
+    yield Call("llm sheet.json config.json")
+    for words in ("", "--request-rate 3", "--draft-tokens 2 --accepted 0.7"):
+        yield Call(f"llm gpu.json config.json {words}".rstrip())
     yield Call("llm gpu.json config.json --request-rate 3 --max-ttft-ms 22")
     decoder = "llama.json --sequence-length 512 --batch-size 4 --price-per-hour 2 --replicas 1,2"
     yield Call(f"cost gpu.json {decoder} --tokens 5e5", {"--optimizer": "lion"})
