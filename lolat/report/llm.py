@@ -54,7 +54,8 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]
         return "waits for memory" if not row.fits else "beyond the limits" * (row.within is False)
 
     table = ReportTable(
-        [*_columns(answer), Column("", remark, is_text=True, page="front")], answer.served
+        [*_columns(answer, answer.served), Column("", remark, is_text=True, page="front")],
+        answer.served,
     )
     return before, table, [*_advice(answer)]
 
@@ -125,8 +126,9 @@ def compared_table(found: ComparedModels) -> ReportTable:
     def remark(row: ServingConfig) -> str:
         return ", ".join(word for word, best in named.items() if best == names[id(row)])
 
-    columns = [*_columns_of(found, names), Column("", remark, is_text=True, page="front")]
-    return ReportTable(columns, [*found.answers.values()])
+    rows = [*found.answers.values()]
+    columns = [*_columns_of(found, names, rows), Column("", remark, is_text=True, page="front")]
+    return ReportTable(columns, rows)
 
 
 def loads_table(found: ComparedModels) -> ReportTable:
@@ -134,15 +136,17 @@ def loads_table(found: ComparedModels) -> ReportTable:
     names = {id(row): name for name, rows in found.by_load.items() for row in rows}
     rows = [row for some in found.by_load.values() for row in some]
     rows.sort(key=lambda row: row.request_rate or row.concurrency)
-    return ReportTable(_columns_of(found, names), rows)
+    return ReportTable(_columns_of(found, names, rows), rows)
 
 
-def _columns_of(found: ComparedModels, names: Mapping[int, str]) -> list[Column]:
+def _columns_of(
+    found: ComparedModels, names: Mapping[int, str], rows: Sequence[ServingConfig]
+) -> list[Column]:
     first, *_ = found.of.values()
     return [
         Column("model", lambda row: plain(names[id(row)]), is_text=True, is_whole=True),
-        Column("data type", _types, is_text=True),
-        *_columns(first),
+        Column("data type", _types, is_text=True, page="below"),
+        *_columns(first, rows),
     ]
 
 
@@ -153,14 +157,14 @@ def breakdown(row: ServingConfig) -> list[tuple[str, str, float]]:
     return sorted((s for s in shares if s[2] >= LEAST_SHARE), key=lambda share: -share[2])
 
 
-def _columns(answer: ServingAnswer) -> list[Column]:
+def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Column]:
     """The columns of a configuration, with `within_limit` for each limit.
 
     A configuration whose weights do not fit has no times.
     """
 
     first, token, at = answer.max_ttft_ms, answer.max_tpot_ms, answer.percentile
-    experts = {row.expert_parallel for row in answer.served} != {1}
+    experts = {row.expert_parallel for row in rows} != {1}
     arrives, of = answer.chosen.request_rate is not None, "" if at is None else f" P{at}"
 
     def judged(row: ServingConfig, index: int) -> float | None:
