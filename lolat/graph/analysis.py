@@ -6,14 +6,15 @@ reader -> Graph -> `analyze` -> predictor -> prediction -> attribution.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
-from lolat.graph import Graph, Operation, once
+from lolat.graph import Graph, GraphBuilder, Operation, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
 from lolat.graph.kinds import IN_PLACE, MULTIPLYING, VIEWS, kind_of
@@ -33,8 +34,13 @@ from lolat.units import shortened
 
 
 def parameters(graph: Graph) -> int:
-    """Number of parameters: kernels, biases, tables, vectors of norms; a shared one counts once."""
-    return sum(operations_parameters(graph))
+    """Number of parameters; a shared one counts once."""
+    return sum(operations_parameters(graph)) + free_elements(graph)
+
+
+def free_elements(graph: Graph) -> int:
+    """Number of parameters that are no operation's weight, such as a table of positions."""
+    return sum(elements for elements, _ in graph.free)
 
 
 @once
@@ -47,8 +53,9 @@ def operations_parameters(graph: Graph) -> tuple[int, ...]:
             number = int(a["rows"] * a["out_features"])
         elif kind_of(o.kind).vectors and o.inputs:
             number = o.vectors * _channels(graph, o)
-        own = a.get("tied") == "kernel" and o.kind == "dense"
-        tied = round(a["bias"] * a["out_features"]) if own else 0
+        own = a.get("tied") == "kernel" and "bias" in a
+        outputs: Any = a.get("out_features", a.get("out_channels", 0))
+        tied = round(a["bias"] * outputs) if own else 0
         found.append(tied if a.get("tied") else number)
     return tuple(found)
 
@@ -61,19 +68,26 @@ def _channels(graph: Graph, norm: Operation) -> int:
 
 
 READ_SHARE, FEW_PARAMETERS = 0.98, 1000
-"""There is no remark if operations have at least this share of a network's parameters, or all but so many.
+"""There is no remark if this share of a network's parameters is found in a graph, or all but so many.
 timm's networks with learned positions have 0.988 or more."""
 
 
-def unread_parameters(graph: Graph, number: int) -> list[str]:
-    """A remark if the operations of a graph have fewer parameters than the `number` of its network."""
-    counted = parameters(graph) + sum(n for n, _ in graph.free)
-    if counted >= READ_SHARE * number or number - counted <= FEW_PARAMETERS:
-        return []
-    return [
-        f"{number - counted:,} of its {number:,} parameters are the weights of no operation: memory and "
-        "the optimizer's update are of the others"
-    ]
+def completed(builder: GraphBuilder, outputs: Sequence[int], number: int, *made: int) -> Graph:
+    """The finished graph, with all of its network's `number` parameters.
+
+    Those that are in no operation are computed into the constants `made`; a remark if they are many, which
+    are taken not to be trained.
+    """
+    rest = number - parameters(builder.build(outputs))
+    if rest > FEW_PARAMETERS and rest > (1.0 - READ_SHARE) * number:
+        made = ()
+        builder.warnings.append(
+            f"{rest:,} of its {number:,} parameters are the weights of no operation: they take memory, and "
+            "are taken not to be trained"
+        )
+    if rest > 0:
+        builder.free.append((rest, made))
+    return builder.build(outputs)
 
 
 def as_trained(graph: Graph) -> Graph:
@@ -187,7 +201,7 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
     size = own = SIZES.get(own_dtype(graph) or "", 4.0)
     if mode.half:
         size = 6.0 if mode.dtype == AMP else 2.0
-    total = size * sum(each)
+    total = size * sum(each) + (own if mode.dtype == AMP else size) * free_elements(graph)
     for o, number in zip(graph.operations, each, strict=True):
         if o.kind == "batch_norm" and o.inputs and "tied" not in o.attributes:
             total += size * 2 * _channels(graph, o)  # a mean and a variance

@@ -81,9 +81,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
     as a decoder's keys and values. `training`: why its training cannot be counted. `autocast`: its code
     computes in half precision with parameters in float32, as `torch.autocast` does. `still`: constants that
-    are not trained. `free`: where not all of it is trained, the elements of each trainable parameter that
-    is no operation's weight, with the constants that are computed from it. The fields are the JSON that
-    `lolat read` writes.
+    are not trained. `free`: the elements of parameters that are no operation's weight, with the constants
+    that are computed from them, none if they are not trained. The fields are the JSON that `lolat read`
+    writes.
     """
 
     name: str

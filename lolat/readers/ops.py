@@ -182,19 +182,19 @@ class Writer:
         parts = (kind, inputs, call.shapes, label, call.path, call.dtype)
         return self.builder.add_several(*parts, **attributes)
 
-    def tie(self, start: int, parameter: Any, bits: int = 0) -> bool:
+    def tie(self, start: int, parameter: Any, bits: int = 0, own_bias: bool = False) -> bool:
         """Mark the operations from position `start` on as `tied` if an earlier one has their parameter too.
 
-        Tied ones add nothing to the memory; one of another kind, as a head that shares the embedding, adds
-        its biases ("kernel"). `parameter`: any key, None for none. `bits`: of a quantized weight. Returns
-        True if one of the operations can have a parameter.
+        Tied ones add nothing to the memory; one of another kind, as a head that shares the embedding, or
+        with an `own_bias`, adds its biases ("kernel"). `parameter`: any key, None for none. `bits`: of a
+        quantized weight. Returns True if one of the operations can have a parameter.
         """
         operations, owners = self.builder.operations, frozenset(self._owned.get(parameter, ()))
         able = COMPUTE | NORMALIZATIONS
         owning = [i for i in range(start, len(operations)) if operations[i].kind in able]
         for i in owning:
             kind = operations[i].kind
-            tied = (True if kind in owners else "kernel") if owners else None
+            tied = (True if kind in owners and not own_bias else "kernel") if owners else None
             operations[i] = changed(operations[i], tied=tied, bits=bits or None)
             if parameter is not None:
                 self._owned.setdefault(parameter, set()).add(kind)
@@ -243,8 +243,9 @@ class Writer:
         builder.inputs[:] = [number[i] for i in builder.inputs]
         for found in (builder.kept, builder.still):
             found[:] = [number[i] for i in found if i in number]
-        free = ((n, tuple(number[i] for i in made if i in number)) for n, made in builder.free)
-        builder.free[:] = [(n, made) for n, made in free if made]
+        builder.free[:] = [
+            (n, tuple(number[i] for i in made if i in number)) for n, made in builder.free
+        ]
         return [number[i] for i in outputs]
 
     def activations(self, call: Call) -> list[int]:

@@ -274,6 +274,11 @@ class DecoderPlan:
             yield Remark("no published run is like this one", alone + rest)
         if self.tuning.frozen > step.passes.untouched:
             yield TIED
+        if self.run.sharding == HYBRID and self.run.accumulate > 1 and devices > MACHINE:
+            yield (
+                "machines sum their gradients once in an iteration, as FSDP2 does with "
+                "set_requires_all_reduce; FSDP1 does so after each micro-batch, which takes longer"
+            )
         decoder, length = self.trained
         if decoder.score_cap:
             more = "transformers' own choice for it is eager, which keeps "

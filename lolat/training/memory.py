@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.graph import Graph, once
-from lolat.graph.analysis import INDEX_BYTES, INDEXED, analyze, operations_parameters
+from lolat.graph.analysis import INDEX_BYTES, INDEXED, analyze, operations_parameters, parameters
 from lolat.graph.backward import (
     CHECKPOINT,
     SELECTIVE,
@@ -144,8 +144,7 @@ def _trained_weights(graph: Graph) -> tuple[int, ...]:
 def numbers_of(graph: Graph) -> Numbers:
     """Count the parameters of a graph."""
     trained = sum(trained_parameters(graph))
-    every = sum(operations_parameters(graph)) + sum(n for n, _ in graph.free)
-    return Numbers(trained, every - trained)
+    return Numbers(trained, parameters(graph) - trained)
 
 
 def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:

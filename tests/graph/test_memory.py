@@ -13,6 +13,7 @@ import lolat
 from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import Memory, alive_bytes, analyze, parameters, weights_bytes
 from lolat.graph.modes import AMP, FLOAT16, Mode
+from lolat.training.memory import numbers_of
 
 CONV = {
     "kernel": (3, 3),
@@ -94,7 +95,10 @@ def test_no_operations_and_one_that_reads_nothing() -> None:
 
 
 def test_weights_that_layers_share_are_kept_once_as_pytorch_counts_them() -> None:
-    """Tied embeddings, a layer called twice; the parts of the one matrix of an attention are not tied."""
+    """Tied embeddings, a layer called twice, one kernel with two biases, a table read at fixed places.
+
+    The parts of the one matrix of an attention are not tied.
+    """
     import torch
     from torch import nn
 
@@ -106,17 +110,25 @@ def test_weights_that_layers_share_are_kept_once_as_pytorch_counts_them() -> Non
             self.table, self.twice = nn.Embedding(50, 16), nn.Linear(16, 16)
             self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
             self.head = nn.Linear(16, 50, bias=False)
+            self.places, self.shift, self.unread = (
+                nn.Embedding(40, 16),
+                nn.Linear(16, 16),
+                nn.PReLU(),
+            )
             if tied:
-                self.head.weight = self.table.weight
+                self.head.weight, self.shift.weight = self.table.weight, self.twice.weight
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = self.head(self.twice(self.layer(self.twice(self.table(x)))))
+            x = self.table(x) + self.places(torch.arange(x.shape[1]))
+            result: torch.Tensor = self.head(self.shift(self.twice(self.layer(self.twice(x)))))
             return result
 
     for tied in (False, True):
         network = Tied(tied)
-        kept = analyze(lolat.read(network, 12)).memory(1).weights_bytes
-        assert kept == 4 * sum(p.numel() for p in network.parameters())  # which names each once
+        graph = lolat.read(network, 12)
+        number = sum(p.numel() for p in network.parameters())  # which names each once
+        assert analyze(graph).memory(1).weights_bytes == 4 * number
+        assert parameters(graph) == numbers_of(graph).trained + 1 == number  # of PReLU
 
 
 def test_a_keras_layer_called_twice_is_kept_once() -> None:

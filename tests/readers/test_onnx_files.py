@@ -16,11 +16,35 @@ from onnx.reference import ReferenceEvaluator
 
 import lolat
 from lolat.errors import MissingPackageError
+from lolat.graph.analysis import parameters
 from lolat.graph.counts import count
 from lolat.readers.onnx import read_file, read_inputs, read_model
 from lolat.readers.size import as_sizes
 from tests.readers.counting import refused
 from tests.readers.onnx_networks import graph_of, kinds, model, node, saved, six, total
+
+PAIR = [node("Gemm", "x w b", "h"), node("Gemm", "h w c", "y")]
+TABLE = [node("Gather", "t i", "p"), node("Add", "x p", "h"), node("MatMul", "h w", "y")]
+NORM = [node("BatchNormalization", "x s s b m", "h"), node("MatMul", "h w", "y")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "number"),
+    [
+        (PAIR, {"w": (64, 64), "b": (64,), "c": (64,)}, 64 * 64 + 2 * 64),
+        (TABLE, {"w": (64, 64), "t": (512, 64), "i": np.array([3])}, 64 * 64 + 512 * 64),
+        ([node("Add", "x p", "y")], {"p": (1, 64), "unread": (64, 64)}, 64),
+        (NORM, {"s": (64,), "b": (64,), "m": (64,), "w": (64, 64)}, 64 * 64 + 2 * 64),
+    ],
+)
+def test_parameters_are_the_initializers_that_are_read(
+    tmp_path: Path, nodes: Any, constants: dict[str, Any], number: int
+) -> None:
+    graph = graph_of(tmp_path, model(nodes, ("N", 64), **constants))
+    assert parameters(graph) == number
+    told = any("are the weights of no operation" in text for text in graph.warnings)
+    assert told == (nodes is TABLE)
+
 
 CONV = [node("Conv", "x w b", "y")]
 WEIGHTS: dict[str, Any] = {"w": (4, 3, 3, 3), "b": (4,)}

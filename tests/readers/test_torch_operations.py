@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrizations, prune
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import lolat
 from lolat.graph.analysis import analyze, as_trained, parameters
@@ -218,6 +219,46 @@ def test_what_has_no_rule_is_reported_and_counts(
     assert len(counts.warnings) == 1
     assert named in counts.warnings[0]
     assert counts.total().traffic >= traffic
+
+
+class Made(TorchDispatchMode):
+    """The elements that PyTorch's copies and products write, in the order in which it runs them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = list[tuple[str, int]]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if kind := {"aten::clone": "transpose", "aten::bmm": "matmul"}.get(func._schema.name):
+            self.found.append((kind, result.numel()))
+        return result
+
+
+@pytest.mark.parametrize(
+    "equation",
+    ["bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", "bqd,bkd->bqk", "bhqd,bhkd->bhqk", "bhqd,bhqe->bhde",
+     "bchq,bchk->bqk", "bhd,bqhd->bqh", "bqd,bqe->bde", "bdq,bdk->bkq"],
+)  # fmt: skip
+def test_an_einsum_copies_the_operands_that_pytorch_copies(equation: str) -> None:
+    sizes, terms = dict(zip("bhqkdec", range(2, 9), strict=True)), equation.partition("->")[0]
+    made = [torch.rand([sizes[c] for c in term]) for term in terms.split(",")]
+    with Made() as run:
+        torch.einsum(equation, made[0].requires_grad_(), made[1])
+    does_einsum = Does(lambda _, x, y: torch.einsum(equation, x, y))
+    graph = lolat.read((does_einsum, tuple(t[:1] for t in made)))
+    found = [(o.kind, graph.tensors[o.outputs[0]].elements(2)) for o in graph.operations]
+    behind = found[len(run.found) :]
+    assert found[: len(run.found)] == run.found
+    assert [kind for kind, _ in behind] in ([], ["transpose"])  # of the result
+
+
+def test_what_was_turned_before_an_einsum_is_copied_once() -> None:
+    graph = does(
+        lambda m, x: torch.einsum("bhqd,bhkd->bhqk", x.transpose(1, 2), x.transpose(1, 2)),
+        (5, 3, 4),
+    )
+    assert kinds(graph) == ["transpose", "transpose", "matmul"]
 
 
 def test_what_hides_products_is_outside_the_measured_range() -> None:

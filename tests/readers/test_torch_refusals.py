@@ -164,13 +164,13 @@ SECOND, AGAIN = 6 * 6 + 6, "activations are computed again"
      ("checkpoint, the older form", 2 * SECOND)],
 )  # fmt: skip
 def test_what_is_partly_trained_is_predicted_as_the_whole(change: str, trained: int) -> None:
-    """A table of positions does not count; a file of the network keeps what is trained."""
+    """A file of the network keeps what is trained, and a table that is not."""
     model, graph = lolat.load("v100-fp32"), lolat.read(_changed(change), 6)
     whole = lolat.read(_changed(""), 6)
     assert model.predict(graph, 4).latency_ms == model.predict(whole, 4).latency_ms
     graph = Graph.from_dict(json.loads(json.dumps(graph.to_dict())))
     cost = model.cost(graph, 4)
-    assert (cost.trained_parameters, cost.parameters) == (trained, 2 * SECOND)
+    assert (cost.trained_parameters, cost.parameters) == (trained, 2 * SECOND + 6)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def _compiled_in_place() -> Any:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (Unread, f"{4 * 64 * 64:,} of its {5 * 64 * 64:,} parameters are the weights of no operation"),
+        (Unread, f"{2 * 64 * 64:,} of its {5 * 64 * 64:,} parameters are the weights of no operation"),
         (_dropping, "1 module in training mode inside one in evaluation mode, such as Dropout"),
         (Decoder, "4,160 of its 8,320 parameters are the weights of no operation"),
         pytest.param(

@@ -309,6 +309,14 @@ def test_a_network_faster_than_nvlink_says_what_is_taken() -> None:
     assert not any("8 x" in w for w in slow)
 
 
+def test_the_sum_of_each_micro_batch_between_machines_is_told(gpu: Model) -> None:
+    """FSDP1 makes one each time that no_sync does not hold."""
+    for accumulate, replicas, told in ((2, 16, True), (1, 16, False), (2, 8, False)):
+        asked = {"accumulate": accumulate, "replicas": replicas, "link_gbps": 400}
+        (option,) = cost(gpu, sharding="hybrid", **asked).options
+        assert told == any("FSDP1" in text for text in option.warnings)
+
+
 @pytest.mark.parametrize(("name", "mib"), [("h100-vllm", 81559), ("b200-vllm", 183359)])
 def test_a_card_has_what_its_driver_tells_less_half_a_gib(name: str, mib: int) -> None:
     room = cost(package.load(name), tune="lora:16").available_bytes

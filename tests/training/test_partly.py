@@ -298,10 +298,7 @@ def test_a_parameter_that_is_no_operations_weight_is_trained(parts: list[str]) -
     trained = [p for p in network.parameters() if p.requires_grad]
     assert found.trained_parameters == sum(p.numel() for p in trained)
     assert found.memory["gradients"] == 4 * found.trained_parameters
-    frozen = sum(
-        p.numel() for n, p in Blocks().named_parameters() if not any(s in n for s in parts)
-    )
-    assert found.parameters == found.trained_parameters + frozen  # of operations
+    assert found.parameters == sum(p.numel() for p in network.parameters())
     graph = as_trained(lolat.read((network, (TOKENS,))))
     assert variables(graph) == len(trained)
     head = numbers_of(tuned(graph, "frozen", None))
@@ -425,15 +422,13 @@ def transformer(reentrant: bool | None, part: str = "") -> tuple[Any, Any]:
     [(None, ""), (False, ""), (True, ""), (None, "layer.2"), (False, "classifier")],
 )
 def test_a_network_of_transformers(reentrant: bool | None, part: str) -> None:
-    """Its table of positions is no operation, and is not counted."""
     network, tokens = transformer(reentrant, part)
     expected, found = (
         by_pytorch(network, tokens),
         by_us(as_trained(lolat.read((network, (tokens,)))), 3),
     )
     assert found.macs == expected.macs
-    positions = network.bert.embeddings.position_embeddings.weight
-    assert found.trained == expected.trained - positions.numel() * positions.requires_grad
+    assert found.trained == expected.trained
     assert found.saved == pytest.approx(expected.saved, rel=BYTES)
 
 

@@ -187,10 +187,10 @@ def _pad_operation(r: KerasReader, call: LayerCall) -> list[int]:
 
 
 def _normalization(r: KerasReader, call: LayerCall) -> list[int]:
-    """A normalization; Normalization, on a network's input, is a batch norm."""
+    """A normalization; Normalization, on a network's input, is a batch norm that learns nothing."""
     layer, inputs = call.layer, call.inputs[:1]
     if type(layer).__name__ == "Normalization":
-        return r.write(call, "batch_norm", inputs, stored=True)
+        return r.write(call, "batch_norm", inputs, stored=True, vectors=0)
     names = (normalized(cls.__name__) for cls in type(layer).__mro__)
     kind = next(KIND_OF[name] for name in names if name in KIND_OF)
     more = affine(kind, bool(layer.center) + bool(layer.scale))

@@ -14,7 +14,7 @@ from unittest import mock
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph
-from lolat.graph.analysis import unread_parameters
+from lolat.graph.analysis import completed
 from lolat.graph.backward import TRAINED
 from lolat.graph.kinds import COMPUTE
 from lolat.readers.batch import batch_remarks
@@ -51,10 +51,10 @@ def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
         if stopped or any(TRAINED in o.attributes for o in reader.builder.operations):
             reader.writer.mark_stops(reader.writer.constants)
         reader.builder.training_only += remarks.in_training_only(model)
-        graph = reader.builder.build(found)
-        number = sum(prod(v.shape) for v in model.trainable_variables)
-        reader.builder.warnings += unread_parameters(graph, number)
         reader.builder.warnings += remarks.run_as(model)
+        variables = {id(v): v for one in model._flatten_layers() for v in one._trainable_variables}
+        number = sum(prod(v.shape) for v in variables.values())
+        graph = completed(reader.builder, found, number, *reader.variables)
         two = KerasReader(graph.name, model)
         reader.builder.warnings += batch_remarks(
             graph, lambda: two.builder.build(two.read(*_called(model, sizes, samples=2)))

@@ -47,6 +47,7 @@ class KerasReader:
         self.shape = self.writer.shape
         self.known: dict[int, int] = {}  # id of a symbolic tensor -> tensor of the graph
         self.alive: list[Any] = []  # symbolic tensors made on the way: their ids must stay unique
+        self.variables: list[int] = []  # constants that are trained
         self.turned: dict[int, tuple[Any, Any]] = {}  # id -> a tensor made of a variable, that
 
     def read(
@@ -148,7 +149,11 @@ class KerasReader:
     def operand(self, value: Any) -> int:
         """A symbolic tensor, or a constant such as a variable of the layer."""
         known = self.known.get(id(value))
-        return self.writer.constant(tuple(value.shape)) if known is None else known
+        if known is not None:
+            return known
+        made = self.writer.constant(tuple(value.shape))
+        self.variables += [made] * bool(getattr(value, "trainable", False))
+        return made
 
     def unmasked(self, call: LayerCall) -> list[int]:
         """The inputs of a layer's call without the masks that Keras passes along."""

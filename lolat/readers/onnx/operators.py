@@ -16,6 +16,7 @@ import numpy as np
 
 from lolat.errors import NetworkError, arg
 from lolat.graph import Graph, GraphBuilder
+from lolat.graph.analysis import completed
 from lolat.graph.kinds import by_name
 from lolat.graph.quantized import INT8
 from lolat.readers.onnx.patterns import Patterns, clip_limits, node_name, number
@@ -53,15 +54,16 @@ class OnnxReader:
         }
         self.named = Counter(self.places.values())
 
-    def read(self) -> Graph:
-        """The whole network."""
+    def read(self, number: int) -> Graph:
+        """The whole network, of so many parameters."""
         for node in self.places:
             start = len(self.builder.operations)
             self.index |= zip(self.outputs(node), self._write(node), strict=False)
             self.writer.tie(start, self.weights(node), int(node.metadata_props.get(BITS, 0)))
             if scheme := node.metadata_props.get(INT8):
                 self.writer.mark(start, INT8, scheme)
-        return self.builder.build([self.tensor(value) for value in self.graph.outputs])
+        outputs = [self.tensor(value) for value in self.graph.outputs]
+        return completed(self.builder, outputs, number, *self.writer.constants)
 
     def _write(self, node: Any) -> list[int]:
         patterns = self.patterns

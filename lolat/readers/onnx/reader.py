@@ -109,7 +109,8 @@ def _of_samples(
     set_sizes(model.graph, inputs, samples)
     batched = {name: one.batch_axis is not None for name, one in inputs.items()}
     grown = _grown(model.graph, inputs)
-    return OnnxReader(name, _shaped(model, name), batched, parameters, grown).read()
+    number = _elements(model.graph, parameters)
+    return OnnxReader(name, _shaped(model, name), batched, parameters, grown).read(number)
 
 
 def _load(path: str) -> Any:
@@ -169,6 +170,24 @@ def _without_large_constants(model: Any, name: str) -> set[str]:
             f"{name!r} is not an ONNX network: {one_line(error)}; export it again, or update onnx"
         ) from error
     return parameters
+
+
+def _elements(graph: Any, parameters: set[str]) -> int:
+    """Elements of the parameters that are read, without single numbers and statistics of a batch norm."""
+    onnx, read, others = import_onnx(), set[str](), set[str]()
+    for node in graph.node:
+        read.update(node.input)
+        others.update(node.input[3:5] if node.op_type == "BatchNormalization" else ())
+        others.update(node.input if node.op_type == "Resize" else ())
+    found = {i.name: (i.data_type, i.dims) for i in graph.initializer}
+    for value in (i for i in graph.input if i.name in parameters):
+        tensor = value.type.tensor_type
+        found[value.name] = tensor.elem_type, [d.dim_value for d in tensor.shape.dim]
+    sizes = [
+        prod(dims) for name, (dtype, dims) in found.items()
+        if name in read - others and onnx.helper.tensor_dtype_to_np_dtype(dtype).kind == "f"
+    ]  # fmt: skip
+    return sum(size for size in sizes if size > 1)
 
 
 def _take(messages: Any, which: Any) -> list[Any]:

@@ -7,12 +7,15 @@ image into tokens or back, as around a layer norm, is a view.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 from msgspec import structs
 
 from lolat.graph import GraphBuilder, Operation, Tensor
 from lolat.graph.backward import changed
-from lolat.graph.kinds import CONVOLUTIONS, GATES, NORMALIZATIONS, POOLINGS, VIEWS
+from lolat.graph.kinds import CONVOLUTIONS, GATES, NORMALIZATIONS, POOLINGS, SLICES, VIEWS
+from lolat.readers.ops import einsum_terms
 
 _IMAGE = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
 _TOKENS = {"dense", "layer_norm", "rms_norm", "embedding", *GATES}
@@ -58,6 +61,48 @@ class Layout:
             stays = first is not None and len(shape) > 1 and before[first] == shape[first]
             return first if stays else None
         return next((self._axes[i] for i in known if len(tensors[i].shape) == len(shape)), None)
+
+    def is_turned(self, tensor: int) -> bool:
+        """True if a tensor is a view of a transposition or of a slice, which are copies in the graph."""
+        for operation in reversed(self.builder.operations):
+            if tensor in operation.outputs:
+                if operation.kind not in VIEWS:
+                    return operation.kind in SLICES | {"transpose"}
+                tensor = operation.inputs[0]
+        return False
+
+
+def as_product(equation: str) -> tuple[list[str], list[list[list[int]]], str] | None:
+    """An einsum as the product of a batch of matrices that PyTorch makes of it; None for another one.
+
+    The labels of its two operands; for each the axes that are joined into batch, rows and columns; the
+    labels of the product, in order.
+    """
+    terms, result = einsum_terms(equation)
+    summed = sorted(set("".join(terms)) - set(result))
+    if len(terms) != 2 or not summed or "." in equation:
+        return None
+    if any(len({*t}) < len(t) or not {*summed} <= {*t} for t in terms):
+        return None
+    batch = [c for c in result if c in terms[0] and c in terms[1]]
+    rows, columns = ([c for c in result if c in t and c not in batch] for t in terms)
+    orders = [
+        [[term.index(c) for c in group] for group in groups]
+        for term, groups in zip(
+            terms, ((batch, rows, summed), (batch, summed, columns)), strict=True
+        )
+    ]
+    return terms, orders, "".join([*batch, *rows, *columns])
+
+
+def joins(value: Any, groups: Sequence[Sequence[int]]) -> bool:
+    """True if PyTorch copies a tensor to join each group of its axes, at batch sizes above 1."""
+    shape = [2 if n == 1 and axis == 0 else n for axis, n in enumerate(value.shape)]
+    axes = [axis for group in groups for axis in group]
+    turned = value.new_empty_strided(shape, value.stride()).permute(axes)
+    joined = turned.reshape([prod(shape[axis] for axis in group) for group in groups])
+    is_view = joined.untyped_storage()._cdata == turned.untyped_storage()._cdata
+    return not is_view or 1 not in joined.stride()[1:]
 
 
 def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Operation]:

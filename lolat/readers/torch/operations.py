@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from lolat.graph.kinds import GATES, by_name
 from lolat.readers.ops import ALWAYS_DROPS, KIND_OF, Call, Writer, affine, normalized, sizes_of
-from lolat.readers.torch.layout import Layout
+from lolat.readers.torch.layout import Layout, as_product, joins
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,30 @@ def _matmul(o: AtenOperation) -> list[int]:
     product = o.write("matmul", [left, right], bias=bias)
     is_bias = o.writer.constants.issuperset([*added, right])
     return product if not added or is_bias else o.write("add", [*added, *product])
+
+
+def _einsum(o: AtenOperation) -> list[int]:
+    """A product; where PyTorch copies an operand to join its axes, or turns the result, a transposition."""
+    values, equation = o.get("tensors"), str(o.get("equation"))
+    inputs, found = [i for i in map(o.tensor, values) if i is not None], as_product(equation)
+    if found is None:
+        return o.write("aten.einsum", equation=equation)
+    terms, orders, result = found
+    for k, (i, order) in enumerate(zip(inputs, orders, strict=True)):
+        if i not in o.writer.constants and not o.layout.is_turned(i) and joins(values[k], order):
+            axes = tuple(axis for group in order for axis in group)
+            turned = replace(o, shapes=[tuple(o.writer.shape(i)[axis] for axis in axes)])
+            inputs[k] = turned.write("transpose", [i], permutation=axes)[0]
+            terms[k] = "".join(terms[k][axis] for axis in axes)
+    labels = equation.replace(" ", "").partition("->")[2] or "".join(sorted(result))
+    back = [result.index(label) for label in labels]
+    shape = [o.shapes[0][labels.index(label)] for label in result]
+    product = replace(o, shapes=[tuple(shape)])
+    made = product.write("aten.einsum", inputs, equation=f"{','.join(terms)}->{result}")
+    turned = replace(
+        o, op="permute", arguments={"self": made, "dims": back}, tensor=lambda _: made[0]
+    )
+    return made if back == sorted(back) else _transposed(turned)
 
 
 _WHOLE = 1024
@@ -444,8 +468,7 @@ DYNAMIC_LINEAR = ("quantized::linear_dynamic", "quantized::linear_dynamic_fp16")
 _RULES: dict[Rule, str] = {
     _convolution: _CONVOLUTIONS, _matmul: _PRODUCTS, _linear: "linear",
     _dynamic_linear: " ".join(DYNAMIC_LINEAR).replace("::", "."),
-    lambda o: o.write("aten.einsum", equation=str(o.get("equation"))): "einsum",
-    _experts: "_grouped_mm transformers.grouped_mm_fallback",
+    _einsum: "einsum", _experts: "_grouped_mm transformers.grouped_mm_fallback",
     _embedding: "embedding embedding_bag _embedding_bag",
     _attention: "scaled_dot_product_attention",
     _recurrent: " ".join(_RECURRENT),

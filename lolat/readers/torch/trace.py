@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
-from lolat.graph.analysis import unread_parameters
+from lolat.graph.analysis import completed
 from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed, learns
 from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
 from lolat.readers.ops import Writer
@@ -59,10 +59,11 @@ class Tracer(TorchDispatchMode):
         self.learned: list[tuple[int, list[int], bool]] = []
         # Key of a parameter -> for each use: positions of its operations, whether it is learned there.
         self.uses: dict[Any, list[tuple[range, bool]]] = {}
+        self.biases: set[Any] = set()  # keys of parameters beside the largest one of an operation
         self.called: set[Any] = set()  # modules
         # Constants that are parameters, or computed from some -> their ids and elements.
         self.trainable: dict[int, dict[int, int]] = {}
-        self.inside: set[int] = set()  # ids of those in weights of an operation
+        self.inside: set[int] = set()  # ids of those in weights or biases of an operation
         self.still: set[int] = set()  # frozen parameters
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.anew = 0  # operations whose weights are such constants
@@ -171,10 +172,12 @@ class Tracer(TorchDispatchMode):
             )  # fmt: skip
             written = operations.write(call)
             owned = self.parameters(named)
-            largest = max((key for key, _ in owned), default=())[::-1]
-            if owned and self.writer.tie(start, largest):
+            *others, largest = sorted(key for key, _ in owned) or [(0, 0, 0)]
+            own_bias = not self.biases.issuperset(others)
+            self.biases.update(others)
+            if owned and self.writer.tie(start, largest[::-1], own_bias=own_bias):
                 use = range(start, len(self.builder.operations)), any(yes for _, yes in owned)
-                self.uses.setdefault(largest, []).append(use)
+                self.uses.setdefault(largest[::-1], []).append(use)
                 self.learned += [(key[-1], written, yes and self.gradients) for key, yes in owned]
             weights = self.weights(sources, start)
             self.anew += not self.computed.isdisjoint(weights)
@@ -184,8 +187,12 @@ class Tracer(TorchDispatchMode):
                 self.fixed.append(written)
             inside = {k: n for i in weights for k, n in self.trainable.get(i, {}).items()}
             inside = {k: n for k, n in inside.items() if all(k != key[-1] for key, _ in owned)}
-            if any(map(learns, self.builder.operations[start:])):
-                self.inside |= inside.keys() | {key[-1] for key, _ in owned}
+            new = self.builder.operations[start:]
+            if any(map(learns, new)):
+                held = self.writer.constants.intersection(sources)
+                held.difference_update(*(o.inputs for o in new))
+                self.inside.update(*(self.trainable.get(i, ()) for i in held))
+                self.inside.update(key[-1] for key, _ in owned)
             self.mark(start, owned, is_fixed, sum(inside.values()))
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
@@ -390,7 +397,7 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
     if tracer.parts or not whole:
         tracer.mark_parts(outputs)
     tracer.writer.mark_stops(tracer.writer.constants - tracer.trainable.keys())
-    builder.free += [] if whole else free_parameters(tracer)
+    builder.free += free_parameters(tracer)
     builder.training_only += in_training_only(model, tracer)
     if tracer.anew:
         builder.warnings.append(
@@ -407,10 +414,8 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
         )
     builder.operations[:] = free_turns(builder.operations, builder.tensors)
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
-    graph = builder.build(outputs)
-    if not alone:
-        builder.warnings += unread_parameters(graph, sum(p.numel() for p in model.parameters()))
-    return builder.build(outputs), next(iter(tracer.misread), "")
+    graph = completed(builder, outputs, sum(p.numel() for p in model.parameters()))
+    return graph, next(iter(tracer.misread), "")
 
 
 def read_with_two(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) -> Graph:
