@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lolat.errors import InputError, arg
+from lolat.parameters import PARAMETERS
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,4 @@ OPTIMIZERS = {
 
 def optimizer_named(name: str) -> Optimizer:
     """Return the optimizer of a name, in capitals or not; InputError for an unknown one."""
-    key = name.strip().lower()
-    if key not in OPTIMIZERS:
-        expected = f"expected one of {', '.join(OPTIMIZERS)}"
-        raise InputError(f"{arg('optimizer')} {name!r}: {expected}")
-    return OPTIMIZERS[key]
+    return OPTIMIZERS[PARAMETERS["optimizer"].choice(name)]

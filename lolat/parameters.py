@@ -17,7 +17,6 @@ from numbers import Integral, Real
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lolat.errors import InputError, arg
-from lolat.optimizers import OPTIMIZERS
 
 COVERAGE = 0.9  # share of true values inside an interval, if not given
 PREDICTORS = ("two-regime", "extended", "kernels", "training-steps")
@@ -29,6 +28,21 @@ EVALUATED_BATCHES = (1, 4)  # at which networks are measured, if not given
 SERVING = ("vllm", "sglang", "trtllm")
 CHECKPOINTING = ("none", "full", "selective")
 SHARDINGS = ("none", "zero1", "zero2", "fsdp", "hybrid")
+OPTIMIZERS = (
+    "sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw", "adadelta", "lion", "adamw8bit"
+)  # fmt: skip
+OTHER_OPTIMIZERS = {  # in transformers' TrainingArguments
+    "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw_8bit": "adamw8bit",
+    "adamw_bnb_8bit": "adamw8bit", "lion_32bit": "lion",
+}  # fmt: skip
+OTHER_PRECISIONS = {
+    "float32": "fp32", "float": "fp32", "fp16-mixed": "amp", "bf16-mixed": "amp", "amp_bf16": "amp",
+    "mixed": "amp", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
+}  # fmt: skip
+OTHER_SHARDINGS = {
+    "ddp": "none", "no_shard": "none", "zero3": "fsdp", "full_shard": "fsdp", "shard_grad_op": "zero2",
+    "hybrid_shard": "hybrid",
+}  # fmt: skip
 VARY = ("width", "resolution", "batch")
 POISSON, EVEN = "poisson", "even"
 TRACE = ("arrival_s", "input_tokens", "output_tokens")
@@ -41,8 +55,9 @@ class Parameter:
     """A parameter, named as the argument of Python.
 
     `help`: a line for people. `kind`: int, float, str, or bool for a flag. Numbers lie from `least` to
-    `most`; where `is_open`, both are beyond. `choices`: the values of a word. `metavar`: a value in a
-    command's help. `example`: of several values, which it takes then. `default`: the value if it is not
+    `most`; where `is_open`, both are beyond. `choices`: the values of a word; `others`: other names of
+    these, such as trainers have; `unknown`: words on values that are not among them. `metavar`: a value in
+    a command's help. `example`: of several values, which it takes then. `default`: the value if it is not
     given.
     """
 
@@ -56,6 +71,20 @@ class Parameter:
     metavar: str = "N"
     example: str = ""
     default: Any = None
+    others: Mapping[str, str] = field(default_factory=dict)
+    unknown: str = ""
+
+    def word(self, given: Any) -> Any:
+        """A choice by one of its names, in capitals or not; what is none, as it is given."""
+        name = given.strip().casefold().removeprefix("torch.") if isinstance(given, str) else given
+        return self.others.get(name, name if name in self.choices else given)
+
+    def choice(self, given: Any) -> str:
+        """A choice by one of its names; InputError for another word."""
+        if (found := self.word(given)) in self.choices:
+            return str(found)
+        expected = f"expected one of {', '.join(self.choices)}{self.unknown}"
+        raise InputError(f"{arg(self.name)} {given!r}: {expected}")
 
     @property
     def option(self) -> str:
@@ -91,8 +120,13 @@ def _amount(
     return Parameter(name, help, float, least, is_open=is_open, metavar=metavar)
 
 
-def _word(name: str, choices: tuple[str, ...], help: str) -> Parameter:
-    return Parameter(name, help, str, choices=choices, metavar="")
+def _word(
+    name: str, choices: tuple[str, ...], help: str, others: Mapping[str, str] | None = None,
+    unknown: str = "",
+) -> Parameter:  # fmt: skip
+    return Parameter(
+        name, help, str, choices=choices, metavar="", others=others or {}, unknown=unknown
+    )
 
 
 _EVERY = (
@@ -106,7 +140,8 @@ _EVERY = (
               most=10**7),
     _word("precision", PRECISIONS,
           "How a GPU computes; as in the measurements if not given, else by its data sheet. amp keeps "
-          "weights in float32; fp16 and bf16 are pure: weights, gradients and states in 2 bytes."),
+          "weights in float32; fp16 and bf16 are pure: weights, gradients and states in 2 bytes.",
+          OTHER_PRECISIONS),
     _word("launch", LAUNCHES, "How a GPU's operations are started: one by one, fused by torch.compile, or "
           "also from a CUDA graph (reduce-overhead); as in the measurements if not given."),
     Parameter("host_us", "Time that the host of a GPU takes to launch an addition, µs (timeit x + y); "
@@ -128,8 +163,8 @@ _EVERY = (
     # Its training.
     Parameter("samples", "Samples in the data set. Without it, iterations alone.", most=10**12),
     Parameter("epochs", "Times through the data set.", most=10**12),
-    _word("optimizer", tuple(OPTIMIZERS), "Optimizer that updates the weights. sgd if not given, of a "
-          "decoder adamw."),
+    _word("optimizer", OPTIMIZERS, "Optimizer that updates the weights. sgd if not given, of a "
+          "decoder adamw.", OTHER_OPTIMIZERS, "; others, such as lamb, are not predicted"),
     Parameter("accumulate", "Batches of each device, one after the other, before an update.", most=10**6),
     _word("checkpointing", CHECKPOINTING, "Activations that the backward pass computes again: none; all of "
           "a block but its input; all of a network's but results of products, of a decoder's but attention "
@@ -143,8 +178,10 @@ _EVERY = (
               "instance of the price list has.", most=4096, metavar="K[,K]",
               example="1,2,4,8"),
     _word("sharding", SHARDINGS, "What the devices divide among them: nothing; optimizer states; gradients "
-          "too; parameters too; these inside a machine alone."),
-    Parameter("tokens", "Tokens in the data set, such as 1e9, in place of --samples.", float, 1, 1e18),
+          "too; parameters too; these inside a machine alone.", OTHER_SHARDINGS,
+          "; tensor and pipeline parallelism are not predicted"),
+    Parameter("tokens", "Tokens in the data set, such as 1e9 or 200m, in place of --samples.", float, 1,
+              1e18),
     Parameter("mean_tokens", "Mean tokens of a sample that is padded to a sequence; if not given, samples "
               "are packed.", float, 1, MOST_TOKENS),
     _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, as such "

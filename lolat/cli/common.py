@@ -213,6 +213,43 @@ class Auto(click.ParamType):
         return value if value == "auto" else self.item.convert(value, param, ctx)
 
 
+class Word(click.Choice):
+    """A choice of a parameter, by one of its names, and `more` words."""
+
+    def __init__(self, of: Parameter, *more: str) -> None:
+        super().__init__((*of.choices, *more), case_sensitive=False)
+        self.of = of
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into a choice."""
+        found = self.of.word(value)
+        if found not in self.choices and self.of.unknown:
+            self.fail(
+                f"{value!r} is not one of {', '.join(self.choices)}{self.of.unknown}", param, ctx
+            )
+        return super().convert(found, param, ctx)
+
+
+class Amount(click.ParamType):
+    """A number of one type, also with k, m, b or t for thousands, millions and more behind it."""
+
+    name = "number"
+
+    def __init__(self, item: click.ParamType) -> None:
+        self.item = item
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Text into a number."""
+        number = str(value).strip().casefold()
+        with contextlib.suppress(ValueError):
+            if number[-1:] in THOUSANDS:
+                value = f"{float(number[:-1]) * 1000 ** (1 + THOUSANDS.index(number[-1])):.17g}"
+        return self.item.convert(value, param, ctx)
+
+
+THOUSANDS = ["k", "m", "b", "t"]
+
+
 class List(click.ParamType):
     """Values of one type with commas between them: a tuple."""
 
@@ -267,7 +304,7 @@ def warn(remarks: Iterable[str]) -> None:
 WHOLE = Whole(1)
 BATCHES = List(Auto(WHOLE), "N[,N]|auto", PARAMETERS["batch_size"].example)
 SURE: dict[str, Any] = {"is_flag": False, "flag_value": 100 * COVERAGE, "default": None}
-PRECISIONS = click.Choice((*PARAMETERS["precision"].choices, BEST), case_sensitive=False)
+PRECISIONS = Word(PARAMETERS["precision"], BEST)
 
 
 def _as_json(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -337,7 +374,7 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
     if of.default is not None:  # to click None is a value, also of a required option
         about["default"] = of.default
     if of.choices:
-        about["type"] = click.Choice(of.choices, case_sensitive=False)
+        about["type"] = Word(of)
     elif of.kind is bool:
         about = {"is_flag": True}
     elif of.kind is str:
@@ -351,6 +388,8 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
         about["type"].name = f"number{of_ms}"  # click's words for another text
     else:
         about["type"] = WHOLE if of.least == 1 else click.IntRange(int(of.least))
+    if name in ("samples", "tokens"):
+        about["type"] = Amount(about["type"])
     if several:
         about["type"] = List(about["type"], of.metavar, of.example)
         if not changed.get("required"):

@@ -19,6 +19,7 @@ from lolat.device.question import RunAs
 from lolat.errors import InputError, ModelFileError, arg
 from lolat.graph.counts import FEATURES
 from lolat.io.results import Result, dict_of
+from lolat.parameters import PARAMETERS
 
 if TYPE_CHECKING:
     from lolat.device.domain import Domain
@@ -131,6 +132,7 @@ class Device(Result):
         measured, the host as usual. InputError for a mode that the device lacks or that cannot be
         predicted.
         """
+        precision = PARAMETERS["precision"].word(precision)
         asked = RunAs(
             precision=precision, launch=launch, host_us=host_us, channels_last=channels_last
         )

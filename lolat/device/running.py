@@ -221,6 +221,10 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
         """The launch in another half precision, on the same units."""
         return its.half and replace(its, dtype=wanted.dtype) == wanted
 
+    def fused(its: Mode) -> bool:
+        """Compiled, to be launched from a graph, or the other way round."""
+        return its.fused and launched(replace(its, launch=wanted.launch))
+
     def in_half(its: Mode) -> bool:
         return its.half and replace(its, dtype=mode.dtype) == mode
 
@@ -229,6 +233,8 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
     if not mode.half:
         return measured_in(model, in_half)
     if wanted.launch != mode.launch and (found := measured_in(model, launched)):
+        return found
+    if wanted.fused and not mode.fused and (found := _measured(model, fused)):
         return found
     # A compiler takes channels last, so its convolutions turn nothing.
     turned = (wanted.fused or wanted.channels_last) and not mode.fused and not mode.channels_last

@@ -255,11 +255,8 @@ def available_bytes(document: Mapping[str, Any]) -> int | None:
 def dtype_named(precision: str) -> str:
     """The data type of a precision; InputError if there is no such precision."""
     if precision not in PRECISION_DTYPES:
-        word = str(precision).casefold().removeprefix("torch.")
-        near = word if word in PRECISION_DTYPES else PRECISION_OF.get(word)
-        hint = f"did you mean {near}?" if near else f"expected one of {', '.join(PRECISION_DTYPES)}"
         raise InputError(
-            f"{arg('precision')} {str(precision)!r}: {hint}",
+            f"{arg('precision')} {str(precision)!r}: expected one of {', '.join(PRECISION_DTYPES)}",
             code="no-precision",
         )
     return PRECISION_DTYPES[precision]

@@ -25,6 +25,8 @@ NETWORK_GBPS = 10.0
 LATENCY_MS = 0.005  # of a message between two GPUs, or two machines over RDMA
 UNKNOWN_NETWORK = "the network between machines"
 """The name of a link between machines whose network is not known."""
+CLUSTER = "the network of a cluster"
+"""The name of an assumed link between whole machines that were bought to train together."""
 MACHINE = 8  # devices in one machine if no offer says it, as in most GPU servers
 NVLINK_SHARE, PCIE_SHARE = 0.8, 0.5
 OFF_BETWEEN, OFF_WITHIN, OFF_GIVEN = 2.0, 1.5, 1.3
@@ -114,6 +116,15 @@ def given_link(device: str, devices: int, gbps: float) -> Link:
     """
     within = assumed_link(device, min(devices, MACHINE))
     return Link(gbps if devices <= MACHINE else min(MACHINE * gbps, max(within.gbps, gbps)))
+
+
+def cluster_link(device: str) -> Link:
+    """The assumed link between machines of a cluster: half of that inside one, a quarter to the whole.
+
+    Networks of machines with eight A100 have 0.2 (p4d) and 0.8 (ND A100) of NVLink's rate, with eight H100
+    0.3 (a3-highgpu) to 1.1 (p5, ND H100).
+    """
+    return Link(assumed_link(device, MACHINE).gbps / OFF_BETWEEN, name=CLUSTER)
 
 
 def form_in(instance: str) -> str:

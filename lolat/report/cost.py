@@ -8,12 +8,12 @@ from typing import Any
 
 from lolat.device.running import LAYOUTS
 from lolat.graph.modes import EAGER
-from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK
+from lolat.hardware.links import CLUSTER, MACHINE, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
-from lolat.report.ranked import MOST_NOTES, apart_words, grouped_notes, left_out_lines, within_limit
+from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import Column, Part, ReportTable, ends_of
 from lolat.training.compare import Choice, Costs, choice_words
-from lolat.training.cost import Cost, close_words, no_room
+from lolat.training.cost import Cost, close_words, no_room, would_words
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import (
     byte_size,
@@ -70,7 +70,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         title + (f" · {way}" if (way := _way(cost)) else ""),
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_least}, {fit_words(cost)}",
         *_memory_lines(cost),
-        *_iteration_lines(first, sample, several, cost.tune or ""),
+        *_iteration_lines(cost, sample),
         *_link_lines(cost),
         *([] if is_asked else [NO_SAMPLES if cost.sequence_length is None else NO_TOKENS]),
         *_card_lines(cost.options),
@@ -93,22 +93,26 @@ def _run(answer: Cost | Costs, sample: str = "sample") -> str:
     return f" · {plural(answer.epochs, 'epoch')} of {plural(answer.samples, sample)}"
 
 
-def _iteration_lines(
-    first: TrainingPrediction, sample: str, several: bool, tune: str
-) -> Iterator[str]:
+def _iteration_lines(cost: Cost, sample: str) -> Iterator[str]:
     """An iteration's time and its parts, the share of the peak, an epoch's other times."""
+    first = cost.options[0]
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
-    where = f" on {plural(first.devices, 'device')}" if several else ""
+    where = f" on {plural(first.devices, 'device')}" if cost.options[1:] else ""
+    ends = map(milliseconds, first.interval_ms or ())
+    sure = f" ({percent(cost.coverage)} between {' .. '.join(ends)})" if first.interval_ms else ""
     yield (
-        f"{milliseconds(first.iteration_ms)} an iteration{where}, {digits(first.samples_per_s)} "
+        f"{milliseconds(first.iteration_ms)} an iteration{where}{sure}, {digits(first.samples_per_s)} "
         f"{sample}s/s{': ' * bool(parts)}{' · '.join(parts)}"
     )
     if first.mfu is not None:
+        tune = cost.tune or ""
         each = "4" if tune.startswith("lora") else "2 or 6" if tune.startswith("frozen") else "6"
-        yield (
-            f"{digits(first.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, {percent(first.mfu)} of "
-            f"its peak in bfloat16 (MFU: {each} FLOPs a parameter and token, and attention's)"
-        )
+        how = f"{each} FLOPs a parameter and token, and attention's"
+        how = how if first.memory_bytes else "FLOPs of the products of both passes"
+        tokens = f"{digits(first.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, "
+        tokens *= first.tokens_per_s is not None
+        peak = cost.precision if first.memory_bytes is None else "bfloat16"
+        yield f"{tokens}{percent(first.mfu)} of its peak in {peak} (MFU: {how})"
     if first.startup_s:
         yield f"the first epoch takes {duration(first.startup_s)} more to start"
     if first.evaluation_s:
@@ -218,14 +222,17 @@ def _columns(of: Cost | Costs) -> list[Column]:
         Column("devices" if is_one else "of it", lambda row: row[1].devices),
         Column("precision", lambda row: None if is_one else _way(row[0], is_row=True), is_text=True),
         Column("batch", lambda row: row[0].batch_size if has_batch else None, "{:,}".format),
+        Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
+               page="spare"),
         Column("rented", lambda row: _rented(row[1]), is_text=True, page="spare"),
         Column("$/hour", one(lambda o: o.rented and o.rented.price_per_hour), _money, page="spare"),
         Column("iteration", lambda row: row[1].iteration_ms if is_one or not of.samples else None,
                milliseconds, page="hidden"),
         Column("exchange", one(lambda o: o.parts_ms["exchange"] or None), milliseconds, page="hidden"),
-        Column("samples/s", lambda row: None if is_one or row[1].mfu else row[1].samples_per_s, digits),
+        Column("samples/s", lambda row: None if is_one or row[1].tokens_per_s else row[1].samples_per_s,
+               digits),
         Column("tokens/s", lambda row: row[1].tokens_per_s, digits, page="spare"),
-        Column("MFU", lambda row: row[1].mfu, percent, page="hidden"),
+        Column("MFU", lambda row: row[1].mfu if row[1].tokens_per_s else None, percent, page="hidden"),
         Column("memory", one(lambda o: o.memory_bytes), byte_size, page="hidden"),
         Column("epoch", one(lambda o: o.epoch_s), duration, page="hidden"),
         Column("total" if is_one else "hours", lambda row: row[1].total_s, time),
@@ -262,7 +269,10 @@ def _keeps(option: TrainingPrediction, limits: TrainingLimits) -> str:
     if limits.max_dollars is not None and option.dollars is not None:
         words.append(within_limit(option.dollars, option.dollars_interval, limits.max_dollars))
     if option.within_limits is not None:
-        return f"{quantity(option.within_limits)} {'samples' if option.mfu is None else 'tokens'}"
+        low, high = option.within_interval or (None, None)
+        ends = "" if low is None else f" ({quantity(low)} .. {quantity(high or low)})"
+        of = "samples" if option.tokens_per_s is None else "tokens"
+        return f"{quantity(option.within_limits)} {of}{ends}"
     return max(words, key=SURE.index, default="")
 
 
@@ -270,7 +280,7 @@ def _across(option: TrainingPrediction) -> str:
     """A clause on the machines of an option and their network; "" for one machine."""
     # A price that is given is of a device, whatever machine has it.
     number = option.rented.instances if option.rented and option.rented.instance_type else 1
-    if number == 1 and option.link != UNKNOWN_NETWORK:
+    if number == 1 and option.link not in (CLUSTER, UNKNOWN_NETWORK):
         return ""
     machines = plural(number, "machine") if number > 1 else "several machines"
     assumed = ", assumed" * (option.link is not None)
@@ -324,7 +334,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
         ),
     )
     table = ReportTable(_columns(costs), listed)
-    yield from ("", table)
+    yield from ("", table) if table.rows else ()
     yield from _legend(table)
     yield ""
     yield from [] if costs.samples or costs.limits != TrainingLimits() else [NO_SAMPLES]
@@ -345,15 +355,19 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
 
 
 def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
-    """Lines on devices with too little memory: in full, or of more than MOST_NOTES the sizes alone."""
-    if len(costs) <= MOST_NOTES:
-        yield from (f"{plain(c.device)}: {no_room(c)}" for c in costs)
+    """A line on devices and batch sizes with too little memory, and what would fit on all of them."""
+    if len(costs) == 1:
+        yield f"{plain(costs[0].device)}: {no_room(costs[0])}"
+    if len(costs) < 2:
         return
+    batches = len({c.batch_size for c in costs}) > 1
     sizes = (
-        f"{plain(c.device)} ({byte_size(c.memory_bytes)} of {byte_size(c.available_bytes or 0)})"
+        f"{plain(c.device)}{f' batch {c.batch_size:,}' * batches} ({byte_size(c.memory_bytes)} of "
+        f"{byte_size(c.available_bytes or 0)}{f', {c.largest_batch:,} fits' if c.largest_batch else ''})"
         for c in costs
     )
-    yield f"DOES NOT FIT on {len(costs)} devices: {', '.join(sizes)}"
+    ways = [way for way in costs[0].would_fit if all(way in c.would_fit for c in costs)]
+    yield f"DOES NOT FIT: {', '.join(sizes)}{would_words(ways)}"
 
 
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:

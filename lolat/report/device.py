@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.device import Device
 from lolat.device.intervals import noise_level
 from lolat.device.predictors.formula import CONSTANT
+from lolat.device.predictors.roofline import Roofline
 from lolat.device.running import OF_FORM, span
 from lolat.device.summary import Families, Rate, families_of, framework_of, headline
 from lolat.graph.counts import COLUMNS
@@ -109,7 +110,8 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
         own = [row for fit in (part, *part.get("fits", {}).values()) for row in fit.get("own", ())]
         served = own[-1]["model"] if own else "qwen3-8b"
         yield f"Next: {lolat} llm {named} {quote(plain(served))}"
-    if "training" in document:
+    steps = document.get("predictors", {}).get(Roofline.name, {}).get("training_residuals")
+    if "training" in document or steps:
         yield f"Next: {lolat} cost {named} {network} --batch-size 32 --samples 50000"
 
 
@@ -165,6 +167,7 @@ def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if part := document.get("llm"):
         lines = (*_operations(part), *_overheads(part))
         yield from _titled("language models (`lolat llm`)", map(plain, lines))
+        yield from _titled("training decoders (`lolat cost`)", _trained_runs(part))
     spaces = [
         f"{plain(name)}: {plural(len(part.get('samples', ())), 'measured network')}"
         for name, part in document.get("spaces", {}).items()
@@ -199,6 +202,14 @@ def _overheads(part: Mapping[str, Any]) -> Iterator[str]:
         )
         if own := fit.get("own", ()):
             yield _own_rows(fit, own)
+
+
+def _trained_runs(part: Mapping[str, Any]) -> Iterator[str]:
+    """The line on own runs of training decoders, if there are any."""
+    if trained := part.get("trained"):
+        runs, spread = plural(trained["rows"], "own run"), math.expm1(trained.get("spread", 0.0))
+        agree = f", which agree within {percent(spread)}" * (trained["rows"] > 1)
+        yield f"{runs}{agree}: {trained['level']:.2f} times as long as the kernels say"
 
 
 def _own_rows(fit: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> str:

@@ -27,7 +27,10 @@ from lolat.units import dollars, duration, milliseconds, plain, plural
 
 @dataclass(frozen=True)
 class Choice:
-    """An option of a comparison: so many devices of one kind, in one precision, with one batch size."""
+    """An option of a comparison: so many devices of one kind, in one precision, with one batch size.
+
+    `in_all`: samples of all devices in an update.
+    """
 
     device: str
     precision: str | None
@@ -35,12 +38,14 @@ class Choice:
     devices: int
     total_s: float
     dollars: float | None
+    in_all: int = 0
 
     @classmethod
     def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
         """Return the choice of an option of a device."""
         about = cost.device, cost.precision, cost.batch_size
-        return cls(*about, option.devices, option.total_s or 0.0, option.dollars)
+        whole = option.devices * cost.batch_size * cost.accumulate
+        return cls(*about, option.devices, option.total_s or 0.0, option.dollars, whole)
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,8 +105,10 @@ class Costs(Result):
 def choice_words(choice: Choice, with_batch: bool = False) -> str:
     """Return a choice in words: "4 x a100-fp32 in amp, 2 h 10 min, $20"."""
     words = [f"{choice.devices} x {plain(choice.device)}"]
+    whole = f" ({choice.in_all:,} in all)" if choice.in_all > choice.batch_size else ""
+    batch = f"batch {choice.batch_size:,}{whole}"
     words[0] += f" in {choice.precision}" if choice.precision else ""
-    words += [f"batch {choice.batch_size:,}"] * with_batch + [duration(choice.total_s)]
+    words += [batch] * with_batch + [duration(choice.total_s)]
     return ", ".join(words + ([] if choice.dollars is None else [dollars(choice.dollars)]))
 
 

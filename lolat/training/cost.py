@@ -16,7 +16,7 @@ from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
 from lolat.hardware.gpus import form_of, has_several_chips
-from lolat.hardware.links import MACHINE, Link, assumed_link
+from lolat.hardware.links import Link, assumed_link
 from lolat.hardware.prices import (
     Offer,
     Rental,
@@ -162,12 +162,17 @@ def no_room(cost: Cost) -> str:
     """Return the sentence that an iteration does not fit, with the largest batch that does."""
     least = min((o.memory_bytes or cost.memory_bytes, o.devices) for o in cost.options)[1]
     room = cost.available_bytes or 0, cost.largest_batch or 0
-    others = f"; it would with {', or '.join(cost.would_fit)}" if cost.would_fit else ""
-    return (
-        no_room_words(cost.memory_bytes, *room, least)
-        + close_words(cost.memory_bytes, room[0])
-        + others
-    )
+    words = no_room_words(cost.memory_bytes, *room, least)
+    return f"{words}{close_words(cost.memory_bytes, room[0])}{would_words(cost.would_fit)}"
+
+
+MOST_WAYS = 3  # shown to people
+
+
+def would_words(ways: Sequence[str]) -> str:
+    """Return a clause on the first of the options with which an iteration fits; "" without any."""
+    more = f" ({len(ways) - MOST_WAYS} more: --json)" if len(ways) > MOST_WAYS else ""
+    return f"; it would with {', or '.join(ways[:MOST_WAYS])}{more}" if ways else ""
 
 
 # ---- The question.
@@ -208,8 +213,8 @@ def check_limits(asked: TrainingQuestion) -> None:
             PARAMETERS[name].check(value)
 
 
-def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, float]:
-    """Return the samples of the data, and the tokens of one that are no padding.
+def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, int, float]:
+    """Return the samples of the data, the tokens of one (0: it has none), and those that are no padding.
 
     The data may be given in tokens if a sample is a sequence: of a decoder, or of a network whose first
     input of whole numbers has one axis.
@@ -219,7 +224,7 @@ def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, float]
     else:
         shapes = zip(trained.input_sizes, trained.inputs, strict=True)
         whole = (s for s, i in shapes if len(s) == 1 and trained.tensors[i].dtype.startswith("int"))
-        length = next(whole, (0,))[0] if asked.tokens is not None else 0
+        length = next(whole, (0,))[0]
     for name in ("tokens", "mean_tokens"):
         if (value := getattr(asked, name)) is None:
             continue
@@ -234,12 +239,12 @@ def _data(trained: Trained, asked: TrainingQuestion) -> tuple[int | None, float]
             "expected the mean of the samples, each of which is padded to a sequence"
         )
     if asked.tokens is None:
-        return asked.samples, useful
+        return asked.samples, length, useful
     if asked.samples is not None:
         raise InputError(
             f"{arg('tokens')} and {arg('samples')}: both say how much data; expected one"
         )
-    return max(math.ceil(asked.tokens / useful), 1), useful
+    return max(math.ceil(asked.tokens / useful), 1), length, useful
 
 
 # ---- The answer.
@@ -252,7 +257,7 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
     given = tuple(dict.fromkeys(as_whole(n, "replicas") for n in several(asked.replicas)))
     trained = read_question(network, asked.input_size)
     is_decoder = isinstance(trained, TrainedDecoder)
-    samples, useful = _data(trained, asked)
+    samples, length, useful = _data(trained, asked)
     run = TrainingRun(
         1 if largest else as_whole(asked.batch_size), samples, asked.epochs,
         asked.optimizer or ("adamw" if is_decoder else "sgd"),
@@ -264,7 +269,7 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
     if isinstance(trained, TrainedDecoder):
         plan = DecoderPlan.of(device, trained, run, asked, useful)
     else:
-        plan = NetworkPlan.of(device, trained, run, asked)
+        plan = NetworkPlan.of(device, trained, run, asked, length, useful)
     listed = price_list(asked.prices) if asked.price_per_hour is None else None
     rent = partial(rental_of, plan.document, asked.price_per_hour, listed, plan.gib)
     numbers = given
@@ -301,31 +306,18 @@ def _answer(
         link = plan.link(k, max(numbers))
         return option_of(plan.predicted, k, plan.document, link, plan.rental(rental, k), limits)
 
-    try:
-        options = tuple(map(option, numbers))
-    except InputError as error:
-        within = tuple(k for k in numbers if k <= MACHINE)
-        least = sum(plan.memory(within, run.batch_size)[1].values()) if within else math.inf
-        if error.code != "no-network" or least > (plan.available or math.inf):
-            raise
-        others = ", ".join(str(k) for k in numbers if k > MACHINE)
-        left = (
-            f"{others} GPUs are left out: no offer in the price list says how its machines are joined "
-            "(--link-gbps N: the Gbit/s of each GPU's network)"
-        )
-        found = _answer(device, plan, within, limits, most, rent, price_list)
-        return replace(found, warnings=(left, *found.warnings))
+    options = tuple(map(option, numbers))
     best = best_of([o for o in options if False not in (fits, o.fits)], limits)
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
     about = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
     warnings = [*plan.remarks(memory, numbers), *(w for o in options for w in o.warnings)]
+    if run.sharding != NONE and max(numbers) == 1:
+        warnings.append(f"--sharding {run.sharding}: one device divides nothing (--replicas K)")
     for o in (o for o in options if o.fits is False and fits is not False):
         least, room = float(o.memory_bytes or 0), float(plan.available or 0)
         words = f"{byte_size(least)} of {byte_size(room)}{close_words(least, room)}"
-        ways = ", or ".join(plan.would_fit([o.devices])) or "more devices"
-        warnings.append(
-            f"{plural(o.devices, 'device')}: does not fit: {words}; it would with {ways}"
-        )
+        ways = [*plan.would_fit([o.devices])][:MOST_WAYS] or ["more devices"]
+        warnings.append(f"{plural(o.devices, 'device')}: does not fit: {words}{would_words(ways)}")
     return Cost(
         model=str(plan.document["device"]), device=device.label, **plan.about(numbers),
         **{name: getattr(run, name) for name in about}, **asdict(limits), **named,

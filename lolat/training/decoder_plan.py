@@ -14,7 +14,14 @@ from lolat.errors import InputError, arg
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import BFLOAT16, EAGER, Launch
 from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu, name_of
-from lolat.hardware.links import MACHINE, UNKNOWN_NETWORK, Link, assumed_link, given_link
+from lolat.hardware.links import (
+    MACHINE,
+    UNKNOWN_NETWORK,
+    Link,
+    assumed_link,
+    cluster_link,
+    given_link,
+)
 from lolat.hardware.prices import Rental, hardware_of
 from lolat.io.results import Remark
 from lolat.llm.domain import UNTIMED
@@ -173,24 +180,21 @@ class DecoderPlan:
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many GPUs, None if these do not hold the training.
 
-        Several machines are whole ones, if some are offered, as `Parallel` takes them. InputError if the
-        network between them is neither given nor known.
+        Several machines are whole ones, if some are offered, as `Parallel` takes them, and of those whose
+        network is known, if it is of any and none is given.
         """
         if self.needed(devices, self.run.batch_size) > self.available:
             return None
         if devices <= MACHINE:
             return rental
-        offers, is_linked = rental.offers if rental else (), self.run.link_gbps is not None
-        if rental is not None and not is_linked:
-            offers = tuple(o for o in offers if rental.link(devices, o).name != UNKNOWN_NETWORK)
-        if not offers and not is_linked:
-            raise InputError(
-                f"{arg('replicas')} {devices}: no offer in the price list says how its machines are "
-                f"joined; expected {arg('link_gbps')}, the Gbit/s of each GPU's network, such as 400",
-                code="no-network",
-            )
+        if rental is None:
+            return None
+        offers = rental.offers
+        if self.run.link_gbps is None:
+            known = (o for o in offers if rental.link(devices, o).name != UNKNOWN_NETWORK)
+            offers = tuple(known) or offers
         whole = tuple(o for o in offers if o.devices >= MACHINE or not o.instance_type)
-        return rental and replace(rental, offers=whole or offers)
+        return replace(rental, offers=whole or offers)
 
     def needed(self, devices: int, batch_size: int) -> int:
         """Return the bytes that a GPU needs."""
@@ -214,6 +218,8 @@ class DecoderPlan:
 
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` GPUs, joined by `link`, without a price."""
+        if link is not None and link.name == UNKNOWN_NETWORK:
+            link = cluster_link(self.gpu)
         run, own = self.run, self.section.trained
         run.check_batch(devices)
         level, gpu, step = own.level if own else 1.0, GPU(self.section), self.step()
@@ -230,24 +236,28 @@ class DecoderPlan:
         each_s = per_s * self.useful / devices
         peak = 1e12 * self.section.sheet.bf16_tflops
         needed = self.needed(devices, run.batch_size)
+        about = self.section, self.gpu, step.passes, self.parallel(devices)
+        factor = math.exp(half_width(*about, run.coverage))
+        short, long = [exchange] * 2 if link is None else [parts(e)["exchange"] for e in link.ends]
+        alone = total - exchange
         made = TrainingPrediction(
             devices, link.name if link else None, link.gbps if link else None, total, found, hidden, per_s,
             tokens_per_s=each_s * devices, tokens_per_s_per_gpu=each_s,
             mfu=each_s * step.passes.flops() / peak, memory_bytes=needed,
             fits=needed <= self.available, warnings=tuple(self._remarks(devices, needed)),
+            interval_ms=(alone / factor + short, alone * factor + long),
         )  # fmt: skip
         if run.samples is None:
             return made
         iterations = -(-run.samples // sequences)
-        times = run.epochs * iterations / 1e3
-        about = self.section, self.gpu, step.passes, self.parallel(devices)
-        factor = math.exp(half_width(*about, run.coverage))
-        short, long = [exchange] * 2 if link is None else [parts(e)["exchange"] for e in link.ends]
-        alone = total - exchange
+        times, (low, high) = run.epochs * iterations / 1e3, made.interval_ms or (total, total)
         return replace(
-            made, iterations=iterations, epoch_s=iterations * total / 1e3, total_s=times * total,
-            interval_s=(times * (alone / factor + short), times * (alone * factor + long)),
-        )  # fmt: skip
+            made,
+            iterations=iterations,
+            epoch_s=iterations * total / 1e3,
+            total_s=times * total,
+            interval_s=(times * low, times * high),
+        )
 
     def _remarks(self, devices: int, needed: int) -> Iterator[str]:
         """Yield remarks on so many GPUs, each of which needs so many bytes."""
@@ -324,7 +334,7 @@ class DecoderPlan:
         """Yield options of `lolat cost` with which an iteration fits, the smallest changes first."""
         batch_size = self.run.batch_size
         devices = min(numbers, key=lambda k: self.needed(k, batch_size))
-        more = [k for k in (2, 4, *range(MACHINE, MOST_GPUS + 1, MACHINE)) if k > devices]
+        more = [k for k in map((2).__pow__, range(1, 10)) if devices < k <= MOST_GPUS]
         checkpointed, lora = replace(self, checkpointing="full"), self.tuned(Tuning(rank=16))
         sharded, both = (
             replace(one, run=replace(self.run, sharding=FSDP)) for one in (self, checkpointed)

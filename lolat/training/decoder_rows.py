@@ -17,10 +17,10 @@ from lolat.io.tables import ABOVE_ZERO, Row, read_table
 from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
 from lolat.optimizers import optimizer_named
-from lolat.parameters import CHECKPOINTING, SHARDINGS
+from lolat.parameters import CHECKPOINTING, PARAMETERS, SHARDINGS
 from lolat.tables.networks import logged_rate
 from lolat.training.decoder import DecoderStep, tuned_recipe
-from lolat.training.parallel import FSDP, HYBRID, NONE, ZERO2, Parallel
+from lolat.training.parallel import NONE, Parallel
 from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
 from lolat.units import GIB, percent, plural
 
@@ -35,8 +35,7 @@ OF_STEPS = "network,batch_size,sequence_length,gpus,gradient_accumulation,precis
 """Columns of a table of networks (`lolat.tables.networks`) for a run of a network that is no decoder."""
 WORDS: dict[str, dict[str, str]] = {
     "precision": {"": "amp", "amp_bf16": "amp", "amp": "amp", "bf16": "bf16"},
-    "sharding": {**{name: name for name in SHARDINGS}, "": NONE, "no_shard": NONE, "full_shard": FSDP,
-                 "shard_grad_op": ZERO2, "hybrid_shard": HYBRID},
+    "sharding": {**{name: name for name in SHARDINGS}, "": NONE, **PARAMETERS["sharding"].others},
     "activation_checkpointing": {**{name: name for name in CHECKPOINTING}, "": "none", "false": "none",
                                  "true": "full"},
     "launch": {**{name: name for name in LAUNCHES}, "": EAGER},

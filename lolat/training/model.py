@@ -21,8 +21,8 @@ from lolat.hardware.links import Link
 from lolat.hardware.prices import Rented
 from lolat.io.results import Remark
 from lolat.optimizers import Optimizer, optimizer_named
-from lolat.parameters import COVERAGE
-from lolat.training.parallel import NONE, Parallel, check_sharding, gradients
+from lolat.parameters import COVERAGE, PARAMETERS
+from lolat.training.parallel import NONE, Parallel, gradients
 
 # ---- The question.
 
@@ -59,9 +59,8 @@ class TrainingRun:
             )
         self.check_batch(1)
         check_coverage(self.coverage)
-        check_sharding(self.sharding)
-        optimizer_named(str(self.optimizer))
-        object.__setattr__(self, "optimizer", self.optimizer.strip().lower())
+        for name in ("sharding", "optimizer"):
+            object.__setattr__(self, name, PARAMETERS[name].choice(getattr(self, name)))
 
     def filled(self, most: int, batches: int) -> int:
         """Return the largest micro-batch up to `most`, of which the data set fills so many `batches`."""
@@ -211,23 +210,24 @@ class TrainingPrediction:
     """Training on `devices` devices, as it is predicted.
 
     `link`, `link_gbps`: name and Gbit/s of the link that joins them; the user's link has no name.
-    `iteration_ms`: one update, with all its micro-batches. `parts_ms`: forward, backward, update (None each
-    if only known together) and the wait for the exchange, which add up to it. `hidden_ms`: the exchange
-    during the backward pass, in no sum. `samples_per_s`: samples of all devices in full iterations.
-    `epoch_s`: an epoch after the first, with `evaluation_s` for the validation samples; `startup_s`: how
-    much longer the first one takes; `total_s`: all of it, with the interval `interval_s`. `dollars`: the
-    price of `total_s`, by what is `rented`. None stands for what is unknown or was not asked for.
+    `iteration_ms`: one update, with all its micro-batches, with the interval `interval_ms`. `parts_ms`:
+    forward, backward, update (None each if only known together) and the wait for the exchange, which add up
+    to it. `hidden_ms`: the exchange during the backward pass, in no sum. `samples_per_s`: samples of all
+    devices in full iterations. `epoch_s`: an epoch after the first, with `evaluation_s` for the validation
+    samples; `startup_s`: how much longer the first one takes; `total_s`: all of it, with the interval
+    `interval_s`. `dollars`: the price of `total_s`, by what is `rented`. None stands for what is unknown or
+    was not asked for.
 
-    Of a decoder: `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: of each, both without
-    padding; `mfu`: their share of the data sheet's FLOPs in bfloat16, of which a token takes 6 a
-    parameter and 12 x layers x width x length, less those of frozen weights; `memory_bytes` of a device,
-    and whether it `fits`.
+    `tokens_per_s`: tokens of all devices, `tokens_per_s_per_gpu`: of each, both without padding; None if
+    samples are no texts. `mfu`: the share of the data sheet's FLOPs in the precision; a sample takes those
+    of its products in both passes, a decoder's token 6 a parameter and 12 x layers x width x length, less
+    those of frozen weights. Of a decoder: `memory_bytes` of a device, and whether it `fits`.
 
     `shortest_s`, `least_dollars`: the shortest time and the lowest price among all offers of so many
     devices, of which `rented` is one.
 
-    Without a data set `within_limits` has the samples, of a decoder the tokens, that the limits of time and
-    money allow.
+    Without a data set `within_limits` has the samples, of texts the tokens, that the limits of time and
+    money allow, with the interval `within_interval`.
     """
 
     devices: int
@@ -253,6 +253,8 @@ class TrainingPrediction:
     memory_bytes: int | None = None
     fits: bool | None = None
     within_limits: int | None = None
+    within_interval: tuple[int, int] | None = None
+    interval_ms: tuple[float, float] | None = None
     shortest_s: float | None = None
     least_dollars: float | None = None
 
@@ -261,8 +263,11 @@ class TrainingPrediction:
         hours = limits.hours_of(None if self.rented is None else self.rented.price_per_hour)
         if hours is None or self.total_s is not None or self.fits is False:
             return self
-        each = self.tokens_per_s or self.samples_per_s
-        return replace(self, within_limits=int(3600 * hours * each))
+        each = 3600 * hours * (self.tokens_per_s or self.samples_per_s)
+        short, long = self.interval_ms or (math.nan, math.nan)
+        ends = each * self.iteration_ms / long, each * self.iteration_ms / short
+        interval = (int(ends[0]), int(ends[1])) if self.interval_ms else None
+        return replace(self, within_limits=int(each), within_interval=interval)
 
 
 def predict(
@@ -291,26 +296,33 @@ def predict(
         for each in ((None,) * 3 if link is None else (link, *link.ends))
     )
     parts_ms, total_ms = alone.parts() | {"exchange": waited_ms}, alone.total + waited_ms
+    interval_ms, warnings = None, model.warnings(graph, run.batch_size, optimizer)
+    try:
+        factor = math.exp(model.half_width(graph, run.batch_size, run.coverage))
+        interval_ms = alone.total / factor + short, alone.total * factor + long
+    except InputError:
+        few = f"too few measurements were held out of the fit for {100 * run.coverage:g} % coverage"
+        warnings = (*warnings, Remark("no interval", few))
     prediction = TrainingPrediction(
         devices, None if link is None else link.name, None if link is None else link.gbps,
         total_ms, parts_ms, hidden_ms,
         1e3 * devices * run.batch_size * run.accumulate / max(total_ms, 1e-9),
-        warnings=model.warnings(graph, run.batch_size, optimizer),
+        warnings=warnings, interval_ms=interval_ms,
     )  # fmt: skip
     if run.samples is None:
         return prediction
-    return _with_epochs(prediction, model, graph, run, micro, alone.update, (short, long))
+    return _with_epochs(prediction, model, graph, run, micro, alone, (short, long))
 
 
 def _with_epochs(
     prediction: TrainingPrediction, model: TrainingPredictor, graph: Graph, run: TrainingRun,
-    micro: Iteration, update_ms: float, ends_ms: tuple[float, float],
+    micro: Iteration, alone: Iteration, ends_ms: tuple[float, float],
 ) -> TrainingPrediction:  # fmt: skip
     """Add the times of epochs; an epoch's last iteration has the rest of a device's samples.
 
-    `micro`: a micro-batch; `update_ms`: of an iteration; `ends_ms`: the wait for the exchange over the
-    fastest and the slowest possible link. The lower ends of computing and exchanging are added, and so are
-    the upper ends: a sum of squares would be narrower, as a ratio, than either part alone.
+    `micro`: a micro-batch; `alone`: an iteration on one device; `ends_ms`: the wait for the exchange over
+    the fastest and the slowest possible link. The lower ends of computing and exchanging are added, and
+    so are the upper ends: a sum of squares would be narrower, as a ratio, than either part alone.
     """
     assert run.samples is not None
     optimizer = optimizer_named(run.optimizer)
@@ -326,7 +338,7 @@ def _with_epochs(
         return model.epoch_ms + sum(n * batch_ms(size) for n, size in batches if n and size)
 
     iterations = -(-run.samples // (prediction.devices * run.batch_size * run.accumulate))
-    epoch_s = (all_ms(run.samples, trained_ms) + iterations * update_ms) / 1e3
+    epoch_s = (all_ms(run.samples, trained_ms) + iterations * alone.update) / 1e3
     evaluation_s = None
     if run.validation is not None:
         evaluation_s = all_ms(run.validation, lambda n: model.evaluated_ms(graph, n)) / 1e3
@@ -335,14 +347,11 @@ def _with_epochs(
     exchange_s = iterations * (prediction.parts_ms["exchange"] or 0.0) / 1e3
     alone_s, exchanges_s = (startup_s or 0.0) + run.epochs * epoch_s, run.epochs * exchange_s
     low_s, high_s = (run.epochs * iterations * ms / 1e3 for ms in ends_ms)
-    interval_s, warnings = None, prediction.warnings
-    try:
-        factor = math.exp(model.half_width(graph, run.batch_size, run.coverage))
+    interval_s = None
+    if prediction.interval_ms is not None:
+        factor = (prediction.interval_ms[1] - ends_ms[1]) / alone.total
         interval_s = (alone_s / factor + low_s, alone_s * factor + high_s)
-    except InputError:
-        few = f"too few measurements were held out of the fit for {100 * run.coverage:g} % coverage"
-        warnings = (*warnings, Remark("no interval", few))
     return replace(
         prediction, iterations=iterations, epoch_s=epoch_s + exchange_s, evaluation_s=evaluation_s,
-        startup_s=startup_s, total_s=alone_s + exchanges_s, interval_s=interval_s, warnings=warnings,
+        startup_s=startup_s, total_s=alone_s + exchanges_s, interval_s=interval_s,
     )  # fmt: skip

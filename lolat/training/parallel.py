@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import DEFAULT_MODE, Mode
 from lolat.hardware.links import MACHINE, Link
@@ -70,15 +69,6 @@ NONE, ZERO1, ZERO2, FSDP, HYBRID = SHARDINGS
 GATHERED = 0.5
 """Share of a network's rate that gathers of a layer at a time reach between machines, beside the products
 (by MPT 70B on 64 A100, which waits for them)."""
-
-
-def check_sharding(sharding: str) -> None:
-    """Raise InputError for another kind of parallelism."""
-    if sharding not in SHARDINGS:
-        raise InputError(
-            f"{arg('sharding')} {sharding}: expected one of {', '.join(SHARDINGS)}; tensor and pipeline "
-            "parallelism are not predicted"
-        )
 
 
 @dataclass(frozen=True)

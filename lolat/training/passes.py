@@ -100,6 +100,7 @@ class Tuning:
                 f"{arg('tune')} {shortened(text)!r}: expected full, lora:RANK such as lora:16 (or "
                 "lora:16:bf16: adapters in bfloat16), frozen:N "
                 "(the first N layers or blocks) or frozen (all but the last layer)"
+                f"{'; QLoRA is not predicted' * text.strip().lower().startswith('qlora')}"
             )
         _, all_frozen, lora, number, half = found.groups()
         if lora:

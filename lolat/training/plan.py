@@ -15,13 +15,14 @@ from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting
 from lolat.graph.modes import DEFAULT_MODE
 from lolat.graph.network import ON_CPU
-from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes
+from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes, gpu_of
 from lolat.hardware.links import MACHINE, PEAKS, Link, assumed_link
 from lolat.hardware.prices import Rental, hardware_of
 from lolat.io.results import Remark
 from lolat.optimizers import optimizer_named
 from lolat.training.epochs import EpochTraining
 from lolat.training.estimate import EstimatedTraining, ForwardTraining
+from lolat.training.iteration import flops
 from lolat.training.measured import MeasuredTraining
 from lolat.training.memory import (
     PrecisionRecipe,
@@ -57,23 +58,31 @@ def training_of(document: Mapping[str, Any], source: str) -> TrainingPredictor:
     return ForwardTraining(document, source)
 
 
+LARGE = 8192  # samples of all devices in an update
 OF_DECODERS = "of a decoder's configuration only"
 
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Training a network on a device, on any number of it; `available`: bytes of one, None if unknown."""
+    """Training a network on a device, on any number of it.
+
+    `available`: bytes of one, None if unknown; `length`: tokens of a sample, 0 if it is no text; `useful`:
+    those that are no padding.
+    """
 
     training: TrainingPredictor
     graph: Graph
     run: TrainingRun
     available: int | None
     asked: TrainingQuestion
+    length: int
+    useful: float
 
     @classmethod
     def of(
-        cls, device: Device, graph: Graph, run: TrainingRun, asked: TrainingQuestion
-    ) -> NetworkPlan:
+        cls, device: Device, graph: Graph, run: TrainingRun, asked: TrainingQuestion, length: int,
+        useful: float,
+    ) -> NetworkPlan:  # fmt: skip
         """Make the plan of a network; ModelFileError if the device knows neither training nor latencies."""
         if run.sharding == HYBRID:
             raise InputError(f"{arg('sharding')} {HYBRID}: {OF_DECODERS}", code="decoder-only")
@@ -81,7 +90,7 @@ class NetworkPlan:
         training = training_of(as_written(device, graph).document, device.source)
         own = available_bytes(training.document)
         available = own if gib is None else max(Gpu("", gib).usable_bytes or 0, 0)
-        return cls(training, graph, run, available, asked)
+        return cls(training, graph, run, available, asked, length, useful)
 
     @property
     def document(self) -> Mapping[str, Any]:
@@ -136,7 +145,16 @@ class NetworkPlan:
 
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` devices, joined by `link`, without a price."""
-        return predict(self.training, self.graph, self.run, devices, link)
+        found = predict(self.training, self.graph, self.run, devices, link)
+        each_s, gpu, mode = found.samples_per_s / devices, gpu_of(self.document), self.training.mode
+        peak = gpu.peak(mode.dtype) if gpu and mode else None
+        useful = self.useful / self.length if self.length else 1.0
+        return replace(
+            found,
+            mfu=peak and each_s * useful * flops(self.graph) / (1e12 * peak),
+            tokens_per_s=found.samples_per_s * self.useful if self.length else None,
+            tokens_per_s_per_gpu=each_s * self.useful if self.length else None,
+        )
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a Cost about what is trained, and the execution mode."""
@@ -170,10 +188,17 @@ class NetworkPlan:
             yield f"in training only, and not counted: {', '.join(found)}"
         if is_tied(graph, self.asked.tune):
             yield TIED
-        if (most := max(numbers)) > MACHINE and self._is_inside(most):
+        most = max(numbers)
+        if most > MACHINE and self._is_inside(most):
             yield Remark(
                 f"--link-gbps {self.run.link_gbps:g} is as fast as the link inside a machine",
                 f"expected that of the network between the machines of {most} GPUs, such as 100",
+            )
+        if (whole := most * self.run.batch_size * self.run.accumulate) > LARGE:
+            yield Remark(
+                f"a batch of {whole:,} in all",
+                "the epochs are as given, but training with so large a batch mostly takes more of them for "
+                f"the same accuracy (ResNet-50 with sgd: above {LARGE:,}, Goyal et al. 2017)",
             )
         yield from mixed_remarks(numbers_of(graph).trained, sum(memory.values()), self.recipe)
         if graph.framework == "onnx" and kinds.isdisjoint(("batch_norm", "dropout")):

@@ -62,6 +62,9 @@ def test_a_shipped_model_that_was_measured_so_answers(
     twice = lolat.load(name).run_as(precision).run_as(launch=launch)
     assert found.label == twice.label == measured
     assert found.predict(layers(), 64).latency_ms == other.predict(layers(), 64).latency_ms
+    if launch == "compiled":  # is nearer to a graph than one by one
+        by_graph = lolat.load(name).run_as(precision, "graph"), other.run_as(precision, "graph")
+        assert [m.label for m in by_graph] == [measured] * 2
 
 
 @pytest.mark.parametrize(("name", "within"), [("rtx-3090-amp", 0.05), ("h100-fp16", 0.25)])

@@ -14,7 +14,6 @@ import lolat as package
 from lolat.api.model import Model
 from lolat.cli.common import run
 from lolat.cli.main import lolat as commands
-from lolat.errors import InputError
 from lolat.hardware.links import Link
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
@@ -189,6 +188,11 @@ def test_tokens_hours_dollars_and_mfu_follow_from_the_time(gpu: Model) -> None:
     assert option.tokens_per_s_per_gpu == pytest.approx(option.tokens_per_s / 8)
     flops = 6 * BILLIONS + 12 * 32 * 4096 * 2048
     assert option.mfu == pytest.approx(option.tokens_per_s_per_gpu * flops / 1e15)
+    for low, seconds in zip(option.interval_ms, option.interval_s, strict=True):
+        assert seconds == pytest.approx(low * option.iterations / 1e3)
+    bought = cost(gpu, replicas=8, sharding="fsdp", max_hours=5).options[0]
+    least = cost(gpu, replicas=8, sharding="fsdp", tokens=bought.within_interval[0]).options[0]
+    assert least.interval_s[1] == pytest.approx(5 * 3600, rel=1e-3)
     assert found.samples == math.ceil(1e8 / 2048)
     assert option.iterations == math.ceil(found.samples / 32)
     assert option.total_s == pytest.approx(option.iterations * option.iteration_ms / 1e3)
@@ -280,7 +284,7 @@ def test_a_number_of_gpus_that_does_not_fit_says_so_beside_one_that_does(gpu: Mo
     assert (none.memory_bytes, none.largest_batch) == (eight.memory_bytes, eight.largest_batch)
     (words,) = (w for w in both.warnings if "does not fit" in w)
     assert words.startswith("1 device: ")
-    assert words.endswith(", or ".join(alone.would_fit))
+    assert words.endswith(", or ".join(alone.would_fit[:3]))
 
 
 def test_memory_within_a_tenth_of_the_card_is_called_close() -> None:
@@ -323,17 +327,20 @@ def test_a_card_has_what_its_driver_tells_less_half_a_gib(name: str, mib: int) -
     assert room == pytest.approx((mib - 512) * 2**20, rel=1e-3)
 
 
-def test_a_link_between_machines_is_asked_for(gpu: Model) -> None:
-    for replicas in (16, (1, 16)):  # one alone does not hold it
-        with pytest.raises(InputError, match="how its machines are joined"):
-            cost(gpu, replicas=replicas, sharding="fsdp")
-    alone = cost(gpu, replicas=8, sharding="fsdp", checkpointing="full")
-    mixed = cost(gpu, replicas=(8, 16, 32), sharding="fsdp", checkpointing="full")
-    assert mixed.options == alone.options  # what is within one machine is answered
-    assert mixed.warnings[0].startswith(
-        "16, 32 GPUs are left out: no offer in the price list says how"
+def test_an_unknown_network_between_machines_is_assumed_in_a_range() -> None:
+    """Half of NVLink's rate; the interval has that of a quarter and of the whole."""
+    h100, asked = package.load("h100-vllm"), {"sharding": "fsdp", "input_size": 4096, "tokens": 2e8}
+    found = h100.cost("llama-3.1-70b", 1, replicas=32, checkpointing="full", **asked)
+    (option,) = found.options
+    assert (option.link, option.link_gbps) == ("the network of a cluster", 2880 / 2)
+    assert option.rented is not None
+    assert option.rented.instances * 8 == 32
+    slow, fast = (
+        h100.cost("llama-3.1-70b", 1, replicas=32, checkpointing="full", link_gbps=gbps, **asked)
+        for gbps in (2880 / 4 / 8, 2880 / 8)
     )
-    assert "--link-gbps N" in mixed.warnings[0]
+    (low, high), total = option.interval_s, option.total_s
+    assert low < fast.options[0].total_s < total < slow.options[0].total_s < high
 
 
 def test_beside_several_machines_the_link_of_one_stays() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 import lolat
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.analysis import parameters
+from lolat.graph.analysis import as_trained, parameters
 from lolat.graph.counts import count
 from lolat.graph.modes import AMP, FLOAT16, Mode
 from lolat.graph.work import work_of
 from lolat.optimizers import OPTIMIZERS
-from lolat.training.iteration import PASS_TERMS, PLAIN, pass_rows, started, variables
+from lolat.training.iteration import PASS_TERMS, PLAIN, flops, pass_rows, started, variables
 from lolat.training.memory import memory_at_peak, recipe_of
 from tests import synthetic
 from tests.training.known import memory_bytes, saved_bytes
@@ -228,3 +228,24 @@ def test_memory_is_as_pytorch_counts_it(dtype: str) -> None:
     peak = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
     found = memory_bytes(lolat.read(network(), 512), 4, OPTIMIZERS["adam"])
     assert found == pytest.approx(peak, rel=0.1)
+
+
+def test_flops_are_those_that_pytorch_counts() -> None:
+    """Two for each multiply-accumulate; nothing waits for the gradient of the input."""
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    nn = torch.nn
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    image = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(),
+                          nn.Linear(4 * 36, 5))  # fmt: skip
+    for net, shape in (
+        (image, (3, 10, 10)),
+        (nn.Sequential(nn.Linear(6, 16), layer, nn.Linear(16, 3)), (7, 6)),
+    ):
+        with (
+            nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH),
+            FlopCounterMode(display=False) as counted,
+        ):
+            net(torch.ones(2, *shape)).sum().backward()
+        assert 2 * flops(as_trained(lolat.read(net, shape))) == counted.get_total_flops()
