@@ -259,16 +259,17 @@ def _changed(document: Mapping[str, Any], mode: Mode, wanted: Mode) -> dict[str,
                 formula, mode=wanted, elsewhere=math.hypot(formula.elsewhere, doubt)
             )
             predictors[kind.name] = formula.to_dict()
+    is_timed = bool(kernels["measured"]) and ESTIMATED not in document
     # Training was measured in another mode.
     changed = {n: v for n, v in document.items() if n != "training"} | {"predictors": predictors}
-    if wanted.dtype != mode.dtype and not (wanted.half and mode.half) and is_measured(document):
+    if wanted.dtype != mode.dtype and not (wanted.half and mode.half) and is_timed:
         assert gpu is not None  # or the precision was refused
         rate, peak = gpu.rate(wanted.dtype) or 0.0, gpu.peak(wanted.dtype) or 0.0
         sustained = f", of which its power sustains {rate:.3g}" if rate < 0.99 * peak else ""
         sheet = f"the data sheet of {gpu.name} ({peak:.3g} TFLOPS{sustained})"
         asked_in = f"what products take in {PRECISION_OF[wanted.dtype]} is from {sheet}"
         changed[ESTIMATED] = Remark(f"measured in {PRECISION_OF[mode.dtype]}", asked_in)
-    elif is_taken_out and is_measured(document):
+    elif is_taken_out and is_timed:
         without = "convolutions without the time in which GPUs turn such tensors"
         changed[ESTIMATED] = Remark("measured channels first", without)
     return changed
