@@ -217,13 +217,10 @@ def _in_mode(model: D, asked: RunAs) -> D:
 def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
     """The bundled device measured in a mode that is nearer to the wanted one than its own; None without."""
 
-    def launched(its: Mode) -> bool:
-        """The launch in another half precision, on the same units."""
-        return its.half and replace(its, dtype=wanted.dtype) == wanted
-
     def fused(its: Mode) -> bool:
-        """Compiled, to be launched from a graph, or the other way round."""
-        return its.fused and launched(replace(its, launch=wanted.launch))
+        """Fused as the wanted one, in another half precision on the same units, or launched otherwise."""
+        as_wanted = replace(its, dtype=wanted.dtype, launch=wanted.launch)
+        return its.half and its.fused == wanted.fused and as_wanted == wanted
 
     def in_half(its: Mode) -> bool:
         return its.half and replace(its, dtype=mode.dtype) == mode
@@ -232,9 +229,7 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
         return None
     if not mode.half:
         return measured_in(model, in_half)
-    if wanted.launch != mode.launch and (found := measured_in(model, launched)):
-        return found
-    if wanted.fused and not mode.fused and (found := _measured(model, fused)):
+    if wanted.fused != mode.fused and (found := measured_in(model, fused)):
         return found
     # A compiler takes channels last, so its convolutions turn nothing.
     turned = (wanted.fused or wanted.channels_last) and not mode.fused and not mode.channels_last
@@ -259,7 +254,7 @@ def _changed(document: Mapping[str, Any], mode: Mode, wanted: Mode) -> dict[str,
                 formula, mode=wanted, elsewhere=math.hypot(formula.elsewhere, doubt)
             )
             predictors[kind.name] = formula.to_dict()
-    is_timed = bool(kernels["measured"]) and ESTIMATED not in document
+    is_timed = kernels["measured"] and ESTIMATED not in document
     # Training was measured in another mode.
     changed = {n: v for n, v in document.items() if n != "training"} | {"predictors": predictors}
     if wanted.dtype != mode.dtype and not (wanted.half and mode.half) and is_timed:
