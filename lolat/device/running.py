@@ -13,7 +13,7 @@ import msgspec
 
 from lolat.device.file import read
 from lolat.device.predictors.host import FACTOR, GIVEN
-from lolat.device.predictors.precision import in_precision, no_precision
+from lolat.device.predictors.precision import in_precision, no_precision, on_sheet
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
 from lolat.device.question import RunAs
 from lolat.errors import InputError, arg
@@ -133,29 +133,16 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
     """The device profile of another form of a card (SXM, PCIe, more memory), of another card of the same
     chip, or of the next generation, by their data sheets' ratios.
 
-    `name`: of the form; `gpu`: its sheet. Bandwidths and rates follow the sheets, launches stay.
+    `name`: of the form; `gpu`: its sheet.
     """
     formula, measured = model.predictors[Roofline.name], name_of(model.document)
     was = find_gpu(measured) or gpu_of(model.document)  # both by the makers' sheets
     assert isinstance(formula, Roofline)
     assert was is not None
-    dtype = formula.mode.dtype
-    faster = (gpu.rate(dtype) or 1.0) / (was.rate(dtype) or 1.0)
-    wider = (gpu.bandwidth_gb_s or 1.0) / (was.bandwidth_gb_s or 1.0)
     is_of_chip = card_of(gpu.name) == card_of(was.name) or gpu.chip == was.chip
-    by = {"rate": faster, "bandwidth": wider}
-    classes = {
-        kind: {term: by[term] * value for term, value in terms.items()}
-        for kind, terms in formula.classes.items()
-    }
-    formula = msgspec.structs.replace(
-        formula.of_terms(classes),
-        multiprocessors=gpu.multiprocessors or formula.multiprocessors,
-        sustained=formula.sustained and faster * formula.sustained,
-        most=formula.most and (faster * formula.most[0], wider * formula.most[1]),
-        tf32=max(formula.tf32 * gpu.tf32 / was.tf32, 1.0),
-        elsewhere=math.hypot(formula.elsewhere, CARD_SPREAD if is_of_chip else GENERATION_SPREAD),
-    )
+    spread = CARD_SPREAD if is_of_chip else GENERATION_SPREAD
+    formula, faster, wider = on_sheet(formula, was, gpu)
+    formula = msgspec.structs.replace(formula, elsewhere=math.hypot(formula.elsewhere, spread))
     document = {n: v for n, v in model.document.items() if n not in ("epochs", "training", "llm")}
     document |= {"name": name, "device": name, "predictors": {Roofline.name: formula.to_dict()}}
     document["environment"] = {n: v for n, v in document["environment"].items() if n != "sheet"}
@@ -232,7 +219,7 @@ def _near(model: D, mode: Mode, wanted: Mode) -> D | None:
     if wanted.fused != mode.fused and (found := measured_in(model, fused)):
         return found
     # A compiler takes channels last, so its convolutions turn nothing.
-    turned = (wanted.fused or wanted.channels_last) and not mode.fused and not mode.channels_last
+    turned = wanted.images_last and not mode.images_last
     return measured_in(model, replace(mode, channels_last=True).__eq__) if turned else None
 
 

@@ -69,6 +69,11 @@ class Mode:
         return self.launch != EAGER
 
     @property
+    def images_last(self) -> bool:
+        """True if convolutions run channels last, as asked or as a compiler lays them."""
+        return self.channels_last or self.fused
+
+    @property
     def half(self) -> bool:
         """True if products run in half precision, on matrix units."""
         return self.dtype not in (FLOAT32, TF32)

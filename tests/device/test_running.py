@@ -117,9 +117,25 @@ def test_a_server_gpu_is_faster_than_the_last_one_within_their_sheets(mode: dict
         names = ("h100", "h200", "b200")
         found = [lolat.load(n).predict(graph, 256, precision="amp", **mode) for n in names]
         h100, h200, b200 = (p.latency_ms for p in found)
-        assert 1.0 <= h100 / h200 <= 4800 / 3350
+        assert 1.0 <= h100 / h200 <= 1.3  # products do not scale with the bandwidth
         assert 1.0 <= h200 / b200 <= 2250 / 989.4
         assert any("measured on h100-sxm-80gb" in w for w in found[2].warnings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "faster"), [("add", 1.244), ("layer_norm", 1.165), ("softmax", 1.170)]
+)
+def test_a_form_with_more_bandwidth_is_faster_as_operations_timed_on_both(
+    kind: str, faster: float
+) -> None:
+    """Medians of 55 to 68 operations of equal shape on A100 PCIe of 40 and 80 GB, by NeuSight."""
+    b = GraphBuilder(kind, "torch")
+    x = b.input((1, 4096, 4096))
+    b.add(kind, [x, x] if kind == "add" else [x], (1, 4096, 4096))
+    graph = b.build([x + 1])
+    forms = (lolat.load(f"a100-pcie-{size}gb").predict(graph, 16) for size in (40, 80))
+    ms = [found.latency_ms for found in forms]
+    assert ms[0] / ms[1] == pytest.approx(faster, rel=0.035)
 
 
 def moved(mib: int) -> Graph:
@@ -159,11 +175,11 @@ def test_another_card_of_a_chip_is_as_fast_as_its_data_sheet(
 
 
 def test_half_precision_that_was_timed_on_one_card_carries_to_others_of_its_chip() -> None:
-    """A network that moves bytes alone, by the bandwidths of NVIDIA's sheets."""
+    """A network that moves bytes alone, at most by the bandwidths of NVIDIA's sheets."""
     carried, timed = lolat.load("h200").run_as("fp16"), lolat.load("h100").run_as("fp16")
     graph = moved(2048)
     ratio = timed.predict(graph).latency_ms / carried.predict(graph).latency_ms
-    assert ratio == pytest.approx(4800 / 3350, rel=0.03)
+    assert 1.2 < ratio < 4800 / 3350
     assert any("measured on h100-sxm-80gb" in w for w in carried.predict(graph).warnings)
     assert not any("data sheet of" in w for w in timed.predict(graph).warnings)
     assert lolat.load("h100").run_as("amp").predict(graph).latency_ms > 0.0

@@ -1,4 +1,4 @@
-"""The formula of a GPU in another precision than the measured one.
+"""The formula of a GPU in another precision than the measured one, and of another card by two data sheets.
 
 Operations that only move keep their time per byte. Products get the data sheet's rate and bandwidth in that
 precision, times the shares that they usually reach.
@@ -30,6 +30,10 @@ of RTX 3090, 4090 and 5090; dense layers and products of two tensors as on the R
 the others are larger than what these move. Depthwise convolutions use no units for matrices and stay as
 measured."""
 SHARES_IN_FLOAT32 = dict.fromkeys(SHARES_IN_HALF, (OF_PEAK, 0.7))
+REACHED = 0.87
+"""Share of a data sheet's bandwidth beyond which memory alone limits. Operations of equal shape on A100
+PCIe of 40 and 80 GB (1,555 and 1,935 GB/s; NeuSight) differ 1.24 times where they reach 0.87 of it
+(additions), 1.17 at 0.65 to 0.71 (layer norms, softmax), 1.10 at 0.02 to 0.25 (products)."""
 
 
 def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
@@ -62,6 +66,34 @@ def in_precision(formula: Roofline, dtype: str, gpu: Gpu | None) -> Roofline:
         formula = formula.of_terms(classes)
         changes |= {"shape_residuals": {}, "sustained": None, "tf32": gpu.tf32}
     return msgspec.structs.replace(formula, **changes)
+
+
+def on_sheet(formula: Roofline, was: Gpu, gpu: Gpu) -> tuple[Roofline, float, float]:
+    """(The formula of a card by the measured one's sheet and its own, ratio of their rates, of bandwidths).
+
+    Launches stay. Bytes take what memory takes for them at the REACHED bandwidth, times the sheets' ratio;
+    where they took longer on the measured card, its units held them up, and the rest follows these.
+    """
+    dtype = formula.mode.dtype
+    faster = (gpu.rate(dtype) or 1.0) / (was.rate(dtype) or 1.0)
+    wider = (gpu.bandwidth_gb_s or 1.0) / (was.bandwidth_gb_s or 1.0)
+    vectors = (gpu.vector_tflops or 1.0) / (was.vector_tflops or 1.0)
+    classes = {}
+    for name, terms in formula.classes.items():
+        at_most = max(terms["bandwidth"], REACHED * (was.bandwidth_gb_s or math.inf) * 1e6)
+        longer = (1.0 / terms["bandwidth"] - 1.0 / at_most) / (
+            faster if "rate" in terms else vectors
+        )
+        classes[name] = {term: faster * value for term, value in terms.items()}
+        classes[name]["bandwidth"] = 1.0 / (1.0 / (wider * at_most) + longer)
+    changed = msgspec.structs.replace(
+        formula.of_terms(classes),
+        multiprocessors=gpu.multiprocessors or formula.multiprocessors,
+        sustained=formula.sustained and faster * formula.sustained,
+        most=formula.most and (faster * formula.most[0], wider * formula.most[1]),
+        tf32=max(formula.tf32 * gpu.tf32 / was.tf32, 1.0),
+    )
+    return changed, faster, wider
 
 
 def no_precision(dtype: str, measured: str, gpu: Gpu | None) -> InputError:

@@ -229,8 +229,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """
         if not mode.half:
             return np.zeros(len(work.kind))
-        is_last = mode.channels_last or mode.fused
-        each = np.where(work.backward, TURNED[1], forward) * (not is_last) - forward * (not on_top)
+        each = np.where(work.backward, TURNED[1], forward) * (not mode.images_last)
+        each -= forward * (not on_top)
         return each * work.bytes * _is_of(work, IN_TF32)
 
     def factors(self, work: Workload) -> np.ndarray:
