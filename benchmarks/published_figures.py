@@ -21,8 +21,13 @@ from benchmarks.runner import Errors, Tables, benchmark, percent
 from lolat.api.model import Model
 from lolat.io.tables import read_table
 
-MODELS = {"A100": "a100-fp32", "V100": "v100-fp32", "T4": "t4-fp32", "H100": "h100-fp32",
-          "RTX 3090": "rtx-3090-amp", "RTX 4090": "rtx-4090-amp"}  # fmt: skip
+MODELS = {
+    "A100 80GB SXM": "a100-sxm-80gb", "A100 40GB PCIe": "a100-pcie-40gb",
+    "A100 80GB PCIe": "a100-pcie-80gb", "V100 16GB SXM2": "v100-sxm2-16gb",
+    "V100 32GB SXM2": "v100-sxm2-32gb", "T4 16GB": "t4", "H100 80GB SXM": "h100-sxm",
+    "RTX 3090 24GB": "rtx-3090", "RTX 4090 24GB": "rtx-4090",
+}  # fmt: skip
+"""GPU of a row -> its device: the measured form of the card, or that changed by the data sheets."""
 HEADER = (
     "GPU, precision, pass", "times", "median", "bias", "beyond 1.5 times", "of these not inside",
     "inside the 90 % interval", "its width",
@@ -54,9 +59,8 @@ def figures() -> Tables:
     graphs = {key: lolat.read(*key) for key in sorted(keys)}
     groups: Groups = defaultdict(list)
     for row in table:
-        gpu = next(name for name in MODELS if row["gpu"].startswith(name))
-        is_last = row["channels"] == "last"
-        model = lolat.load(MODELS[gpu]).run_as(row["precision"], channels_last=is_last)
+        gpu, is_last = row["gpu"].split("GB")[0].rpartition(" ")[0], row["channels"] == "last"
+        model = lolat.load(MODELS[row["gpu"]]).run_as(row["precision"], channels_last=is_last)
         answer = asked(model, graphs[row["network"], int(row["input_size"])], row)
         for key in (f"{gpu}, {row['precision']}, {row['pass']}", f"all, {row['pass']}"):
             groups[key].append((*answer, float(row["step_ms"])))

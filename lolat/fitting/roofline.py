@@ -63,6 +63,7 @@ sheets)."""
 CLASS_PRIORS = {
     (c.GROUPED, "rate"): (0.75, 0.7),
     (c.DEPTHWISE, "rate"): (DEPTHWISE_RATE, 1.0),
+    (c.DEPTHWISE, "bandwidth"): (0.6, 0.4),
     (c.JOINED, "bandwidth"): (0.6, 0.5),
     (c.POOLS, "bandwidth"): (0.6, 0.5),
     (c.SUMS, "bandwidth"): (0.5, 0.5),
@@ -70,6 +71,9 @@ CLASS_PRIORS = {
 }
 """(class, term) -> (its share of the device's term, its standard deviation as a logarithm), by RTX 3090 and
 4090 (docs/results/index.md); others as in USUAL_PRIORS."""
+FLOAT32_PRIORS = {(c.CONVOLUTION, "bandwidth"): (0.32, 0.3), (c.GROUPED, "bandwidth"): (0.32, 0.5)}
+"""CLASS_PRIORS in float32 and TF32 with channels first: P100, P4, T4, V100 and H100, each fitted alone,
+have 0.17 to 0.41 of the sheet's bandwidth. In half precision turning tensors has a term (TURNED)."""
 USUAL_PRIORS = {"rate": (1.0, 0.2), "bandwidth": (1.0, 0.3)}
 
 
@@ -103,7 +107,7 @@ def fit_roofline(
         formula,
         tf32=specs.tf32,
         most=most if np.isfinite(most).all() else None,
-        turns=mode.half and (mode.channels_last or mode.fused),
+        turns=mode.half and mode.images_last,
         turning=TURNED[specs.gpu is not None and specs.gpu.turns],
         sharpness=float(np.exp(optimum.x[SHARP])),
     )
@@ -159,7 +163,7 @@ class _Problem:
         self.volume = self.volume / of.faster(steps, mode.dtype, specs.tf32)
         self.slower, self.launches = of.slower(steps), launches_alone(steps)
         turning = TURNED[specs.gpu is not None and specs.gpu.turns]
-        turned = of.turned(steps, mode, forward=turning)
+        turned = of.turned(steps, mode, mode.images_last, turning)
         self.turned_ms = turned / specs.most(mode.dtype)[1]
         # A product timed alone waits for its launch; others launch while data moves.
         self.on_top = self.alone & np.isin(steps.kind, [CLASSES.index(name) for name in PRODUCTS])
@@ -171,9 +175,10 @@ class _Problem:
             USUAL_SHARPNESS,
         ]
         self.class_terms: list[tuple[int, int]] = []  # (class, RATE or BANDWIDTH)
+        priors = CLASS_PRIORS | ({} if mode.half or mode.images_last else FLOAT32_PRIORS)
         for kind, name in enumerate(CLASSES):
             for term in CLASS_TERMS[name]:
-                center, width = CLASS_PRIORS.get((name, term), USUAL_PRIORS[term])
+                center, width = priors.get((name, term), USUAL_PRIORS[term])
                 if (name, term) == (c.DEPTHWISE, "rate") and mode.dtype == FLOAT32:
                     center *= WITHOUT_UNITS
                 usual.append((center, width))

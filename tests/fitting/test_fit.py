@@ -18,10 +18,11 @@ from lolat.device.file import validate
 from lolat.device.predictors.roofline import Roofline
 from lolat.fitting.from_tables import TimedRows, _of_operations, tables_document
 from lolat.fitting.roofline import fit_roofline, predicted
-from lolat.fitting.times import seen_specs
+from lolat.fitting.times import Times, seen_specs
 from lolat.graph import Graph, GraphBuilder
-from lolat.graph.modes import Mode
-from lolat.hardware.specs import read_specs
+from lolat.graph.modes import COMPILED, FLOAT16, Mode
+from lolat.graph.work import work_of
+from lolat.hardware.specs import listed_specs, read_specs
 from lolat.tables.networks import TimedNetwork
 from lolat.tables.operations import TimedOperation, read_operations
 from tests.fitting import made_up
@@ -93,6 +94,35 @@ def test_what_a_launch_costs_is_not_in_a_network(timed: tuple[list[TimedOperatio
     assert np.median(np.abs(predicted(found, times) / times.latency_ms - 1)) < 0.05
     waited = np.median((times.latency_ms - inside)[products])
     assert waited == pytest.approx(1.8 * made_up.LAUNCH_MS, rel=0.3)  # 1.56 or 2.05
+
+
+@pytest.mark.parametrize(
+    "mode", [Mode(FLOAT16), Mode(FLOAT16, channels_last=True), Mode(FLOAT16, COMPILED)]
+)
+def test_a_fit_to_networks_has_their_level_in_each_layout(mode: Mode) -> None:
+    """Convolutions that take three times what their bytes take at the data sheet's bandwidth."""
+    specs = listed_specs("rtx-3090").of_dtype(FLOAT16)
+    parts = [
+        work_of(convolutions(channels), batch, mode)
+        for channels in (32, 48, 64)
+        for batch in (16, 64)
+    ]
+    ms = np.array([3.0 * part.bytes.sum() / specs.bandwidth for part in parts])
+    times = Times.of(parts, ms, np.ones(len(ms), bool))
+    off = predicted(fit_roofline(times, specs, mode), times) / ms - 1.0
+    assert abs(np.median(off)) < 0.05
+
+
+def convolutions(channels: int) -> Graph:
+    """Eight 1x1 convolutions of an image of 112 x 112."""
+    b = GraphBuilder("convolutions", "torch")
+    x = b.input((1, channels, 112, 112))
+    for _ in range(8):
+        x = b.add(
+            "conv", [x], (1, channels, 112, 112), in_channels=channels, out_channels=channels,
+            kernel=(1, 1), stride=(1, 1), groups=1, bias=False,
+        )  # fmt: skip
+    return b.build([x])
 
 
 def test_it_is_the_same_from_its_file(timed: tuple[list[TimedOperation], Path]) -> None:
