@@ -6,7 +6,7 @@ reader -> Graph -> `analyze` -> predictor -> prediction -> attribution.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, GraphBuilder, Operation, once
 from lolat.graph.blocks import Block, cut
 from lolat.graph.counts import COLUMNS, GraphCounts, count
-from lolat.graph.kinds import IN_PLACE, MULTIPLYING, VIEWS, kind_of
+from lolat.graph.kinds import MULTIPLYING, VIEWS, kind_of
 from lolat.graph.modes import (
     AMP,
     DEFAULT_MODE,
@@ -136,26 +136,33 @@ INDEXED, INDEX_BYTES = ("max_pool", "global_max_pool"), 8
 def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
     """Bytes alive while each operation runs, (2, operations): of any batch size, and of each sample.
 
-    A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end. Eager
-    PyTorch holds the inputs of a module until it returns, and computes in place what the code does. A view
-    takes no memory.
+    A tensor lives from its first use to its last; inputs always, outputs and `kept` ones to the end. A view
+    takes no memory. In eager PyTorch the code decides what shares memory, and how long (`Graph.storages`).
     """
     is_eager = graph.framework == "torch" and mode.launch == EAGER
-    of_view: dict[int, int] = {}
+    storages = graph.storages if is_eager else ()
+    of_view = {t: min(tensors) for tensors, _ in storages for t in tensors}
     first: dict[int, int] = dict.fromkeys(graph.inputs, 0)
     last: dict[int, int] = {}
     for position, operation in enumerate(graph.operations):
-        shares = operation.kind in VIEWS or (is_eager and IN_PLACE in operation.attributes)
-        if shares and operation.inputs:
+        if operation.kind in VIEWS and operation.inputs:
             root = of_view.get(operation.inputs[0], operation.inputs[0])
-            of_view.update(dict.fromkeys(operation.outputs, root))
+            for t in operation.outputs:
+                of_view.setdefault(t, root)
         for t in (*operation.inputs, *operation.outputs):
             root = of_view.get(t, t)
             first.setdefault(root, position)
             last[root] = position
-    if is_eager:
-        for t, position in _until_modules_return(graph, first, of_view):
-            last[t] = max(last[t], position)
+    # Of the operations from each position on, the first tensor that any of them writes.
+    written = np.minimum.accumulate([min(o.outputs) for o in graph.operations][::-1])[::-1]
+    for tensors, latest in storages:
+        root = min(tensors)
+        begin, stop = np.searchsorted(written, [root, latest], "right")
+        if latest < 0:
+            first.pop(root, None)
+        elif begin < stop and (root in first or not graph.tensors[root].batched):
+            first[root] = min(first.get(root, begin), begin)
+            last[root] = max(last.get(root, begin), stop - 1)
     end = len(graph.operations)
     stay = (*graph.inputs, *graph.outputs, *(t for t in graph.kept if of_view.get(t, t) in first))
     last.update({of_view.get(t, t): end - 1 for t in stay})
@@ -172,23 +179,6 @@ def alive_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> np.ndarray:
             steps[int(tensor.batched), position] += size
             steps[int(tensor.batched), position + 1] -= size
     return steps.cumsum(axis=1)[:, :end]
-
-
-def _until_modules_return(
-    graph: Graph, first: Mapping[int, int], of_view: Mapping[int, int]
-) -> Iterator[tuple[int, int]]:
-    """(tensor, position of the last operation of a module that it is an input of), by PyTorch's frames."""
-    modules: list[tuple[str, int, set[int]]] = []  # those that run: path, first operation, inputs
-    for position, path in enumerate([*(o.path for o in graph.operations), None]):
-        while modules and not (path is not None and f"{path}.".startswith(f"{modules[-1][0]}.")):
-            yield from ((t, position - 1) for t in modules.pop()[2])
-        if path:
-            parts = path.split(".")
-            paths = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
-            modules += [(p, position, set()) for p in paths[len(modules) :]]
-            used = {of_view.get(t, t) for t in graph.operations[position].inputs}
-            for _, begin, inputs in modules:
-                inputs.update(t for t in used if first[t] < begin)
 
 
 def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:

@@ -79,11 +79,12 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     `inputs` and `outputs` are tensor indices. `warnings` are what its reader tells the user. `framework`:
     keras, torch, onnx, or "" if not known. `channels_first`: the channels of images are on axis 1, as in
     PyTorch and ONNX; else on the last axis. `kept`: tensors that the caller keeps besides the outputs, such
-    as a decoder's keys and values. `training`: why its training cannot be counted. `autocast`: its code
-    computes in half precision with parameters in float32, as `torch.autocast` does. `still`: constants that
-    are not trained. `free`: the elements of parameters that are no operation's weight, with the constants
-    that are computed from them, none if they are not trained. The fields are the JSON that `lolat read`
-    writes.
+    as a decoder's keys and values. `storages`: tensors that share memory in PyTorch, with the last tensor
+    that is written before it is freed; -1 for the memory of parameters. `training`: why its training cannot
+    be counted. `autocast`: its code computes in half precision with parameters in float32, as
+    `torch.autocast` does. `still`: constants that are not trained. `free`: the elements of parameters that
+    are no operation's weight, with the constants that are computed from them, none if they are not trained.
+    The fields are the JSON that `lolat read` writes.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     framework: str = ""
     channels_first: bool = False
     kept: tuple[int, ...] = ()
+    storages: tuple[tuple[tuple[int, ...], int], ...] = ()
     training: tuple[str, ...] = ()
     autocast: bool = False
     training_only: tuple[str, ...] = ()  # acts so and is not counted, such as stochastic depth
@@ -203,6 +205,7 @@ class GraphBuilder:
         self.operations: list[Operation] = []
         self.inputs: list[int] = []
         self.kept: list[int] = []
+        self.storages: list[tuple[Sequence[int], int]] = []
         self.still: list[int] = []
         self.free: list[tuple[int, tuple[int, ...]]] = []
         self.warnings: list[str] = []
@@ -262,8 +265,17 @@ class GraphBuilder:
 
     def build(self, outputs: Sequence[int]) -> Graph:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
-        collected = ("tensors", "operations", "inputs", "kept", "training", "still", "free")
-        parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in collected}
+        tuples = (
+            "tensors",
+            "operations",
+            "inputs",
+            "kept",
+            "storages",
+            "training",
+            "still",
+            "free",
+        )
+        parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in tuples}
         for name in ("warnings", "training_only"):
             parts[name] = tuple(dict.fromkeys(getattr(self, name)))
         parts |= {"framework": self.framework, "channels_first": self.channels_first}

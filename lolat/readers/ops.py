@@ -22,6 +22,7 @@ import inspect
 import re
 import sys
 import warnings
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -125,6 +126,10 @@ def affine(kind: str, given: int) -> dict[str, Any]:
     return {} if given == KINDS[kind].vectors else {"vectors": given}
 
 
+LEAST_STORED = 0.01
+"""A constant that no operation reads stays in a graph from this share of the largest tensor on."""
+
+
 class Writer:
     """Appends calls to a GraphBuilder; `constants`: tensors that do not depend on the network's inputs."""
 
@@ -226,6 +231,7 @@ class Writer:
     def prune(self, outputs: Sequence[int]) -> list[int]:
         """Drop operations and results that no output needs, and tensors that nobody reads or writes.
 
+        Large constants that take memory meanwhile stay, such as a mask that is computed.
         Returns the outputs by their new numbers.
         """
         builder, needed, operations = self.builder, set(outputs), []
@@ -234,7 +240,12 @@ class Writer:
                 needed.update(operation.inputs)
                 operations.append(structs.replace(operation, outputs=read))
         needed.update(builder.inputs)
-        number = {tensor: i for i, tensor in enumerate(sorted(needed))}
+        least = LEAST_STORED * max((builder.tensors[t].elements(1) for t in needed), default=0)
+        others = [t[0] for t, last in builder.storages if last >= 0 and needed.isdisjoint(t)]
+        constant = ((t, builder.tensors[t]) for t in others)
+        needed.update(t for t, made in constant if not made.batched and made.elements(1) > least)
+        order = sorted(needed)
+        number = {tensor: i for i, tensor in enumerate(order)}
         builder.tensors[:] = [builder.tensors[tensor] for tensor in number]
         builder.operations.clear()
         for o in reversed(operations):
@@ -243,6 +254,11 @@ class Writer:
         builder.inputs[:] = [number[i] for i in builder.inputs]
         for found in (builder.kept, builder.still):
             found[:] = [number[i] for i in found if i in number]
+        of_storage = (
+            (tuple(dict.fromkeys(number[t] for t in tensors if t in number)), last)
+            for tensors, last in builder.storages
+        )
+        builder.storages[:] = [(t, bisect_right(order, last) - 1) for t, last in of_storage if t]
         builder.free[:] = [
             (n, tuple(number[i] for i in made if i in number)) for n, made in builder.free
         ]

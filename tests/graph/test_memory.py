@@ -266,6 +266,38 @@ def test_an_expanded_tensor_takes_memory_where_it_is_copied(code: str) -> None:
     assert analyze(lolat.read((Network(), x))).memory(8).activations_bytes == most
 
 
+@pytest.mark.parametrize("code", ["names", "list", "parts", "turned", "constant"])
+def test_memory_lasts_as_long_as_the_code_of_pytorch_holds_it(code: str) -> None:
+    """By PyTorch's storages: names and a list in `forward`, parts of one result, a copy, a mask."""
+    import torch
+
+    layers = torch.nn.ModuleList(torch.nn.Linear(64, n) for n in (64, 192, 64))
+    x = torch.zeros(4, 16, 64)
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            first, wide, last = layers
+            if code == "names":
+                a = first(x)
+                b = first(a)
+                return wide(b)
+            if code == "list":
+                found = [x]
+                for _ in range(4):
+                    found.append(first(found[-1]))
+                return wide(found[-1])
+            mask = torch.ones(64, 64).tril().mul(2.0) if code == "constant" else 1.0
+            one, two, _ = wide(x).chunk(3, -1)
+            if code == "turned":
+                two = two.transpose(1, 2).reshape(-1, 16, 64)
+            return wide(last(one * two) @ mask if code == "constant" else last(one * two))
+
+    weights = [*layers.parameters()]
+    most, _ = _live_bytes(lambda: Network()(x), x, weights)
+    most -= sum(p.nbytes for p in weights)
+    assert analyze(lolat.read((Network(), x))).memory(4).activations_bytes == most
+
+
 @pytest.mark.parametrize("window", [None, 4096, 64])
 def test_the_keys_and_values_of_a_window_are_kept(window: int | None) -> None:
     """By the storages of transformers' own cache: a window is a view of all of them."""

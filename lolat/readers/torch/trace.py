@@ -14,9 +14,10 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
@@ -26,6 +27,7 @@ from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
+from lolat.readers.torch.lifetimes import Lifetimes
 from lolat.readers.torch.operations import AtenOperation, base_name, is_copied
 from lolat.readers.torch.trained import (
     free_parameters,
@@ -44,16 +46,20 @@ _HOLDERS = (
 
 
 class Tracer(TorchDispatchMode):
-    """Writes the operations that run while it lasts; `known`: id of a tensor -> the graph's tensor."""
+    """Writes the operations that run while it lasts; `known`: tensor -> the graph's tensor.
+
+    It keeps no result of an operation alive: `lifetimes` sees when PyTorch frees it.
+    """
 
     def __init__(self, builder: GraphBuilder, modules: dict[Any, str], axis: int) -> None:
         super().__init__()
         self.axis = axis  # of the batch, in the inputs
         self.misread: list[str] = []  # layers that have it elsewhere
         self.builder, self.writer, self.layout = builder, Writer(builder), Layout(builder)
-        self.known: dict[int, int] = {}
-        self.alive: list[Any] = []  # every tensor that is known, so that no other gets its id
-        self.views: dict[int, Any] = {}  # id of a tensor -> the tensor of which it is a view
+        self.known: Any = WeakTensorKeyDictionary()
+        self.constants: list[Any] = []  # those of no operation, so that no other gets their ids
+        self.views: Any = WeakTensorKeyDictionary()  # tensor -> the tensor of which it is a view
+        self.lifetimes = Lifetimes(builder)
         self.modules = modules  # module -> its path
         # For each parameter of an operation: its id, the results, whether they give it a gradient.
         self.learned: list[tuple[int, list[int], bool]] = []
@@ -82,7 +88,8 @@ class Tracer(TorchDispatchMode):
 
     def has_batch_elsewhere(self, layer: Any, given: Any) -> bool:
         """True if a recurrent layer or an attention takes the batch of a tensor as its steps."""
-        batch_first, index = getattr(layer, "batch_first", None), self.known.get(id(given))
+        batch_first = getattr(layer, "batch_first", None)
+        index = self.known.get(given) if isinstance(given, torch.Tensor) else None
         grows = index is not None and self.builder.tensors[index].batched
         if not (isinstance(batch_first, bool) and grows and given.dim() in (2, 3)):
             return False
@@ -94,20 +101,24 @@ class Tracer(TorchDispatchMode):
 
     def learn(self, tensor: Any, index: int) -> None:
         """Remember the graph's tensor of a tensor of PyTorch."""
-        self.known[id(tensor)] = index
-        self.alive.append(tensor)
+        self.known[tensor] = index
+        self.lifetimes.note(tensor, index)
 
     def index(self, value: Any) -> int | None:
         """The graph's tensor; a constant if no operation wrote it. None if the value is no tensor."""
         if not isinstance(value, torch.Tensor):
             return None
-        if id(value) not in self.known:
-            self.learn(value, self.writer.constant(tuple(value.shape), dtype_name(value)))
+        found: int | None = self.known.get(value)
+        if found is None:
+            found = self.writer.constant(tuple(value.shape), dtype_name(value))
+            self.constants.append(value)
+            self.lifetimes.own(value)
+            self.learn(value, found)
             if value.requires_grad:
-                self.trainable[self.known[id(value)]] = {id(value): value.numel()}
+                self.trainable[found] = {id(value): value.numel()}
             elif isinstance(value, torch.nn.Parameter):
-                self.still.add(self.known[id(value)])
-        return self.known[id(value)]
+                self.still.add(found)
+        return found
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on fake tensors, and write it."""
@@ -144,14 +155,20 @@ class Tracer(TorchDispatchMode):
         is_view = any(r.alias_info is not None for r in schema.returns)
         if bases and not self.builder.autocast:  # which converts weights too, and is counted
             is_view &= not is_copied(base_name(schema), bases[0], results[0])
+        if bases and is_view and not isinstance(bases[0], FakeTensor):  # of a parameter or a buffer
+            self.lifetimes.own(results[0])
         self.write(base_name(schema), named, results, is_view)
         if overwritten and isinstance(overwritten[0], torch.Tensor):
-            every, index = self.builder.operations, self.known[id(results[0])]
+            every, index = self.builder.operations, self.known[results[0]]
             if every and every[-1].outputs == (index,) and [*every[-1].inputs[:1]] == before:
                 every[-1] = changed(every[-1], **{IN_PLACE: True})
             self.overwrite(overwritten[0], index)
         elif bases and is_view:
-            self.views.update((id(t), bases[0]) for t in results if t is not bases[0])
+            base = bases[0]
+            # A copy of a weight stands for it; one of a result keeps nothing alive.
+            is_weight = self.index(base) in self.writer.constants
+            others = (t for t in results if t is not base and (is_weight or shares(t, base)))
+            self.views.update((t, base) for t in others)
         return result
 
     def write(self, op: str, named: dict[str, Any], results: Sequence[Any], is_view: bool) -> None:
@@ -259,7 +276,7 @@ class Tracer(TorchDispatchMode):
         found = []
         for value in pytree.tree_leaves(named):
             *seen, root = self.viewed(value)
-            is_learned = self.writer.held.isdisjoint(self.known.get(id(t), -1) for t in seen)
+            is_learned = self.writer.held.isdisjoint(self.known[t] for t in seen)
             if isinstance(root, torch.nn.Parameter):
                 key = (value.numel(), value.storage_offset(), id(root))
                 found.append((key, is_learned and root.requires_grad))
@@ -268,8 +285,8 @@ class Tracer(TorchDispatchMode):
     def viewed(self, tensor: Any) -> list[Any]:
         """A tensor, the one of which it is a view, and so on."""
         found = [tensor]
-        while id(found[-1]) in self.views:
-            found.append(self.views[id(found[-1])])
+        while isinstance(found[-1], torch.Tensor) and found[-1] in self.views:
+            found.append(self.views[found[-1]])
         return found
 
     def is_whole(self, outputs: Sequence[int]) -> bool:
@@ -308,9 +325,9 @@ class Tracer(TorchDispatchMode):
     def overwrite(self, changed: Any, index: int) -> None:
         """Record that an operation in place gave its tensor, and what that is a view of, a new value."""
         self.learn(changed, index)
-        while id(changed) in self.views:
-            changed = self.views[id(changed)]
-            before = self.known[id(changed)]
+        while changed in self.views:
+            changed = self.views[changed]
+            before = self.known[changed]
             if {index, before} <= self.writer.constants:
                 continue
             shape = self.writer.shape(before)
@@ -451,10 +468,11 @@ def _called(
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
         with tracer.follow_modules(), tracer:
             result = model(*args, **kwargs)
+            tracer.lifetimes.end()
         leaves = pytree.tree_leaves(result)
         outputs = [i for t in leaves if (i := tracer.index(t)) is not None]
         held = (tracer.viewed(t)[-1] for t in _held(leaves))  # a window of keys keeps all of them
-        builder.kept += [i for t in held if (i := tracer.known.get(id(t))) is not None]
+        builder.kept += [i for t in held if (i := tracer.known.get(t)) is not None]
     return tracer, outputs
 
 

@@ -97,8 +97,8 @@ def watched(tracer: Tracer) -> Iterator[None]:
             enable(yes)
 
     def asked(tensor: Any, requires_grad: bool = True) -> Any:
-        if requires_grad and id(tensor) in tracer.known:
-            tracer.asked.add(tracer.known[id(tensor)])
+        if requires_grad and tensor in tracer.known:
+            tracer.asked.add(tracer.known[tensor])
         return tensor
 
     # To whoever else asks there are no gradients, as it is.

@@ -1,0 +1,56 @@
+"""The memory of a PyTorch module's tensors: which ones share it, and when it is freed."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from lolat.graph import GraphBuilder
+
+
+class Lifetimes:
+    """Follows the storages of tensors while a module's code runs, into the `storages` of a graph.
+
+    A storage is freed when nothing refers to it any more: no variable of the code that runs, no argument of
+    a module that has not returned, no list.
+    """
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
+        self.alive: dict[int, list[int]] = {}  # address of a storage -> its tensors in the graph
+        self.is_over = False
+
+    def own(self, tensor: Any) -> None:
+        """Leave out the storage of a parameter or a buffer, which takes memory all the time."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self.alive:
+            self.alive[key] = []
+            self.builder.storages.append((self.alive[key], -1))
+            weakref.finalize(storage, self.alive.pop, key, None).atexit = False
+
+    def note(self, tensor: Any, index: int) -> None:
+        """Add the graph's tensor `index` to the storage of a tensor, which may be new.
+
+        A tensor that grows with the batch, in the storage of one that does not, is expanded, and may be a
+        copy at other batch sizes: it is left out.
+        """
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self.alive:
+            self.alive[key] = []
+            weakref.finalize(storage, self._freed, key).atexit = False
+        tensors, made = self.alive[key], self.builder.tensors
+        if not (tensors and made[index].batched and not made[tensors[0]].batched):
+            tensors.append(index)
+
+    def _freed(self, key: int) -> None:
+        if not self.is_over:
+            self.builder.storages.append((self.alive.pop(key), len(self.builder.tensors) - 1))
+
+    def end(self) -> None:
+        """Take what is alive now to be so until the end: the module has returned."""
+        self.is_over = True
+        last = len(self.builder.tensors) - 1
+        owned = {id(tensors) for tensors, _ in self.builder.storages}
+        self.builder.storages += [(t, last) for t in self.alive.values() if id(t) not in owned]
