@@ -417,6 +417,17 @@ def _with_length(context: click.Context, _: click.Parameter, value: tuple[int, .
     return as_sizes({SIZE: value, LENGTH: length})
 
 
+def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
+    """InputError if none of the files of a device answered that was named."""
+    from lolat.api.choosing import ALL, full_names
+
+    named = [name for one in on for name in one.split(",")]
+    if ALL in named:
+        return
+    if lost := [n for n in named if n in left_out or {*full_names(n)} <= {*left_out}]:
+        raise InputError(f"no answer of {', '.join(lost)}: its reason is above", code="no-device")
+
+
 def model_and_networks(
     arguments: Sequence[str], on: Sequence[str], most: int | None = None
 ) -> tuple[str | None, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lolat.cli import common
-from lolat.errors import AnswerIsNo, InputError, LolatError, arg
+from lolat.errors import AnswerIsNo, LolatError, arg
 from lolat.parameters import BEST
 from lolat.training.question import TrainingQuestion
 from lolat.units import dollars, duration
@@ -81,7 +81,7 @@ def cost(
             on_progress = common.counting(bar, "devices") if bar.on_terminal else None
             several = compare(network, batch_size, on, on_progress=on_progress, **question)
         _answer_several(several)
-        return _check_named([] if question["memory_gib"] else on, several.left_out)
+        return common.check_named([] if question["memory_gib"] else on, several.left_out)
     from lolat.api.choosing import open_here, serving_model
 
     question["replicas"] = replicas or 1
@@ -112,17 +112,6 @@ def _answer_several(costs: Costs) -> None:
         raise AnswerIsNo("it fits on none of these devices", code="no-room")
     fit = [o for a in costs.answers if a.fits is not False for o in a.options]
     within(costs.limits, fit)
-
-
-def _check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
-    """InputError if none of the files of a device answered that was named."""
-    from lolat.api.choosing import ALL, full_names
-
-    named = [name for one in on for name in one.split(",")]
-    if ALL in named:
-        return
-    if lost := [n for n in named if n in left_out or {*full_names(n)} <= {*left_out}]:
-        raise InputError(f"no answer of {', '.join(lost)}: its reason is above", code="no-device")
 
 
 def within(limits: TrainingLimits, options: Iterable[TrainingPrediction]) -> None:

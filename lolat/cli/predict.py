@@ -112,7 +112,8 @@ def predict(
     opened = functools.partial(
         open_here, say=common.say, progress=common.progress, now=now, as_learned=as_learned
     )
-    models, left_out = devices((*filter(None, [model]), *on), question, opened)
+    named = (*filter(None, [model]), *on)
+    models, left_out = devices(named, question, opened)
     predictions = predict_all(models, networks, asked["batch_size"], question, left_out)
     answers = predictions.answers
     if not answers:
@@ -135,6 +136,7 @@ def predict(
         common.say(common.words_of(no))
     if predictions.errors:
         fail(predictions.errors)
+    common.check_named(named, predictions.left_out)
 
 
 # ---- Commands of one network on one device: `lolat report`, `explain`, `budget`
