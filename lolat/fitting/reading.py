@@ -146,13 +146,15 @@ def _counted(
             if row.mode.inference != mode:
                 why = f"run in another way than most ({row.mode}; most: {mode})"
                 table.left_out.add(why, "mode")
-        if not rows:
-            raise table.nothing()
+        found = []
         for row, counts in zip(rows, counts_of(rows, on_progress), strict=True):
             if isinstance(counts, LolatError):
                 table.left_out.network(row.name, row.network[0], counts)
             else:
-                networks.append((row, counts))
+                found.append((row, counts))
+        if not found:
+            raise table.nothing()
+        networks += found
         table.say_left_out(warn)
     once = {(row.same, row.latency_ms): (row, counts) for row, counts in networks}
     if copies := len(networks) - len(once):

@@ -54,7 +54,10 @@ OF_TIMM = "momentum"
 """The optimizer of timm's benchmark.py: create_optimizer_v2's "sgd" has a momentum of 0.9."""
 OF_TRAINER = "adamw"
 """The usual optimizer of transformers' Trainer, if a row has its log."""
-SEVERAL = ("parallel", "gpus", "num_gpus", "n_gpus", "num_devices", "replicas", "world_size")
+SEVERAL = (
+    "parallel", "gpus", "num_gpus", "n_gpus", "gpu_count", "num_devices", "device_count",
+    "replicas", "world_size", "num_processes",
+)  # fmt: skip
 """Columns of the number of devices that a network ran on, or of how they shared it."""
 ONE = ("", "1", "no")
 """Their cells of a network on one device."""

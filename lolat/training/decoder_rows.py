@@ -137,7 +137,7 @@ def row_link(device: str, gpus: int, gbps: float) -> Link | None:
 
 def _word(row: Row, column: str) -> str:
     words = WORDS[column]
-    text = row.get(column, "").casefold()
+    text = (row.get(column, "") or row.get(column.removeprefix("activation_"), "")).casefold()
     if text not in words:
         if column == "precision":
             why = f"training of decoders in {text} is not predicted; expected amp or bf16"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lolat
+from lolat.errors import InputError
 from lolat.graph import Graph, GraphBuilder
 from tests.training import known_device
 
@@ -158,6 +159,17 @@ def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> Non
         rows.write_text("\n".join(["network,batch_size,precision,optimizer,iteration_ms", *lines]))
         two = lolat.fit(["a100-sxm-80gb", rows])
         assert (width(two) > 1.5 * width(fitted)) is is_wider
+
+
+def test_a_table_without_a_network_that_can_be_read_is_refused(tmp_path: Path) -> None:
+    """The error names what cannot be read; no file is written."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text(
+        "network,batch_size,precision,pass,gpu_count,latency_ms\nnosuch.json,8,amp,training,8,9\n"
+    )
+    with pytest.raises(InputError, match=r"no row could be used \(.*nosuch\.json"):
+        lolat.fit(["a100-sxm-80gb", rows], tmp_path / "mine.json")
+    assert not (tmp_path / "mine.json").exists()
 
 
 def test_a_network_trained_in_part_is_left_out_by_name(tmp_path: Path) -> None:

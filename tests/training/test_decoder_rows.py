@@ -52,6 +52,12 @@ def test_a_row_is_an_iteration_with_all_its_micro_batches(folder: Path) -> None:
     assert (second.step.recipe.weight, second.parallel.sharding, second.batches) == (2, "none", 1)
 
 
+def test_a_column_may_have_the_name_of_the_option(folder: Path) -> None:
+    path = Path(table(folder, "1,512,2,1,bf16,,full,9000"))
+    path.write_text(path.read_text().replace("activation_checkpointing", "checkpointing"))
+    assert read_runs(path, "")[0][0].step.passes.checkpointing == "full"
+
+
 def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
     """8 samples of 1,024 tokens a second on two GPUs: 4,096 tokens/s on each."""
     for tokens in (None, 4096.0, 8192.0):  # not told; of each GPU (transformers 4), of both (5)
