@@ -14,7 +14,7 @@ from lolat.cli import common
 from lolat.errors import AnswerIsNo, LolatError, arg
 from lolat.parameters import BEST
 from lolat.training.question import TrainingQuestion
-from lolat.units import dollars, duration
+from lolat.units import dollars, duration, plain
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -100,7 +100,7 @@ def cost(
     if not question["precision"] and not of_decoder:
         lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))
     common.answer(answer, lines)
-    within(answer.limits, answer.options)
+    within(answer.limits, answer.options, "samples" if answer.sequence_length is None else "tokens")
 
 
 def _answer_several(costs: Costs) -> None:
@@ -111,32 +111,44 @@ def _answer_several(costs: Costs) -> None:
     if all(answer.fits is False for answer in costs.answers):
         raise AnswerIsNo("it fits on none of these devices", code="no-room")
     fit = [o for a in costs.answers if a.fits is not False for o in a.options]
-    within(costs.limits, fit)
+    within(
+        costs.limits, fit, "tokens" if any(a.sequence_length for a in costs.answers) else "samples"
+    )
 
 
-def within(limits: TrainingLimits, options: Iterable[TrainingPrediction]) -> None:
-    """AnswerIsNo where none of some options keeps the limits."""
+def within(limits: TrainingLimits, options: Iterable[TrainingPrediction], data: str) -> None:
+    """AnswerIsNo where none of some options keeps the limits. `data`: "samples" or "tokens"."""
     timed = [o for o in options if o.total_s is not None]
     if not timed or any(limits.keeps(o.total_s or 0.0, o.dollars) for o in timed):
         return
     from lolat.report.cost import within_words
 
     given = " and ".join(arg(name) for name, value in asdict(limits).items() if value is not None)
-    fastest = min(o.shortest_s or o.total_s or 0.0 for o in timed)
-    prices = (o.least_dollars or o.dollars for o in timed)
-    cheapest = min((price for price in prices if price is not None), default=None)
+    fast = min(timed, key=lambda o: o.shortest_s or o.total_s or 0.0)
+    fastest = fast.shortest_s or fast.total_s or 0.0
+    prices = ((o.least_dollars or o.dollars, o) for o in timed)
+    low = min((p for p in prices if p[0] is not None), key=lambda p: p[0] or 0.0, default=None)
+    cheapest = None if low is None else low[0]
     expected = "more devices (--replicas), or a higher limit"
     if not limits.of_money.keeps(fastest, cheapest):
-        expected = "fewer samples or epochs, or a higher limit"
+        expected = f"fewer {data} or epochs, or a higher limit"
         if cheapest is None:
             expected = f"{arg('price_per_hour')}, or a price list"
     elif limits.keeps(fastest, cheapest):
         expected = "one of the limits higher, as none keeps both"
-    costs = "no price is known" if cheapest is None else f"the cheapest costs {dollars(cheapest)}"
+    costs = "no price is known"
+    if low is not None:
+        costs = f"the cheapest costs {dollars(low[0] or 0.0)}{_other(low[1], low[1].least_of)}"
     raise AnswerIsNo(
         f"nothing here is{within_words(limits)} of {given}: the fastest takes "
-        f"{duration(fastest)}, {costs}; expected {expected}"
+        f"{duration(fastest)}{_other(fast, fast.shortest_on)}, {costs}; expected {expected}"
     )
+
+
+def _other(option: TrainingPrediction, instance: str) -> str:
+    """A clause on an instance type that is not the one in an option's row; "" for its own."""
+    is_other = instance and option.rented and option.rented.instance_type != instance
+    return f" (on {plain(instance)})" if is_other else ""
 
 
 def faster_lines(

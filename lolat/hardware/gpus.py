@@ -1,8 +1,8 @@
 """Data sheets of GPUs, gpus.csv beside this file, and names of GPUs.
 
 The first row whose words are in a device's name is its sheet, if the name has no word of another card
-(OTHER_CARD) and no other size of memory: a 3080 Ti or a slice of an A100 is another device. A name without
-a form, such as V100, is a card with the smaller memory.
+(OTHER_CARD) and no other size of memory or form: a 3080 Ti or a slice of an A100 is another device. A name
+without a form, such as V100, is a card with the smaller memory, which therefore comes first.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ OTHER_CARD = re.compile(
     r"\b(ti|super|laptop|mobile|max|q|d|v2|x|lite|nvl|server|ada|grid|mig|\d+[abcgq]|ls|dgxs|fhhl|pg\d+|[2-8]x|x[2-8])\b"
 )
 """Words of a driver for another card of the same number, a slice, or a share of one; several cards."""
+GLUED = {
+    r"(?<=\w)(sxm|pcie)": r" \1",
+    r"\b(sxm\d??|pcie)(?=\d{2,3}gb?\b)": r"\1 ",
+    r"\b(\d\d+) ?g\b": r"\1gb",
+}
+"""Form and memory in a name, as in "sxm4-80g" and "sxm80gb" -> apart; the g of a slice is of one digit."""
 CARD_WORDS = MAKERS.union(
     ["amd", "instinct", "rtx", "gtx", "ada", "blackwell", "generation", "edition", "workstation"]
 )
@@ -161,8 +167,12 @@ def fastest_gpu() -> Gpu:
 def _found(name: str) -> tuple[Gpu | None, str]:
     """The sheet of exactly the card in a name, and the words of the name beside the card and its memory."""
     words = " ".join(re.findall(r"[a-z0-9]+", name.casefold()))
-    sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb?\b", words)]
+    for glued, apart in GLUED.items():
+        words = re.sub(glued, apart, words)
+    sizes = [int(size) for size in re.findall(r"\b(\d+) ?gb\b", words)]
     for pattern, gpu in _sheets():
+        if "sxm" in words and "PCIe" in gpu.name:
+            continue
         rest = re.sub(r"\b\d+ ?gb\b", "", pattern.sub(" ", words, count=1))
         fits = [abs(size - (gpu.memory_gib or 0.0)) <= SIZE_OFF * size for size in sizes]
         if pattern.search(words) and not OTHER_CARD.search(rest) and (any(fits) or not fits):

@@ -103,7 +103,8 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
     fastest = FASTEST_GBPS if within is None else within.gbps
     if devices > machine:
         for word, gbps, _ in _known(instance):
-            return Link(min(gbps, fastest), name=f"the network of {word}")
+            if gbps:
+                return Link(min(gbps, fastest), name=f"the network of {word}")
         return Link(NETWORK_GBPS, name=UNKNOWN_NETWORK, fastest_gbps=fastest)
     name = "a network, as no link of these devices is known"
     return within or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
@@ -133,7 +134,7 @@ def form_in(instance: str) -> str:
 
 
 def _known(instance: str) -> list[tuple[str, float, str]]:
-    """(word, Gbit/s to others, form of the cards) of the words of an instance's type that are known."""
+    """(word, Gbit/s to others (0: unknown), form of the cards) of the known words of an instance's type."""
     words = instance.casefold().split()
     return [(w, gbps, form) for w in words for n, gbps, form in _networks() if n.fullmatch(w)]
 
@@ -146,4 +147,6 @@ def _networks() -> tuple[tuple[re.Pattern[str], float, str], ...]:
     table = read_table(
         Path(__file__).with_name("networks.csv"), ("instance", "gbps", "form"), rows="network"
     )
-    return tuple((re.compile(row["instance"]), row.number("gbps"), row["form"]) for row in table)
+    return tuple(
+        (re.compile(row["instance"]), row.number("gbps", default=0.0), row["form"]) for row in table
+    )

@@ -234,7 +234,8 @@ def rental_of(
 
     `memory_gib`: the least memory of a device; `step_bytes`: memory that a network takes. GPUs: those of
     its name with as much memory (`memory_gib`, or that of its data sheet) or more, but for a form
-    (SXM, PCIe) that is another chip; without `memory_gib` also those with less that hold `step_bytes`.
+    (SXM, PCIe) that is another chip, or a PCIe card for an SXM that is offered too; without `memory_gib`
+    also those with less that hold `step_bytes`.
     Processors: those with that memory and at least the model's threads, since a smaller machine would be
     slower; if none has as many threads, all with that memory. InputError if both price and list are given.
     """
@@ -264,11 +265,16 @@ def rental_of(
     names = [n for n in every if is_same_gpu(n, device, gpu) and suffices(n)]
     held = (o for o in listed.offers if (o.accelerator or CPU) in names)
     offers = tuple(o for o in held if not is_other_chip(gpu, o.form))
+    if (
+        gpu is not None and form_of(gpu.name) == "SXM"
+    ):  # a PCIe card has less power and a slower link
+        offers = tuple(o for o in offers if o.form == "SXM") or offers
     if names == [CPU]:
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
         threads = document["environment"].get("threads")
         least = threads if isinstance(threads, int) else 0
         offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
+    names = [*dict.fromkeys(o.accelerator or CPU for o in offers)]
     return Rental(device, offers, f"{', '.join(names)} in {listed.prices}", own) if offers else None
 
 

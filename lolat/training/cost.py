@@ -263,6 +263,8 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
         asked.optimizer or ("adamw" if is_decoder else "sgd"),
         COVERAGE if asked.coverage is None else asked.coverage, asked.validation_samples,
         asked.accumulate, asked.sharding, asked.link_gbps,
+        "" if asked.tokens is None else f"{arg('tokens')} {asked.tokens:,.15g} "
+        f"({plural(samples or 0, 'sequence')} of {length:,})",
     )  # fmt: skip
     run.check_batch(max(given, default=1))
     plan: Plan
@@ -375,10 +377,18 @@ def option_of(
         first, second = second, first
     near = NEARLY * min(map(first, kept or paid or found))
     chosen = min((o for o in kept or paid or found if first(o) <= near), key=second)
-    times, prices = ([getattr(o, name) for o in found] for name in ("total_s", "dollars"))
     if chosen.dollars is None:
         return chosen
-    return replace(chosen, shortest_s=min(times), least_dollars=min(prices))
+    fast = min(found, key=lambda o: o.total_s or 0.0)
+    low = min(found, key=lambda o: o.dollars or 0.0)
+    best, low_on = (o.rented.instance_type if o.rented else "" for o in (fast, low))
+    return replace(
+        chosen,
+        shortest_s=fast.total_s,
+        shortest_on=best,
+        least_dollars=low.dollars,
+        least_of=low_on,
+    )
 
 
 def best_of(options: Sequence[Any], limits: TrainingLimits) -> dict[str, Any]:

@@ -185,10 +185,11 @@ class DecoderPlan:
         """
         if self.needed(devices, self.run.batch_size) > self.available:
             return None
-        if devices <= MACHINE:
-            return rental
         if rental is None:
             return None
+        rental = replace(rental, memory_gib=card_gib(self.document, self.section))
+        if devices <= MACHINE:
+            return rental
         offers = rental.offers
         if self.run.link_gbps is None:
             known = (o for o in offers if rental.link(devices, o).name != UNKNOWN_NETWORK)

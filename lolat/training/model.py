@@ -23,6 +23,7 @@ from lolat.io.results import Remark
 from lolat.optimizers import Optimizer, optimizer_named
 from lolat.parameters import COVERAGE, PARAMETERS
 from lolat.training.parallel import NONE, Parallel, gradients
+from lolat.units import plural
 
 # ---- The question.
 
@@ -34,7 +35,8 @@ class TrainingRun:
     `batch_size`: samples of a micro-batch on each device; `accumulate`: micro-batches of an iteration,
     which ends with one update; `samples`: those of the data set, None: iterations alone; `validation`:
     samples evaluated after each epoch; `coverage`: the probability of the interval; `sharding`: what the
-    devices divide among them, see `Parallel`; `link_gbps`: Gbit/s of a device's link, None: as assumed.
+    devices divide among them, see `Parallel`; `link_gbps`: Gbit/s of a device's link, None: as assumed;
+    `data`: the data set in words for errors, "": so many samples.
     """
 
     batch_size: int
@@ -46,6 +48,7 @@ class TrainingRun:
     accumulate: int = 1
     sharding: str = NONE
     link_gbps: float | None = None
+    data: str = ""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "accumulate", "samples"):
@@ -76,12 +79,17 @@ class TrainingRun:
     def check_batch(self, devices: int) -> None:
         """Raise InputError unless `devices` is a whole number whose batches the data set fills."""
         as_whole(devices, "replicas")
-        if self.samples is not None and self.batch_size * self.accumulate * devices > self.samples:
-            alone = "batch_size" if self.accumulate == 1 else "accumulate"
-            wrong = arg("replicas" if devices > 1 else alone)
+        batches = self.accumulate * devices
+        if self.samples is not None and self.batch_size * batches > self.samples:
             times = f"{self.accumulate} x " * (self.accumulate > 1)
-            words = f"{wrong}: {devices} x {times}a batch of {self.batch_size} is more than "
-            raise InputError(f"{words}{self.samples} samples", code="batch-over-data")
+            data = self.data or plural(self.samples, "sample")
+            fewer = " or fewer of them" * (batches > 1)
+            most = self.samples // batches
+            raise InputError(
+                f"{arg('batch_size')}: {devices} x {times}a batch of {self.batch_size:,} is more than "
+                f"{data}; expected {f'at most {most:,}' if most else 'more data'}{fewer}",
+                code="batch-over-data",
+            )
 
 
 @dataclass(frozen=True)
@@ -223,8 +231,8 @@ class TrainingPrediction:
     of its products in both passes, a decoder's token 6 a parameter and 12 x layers x width x length, less
     those of frozen weights. Of a decoder: `memory_bytes` of a device, and whether it `fits`.
 
-    `shortest_s`, `least_dollars`: the shortest time and the lowest price among all offers of so many
-    devices, of which `rented` is one.
+    `shortest_s`, `least_dollars`: the shortest time, on `shortest_on`, and the lowest price, of
+    `least_of`, among all offers of so many devices, of which `rented` is one.
 
     Without a data set `within_limits` has the samples, of texts the tokens, that the limits of time and
     money allow, with the interval `within_interval`.
@@ -257,6 +265,8 @@ class TrainingPrediction:
     interval_ms: tuple[float, float] | None = None
     shortest_s: float | None = None
     least_dollars: float | None = None
+    shortest_on: str = ""
+    least_of: str = ""
 
     def bought(self, limits: TrainingLimits) -> TrainingPrediction:
         """Add what the limits allow, where nobody says how much data there are."""

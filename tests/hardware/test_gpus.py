@@ -9,6 +9,8 @@ from lolat.errors import InputError
 from lolat.graph.modes import FLOAT16
 from lolat.hardware.gpus import (
     PRECISION_OF,
+    Gpu,
+    _sheets,
     available_bytes,
     card_of,
     dtype_named,
@@ -63,6 +65,24 @@ def test_a_gpu_is_found_by_its_name(name: str) -> None:
 )  # fmt: skip
 def test_the_card_in_a_name(name: str, card: str | None) -> None:
     assert card_of(name) == card
+
+
+SXM_NAMES = (
+    "{card}-sxm{gib}gb", "{card}-sxm4-{gib}g", "{card}sxm2-{gib}gb", "{card}-sxm-{gib}g",
+    "{card}-{gib}g-sxm", "{card}_{gib}gbsxm4", "{card}-SXM4-{gib}GB", "{card}sxm{gib}gb",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "sheet", [g for _, g in _sheets() if "SXM" in g.name], ids=lambda g: g.name
+)
+def test_a_name_with_sxm_is_never_a_pcie_card(sheet: Gpu) -> None:
+    card, gib = (
+        sheet.name.split()[0],
+        {79.6: 80, 140.4: 141}.get(sheet.memory_gib or 0, sheet.memory_gib),
+    )
+    for pattern in SXM_NAMES:
+        assert find_gpu(pattern.format(card=card.lower(), gib=int(gib or 0))) == sheet, pattern
 
 
 OTHERS = [

@@ -67,6 +67,7 @@ def test_a_device_of_unknown_links_has_a_network(device: str) -> None:
         ("A100-80GB", "gpu_8x_a100_80gb_sxm4", "NVLink 3"),
         ("H100", "lambdalabs_H100-sxm5x4", "NVLink 4"),
         ("H100", "gpu_1x_h100_pcie", "PCIe 5.0 x16"),
+        ("a100-sxm-80gb", "4x_A100-80GB_SECURE", "PCIe 4.0 x16"),
     ],
 )
 def test_the_type_of_an_instance_names_the_form_of_its_cards(

@@ -87,7 +87,7 @@ OTHERS = Prices("list", tuple(Offer(n, n, 1, 1.0) for n in ("A10", "L4", "RTX409
 @pytest.mark.parametrize(
     ("device", "name"),
     [("V100", "V100"), ("Tesla V100-SXM2-16GB", "V100"), ("NVIDIA A100-80GB PCIe", "A100-80GB"),
-     ("NVIDIA A100-SXM4-40GB", "A100"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+     ("NVIDIA A100-SXM4-40GB", "A100"), ("NVIDIA A100-SXM4-80GB", "A100-80GB-SXM"),
      ("v100-pcie-32gb", "V100-32GB"), ("h100-sxm-80gb", "H100"), ("80gb", None), ("cpu", "cpu"),
      ("K40", None)],
 )  # fmt: skip
@@ -97,17 +97,20 @@ def test_the_accelerator_that_a_device_is(device: str, name: str | None) -> None
 
 @pytest.mark.parametrize(
     ("device", "types"),
-    [("h100-pcie", {"gpu_1x_h100_pcie"}), ("h100", {"gpu_1x_h100_pcie"}),
+    [("a100-sxm-80gb", {*(f"{n}x_A100-80GB-SXM_SECURE" for n in (1, 2, 4)), "gpu_8x_a100_80gb_sxm4"}),
+     ("h100-pcie", {"gpu_1x_h100_pcie"}), ("h100", {"gpu_1x_h100_pcie"}),
      ("h100-sxm", {"gpu_1x_h100_sxm5", "gpu_2x_h100_sxm5", "lambdalabs_H100-sxm5x4",
                    "lambdalabs_H100-sxm5x8", "2x_H100-SXM_SECURE"})],
 )  # fmt: skip
 def test_a_card_of_a_form_that_is_another_chip_is_not_rented(device: str, types: set[str]) -> None:
-    """By the words of the built-in list: an H100 PCIe has 114 multiprocessors, a SXM 132."""
+    """By the words of the built-in list: an H100 PCIe has 114 multiprocessors, a SXM 132; an A100 PCIe has
+    300 W and no NVLink, a SXM 400 W. RunPod's A100-80GB is "A100 PCIe" in SkyPilot's catalog.
+    """
     rental = rental_of({"device": device, "environment": {"device": device}}, None, BUILT_IN)
     assert rental is not None
     assert {o.instance_type for o in rental.offers} == types
     assert {rental.link(o.devices, o).name for o in rental.offers} == {
-        "NVLink 4" if device == "h100-sxm" else "PCIe 5.0 x16"
+        {"a100-sxm-80gb": "NVLink 3", "h100-sxm": "NVLink 4"}.get(device, "PCIe 5.0 x16")
     }
 
 
@@ -153,7 +156,7 @@ def test_names_of_the_driver_in_a_list(listed: str, models: set[str]) -> None:
 
 
 def test_every_built_in_price_says_where_and_when() -> None:
-    assert len(BUILT_IN.offers) == 60
+    assert len(BUILT_IN.offers) == 63
     for offer in BUILT_IN.offers:
         assert offer.source.startswith("skypilot-org/skypilot-catalog ")
         assert datetime.date.fromisoformat(offer.date).year >= 2026

@@ -469,7 +469,7 @@ def test_the_fastest_is_of_all_offers_where_none_keeps_the_limit(tmp_path: Path)
     )
     assert [o.link for o in (slow, fast)] == ["the network between machines", "NVLink 2"]
     assert poor.dollars == slow.dollars == fast.least_dollars
-    assert slow.shortest_s == fast.total_s
+    assert (slow.shortest_s, slow.shortest_on, slow.least_of) == (fast.total_s, "four", "one")
     model.sample_ms = 36_000.0  # the exchange hardly counts: no reason to pay $13
     late = asked(model, 3, prices=str(path), max_hours=1e-3).options[0]
     assert late.link == "the network between machines"
