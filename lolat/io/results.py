@@ -36,7 +36,7 @@ class Result:
         return [self.to_dict()]
 
     def frame(self) -> Any:
-        """The answer as a pandas DataFrame of at most 16 columns, in the words of the report.
+        """The answer as a pandas DataFrame of some 16 columns, in the words of the report; `rows` has all.
 
         A row for each block, device, batch size or load. MissingPackageError without pandas.
         """
@@ -46,7 +46,8 @@ class Result:
         """Draw the answer on matplotlib axes, new ones if none are given, and return them.
 
         Blocks as bars of their causes, changes as bars of what they save, batch sizes and loads as curves
-        with intervals. InputError for an answer without a picture, MissingPackageError without matplotlib.
+        with intervals; on axes with the curves of another answer, names have the titles of both. InputError
+        for an answer without a picture, MissingPackageError without matplotlib.
         """
         return self._shown().plot(self, ax)
 

@@ -124,7 +124,12 @@ class ServingConfig(Result):
     @property
     def load_words(self) -> str:
         """The concurrent requests and the GPUs, in words."""
-        return f"{self.requests_words} on {self.gpus_words}"
+        return f"{self.requests_words} on {self.gpus_words}{self.experts_words}"
+
+    @property
+    def experts_words(self) -> str:
+        """Expert parallel in words behind a number of GPUs; "" for 1."""
+        return f", expert parallel {self.expert_parallel}" if self.expert_parallel > 1 else ""
 
     @property
     def requests_words(self) -> str:
@@ -139,7 +144,7 @@ class ServingConfig(Result):
 
     def words(self, percentile: int | None = None) -> str:
         """Return the load, the GPUs and both times, at a percentile or the means, in words."""
-        where = f"{self.gpus_words} ({plain(self.device)})"
+        where = f"{self.gpus_words} ({plain(self.device)}){self.experts_words}"
         at_once = f"{self.concurrency:g} at once"
         load = at_once if self.request_rate is None else self.requests_words
         what = f"{plain(self.model)} on {where}, {load}"
@@ -148,6 +153,18 @@ class ServingConfig(Result):
         token, first = map(milliseconds, self.judged(percentile))
         at = "" if percentile is None else f" at P{percentile}"
         return f"{what}: {first} to the first token, {token} each{at}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row, with a column for each end of an interval and each part of the breakdown."""
+        cells = self.to_dict()
+        parts = cells.pop("breakdown") or {}
+        others = cells.pop("intervals_ms") or {}
+        cells |= {f"{name}_ms": ms for name, ms in (cells.pop("percentiles_ms") or {}).items()}
+        ends = {name: cells.pop(f"{name}_interval_ms") for name in ("tpot", "ttft")}
+        for name, both in (ends | others).items():
+            low, high = both or (None, None)
+            cells |= {f"{name}_low_ms": low, f"{name}_high_ms": high}
+        return [cells | {f"{part}_ms": ms for part, ms in parts.items()}]
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,18 +228,7 @@ class ServingAnswer(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each configuration, with a column for each part of the breakdown."""
-        found = []
-        for row in self.served:
-            cells = row.to_dict()
-            parts = cells.pop("breakdown") or {}
-            others = cells.pop("intervals_ms") or {}
-            cells |= {f"{name}_ms": ms for name, ms in (cells.pop("percentiles_ms") or {}).items()}
-            ends = {name: cells.pop(f"{name}_interval_ms") for name in ("tpot", "ttft")}
-            for name, both in (ends | others).items():
-                low, high = both or (None, None)
-                cells |= {f"{name}_low_ms": low, f"{name}_high_ms": high}
-            found.append(cells | {f"{part}_ms": ms for part, ms in parts.items()})
-        return found
+        return [cells for row in self.served for cells in row.rows()]
 
 
 def requests_words(load: float, is_rate: bool) -> str:

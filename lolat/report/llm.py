@@ -43,21 +43,19 @@ def llm_parts(answer: ServingAnswer) -> tuple[list[str], ReportTable, list[str]]
     ]
     bests = {id(answer.served[n]) for n in answer.bests if answer.has_limits or answer.served[1:]}
     called = "best" if answer.has_limits else "cheapest" if answer.chosen.rented else "most a GPU"
-
-    def remark(row: ServingConfig) -> str:
-        if row.tpot_ms is None:
-            return "does not fit"
-        if id(row) in bests:
-            return called
-        if row.saturated:
-            return "saturated"
-        return "waits for memory" if not row.fits else "beyond the limits" * (row.within is False)
-
-    table = ReportTable(
-        [*_columns(answer, answer.served), Column("", remark, is_text=True, page="front")],
-        answer.served,
-    )
+    said = {id(row): row_words(row) or called * (id(row) in bests) for row in answer.served}
+    remark = Column("", lambda row: said[id(row)], is_text=True, page="front")
+    table = ReportTable([*_columns(answer, answer.served), remark], answer.served)
     return before, table, [*_advice(answer)]
+
+
+def row_words(row: ServingConfig) -> str:
+    """Why a configuration does not serve its load within the limits; "" if it does."""
+    if row.tpot_ms is None:
+        return "does not fit"
+    if row.saturated:
+        return "saturated"
+    return "waits for memory" if not row.fits else "beyond the limits" * (row.within is False)
 
 
 def _load_words(row: ServingConfig) -> str:

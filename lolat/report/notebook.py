@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -103,9 +104,14 @@ def _table(table: ReportTable) -> str:
 CAUSES = {color: TERMS[group] for group, color in COLORS.items()}
 """Color of a cause -> its words."""
 SERVED = (
-    "dtype concurrency request_rate tensor_parallel replicas gpus ttft_ms tpot_ms tpot_low_ms tpot_high_ms "
-    "tokens_per_s_user tokens_per_s memory_gib fits within dollars_per_million dollars_per_hour"
+    "model device dtype {} tensor_parallel expert_parallel attention_data_parallel replicas gpus "
+    "ttft_ms ttft_low_ms ttft_high_ms tpot_ms tpot_low_ms tpot_high_ms {} dollars_per_million "
+    "dollars_per_hour remark"
 )
+STEADY = SERVED.format("concurrency", "tokens_per_s")
+AT_A_RATE = SERVED.format("request_rate", "e2e_ms largest_rate")
+RARE = {"expert_parallel", "attention_data_parallel", "replicas"}
+"""Columns that are shown if they are not 1 in all rows."""
 SHOWN: Mapping[str, str] = {
     "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
     "dollars_per_million in_domain host_bound memory_gib fits",
@@ -113,7 +119,7 @@ SHOWN: Mapping[str, str] = {
     "total_s total_low_s total_high_s dollars dollars_low dollars_high",
     "Costs": "device precision batch_size devices link iteration_ms samples_per_s fits epoch_s total_s "
     "total_low_s total_high_s dollars dollars_low dollars_high",
-    "ServingAnswer": f"model device {SERVED}", "ComparedModels": f"device {SERVED}",
+    "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
 MOST_COLUMNS = 16
@@ -129,7 +135,7 @@ def frame(answer: Result) -> Any:
     found = answer.rows() if rows is None else rows(answer)
     made = pandas.DataFrame([plain_data(row) for row in found])
     if wanted is not None:
-        return made.reindex(columns=wanted)
+        return made.reindex(columns=[n for n in wanted if n not in RARE or (made[n] != 1).any()])
     scalar = [c for c in made if not made[c].map(lambda v: isinstance(v, (list, dict))).any()]
     return made[scalar[:MOST_COLUMNS]]
 
@@ -138,9 +144,44 @@ def _shown(answer: Result) -> list[str] | None:
     """The columns that are shown; times of a served model at the percentile that was asked for."""
     names: str | None = _of(SHOWN, answer)
     at = getattr(answer, "percentile", None)
+    if names == STEADY and _is_rated(answer):
+        names = AT_A_RATE
     if names is not None and at is not None:
-        names = names.replace("tpot_", f"tpot_p{at}_").replace("ttft_", f"ttft_p{at}_")
+        names = re.sub("tpot|ttft|e2e", rf"\g<0>_p{at}", names)
     return None if names is None else names.split()
+
+
+def _is_rated(answer: Any) -> bool:
+    """True if the requests of served language models arrive at a rate."""
+    first = answer.chosen if hasattr(answer, "chosen") else next(iter(answer.of.values())).chosen
+    return first.request_rate is not None
+
+
+def _served(answer: Any) -> list[dict[str, Any]]:
+    """A row for each configuration; its remark as in the terminal."""
+    name = f"{answer.device} ({answer.framework})"
+    bests = {id(answer.served[n]) for n in answer.bests}
+    return [
+        row.rows()[0]
+        | {"device": name, "remark": llm.row_words(row) or "best" * (id(row) in bests)}
+        for row in answer.served
+    ]
+
+
+def _compared(found: Any) -> list[dict[str, Any]]:
+    """The best row of each device under each load; its remark: the cheapest or fastest of one load."""
+    named = {} if found.by_load else {"cheapest": found.cheapest, "fastest": found.fastest}
+    told = {name: ", ".join(word for word in named if named[word] == name) for name in found.of}
+    return [
+        row.rows()[0] | {"device": name, "remark": told.get(name, "")}
+        for name, rows in _best_rows(found).items() for row in rows
+    ]  # fmt: skip
+
+
+def _best_rows(found: Any) -> Mapping[str, Sequence[Any]]:
+    """The best rows of each device that has any, one for each load."""
+    rows = found.by_load or {name: [row] for name, row in found.answers.items()}
+    return {name: some for name, some in rows.items() if some}
 
 
 def _blocks(found: Prediction) -> list[dict[str, Any]]:
@@ -182,9 +223,7 @@ ROWS: Mapping[str, Callable[[Any], list[dict[str, Any]]]] = {
         {"batch_size": one.prediction.batch_size} | row for one in several for row in _terms(one)
     ],
     "Models": lambda answer: answer.to_dict()["models"],
-    "ComparedModels": lambda answer: [
-        one.rows()[one.best] | {"device": name} for name, one in answer.of.items()
-    ],
+    "ServingAnswer": _served, "ComparedModels": _compared,
 }  # fmt: skip
 """Class of an answer -> its rows, if they are not those of `Result.rows`."""
 
@@ -225,10 +264,27 @@ def plot(answer: Result, ax: Any = None) -> Any:
             code="no-axes",
         )
     cycle = {"axes.prop_cycle": pyplot.cycler(color=LINES)}
+    before = ((), "") if ax is None else ((*ax.lines,), ax.get_title("left"))
     with matplotlib.rc_context(SETTINGS | cycle):
-        return draw(
+        drawn = draw(
             answer, lambda height: pyplot.subplots(figsize=(7, height))[1] if ax is None else ax
         )
+        _tell_apart(drawn, *before)
+        return drawn
+
+
+def _tell_apart(ax: Any, earlier: Sequence[Any], title: str) -> None:
+    """Curves of several answers in one picture have the titles of these in their names.
+
+    `earlier`: the lines that were there before, under `title`; limits keep their names.
+    """
+    if not earlier:
+        return
+    for line in (line for line in ax.lines if line.get_marker() == "o"):
+        if of := title if line in earlier else ax.get_title("left"):
+            line.set_label(f"{of}: {line.get_label()}")
+    ax.set_title("")
+    ax.legend()
 
 
 Axes = Callable[[float], Any]
@@ -269,13 +325,14 @@ def _curves(points: Points, ax: Any, x: str, y: str) -> Any:
     """A curve with its band of intervals for each name, on logarithmic axes."""
     from matplotlib.ticker import LogLocator
 
+    earlier = [*ax.get_xticks()] if ax.lines and ax.get_xscale() == "log" else []
     for name, unordered in points.items():
         xs, ys, intervals = zip(*sorted(unordered, key=lambda p: p[0]), strict=True)
         (line,) = ax.plot(xs, ys, marker="o", markersize=3, label=name)
         if all(intervals):
             ends = zip(*intervals, strict=True)
             ax.fill_between(xs, *ends, color=line.get_color(), alpha=0.15, lw=0)
-    every = sorted({p[0] for some in points.values() for p in some})
+    every = sorted({p[0] for some in points.values() for p in some}.union(earlier))
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set_xticks(every, [f"{value:g}" for value in every])
@@ -316,13 +373,34 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
 
 
 def _draw_compared(found: Any, axes: Axes) -> Any:
-    """A bar for each device: the time per output token, at the percentile asked for."""
-    at, rows = found.percentile, found.answers
-    times = {plain(name): (r.judged(at)[0], r.judged_ends(at)[0]) for name, r in rows.items()}
-    ax = _bars(times, axes, f"ms per output token{_at(at)}")
-    row = next(iter(rows.values()))
-    ax.set_title(f"{plain(row.model)}, {row.requests_words}")
+    """A bar for each device: the time per output token, at the percentile asked for; a curve if the
+    question has several loads.
+    """
+    points = {
+        plain(name): [_point(row, found.percentile) for row in rows]
+        for name, rows in _best_rows(found).items()
+    }
+    row = next(iter(found.answers.values()))
+    if found.by_load:
+        ax = _over_loads(points, found, axes)
+        ax.set_title(f"{plain(row.model)}, the best row of each")
+    else:
+        bars = {name: some[0][1:] for name, some in points.items()}
+        ax = _bars(bars, axes, f"ms per output token{_at(found.percentile)}")
+        ax.set_title(f"{plain(row.model)}, {row.requests_words}")
     return ax
+
+
+def _point(row: Any, percentile: int | None) -> tuple[float, float, tuple[float, float] | None]:
+    """The load of a served model and its time per output token, with the interval."""
+    load = row.concurrency if row.request_rate is None else row.request_rate
+    return load, row.judged(percentile)[0], row.judged_ends(percentile)[0]
+
+
+def _over_loads(points: Points, answer: Any, axes: Axes) -> Any:
+    """Curves of the times per output token."""
+    x = "requests a second" if _is_rated(answer) else "concurrent requests"
+    return _curves(points, axes(3.6), x, f"ms per output token{_at(answer.percentile)}")
 
 
 def _at(percentile: int | None) -> str:
@@ -342,28 +420,26 @@ def _draw_savings(found: Any, axes: Axes) -> Any:
 
 
 def _draw_serving(answer: Any, axes: Axes) -> Any:
-    """The time per output token over the loads, a curve for each size of a replica, and its limit.
+    """The time per output token over the loads, a curve for each split of a replica, and its limit.
 
     The time is that at the percentile asked for. Rows without room are left out where others have it.
     """
     points: dict[str, list[Any]] = defaultdict(list)
-    rated, at = answer.chosen.request_rate is not None, answer.percentile
+    at = answer.percentile
     timed = [row for row in answer.served if row.tpot_ms is not None]
     if not timed:
         raise InputError(f"no picture without a time: {answer.no_room()}", code="no-picture")
     each = " a replica" if any(row.replicas > 1 for row in timed) else ""
     for row in [row for row in timed if row.fits] or timed:
-        load = row.request_rate if rated else row.concurrency
-        name = f"{plural(row.gpus // row.replicas, 'GPU')}{each}"
-        points[name].append((load, row.judged(at)[0], row.judged_ends(at)[0]))
-    x = "requests a second" if rated else "concurrent requests"
-    of = _at(at)
-    ax = _curves(points, axes(3.6), x, f"ms per output token{of}")
-    if answer.max_tpot_ms is not None:
-        limit = f"limit, {answer.max_tpot_ms:g} ms{of}"
+        name = f"{plural(row.gpus // row.replicas, 'GPU')}{each}{row.experts_words}"
+        points[name].append(_point(row, at))
+    ax = _over_loads(points, answer, axes)
+    limit = f"limit, {answer.max_tpot_ms or 0.0:g} ms{_at(at)}"
+    if answer.max_tpot_ms is not None and limit not in [line.get_label() for line in ax.lines]:
         ax.axhline(answer.max_tpot_ms, color="#555555", linestyle="--", linewidth=1, label=limit)
         ax.legend()
-    ax.set_title(f"{plain(answer.model)} on {plain(answer.device)}, {answer.chosen.dtype}")
+    device = f"{plain(answer.device)} ({answer.framework})"
+    ax.set_title(f"{plain(answer.model)} on {device}, {answer.chosen.dtype}")
     return ax
 
 

@@ -173,7 +173,13 @@ def test_a_served_model_is_shown_at_the_percentile_and_the_limit_asked_for(axes:
     ends = [(row.intervals_ms or {})["tpot_p90"] for row in served.served]
     assert [*zip(frame["tpot_p90_low_ms"], frame["tpot_p90_high_ms"], strict=True)] == ends
     assert (frame["replicas"] * frame["tensor_parallel"]).tolist() == frame["gpus"].tolist()
-    assert frame["within"].tolist() == [row.within for row in served.served]
+    keeps = ~frame["remark"].isin(["saturated", "beyond the limits"])
+    assert keeps.tolist() == [row.within for row in served.served]
+    best = frame[frame["remark"] == "best"]
+    assert [*best.index] == [*served.bests]
+    shown = best[["request_rate", "e2e_p90_ms", "largest_rate"]].to_numpy().tolist()
+    rows = [served.served[n] for n in served.bests]
+    assert shown == [[row.request_rate, row.e2e_p90_ms, row.largest_rate] for row in rows]
     served.plot(axes)
     *curves, limit = axes.lines
     assert {*limit.get_ydata()} == {40.0}
@@ -196,6 +202,49 @@ def test_a_served_model_is_shown_at_the_percentile_and_the_limit_asked_for(axes:
     found.plot(axes)
     assert [bar.get_width() for bar in axes.patches] == [row.tpot_p90_ms]
     assert axes.get_xlabel() == "ms per output token at P90"
+
+
+def test_no_two_rows_and_no_two_curves_have_the_same_settings(axes: Any) -> None:
+    """Expert parallel changes the time, and so do the framework and the language model."""
+    pandas = pytest.importorskip("pandas")
+    models = [lolat.load(f"b200-{framework}") for framework in ("vllm", "sglang")]
+    asked: dict[str, Any] = {"concurrency": [16, 64], "tensor_parallel": 8, "max_tpot_ms": 60.0}
+    answers = [model.llm("deepseek-r1", **asked, expert_parallel=[1, 8]) for model in models]
+    answers.append(models[0].llm("qwen3.5-397b-a17b", **asked))
+    frame = pandas.concat([answer.frame() for answer in answers])
+    settings = [*frame.loc[:, :"gpus"], "expert_parallel"]
+    assert frame["tpot_ms"].nunique() == len(frame) == 10
+    assert not frame.duplicated(settings).any()
+    ends = [row.ttft_interval_ms for answer in answers for row in answer.served]
+    assert [*zip(frame["ttft_low_ms"], frame["ttft_high_ms"], strict=True)] == ends
+    for answer in answers:
+        answer.plot(axes)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "deepseek-r1 on b200-sxm (vllm), fp8_block: 8 GPUs",
+        "deepseek-r1 on b200-sxm (vllm), fp8_block: 8 GPUs, expert parallel 8",
+        "limit, 60 ms",
+        "deepseek-r1 on b200-sxm (sglang), fp8_block: 8 GPUs",
+        "deepseek-r1 on b200-sxm (sglang), fp8_block: 8 GPUs, expert parallel 8",
+        "qwen3.5-397b-a17b on b200-sxm (vllm), bfloat16: 8 GPUs",
+    ]
+    assert axes.get_title("left") == ""
+
+
+def test_each_load_of_compared_devices_is_a_row_and_a_point(axes: Any) -> None:
+    pytest.importorskip("pandas")
+    names = ["b200-vllm", "b200-sglang"]
+    found = lolat.compare("qwen3-8b", on=names, concurrency=[16, 64], tensor_parallel=1)
+    each = {
+        n: lolat.load(n).llm("qwen3-8b", concurrency=[16, 64], tensor_parallel=1) for n in names
+    }
+    points = {n: [(r.concurrency, r.tpot_ms) for r in of.served] for n, of in each.items()}
+    frame = found.frame()
+    assert [*zip(frame["device"], frame["concurrency"], frame["tpot_ms"], strict=True)] == [
+        (name, *point) for name in names for point in points[name]
+    ]
+    found.plot(axes)
+    drawn = {line.get_label(): [*map(tuple, line.get_xydata().tolist())] for line in axes.lines}
+    assert drawn == points
 
 
 def test_devices_are_bars_with_their_intervals(axes: Any) -> None:
