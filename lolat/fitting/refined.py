@@ -7,6 +7,7 @@ training steps these alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from lolat.device.predictors.roofline import Roofline, TrainingSteps
+from lolat.errors import InputError
 from lolat.fitting.cross_validation import errors
 from lolat.fitting.roofline import common_ratio
 from lolat.tables.counted import Counted
@@ -23,9 +25,21 @@ from lolat.units import plural
 
 Rows = Sequence[tuple[TimedNetwork, Counted]]
 
-
+OTHER_GPU = 3.0
+"""Factor of the median time of own rows, or of a row's memory, beyond which they must be those of another
+GPU."""
 StepParts = Callable[[TimedNetwork], tuple[float, float]]
 """Timed step -> the predicted ms of its passes, and of what else it contains."""
+
+
+def check_level(off: float, expected: str) -> None:
+    """Raise InputError for own rows with a median log(measured / predicted) of another GPU."""
+    if abs(off) > math.log(OTHER_GPU):
+        raise InputError(
+            f"the runs take {math.exp(off):.2g} times as long as predicted at the median; expected "
+            f"{expected}",
+            code="runs-unlike",
+        )
 
 
 def refined(
@@ -63,6 +77,8 @@ def refined(
             predicted = np.array([(one, 0.0) for one in each])
         # The passes alone, which have half of a step or more.
         off = np.log(np.maximum(ms - predicted[:, 1], 0.5 * ms) / predicted[:, 0])
+        several = ", or samples_per_s of all GPUs and in gpus how many these are" * training
+        check_level(float(np.median(off)), f"times of this device in ms{several}")
         names = np.array([row.name for row, _ in timed])
         factor = common_ratio(off)
         others = off - np.log([common_ratio(off[names != name]) for name in names])

@@ -147,6 +147,8 @@ class Cost(Result):
         return rows
 
 
+IN_HALF = frozenset(["amp", "fp16", "bf16"])
+"""Precisions with one peak: in others convolutions may run in TF32, or by Winograd's algorithm."""
 CLOSE = 0.1
 """Estimated memory is off by up to this share, as of torchtitan (benchmarks/training_decoders.py)."""
 
@@ -313,6 +315,15 @@ def _answer(
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
     about = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
     warnings = [*plan.remarks(memory, numbers), *(w for o in options for w in o.warnings)]
+    about_plan = plan.about(numbers)
+    if (
+        about_plan["precision"] in IN_HALF
+        and (most_mfu := max(o.mfu or 0.0 for o in options)) > 1.0
+    ):
+        warnings.append(
+            f"{percent(most_mfu)} of the data sheet's peak (MFU) is more than there is: the profile was "
+            "fitted to wrong times, or to those of another number of GPUs"
+        )
     if run.sharding != NONE and max(numbers) == 1:
         warnings.append(f"--sharding {run.sharding}: one device divides nothing (--replicas K)")
     for o in (o for o in options if o.fits is False and fits is not False):
@@ -321,7 +332,7 @@ def _answer(
         ways = [*plan.would_fit([o.devices])][:MOST_WAYS] or ["more devices"]
         warnings.append(f"{plural(o.devices, 'device')}: does not fit: {words}{would_words(ways)}")
     return Cost(
-        model=str(plan.document["device"]), device=device.label, **plan.about(numbers),
+        model=str(plan.document["device"]), device=device.label, **about_plan,
         **{name: getattr(run, name) for name in about}, **asdict(limits), **named,
         frontier=tuple(o.devices for o in best["frontier"]), options=options,
         peak=moment, memory=memory, memory_bytes=needed, available_bytes=plan.available, fits=fits,

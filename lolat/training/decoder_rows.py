@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from lolat.errors import InputError, LolatError
+from lolat.fitting.refined import OTHER_GPU, check_level
 from lolat.graph.modes import EAGER, LAUNCHES
 from lolat.hardware.links import MACHINE, Link, assumed_link, given_link
 from lolat.io.tables import ABOVE_ZERO, Row, read_table
@@ -45,9 +46,6 @@ CLUSTER_GBPS = {"NVLink 3": 100.0}
 """Gbit/s of each GPU's network in a cluster by the link inside a machine, if a row does not state it; else
 USUAL_GBPS, InfiniBand."""
 USUAL_GBPS = 400.0
-OTHER_GPU = 3.0
-"""Factor of the median time of own rows, or of a row's memory, beyond which they must be those of another
-GPU."""
 
 
 @dataclass(frozen=True)
@@ -162,12 +160,7 @@ def level_of(section: ServingSection, rows: Sequence[TrainedRow]) -> tuple[Servi
     gpu = GPU(section)
     off = np.log([row.ms / row.predicted_ms(gpu) for row in rows])
     middle = float(np.median(off))
-    if abs(middle) > math.log(OTHER_GPU):
-        raise InputError(
-            f"the runs take {math.exp(middle):.2g} times as long as predicted at the median; expected "
-            "tokens a second of one GPU, of this one",
-            code="runs-unlike",
-        )
+    check_level(middle, "tokens a second of one GPU, of this one")
     rest = float(np.median(np.abs(off - middle)))
     spread = math.sqrt(float(((off - middle) ** 2).sum()) / max(len(rows) - 1, 1))
     kinds = {row.step.passes.kind(row.parallel) for row in rows}

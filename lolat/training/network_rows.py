@@ -6,31 +6,45 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lolat.graph.analysis import as_trained
+from lolat.hardware.gpus import gpu_of
 from lolat.hardware.prices import hardware_of
 from lolat.readers import read
 from lolat.tables.networks import TimedNetwork
 from lolat.training.decoder_rows import row_link
 from lolat.training.estimate import EstimatedTraining
+from lolat.training.iteration import flops
 from lolat.training.model import TrainingRun, predict
+from lolat.units import percent
 
 
 def step_parts(document: Mapping[str, Any]) -> Callable[[TimedNetwork], tuple[float, float]]:
     """Return a function of a timed step: the predicted ms of its passes, and of what else it contains.
 
-    That is the update of the row's optimizer, and on several devices the wait for their exchange.
+    That is the update of the row's optimizer, and on several devices the wait for their exchange. The
+    function raises InputError for a step that computes faster than the data sheet's peak.
     `document`: the file of a device known by operations.
     """
     training, device = EstimatedTraining(document), hardware_of(document)
+    mode, gpu = training.mode, gpu_of(document)
+    peak = gpu.peak(mode.dtype) if gpu and mode and mode.half else None  # others have several rates
 
-    def parts(row: TimedNetwork) -> tuple[float, float]:
+    def parts_of(row: TimedNetwork) -> tuple[float, float]:
         spec, size, _ = row.network
         updates = row.optimizer not in ("", "none")
         run = TrainingRun(
             row.batch_size, optimizer=row.optimizer if updates else "sgd", accumulate=row.accumulate
         )
+        graph = as_trained(read(spec, size))
+        found = 1e3 * row.batch_size * row.accumulate * flops(graph) / row.latency_ms
+        if peak and found > 1e12 * peak:
+            raise row.row.refused(
+                f"{row.name} computes {found / 1e12:,.0f} TFLOPS on each GPU, "
+                f"{percent(found / 1e12 / peak)} of the data sheet's peak; expected the time of an "
+                "iteration in ms, or samples_per_s of all GPUs and in gpus how many these are"
+            )
         link = row_link(device, row.gpus, row.link_gbps)
-        found = predict(training, as_trained(read(spec, size)), run, row.gpus, link).parts_ms
-        ms = {name: value or 0.0 for name, value in found.items()}
+        parts = predict(training, graph, run, row.gpus, link).parts_ms
+        ms = {name: value or 0.0 for name, value in parts.items()}
         return ms["forward"] + ms["backward"], updates * ms["update"] + ms["exchange"]
 
-    return parts
+    return parts_of

@@ -121,14 +121,43 @@ def test_a_file_made_from_tables_has_the_level_of_a_few_rows(tmp_path: Path) -> 
     assert wider[0][1] / wider[0][0] > wider[1][1] / wider[1][0]
 
 
+def mlp(folder: Path, layers: int = 4) -> Path:
+    """A file of dense layers, each 1024 x 1024, of 512 tokens."""
+    b = GraphBuilder(f"mlp{layers}", "torch")
+    x = b.input((1, 512, 1024))
+    for _ in range(layers):
+        x = b.add("dense", [x], (1, 512, 1024), in_features=1024, out_features=1024, bias=False)
+    net = folder / f"mlp{layers}.json"
+    net.write_text(json.dumps(b.build([x]).to_dict()))
+    return net
+
+
+@pytest.mark.parametrize(
+    ("gpus", "share", "why"),
+    [
+        (1, 1.05, r"line 2: .* 328 TFLOPS on each GPU, 105 %"),
+        (1, 0.95, ""),
+        (8, 0.95, "times as long"),
+    ],
+)
+def test_steps_of_another_number_of_gpus_are_refused(
+    tmp_path: Path, gpus: int, share: float, why: str
+) -> None:
+    """An A100 has 312 TFLOPS; a sample takes six FLOPs a weight and token, but for the first input."""
+    rate = share * 312e12 / ((6 * 4 - 2) * 512 * 1024**2)
+    rows = tmp_path / "rows.csv"
+    header = "network,batch_size,precision,gpus,optimizer,samples_per_s"
+    rows.write_text(f"{header}\n{mlp(tmp_path)},256,amp,{gpus},sgd,{rate}\n")
+    if why:
+        with pytest.raises(InputError, match=why):
+            lolat.fit(["a100-sxm-80gb", rows])
+    else:
+        lolat.fit(["a100-sxm-80gb", rows])
+
+
 def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> None:
     """Of a GPU by its name: 1.5 times the passes, beside the update and the exchange, which stay."""
-    b = GraphBuilder("mlp", "torch")
-    x = b.input((1, 512, 1024))
-    for _ in range(4):
-        x = b.add("dense", [x], (1, 512, 1024), in_features=1024, out_features=1024, bias=False)
-    net = tmp_path / "mlp.json"
-    net.write_text(json.dumps(b.build([x]).to_dict()))
+    net = mlp(tmp_path)
     asked = {"optimizer": "adamw", "replicas": 4, "accumulate": 2, "samples": 10**6}
 
     def parts(model: lolat.Model) -> tuple[float, float]:
@@ -154,7 +183,7 @@ def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> Non
     assert width(fitted) == pytest.approx(width(before), rel=0.05)
     for factor, is_wider in ((1.0, False), (3.0, True)):
         lines = [
-            f"{net},{n},amp,adamw,{1e3 * n / rate * by}" for n, by in ((1024, factor), (1025, 1.0))
+            f"{net},{n},amp,adamw,{4e3 * n / rate * by}" for n, by in ((1024, factor), (1025, 1.0))
         ]
         rows.write_text("\n".join(["network,batch_size,precision,optimizer,iteration_ms", *lines]))
         two = lolat.fit(["a100-sxm-80gb", rows])
