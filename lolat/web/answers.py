@@ -170,13 +170,14 @@ def _llm(form: Form, question: Card, device: ListedDevice, decoder: Decoder) -> 
 def _loads(
     device: ListedDevice, decoder: Decoder, asked: Card, answer: ServingAnswer
 ) -> list[ServingConfig]:
-    """Many loads on each number of GPUs that share the model, where there is room for them."""
+    """Many loads on each number of GPUs that was asked for, else on each that holds the model."""
     free = asked | NO_LIMITS | {"request_rate": (), "arrivals": POISSON}
     if isinstance(trace := asked.get("arrivals"), Trace):
         tokens = map(round, trace.mean_tokens)
         free |= dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))
-    usual = device.model.llm(decoder, **free | {"concurrency": 1, "tensor_parallel": ()})
-    parallel = sorted({row.tensor_parallel for row in (*usual.served, *answer.served)})
+    if not (parallel := asked["tensor_parallel"]):
+        usual = device.model.llm(decoder, **free | {"concurrency": 1})
+        parallel = sorted({row.tensor_parallel for row in (*usual.served, *answer.served)})
     every = sorted({*LOADS, *asked["concurrency"]})
     found = device.model.llm(decoder, **free | {"concurrency": every, "tensor_parallel": parallel})
     return [row for row in found.served if row.fits and row.tpot_ms and row.tokens_per_s_gpu]
@@ -201,14 +202,17 @@ def chart(cards: list[Card]) -> Card | None:
     """All loads and numbers of GPUs by tokens/s of a request and of a GPU, in a square of 1 x 1.
 
     `dots`: place, color, words; `colors`: words of each color, which is a device's or, of one device, that
-    of a number of GPUs; `front`: places of those that no other one beats in both; `rings`: of the chosen
+    of a split on GPUs; `front`: places of those that no other one beats in both; `rings`: of the chosen
     rows; `ticks`: (label, place), of both axes. None if nothing is served.
     """
     loads = [(card["device"].key, row) for card in cards for row in card.get("loads", ())]
     if not loads:
         return None
     is_one = len({key for key, _ in loads}) == 1
-    names = [plural(row.gpus, "GPU") if is_one else plain(key) for key, row in loads]
+    names = [
+        plural(row.gpus, "GPU") + row.experts_words if is_one else plain(key) for key, row in loads
+    ]
+    splits = {row.expert_parallel for _, row in loads} != {1}
     colors = [*dict.fromkeys(names)]
     speeds = [(row.tokens_per_s_user or 0.0, row.tokens_per_s_gpu or 0.0) for _, row in loads]
     rows = [row for card in cards if card.get("answer") and (row := card["answer"].compared)]
@@ -227,6 +231,7 @@ def chart(cards: list[Card]) -> Card | None:
     columns = [
         Column("device", lambda n: plain(loads[n][0]), is_text=True),
         Column("GPUs", lambda n: loads[n][1].gpus),
+        Column("expert parallel", lambda n: loads[n][1].expert_parallel if splits else None),
         Column("requests", lambda n: loads[n][1].concurrency, "{:,}".format),
         Column("per token", lambda n: loads[n][1].tpot_ms, milliseconds),
         Column("tokens/s a request", lambda n: speeds[n][0], digits),

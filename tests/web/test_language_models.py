@@ -22,6 +22,7 @@ from tests.web.language_models import CONFIG
 from tests.web.pages import Site, site
 from tests.web.test_page import command_json
 
+MODELS = Path(lolat.__file__).parent.parent / "models"
 TAB = "?view=llm"
 SMALL = "&config=llama-3.1-8b"
 
@@ -119,6 +120,19 @@ def test_one_chart_has_all_loads_and_joins_those_that_none_beats(
     assert len(places) == len(front)
     # Slower for a request, more from a GPU: higher up.
     assert places == sorted(places, reverse=True)
+
+
+def test_the_chart_has_the_splits_that_were_asked_for_and_names_each() -> None:
+    asked = {"config": "qwen3-30b-a3b", "tensor_parallel": "4", "expert_parallel": "1,4"}
+    with site([MODELS / "h100-vllm.json"]) as page:
+        page.get(TAB, **asked)
+        chart = page.raw.partition('class="front"')[2].partition("</details>")[0]
+    dots = re.findall(r"<title>(.*?)</title>", chart)
+    assert len({*dots}) == len(dots) >= 2 * 15
+    splits = ["4 GPUs", "4 GPUs, expert parallel 4"]
+    assert sorted({dot.partition(" on ")[2] for dot in dots}) == splits
+    assert re.findall(r"</b> (.*?)</li>", chart) == splits
+    assert ">expert parallel<" in chart.partition("<thead")[2]
 
 
 def test_a_limit_of_a_percentile_is_the_figure_in_large_letters(page: Site, gpu: Path) -> None:
