@@ -142,7 +142,8 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
     is_of_chip = card_of(gpu.name) == card_of(was.name) or gpu.chip == was.chip
     spread = CARD_SPREAD if is_of_chip else GENERATION_SPREAD
     formula, faster, wider = on_sheet(formula, was, gpu)
-    formula = msgspec.structs.replace(formula, elsewhere=math.hypot(formula.elsewhere, spread))
+    spread = math.hypot(formula.elsewhere, spread)
+    formula = msgspec.structs.replace(formula, elsewhere=spread, own_steps=())
     document = {n: v for n, v in model.document.items() if n not in ("epochs", "training", "llm")}
     document |= {"name": name, "device": name, "predictors": {Roofline.name: formula.to_dict()}}
     document["environment"] = {n: v for n, v in document["environment"].items() if n != "sheet"}

@@ -2,7 +2,7 @@
 
 On another host, version of the framework, or card of the same name, all networks take longer by one factor.
 A few rows tell this factor and no more. The factor of inference scales all times of the device, that of
-training steps these alone.
+training steps these alone; the device keeps how far each of these is off it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from lolat.device.predictors.roofline import Roofline, TrainingSteps
+from lolat.device.predictors.roofline import OwnStep, Roofline, TrainingSteps
 from lolat.errors import InputError
 from lolat.fitting.cross_validation import errors
 from lolat.fitting.roofline import common_ratio
@@ -28,8 +28,11 @@ Rows = Sequence[tuple[TimedNetwork, Counted]]
 OTHER_GPU = 3.0
 """Factor of the median time of own rows, or of a row's memory, beyond which they must be those of another
 GPU."""
-StepParts = Callable[[TimedNetwork], tuple[float, float]]
-"""Timed step -> the predicted ms of its passes, and of what else it contains."""
+OWN_TIMES = (
+    "times of this device in ms, or samples_per_s of all GPUs and in gpus how many these are"
+)
+StepParts = Callable[[TimedNetwork], tuple[float, float, str]]
+"""Timed step -> the predicted ms of its passes, and of what else it contains; the key of its work."""
 
 
 def check_level(off: float, expected: str) -> None:
@@ -70,22 +73,23 @@ def refined(
         ms = np.array([row.latency_ms for row, _ in timed])
         if training:
             now = predictors | {formula.name: formula.to_dict() for formula in formulas}
-            parts = of({**document, "predictors": now})
-            predicted = np.array([parts(row) for row, _ in timed])
+            found = _steps(timed, of({**document, "predictors": now}))
+            off = np.array([step.off for step in found])
         else:
             each = [formulas[0].steps(c.work(row.batch_size)).latency_ms for row, c in timed]
-            predicted = np.array([(one, 0.0) for one in each])
-        # The passes alone, which have half of a step or more.
-        off = np.log(np.maximum(ms - predicted[:, 1], 0.5 * ms) / predicted[:, 0])
-        several = ", or samples_per_s of all GPUs and in gpus how many these are" * training
-        check_level(float(np.median(off)), f"times of this device in ms{several}")
+            found, off = (), np.log(ms / each)
+        check_level(float(np.median(off)), OWN_TIMES)
         names = np.array([row.name for row, _ in timed])
         factor = common_ratio(off)
         others = off - np.log([common_ratio(off[names != name]) for name in names])
+        own = (*formulas[0].own_steps, *found)
         if training:
             formulas[-1] = replace(formulas[-1], training=factor * formulas[-1].training)
+            formulas[0] = replace(formulas[0], own_level=factor * formulas[0].own_level)
         else:
             formulas = [formula.scaled(factor) for formula in formulas]
+        own = tuple(replace(one, off=round(one.off - math.log(factor), 5)) for one in own)
+        formulas[0] = replace(formulas[0], own_steps=own)
         name = "training_residuals" if training else "residuals"
         before = np.array(max(getattr(formulas[0], name), others.tolist(), key=len))
         wider = max(1.0, float(np.median(np.abs(others)) / np.median(np.abs(before))))
@@ -101,3 +105,14 @@ def refined(
     where = {**document["environment"], "rows": [*(known | keyed)]}
     where["source"] = ", ".join(filter(None, (where.get("source"), source)))
     return {**document, "predictors": predictors, "environment": where, "warnings": remarks}
+
+
+def _steps(timed: Rows, parts: StepParts) -> tuple[OwnStep, ...]:
+    """Return timed steps with how far each is off its predicted parts, of which the passes scale."""
+    found = []
+    for row, _ in timed:
+        passes, rest, key = parts(row)
+        # The passes have half of a step or more.
+        off = math.log(max(row.latency_ms - rest, 0.5 * row.latency_ms) / passes)
+        found.append(OwnStep(*row.network[:2], key, row.batch_size, off))
+    return tuple(found)

@@ -96,6 +96,12 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
     yield from ("", f"written: {plain(path)}")
     named, lolat = quote(plain(name)), quote(program())
     network, timed = OF_FRAMEWORK.get(environment.get("framework"), ("keras:ResNet50", ""))
+    kernels = document.get("predictors", {}).get(Roofline.name, {})
+    for step in kernels.get("own_steps", ())[-1:]:
+        option = (
+            "--sequence-length" if step["network"].startswith("transformers:") else "--input-size"
+        )
+        network = quote(plain(step["network"])) + f" {option} {step['size']}" * bool(step["size"])
     if device.predictors:
         is_learned = environment.get("device") in ("cpu", "gpu")
         against = timed if is_learned else " --table OTHER_TIMES.csv"
@@ -110,8 +116,7 @@ def learned(device: Device, path: str, name: str) -> Iterator[str]:
         own = [row for fit in (part, *part.get("fits", {}).values()) for row in fit.get("own", ())]
         served = own[-1]["model"] if own else "qwen3-8b"
         yield f"Next: {lolat} llm {named} {quote(plain(served))}"
-    steps = document.get("predictors", {}).get(Roofline.name, {}).get("training_residuals")
-    if "training" in document or steps:
+    if "training" in document or kernels.get("training_residuals"):
         yield f"Next: {lolat} cost {named} {network} --batch-size 32 --samples 50000"
 
 
@@ -165,9 +170,9 @@ def section_lines(document: Mapping[str, Any]) -> Iterator[str]:
         )
         yield from _titled("epochs of training (`lolat cost`)", [line])
     if part := document.get("llm"):
+        yield from _titled("training decoders (`lolat cost`)", _trained_runs(part))
         lines = (*_operations(part), *_overheads(part))
         yield from _titled("language models (`lolat llm`)", map(plain, lines))
-        yield from _titled("training decoders (`lolat cost`)", _trained_runs(part))
     spaces = [
         f"{plain(name)}: {plural(len(part.get('samples', ())), 'measured network')}"
         for name, part in document.get("spaces", {}).items()

@@ -35,6 +35,7 @@ from lolat.device.intervals import (
     conformal_quantile,
     noise_level,
     normal_quantile,
+    t_quantile,
 )
 from lolat.device.predicting import of_its_source, other_framework, predict, tables_extrapolation
 from lolat.device.predictors.host import Steps
@@ -84,6 +85,10 @@ two; at each quantile the largest of the three devices. The same command prints 
 """
 MOVING_TERMS = ("pair_elements", "weights", "traffic", "inp", "acts")
 """Terms of a formula whose unit is a moved element; the first one that a device has is taken."""
+NEAR_BATCH, NEAR_SPREAD = 4.0, 0.09
+"""Ratio of two batch sizes of a network, and the standard deviation of how much further one is off than the
+other, as a logarithm: 21 pairs on a H100 in half precision differ by 0.07 at the median, by 0.15 at 90 %
+(inference; benchmarks/h100/networks.csv)."""
 MACS_PER_ELEMENT = 10.0
 """Multiply-accumulates in the time of moving an element; CPUs and GPUs have the same order (an H200 with
 30 TMAC/s and 4.8 TB/s: 25; a core with 50 GMAC/s and 20 GB/s: 10)."""
@@ -196,8 +201,24 @@ class EstimatedTraining(TrainingPredictor):
         accesses = optimizer.accesses * trained - within * (trained - tables)
         moved = max(accesses, 0) * gradient_bytes(graph, self.mode or DEFAULT_MODE)
         backward += shares(graph)[1] * forward
+        own = math.exp(float(np.median(self._own(graph, batch_size) or [0.0])))
         update_ms = self.trained.moving_ms(ELEMENTS, moved) if moved else 0.0
-        return Iteration(forward, backward, update_ms)
+        return Iteration(own * forward, own * backward, update_ms)
+
+    def key(self, graph: Graph) -> str:
+        """Return a key that is equal for steps of the same work in the same execution mode."""
+        mode = self.mode or DEFAULT_MODE
+        work, again = work_of(graph, 1, replace(mode, training=True)), shares(graph)[1].sum()
+        return f"{mode}: {work.macs.sum():.9g} {work.bytes.sum():.9g} {len(work.kind)} {again:g}"
+
+    def _own(self, graph: Graph, batch_size: int) -> list[float]:
+        """Return log(measured / predicted) of a user's steps of this network, of nearly this batch size."""
+        steps = self.formula.own_steps
+        key = self.key(graph) if steps else ""
+        near = [
+            o for o in steps if abs(math.log(batch_size / o.batch_size)) <= math.log(NEAR_BATCH)
+        ]
+        return [o.off for o in near if o.key == key]
 
     def evaluated_ms(self, graph: Graph, batch_size: int) -> float:
         """Return the ms of a forward pass of inference."""
@@ -212,7 +233,16 @@ class EstimatedTraining(TrainingPredictor):
             each = f"{milliseconds(steps.host_ms)} to launch the operations of an iteration"
             runs = f"the GPU {milliseconds(steps.device_ms)} to run them"
             remarks.append(Remark("host-bound", f"the host takes {each}, {runs}"))
-        if self.estimated:
+        steps_of_user = self.formula.own_steps
+        if own := self._own(graph, batch_size):
+            remarks.append(f"at the level of {plural(len(own), 'own run')} of this network")
+        elif steps_of_user:
+            of = plural(len(steps_of_user), "run")
+            others = f"its level is that of {of} of other networks, batch sizes or modes"
+            remarks.append(
+                Remark("no own run is like this one", f"{others}, with a wider interval")
+            )
+        if self.estimated and not own:
             number, level = self.measured_steps, ", at their level" * bool(self.measured_steps)
             measured = f"only {plural(number, 'training step')}" if number else "no training step"
             verb = "were" if number > 1 else "was"
@@ -221,7 +251,7 @@ class EstimatedTraining(TrainingPredictor):
         elif self.within is not None:
             name = self.within.name
             remarks.append(f"the update of {name} is part of the measured training steps")
-        elif not self.formula.training_optimizer:
+        elif not self.formula.training_optimizer and not own:
             untold = "the tables do not say whether their training steps contain an update"
             remarks.append(f"{untold}; one is added")
         remarks += other_framework(self.document["environment"], graph.framework)
@@ -235,6 +265,12 @@ class EstimatedTraining(TrainingPredictor):
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `TrainingPredictor`."""
+        if own := self._own(graph, batch_size):
+            half = normal_quantile(coverage) * NEAR_SPREAD
+            if (number := len(own)) > 1:
+                spread = float(np.std(own, ddof=1)) * math.sqrt(1.0 + 1.0 / number)
+                half = max(half, t_quantile(coverage, number - 1) * spread)
+            return min(half, LARGEST)
         steps, _ = self._steps(graph, batch_size)
         floor = noise_level(self.document, "floor") or 0.0
         half = self.calibration.half_width(len(graph.operations), coverage, floor)
@@ -242,6 +278,7 @@ class EstimatedTraining(TrainingPredictor):
         if self.estimated and len(off) > 1:  # their level is as sure as they agree
             spread = normal_quantile(coverage) * float(np.std(off, ddof=1))
             half = min(max(half, spread * math.sqrt(1.0 + 1.0 / len(off))), LARGEST)
+        half = math.hypot(half, math.log(self.formula.own_level))
         half = extrapolated_half_width(half, self._extrapolation(graph, batch_size))
         return max(half, steps.host_half) if steps.host_bound else half
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from lolat.fitting.refined import StepParts
 from lolat.graph.analysis import as_trained
 from lolat.hardware.gpus import gpu_of
 from lolat.hardware.prices import hardware_of
@@ -17,8 +18,9 @@ from lolat.training.model import TrainingRun, predict
 from lolat.units import percent
 
 
-def step_parts(document: Mapping[str, Any]) -> Callable[[TimedNetwork], tuple[float, float]]:
-    """Return a function of a timed step: the predicted ms of its passes, and of what else it contains.
+def step_parts(document: Mapping[str, Any]) -> StepParts:
+    """Return a function of a timed step: the predicted ms of its passes, and of what else it contains, and
+    the key of its work.
 
     That is the update of the row's optimizer, and on several devices the wait for their exchange. The
     function raises InputError for a step that computes faster than the data sheet's peak.
@@ -28,7 +30,7 @@ def step_parts(document: Mapping[str, Any]) -> Callable[[TimedNetwork], tuple[fl
     mode, gpu = training.mode, gpu_of(document)
     peak = gpu.peak(mode.dtype) if gpu and mode and mode.half else None  # others have several rates
 
-    def parts_of(row: TimedNetwork) -> tuple[float, float]:
+    def parts_of(row: TimedNetwork) -> tuple[float, float, str]:
         spec, size, _ = row.network
         updates = row.optimizer not in ("", "none")
         run = TrainingRun(
@@ -45,6 +47,7 @@ def step_parts(document: Mapping[str, Any]) -> Callable[[TimedNetwork], tuple[fl
         link = row_link(device, row.gpus, row.link_gbps)
         parts = predict(training, graph, run, row.gpus, link).parts_ms
         ms = {name: value or 0.0 for name, value in parts.items()}
-        return ms["forward"] + ms["backward"], updates * ms["update"] + ms["exchange"]
+        passes, rest = ms["forward"] + ms["backward"], updates * ms["update"] + ms["exchange"]
+        return passes, rest, training.key(graph)
 
     return parts_of

@@ -71,6 +71,20 @@ CLASS_TERMS = {name: TERM_NAMES if name in PRODUCTS else TERM_NAMES[1:] for name
 """Class of operations -> its terms: `bandwidth`, bytes per ms, and for products `rate`, macs per ms."""
 
 
+class OwnStep(msgspec.Struct, frozen=True):
+    """A user's timed training step.
+
+    `network`, `size`: as `lolat.readers.read` takes them; `key`: equal for steps of the same work in the
+    same mode at a batch of one; `off`: log(measured / predicted) of its passes.
+    """
+
+    network: str
+    size: int | None
+    key: str
+    batch_size: int
+    off: Number
+
+
 class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """A rate, a bandwidth and a launch for each class of operations; from counts alone, the rates of large
     operations.
@@ -87,7 +101,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     steps; `training_residuals`: `residuals` of these; `training_optimizer`: the optimizer whose update
     was timed with them, "none" without an update, "" if the tables do not say; `turns`: true if the terms
     are those of channels last, given or by a compiler, so that channels first turn on top of them;
-    `turning`: bytes for each byte of a convolution (TURNED) in a forward pass.
+    `turning`: bytes for each byte of a convolution (TURNED) in a forward pass; `own_steps`: those that
+    scaled `training` by the factor `own_level`.
     """
 
     name: ClassVar[str] = "kernels"
@@ -111,6 +126,8 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
     training_optimizer: str = ""
     turns: bool = False
     turning: Positive = TURNED[0]
+    own_steps: tuple[OwnStep, ...] = ()
+    own_level: Positive = 1.0
 
     @classmethod
     def of(
