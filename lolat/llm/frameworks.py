@@ -53,7 +53,8 @@ class BatchLimits(NamedTuple):
 class Framework(msgspec.Struct, frozen=True):
     """A framework's defaults.
 
-    `option`: its option that limits sequences. `limits`: by memory, the largest cards first; `fp8_limits`:
+    `option`: its option that limits sequences. `polls`: that of the steps until the scheduler looks for
+    requests, 1 if not given; "" if it has none. `limits`: by memory, the largest cards first; `fp8_limits`:
     cards without FP8 have the last of them. `overheads`: those assumed for a GPU without served rows.
     `memory_share`: the fraction of a GPU's memory that it uses. `cache_share`: the fraction of the memory
     beside the weights that caches get. `own_gib`, `token_gib`: GiB that it reserves for itself, and for
@@ -67,6 +68,7 @@ class Framework(msgspec.Struct, frozen=True):
     option: str
     limits: tuple[BatchLimits, ...]
     overheads: FrameworkOverheads
+    polls: str = ""
     memory_share: float = 1.0
     cache_share: float = 1.0
     own_gib: float = 2.0

@@ -198,6 +198,20 @@ class ServingSection(ServedFit, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, fits=self.fits | {kind: one})
 
     @property
+    def usual(self) -> ServingSection:
+        """The section with a scheduler that looks for requests at each step, as they do by default.
+
+        SGLang's published servers did so more rarely, and other frameworks borrow their rows; a framework
+        with rows of its own, and the user's own rows, tell what a server does.
+        """
+        if self.own or (self.served and not self.server.polls):
+            return self
+        polls = min(self.overheads.poll_steps, 1.0)
+        return msgspec.structs.replace(
+            self, overheads=msgspec.structs.replace(self.overheads, poll_steps=polls)
+        )
+
+    @property
     def server(self) -> Framework:
         """The framework's row of data; that of vLLM if the file names none."""
         return FRAMEWORKS.get(self.framework, FRAMEWORKS[DEFAULT_FRAMEWORK])

@@ -69,6 +69,7 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
             f"no served {KINDS[decoder.kind]} in {' and '.join(dtypes)} is known: its launch overhead is "
             "assumed to be that of other language models; the lower end assumes no such overhead"
         )
+    yield from _polls(of)
     yield from _slower_links(of, rows)
     if isinstance(asked.arrivals, Trace):
         if asked.arrivals.unread:
@@ -120,6 +121,17 @@ def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:
         yield (
             f"{here.dtype} is slower than {best} here, {why}: dtype {best} takes "
             f"{milliseconds(found[best])} a token, {here.dtype} {milliseconds(ms)} ({row.load_words})"
+        )
+
+
+def _polls(of: Sizing) -> Iterator[str]:
+    """Remark on first tokens of a scheduler that looks for requests more often than the served ones did."""
+    section, kind = of.gpu.section, of.deployment.decoder.kind
+    if section.server.polls and kind in OWN_FITS and not section.own:
+        yield (
+            f"the first token is that of {section.server.title} with {section.server.polls} 1, its "
+            f"default, and is extrapolated: each served {KINDS[kind]} had 10 or 30, which delays it by "
+            "about as many steps; `lolat fit` with rows of your own server knows its delay"
         )
 
 

@@ -39,7 +39,7 @@ def answer(
     InputError for an impossible question; AnswerIsNo if no row keeps the limits.
     """
     asked.check(decoder)
-    section = section.of(decoder.kind)
+    section = section.of(decoder.kind).usual
     gpu, deployments = GPU(section), deployments_of(section, decoder, asked)
     sizings = {one.split: Sizing(gpu, device, one, asked, rental) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]

@@ -174,6 +174,10 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
             return None
         return within_limit(ms, row.judged_ends(at)[index], limit, answer.sure is not None)
 
+    def ends(index: int) -> Column:
+        name = f"{percent(answer.coverage)} between"
+        return Column(name, lambda r: r.judged_ends(at)[index], lambda e: between(*e), page="below")
+
     return [
         Column("requests/s", lambda r: r.request_rate, "{:g}".format),
         Column("at once" if arrives else "requests", lambda r: (r.tpot_ms and r.concurrency) or None
@@ -181,9 +185,7 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
         Column("GPUs", lambda r: f"{r.replicas} x {r.gpus // r.replicas}" if r.replicas > 1 else r.gpus),
         Column("expert parallel", lambda r: r.expert_parallel if experts else None),
         Column(f"first token{of}", lambda r: judged(r, 1), milliseconds),
-        Column(f"per token{of}", lambda r: judged(r, 0), milliseconds),
-        Column(f"{percent(answer.coverage)} between", lambda r: r.judged_ends(at)[0],
-               lambda ends: between(*ends), page="below"),
+        ends(1), Column(f"per token{of}", lambda r: judged(r, 0), milliseconds), ends(0),
         Column(f"whole request{of}" if arrives else "", lambda r: r.time("e2e", at) if arrives else None,
                milliseconds, page="spare"),
         Column(f"tokens/s a request{of}", lambda r: 1e3 / ms if (ms := judged(r, 0)) else None, digits),
@@ -195,9 +197,9 @@ def _columns(answer: ServingAnswer, rows: Sequence[ServingConfig]) -> list[Colum
         Column("most requests/s" if arrives else "largest load",
                lambda r: r.largest_rate if arrives else r.tpot_ms and r.largest_concurrency,
                digits if arrives else "{:,}".format),
-        Column("" if first is None else f"first{of} <= {first:g} ms", lambda r: kept(r, 1, first),
+        Column("" if first is None else f"first{of} <= {round(first, 2):g} ms", lambda r: kept(r, 1, first),
                page="front"),
-        Column("" if token is None else f"token{of} <= {token:g} ms", lambda r: kept(r, 0, token),
+        Column("" if token is None else f"token{of} <= {round(token, 2):g} ms", lambda r: kept(r, 0, token),
                page="front"),
     ]  # fmt: skip
 

@@ -14,8 +14,18 @@ from lolat import load
 from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
+from lolat.llm.gpu import ServedFit
 from lolat.units import GIB
-from tests.llm.known_gpu import LARGE, MIXTURE, OVERHEADS, SHEET, document, operation, section
+from tests.llm.known_gpu import (
+    DEEPSEEK,
+    LARGE,
+    MIXTURE,
+    OVERHEADS,
+    SHEET,
+    document,
+    operation,
+    section,
+)  # fmt: skip
 
 
 def of(**changes: Any) -> Model:
@@ -104,6 +114,23 @@ def test_a_first_token_that_takes_longer_on_more_gpus_is_told() -> None:
         (pytest.approx(ms[0], rel=0.01), 1), (pytest.approx(ms[2], rel=0.01), 4)
     ]  # fmt: skip
     assert not said(of().llm(LARGE, **asked), "longer on more")
+
+
+def test_the_first_token_of_sglang_is_that_of_its_default() -> None:
+    """SGLang's published servers looked for requests every 10 or 30 steps; others borrow their rows."""
+    rare = msgspec.structs.replace(OVERHEADS, poll_steps=27.0)
+    asked: dict[str, Any] = {"concurrency": 8, "tensor_parallel": 1}
+
+    def first(framework: str, **changes: Any) -> Any:
+        fits = {"latent": ServedFit(overheads=rare, kinds=("latent",), **changes)}
+        return of(framework=framework, fits=fits).llm(DEEPSEEK, **asked)
+
+    served, borrowed, timed = first("sglang", served=9), first("vllm"), first("vllm", served=9)
+    for answer in (served, borrowed):
+        fewer = timed.chosen.ttft_ms - answer.chosen.ttft_ms
+        assert fewer == pytest.approx(26.0 * answer.chosen.decode_ms, rel=0.05)
+    assert said(served, "--scheduler-recv-interval 1")
+    assert not said(borrowed, "recv-interval")
 
 
 def test_a_kind_of_model_without_served_rows_is_told_and_its_interval_is_wider() -> None:
