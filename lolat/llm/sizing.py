@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from lolat.llm.question import PERCENTILES, ServingQuestion
 from lolat.llm.remarks import remarks_on
 from lolat.llm.serving import STEP_PARTS, Deployment, deployment_of, each_ms, requests_that_fit
 from lolat.parameters import COVERAGE, MOST_GPUS
-from lolat.units import GIB, milliseconds, plural
+from lolat.units import GIB, digits, milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.hardware.prices import Rental
@@ -44,6 +45,9 @@ def answer(
     sizings = {one.split: Sizing(gpu, device, one, asked, rental) for one in deployments}
     rows = [row for one in sizings.values() for row in one.rows()]
     rows.sort(key=lambda row: (row.request_rate or row.concurrency, row.split))
+    kept = {row.request_rate for row in rows if row.within}
+    never = [row for row in rows if row.request_rate in kept and _is_hopeless(row)]
+    rows = [row for row in rows if row not in never]
     loads = dict[float | None, list[ServingConfig]]()
     for row in rows:
         loads.setdefault(row.request_rate, []).append(row)
@@ -56,6 +60,7 @@ def answer(
     best = best_of([rows[n] for n in bests], asked.is_sure)
     row = best or rows[0]
     remarks = [*remarks_on(sizings[row.split], rows, row)]
+    remarks += _left_out(never, asked)
     remarks += [remark] * bool(remark and not rental)
     made = ServingAnswer(
         decoder.name, device, section.framework, decoder.parameters, decoder.active_parameters,
@@ -95,11 +100,32 @@ def deployments_of(
     return [d for d in found if requests_that_fit(section, d, 1)] or found[-1:]
 
 
+def _is_hopeless(row: ServingConfig) -> bool:
+    """Return True if so many replicas as there can be, each with few requests, do not keep the limits."""
+    each = row.gpus // row.replicas
+    return row.within is False and not row.saturated and row.gpus + each > MOST_GPUS
+
+
+def _left_out(rows: Sequence[ServingConfig], asked: ServingQuestion) -> Iterator[str]:
+    """Remark on numbers of GPUs of which no number of replicas keeps the limits."""
+    for row in {row.split: row for row in rows}.values():
+        times = zip(row.judged(asked.percentile), row.judged_ends(asked.percentile), strict=True)
+        token, first = (
+            milliseconds(ms) + (f" (up to {milliseconds(ends[1])})" if ends and asked.sure else "")
+            for ms, ends in times
+        )
+        yield (
+            f"{plural(row.gpus // row.replicas, 'GPU')} a replica left out: even almost idle, a request "
+            f"takes {first} to the first token and {token} per output token, beyond the limits"
+        )
+
+
 def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
     """Return the error for limits that no row keeps; it names the row that comes nearest."""
 
     def distance(row: ServingConfig) -> tuple[float, ...]:
-        return not row.fits, row.saturated or False, asked.off(row), row.tpot_ms or math.inf
+        rate = (row.largest_rate or 0.0) if row.saturated else 0.0
+        return not row.fits, row.saturated or False, asked.off(row), -rate, row.tpot_ms or math.inf
 
     near, most = min(made.served, key=distance), max(row.gpus for row in made.served)
     at = "" if asked.percentile is None else f" at P{asked.percentile}"
@@ -114,7 +140,7 @@ def _no(made: ServingAnswer, asked: ServingQuestion) -> AnswerIsNo:
         gpus = f"on up to {plural(max(r.gpus // r.replicas for r in made.served), 'GPU')} a replica"
         room = f"; {made.warnings[0]}"
     elif near.saturated:
-        room = f", which serves {near.largest_rate:.3g} requests/s"
+        room = f", which serves {digits(near.largest_rate or 0.0)} requests/s"
     elif asked.sure is not None:
         ends = (milliseconds(end[1]) for end in reversed(near.judged_ends(asked.percentile)) if end)
         room = f", {asked.sure:g} % sure of up to {' and '.join(ends)}"
@@ -185,13 +211,13 @@ class Sizing:
         high = min(max(math.ceil(rate / self.largest_rate), 1), most)
         if not self.asked.has_limits:
             return self.row(load, high)
+        if not isinstance(load.arrivals, Trace) and not (least := self.row(load, most)).within:
+            return least  # the fewest requests that a replica can get are too many
         low = max(high - 1, min(int(rate / seen["outside"]), most - 1))  # too few
         high = min(max(math.ceil(rate / seen["inside"]) if seen["inside"] else high, low + 1), most)
-        while not (row := self._seen(load, high)).within:
-            if high == most:
-                return row
+        while not (row := self._seen(load, high)).within and high < most:
             low, high = high, min(2 * high, most)
-        while high - low > 1:
+        while row.within and high - low > 1:
             middle = (low + high) // 2
             if (fewer := self._seen(load, middle)).within:
                 row, high = fewer, middle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from lolat.llm.answer import ServingAnswer, ServingConfig, requests_words
@@ -89,11 +90,13 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
         f"{plain(name)} in {plain(row.rented)}" for name, row in found.answers.items() if row.rented
     ]
     if prices:
-        tables = dict.fromkeys(plain(of.prices) for of in found.of.values() if of.prices)
+        used = (of.prices for name, of in found.of.items() if found.answers[name].rented)
+        tables = dict.fromkeys(map(plain, filter(None, used)))
         yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
     yield from apart_lines(found)
     for name in dict.fromkeys(filter(None, (found.cheapest, found.fastest))):
-        yield from (f"{plain(name)}: {line}" for line in _headroom(found.answers[name]))
+        for row in found.by_load.get(name) or [found.answers[name]]:
+            yield from (f"{plain(name)}: {line}" for line in _headroom(row))
     yield from left_out_lines(found.left_out)
 
 
@@ -117,14 +120,14 @@ def apart_lines(found: ComparedModels) -> Iterator[str]:
 
 
 def compared_table(found: ComparedModels) -> ReportTable:
-    """The best row of each model, and which of these is the cheapest, and the fastest."""
+    """The best row of each model, the cheapest first, and which is the cheapest, and the fastest."""
     named = {"cheapest": found.cheapest, "fastest of these": found.fastest}
     names = {id(row): name for name, row in found.answers.items()}
 
     def remark(row: ServingConfig) -> str:
         return ", ".join(word for word, best in named.items() if best == names[id(row)])
 
-    rows = [*found.answers.values()]
+    rows = sorted(found.answers.values(), key=lambda row: row.dollars_per_million or math.inf)
     columns = [*_columns_of(found, names, rows), Column("", remark, is_text=True, page="front")]
     return ReportTable(columns, rows)
 

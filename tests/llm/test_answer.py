@@ -20,7 +20,7 @@ from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
 from lolat.report.llm import llm_lines, llm_parts
 from lolat.report.tables import lines_of
-from lolat.units import GIB, milliseconds
+from lolat.units import GIB, digits, milliseconds
 from lolat.web.form import TABS
 from tests.cli.commands import Command
 from tests.llm.known_gpu import EIGHT, LARGE, LLAMA, MIXTURE, SHEET, document, section
@@ -465,6 +465,21 @@ def test_the_fewest_replicas_that_keep_the_limits() -> None:
             assert best.ttft_p90_ms is not None
             assert best.ttft_p90_ms <= 400.0
     assert answer.served[0].tokens_per_s == pytest.approx(20.0 * 200)
+
+
+def test_gpus_of_which_no_number_keeps_the_limits_are_left_out_with_their_time() -> None:
+    """One request alone is too slow on 1 GPU; where none serves the load, the error names the most able."""
+    alone = MODEL.llm(LARGE, 1000, 200, concurrency=1, tensor_parallel=(1, 2)).served
+    limit = (alone[0].tpot_ms + alone[1].tpot_ms) / 2
+    ask = {"tensor_parallel": (1, 2), "max_tpot_ms": limit}
+    answer = MODEL.llm(LARGE, 1000, 200, request_rate=3.0, **ask)
+    assert {row.tensor_parallel for row in answer.served} == {2}
+    (told,) = (one for one in answer.warnings if "1 GPU a replica left out" in one)
+    assert f"{milliseconds(alone[0].tpot_ms)} per output token" in told
+    with pytest.raises(AnswerIsNo) as caught:
+        MODEL.llm(LARGE, 1000, 200, request_rate=1e5, gpus=8, **ask)
+    most = max(row["largest_rate"] for row in caught.value.answer["rows"])
+    assert f"which serves {digits(most)} requests/s" in str(caught.value)
 
 
 def test_the_times_in_the_table_are_those_of_the_percentile_that_its_heads_name() -> None:

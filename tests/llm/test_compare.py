@@ -16,6 +16,8 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo, InputError, LolatError
 from lolat.llm.answer import ServingAnswer
 from lolat.llm.compare import compare
+from lolat.report.llm import compared_lines, compared_table
+from lolat.report.tables import lines_of
 from lolat.training.compare import Costs
 from tests.cli.commands import Command
 from tests.llm.known_gpu import LARGE, SHEET, document, section
@@ -83,6 +85,16 @@ def test_the_cheapest_and_the_fastest(tmp_path: Path) -> None:
         assert row.dollars_per_million == pytest.approx(dollars[name])
     assert dollars["slow"] < dollars["large"]
     assert (found.cheapest, found.fastest) == ("slow", "large")
+    table = compared_table(found)
+    assert [cells[0] for cells in table.cells] == ["slow", "large"]
+    ask: Any = {"max_tpot_ms": 100.0, "prices": str(prices), "tensor_parallel": 1}
+    rates = compare(
+        asks(models), LARGE, input_tokens=512, output_tokens=128, request_rate=(0.1, 0.2), **ask
+    )
+    text = "\n".join(lines_of(compared_lines(rates)))
+    for rate in (0.1, 0.2):
+        assert f"slow: {rate} requests/s on 1 GPU: the limits hold up to " in text
+    assert text.count("for $0.50 an hour, $365") == 2
 
 
 def test_of_equal_prices_the_surely_kept_limits_then_the_shorter_time_are_cheapest() -> None:
