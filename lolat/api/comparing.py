@@ -27,7 +27,7 @@ from lolat.graph.modes import Mode
 from lolat.graph.work import work_of
 from lolat.hardware.gpus import name_of
 from lolat.io.progress import Warn, nobody
-from lolat.io.tables import Table, is_table, read_table, row_key
+from lolat.io.tables import Row, Table, is_table, read_table, row_key
 from lolat.optimizers import optimizer_named
 from lolat.parameters import COVERAGE
 from lolat.readers import read
@@ -299,16 +299,18 @@ def compare_served(model: Model, asked: Comparison) -> list[Compared]:
     from lolat.llm.domain import interval
     from lolat.llm.load import Load
     from lolat.llm.names import find_decoder
-    from lolat.llm.served import read_served, refuse_unused
+    from lolat.llm.served import MEANS, read_served, refuse_unused
 
     known, found = model.language_models, []
     device = name_of(model.document)
     gpus = asked.question.tensor_parallel
     rows = read_served(asked.path, device, known.framework, gpus, asked.warn)
     refuse_unused(rows, () if gpus is None else (gpus,))
+    if not all(isinstance(row.row, Row) for row in rows):
+        asked.warn(MEANS)
     for some in by_deployment(rows):
         try:
-            section = known.of(find_decoder(some[0].model).kind)
+            section = known.of(find_decoder(some[0].model).kind).usual
             timed = timed_of(section, some)
             columns = timed.server, timed.capacity, timed.step_parts
             every = zip(some, *columns, *timed.found(section.overheads), strict=True)

@@ -283,7 +283,7 @@ def _language_models(asked: Asked) -> dict[str, Any]:
     from lolat.llm.calibration import served_by, types_words
     from lolat.llm.fit import read_sheet
     from lolat.llm.gpu import section_of
-    from lolat.llm.served import read_served, refuse_unused
+    from lolat.llm.served import MEANS, read_served, refuse_unused
 
     kernels, served, models, runs = map(asked.paths, (KERNELS, SERVED, MODEL, RUNS))
     gpus = asked.tensor_parallel
@@ -323,6 +323,8 @@ def _language_models(asked: Asked) -> dict[str, Any]:
         if types := types_words(section, rows):
             asked.warn(types)
         asked.warn(words)
+        if not all(isinstance(row.row, Row) for row in rows):
+            asked.warn(MEANS)
         where = dict(document["environment"])
         sources = str(where.get("source", "")).split(", ")
         names = dict.fromkeys([*sources, *(Path(p).name for p in served)])

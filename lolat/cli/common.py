@@ -387,7 +387,9 @@ def parameter(name: str | Parameter, more: str = "", **changed: Any) -> Any:
         of_ms = " of milliseconds, for example 1000" if "MS" in of.metavar else ""
         about["type"].name = f"number{of_ms}"  # click's words for another text
     else:
-        about["type"] = WHOLE if of.least == 1 else click.IntRange(int(of.least))
+        about["type"] = Whole(int(of.least))
+        about["type"].name += f" from {of.least:g}"
+        about["type"].name += f" to {of.most:,}" if math.isfinite(of.most) else ""
     if name in ("samples", "tokens"):
         about["type"] = Amount(about["type"])
     if several:

@@ -142,10 +142,15 @@ def timed_steps(
     timed = replace(timed, ttft_ms=np.where(is_cold, 0.0, timed.ttft_ms))
     of_use = ~is_waiting & (timed.concurrency <= timed.capacity)
     if not of_use.any():
-        raise InputError(
-            f"no served row is of use: in each the first token takes most of the time; {SERVED}",
-            code="served",
+        files = ", ".join(dict.fromkeys(filter(None, (row.source for row in rows))))
+        at_once = all(0 < row.requests <= row.concurrency for row in rows)
+        remedy = (
+            "all requests were sent at once; run it with --max-concurrency" if at_once else SERVED
         )
+        raise InputError(
+            f"{files + ': ' if files else ''}no served row is of use: in each the first token takes most "
+            f"of the time; {remedy}", code="served",
+        )  # fmt: skip
     return timed.take(of_use)
 
 

@@ -20,9 +20,8 @@ from lolat.units import one_line, plural
 SERVED = (
     "expected a table with the columns model, input_tokens, output_tokens, tensor_parallel, tpot_ms, and "
     "concurrency or requests_per_s, and where known ttft_ms, dtype, kv_dtype, expert_parallel, "
-    "attention_data_parallel, cached_tokens, requests, range_ratio; or the JSON of `vllm bench serve "
-    "--save-result` or of SGLang's bench_serving"
-)
+    "attention_data_parallel, cached_tokens, requests, range_ratio; or "
+) + (RESULT := "the JSON of `vllm bench serve --save-result` or of SGLang's bench_serving")
 SERVED_COLUMNS = ("model", "input_tokens", "output_tokens", "tensor_parallel")
 OTHER_NAMES = {"tpot_ms": "itl_mean_ms", "ttft_ms": "ttft_mean_ms"}
 """Columns of the same means in tables of requests at a rate."""
@@ -49,6 +48,7 @@ BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trt": "trtllm", "tensorrt": "tr
 """Begin of a benchmark's key `backend` -> the framework; others name a protocol."""
 DEVIATIONS = 4.0
 """Standard deviations of the requests at once under a rate, beyond which a limit holds none back."""
+MEANS = "the means of a benchmark's JSON are read; its percentiles are neither fitted nor compared"
 MOST_FAILED = 0.01
 """The largest fraction of failed requests: more of them, and fewer run at once than it says."""
 
@@ -149,7 +149,13 @@ def _of_json(path: Path, framework: str, parallel: int | None, warn: Warn) -> It
             frameworks |= {_framework_of(found)} - {"", framework}
             if words := ", ".join(_varying(found)):
                 warn(f"{path}: all requests are taken as long as their mean: {words}")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except KeyError as error:
+        raise InputError(
+            f"{where}: lacks {error.args[0]}; expected {RESULT}", code="served"
+        ) from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not JSON ({error}); expected {RESULT}", code="served") from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         why = f"not the result of a server's benchmark ({type(error).__name__}: {one_line(error)})"
         raise InputError(f"{where}: {why}; {SERVED}", code="served") from None
     except InputError as error:
@@ -265,6 +271,10 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
     unlike += [name for name in TOKENS if int(every.get(name) or 0) < 0]  # prompts are not cut
     burst = float(every.get("burstiness") or 1.0)
     shares = str(every.get("dataset_name")).startswith(SHARED_PREFIX)
+    how, to_each = "with `vllm bench serve --metadata tensor_parallel=N`", ""
+    if _framework_of(every) == "sglang":
+        how = "of bench_serving that saves the key server_info, which has the model too"
+        to_each = " to each line, or save the key server_info as newer versions of bench_serving do"
     shares &= every.get("cached_tokens") is None and every.get("disable_radix_cache") is not True
     for wrong, expected, code in (
         (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
@@ -272,8 +282,8 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
         (failed > MOST_FAILED * (done + failed), f"{failed} of {done + failed} requests failed, so that "
          "fewer ran at once than it says; expected a benchmark that ended well", "served"),
         (parallel is None, f"the number of GPUs is not in it; expected {arg('tensor_parallel')} N, or a "
-         "run with `vllm bench serve --metadata tensor_parallel=N`", "tensor-parallel"),
-        (not any(map(every.get, MODEL)), 'the model is not in it; add the key "model"', "served"),
+         f"run {how}", "tensor-parallel"),
+        (not any(map(every.get, MODEL)), f'the model is not in it; add the key "model"{to_each}', "served"),
         (rate and burst != 1.0, f"its requests came with burstiness {burst:g}; expected 1: others are not "
          "predicted", "served"),
         (unlike, f"it has {', '.join(f'{name} {every[name]}' for name in unlike)}, which is not predicted; "

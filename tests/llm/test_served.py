@@ -92,7 +92,8 @@ def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
         ({"mean_ttft_ms": float("nan")}, "above 0"), ({"mean_tpot_ms": -3}, "above 0"),
         ({"tensor_parallel": "0"}, "above 0"),
         ({"request_rate": 4.0}, "up to 105 at times, but 50 at most"),
-        ({"model_id": ""}, 'add the key "model"'),
+        ({"model_id": ""}, 'add the key "model"$'),
+        ({"model_id": "", "backend": "sglang"}, "save the key server_info"),
         # Tokens of drafts, stages and replicas are not those of one server as it is predicted.
         ({"spec_decode_num_drafts": 900, "spec_decode_acceptance_length": 2.4}, "speculatively"),
         ({"accept_length": 2.1}, "speculatively"), ({"pipeline_parallel_size": "2"}, "is above 1"),
@@ -113,6 +114,15 @@ def test_a_result_that_cannot_be(changes: dict[str, Any], given: str, write: Wri
         read_served(write("v.json", json.dumps(VLLM | changes)))
     assert caught.value.code in ("served", "concurrency", "request-rate", "dtype")
     assert "\n" not in str(caught.value)
+
+
+def test_a_result_that_lacks_a_mean_or_is_cut_says_so(write: Write) -> None:
+    without = {key: value for key, value in VLLM.items() if key != "mean_tpot_ms"}
+    with pytest.raises(InputError, match=r"v\.json: lacks mean_tpot_ms; expected the JSON of"):
+        read_served(write("v.json", json.dumps(without)))
+    two = json.dumps(SGLANG) + "\n" + json.dumps(SGLANG)[:-9]
+    with pytest.raises(InputError, match=r"s\.jsonl: line 2: not JSON"):
+        read_served(write("s.jsonl", two))
 
 
 def test_lengths_that_sglang_draws(write: Write) -> None:
