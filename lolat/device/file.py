@@ -108,8 +108,19 @@ class Sections(Struct, kw_only=True):
     llm: dict[str, Any] | UnsetType = UNSET
 
 
+class Before(Struct):
+    """The fields that a fit in another precision changed, as they were; `environment`: its words on the
+    mode.
+    """
+
+    device: str
+    predictors: Predictors
+    environment: dict[str, Any]
+    warnings: list[str]
+
+
 class ModelFile(Sections, kw_only=True):
-    """A file with latencies of inference."""
+    """A file with latencies of inference; `before`: in the precision before the last fit."""
 
     default: str
     predictors: Predictors
@@ -117,6 +128,7 @@ class ModelFile(Sections, kw_only=True):
     noise: Noise
     domain: Domain
     quantized: list[StoredPoint] | UnsetType = UNSET
+    before: Before | UnsetType = UNSET
 
 
 def validate(document: Any, source: str) -> None:

@@ -43,6 +43,10 @@ ESTIMATED = "estimated"
 """Key of a document in memory, never in a file: a remark on the part from a data sheet."""
 OF_FORM = "of_form"
 """Key of a document in memory, never in a file: a remark on the card that was measured."""
+BEFORE = "before"
+"""Key of a document: its `lolat.device.file.Before`."""
+MODE_WORDS = ("half", "mode", "compile")
+"""Keys of an environment that tell the execution mode."""
 AS_NOW = "as_now"
 """Key of a document in memory, never in a file: a remark on the machine's speed now."""
 CARD_SPREAD = 0.1
@@ -75,6 +79,21 @@ def mode_of(document: Mapping[str, Any]) -> Mode:
 def epochs_mode(document: Mapping[str, Any]) -> Mode:
     """The execution mode of the timed epochs of a model file; float32 if it does not say."""
     return msgspec.convert(document["epochs"].get("mode") or {}, Mode)
+
+
+def before_fit(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a document keeps as BEFORE of another one."""
+    where = {n: v for n, v in document["environment"].items() if n in MODE_WORDS}
+    kept = {name: document[name] for name in ("device", "predictors")}
+    return {**kept, "environment": where, "warnings": list(document.get("warnings", ()))}
+
+
+def _exchanged(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document as before its fit in another precision, which it keeps instead."""
+    old = document[BEFORE]
+    others = {n: v for n, v in document["environment"].items() if n not in MODE_WORDS}
+    where = {"environment": {**others, **old["environment"]}}
+    return {**document, **old, **where, BEFORE: before_fit(document)}
 
 
 # ---- A device in another execution mode
@@ -144,7 +163,9 @@ def on_card(model: D, name: str, gpu: Gpu) -> D:
     formula, faster, wider = on_sheet(formula, was, gpu)
     spread = math.hypot(formula.elsewhere, spread)
     formula = msgspec.structs.replace(formula, elsewhere=spread, own_steps=())
-    document = {n: v for n, v in model.document.items() if n not in ("epochs", "training", "llm")}
+    document = {
+        n: v for n, v in model.document.items() if n not in ("epochs", "training", "llm", BEFORE)
+    }
     document |= {"name": name, "device": name, "predictors": {Roofline.name: formula.to_dict()}}
     document["environment"] = {n: v for n, v in document["environment"].items() if n != "sheet"}
     document[OF_FORM] = Remark(
@@ -178,6 +199,14 @@ def _in_mode(model: D, asked: RunAs) -> D:
     wanted = replace(mode, **changes)
     if wanted == mode:
         return _asked(model, document, asked)
+    if BEFORE in document:
+
+        def nearness(its: Mode) -> tuple[bool, bool]:
+            return its.dtype == wanted.dtype, its.half == wanted.half
+
+        old = _exchanged(document)
+        if nearness(mode_of(old)) > nearness(mode):
+            return _in_mode(_asked(model, old, RunAs()), replace(asked, launch=wanted.launch))
     kernels = document["predictors"].get(Roofline.name, {})
     if wanted.launch != mode.launch and "host" not in kernels:
         raise InputError(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lolat.device import Device
-from lolat.device.running import ESTIMATED, OF_FORM, mode_of
+from lolat.device.running import BEFORE, ESTIMATED, OF_FORM, before_fit, mode_of
 from lolat.errors import InputError, LolatError
 from lolat.fitting.blocks import model_document
 from lolat.fitting.from_tables import (
@@ -172,15 +172,18 @@ def refined_document(
 ) -> dict[str, Any]:
     """Scale the model file of a GPU that was made from tables to the networks of more tables.
 
-    It is that of the device in the mode of most rows, which it then has.
+    It is that of the device in the mode of most rows, which it then has; that in its former precision is
+    kept beside it.
     """
     own, devices = mode_of(model.document), _names_of(model.document, device)
     tables = [read_networks(path, devices, own, iterations=True) for path in paths]
     mode = usual_mode([row for table in tables for row in table.rows])
+    document = before = _for_file(model)
     if mode != own and any(table.rows for table in tables):
         precision = PRECISION_OF[mode.dtype]
-        model = model.run_as(precision, mode.launch, channels_last=mode.channels_last)
-    document = _for_file(model)
+        document = _for_file(model.run_as(precision, mode.launch, channels_last=mode.channels_last))
+        if mode.dtype != own.dtype:
+            document = {BEFORE: before_fit(before)} | document
     rows = _counted(tables, mode, on_progress, warn)
     warn_of_contradictions(((r.same, r.name, r.latency_ms, r.row) for r, _ in rows), warn)
     each = [(c.total(r.batch_size * r.accumulate), r.latency_ms, r.row) for r, c in rows]

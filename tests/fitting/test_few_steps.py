@@ -189,6 +189,13 @@ def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> Non
     assert width(fitted, other) > width(before, other)
     for network, of in ((net, "at the level of 1 own run"), (other, "no own run is like this one")):
         assert any(text.startswith(of) for text in fitted.cost(network, 256, **asked).warnings)
+    # In the precision of the measurements it is as before, from the file too, and then in amp again.
+    found = lolat.load(tmp_path / "mine.json").run_as("fp32")
+    plain = lolat.load("a100-sxm-80gb")
+    assert parts(found, net) == parts(plain, net)
+    assert not any("measured in amp" in text for text in found.cost(net, 256).warnings)
+    assert parts(found.run_as("amp"), net) == parts(fitted, net)
+    assert found.device == plain.device
     # A step that trains less, or of a far batch size, is another one.
     for far in ({"batch_size": 2048}, {"batch_size": 256, "tune": "frozen"}):
         warnings = fitted.cost(net, **far).warnings
