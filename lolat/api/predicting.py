@@ -155,8 +155,11 @@ def _priced(prediction: Prediction, model: Model, listed: Prices, is_given: bool
     """
     rental = rental_of(model.document, None, listed, step_bytes=prediction.memory_bytes)
     if rental is not None:
-        offer = rental.busiest()
-        held = f" ({offer.devices} x {plain(offer.accelerator)})" if offer.accelerator else ""
+        offer = rental.of_one_device()
+        in_use = ", all in use" if offer.devices > 1 else ""
+        held = (
+            f" ({offer.devices} x {plain(offer.accelerator)}{in_use})" if offer.accelerator else ""
+        )
         instance = f"{plain(offer.instance_type)}{held}"
         return replace(prediction, price_per_hour=offer.price / offer.devices, instance=instance)
     if not is_given:

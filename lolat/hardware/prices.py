@@ -186,9 +186,14 @@ class Rental:
             offer.region, instances * offer.price, offer.source, offer.date, None if alike else its,
         )  # fmt: skip
 
-    def busiest(self) -> Offer:
-        """The offer with the lowest price of a device if all devices of an instance are used."""
-        return min(self.offers, key=lambda o: (o.price / o.devices, o.devices, o.instance_type))
+    def of_one_device(self) -> Offer:
+        """The cheapest offer of just one device; without one, that with the lowest price of a device if all
+        devices of an instance are used.
+        """
+        return min(
+            self.offers,
+            key=lambda o: (o.devices > 1, o.price / o.devices, o.devices, o.instance_type),
+        )
 
     def link(self, devices: int, offer: Offer) -> Link:
         """The link of `devices` devices of an offer, assumed by its names and the device's."""

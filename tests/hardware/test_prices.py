@@ -163,11 +163,12 @@ def test_every_built_in_price_says_where_and_when() -> None:
         assert offer.price > 0
 
 
-def test_the_cheapest_for_each_device_where_all_are_used() -> None:
-    """One of eight for $1 is cheaper than one for $1.5; four of eight, than four for $9."""
+def test_the_price_of_one_device_and_the_cheapest_for_several() -> None:
+    """Who rents one pays $1.5, not an eighth of $8; four of eight are cheaper than four for $9."""
     prices = {"one": (1, 1.5), "eight": (8, 8.0), "four": (4, 9.0)}
     offers = {n: Offer(n, "V100", *price) for n, price in prices.items()}
     rental = Rental("v100", tuple(offers.values()), "list")
-    assert rental.busiest() == offers["eight"]
+    assert rental.of_one_device() == rental.offers_for(1)[0] == offers["one"]
+    assert Rental("v100", (offers["four"], offers["eight"]), "").of_one_device() == offers["eight"]
     assert rental.offers_for(4) == [offers["eight"]]
     assert rental.offers_for(3) == [offers["one"], offers["eight"]]
