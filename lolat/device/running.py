@@ -466,9 +466,9 @@ def mode_words(document: Mapping[str, Any], graph: Graph | None = None) -> str:
     return ", ".join(filter(None, parts))
 
 
-def precisions_differ(models: Iterable[Device]) -> str:
+def precisions_differ(models: Iterable[Device], usual: str = "fp16") -> str:
     """A remark on GPUs of which some run in half precision and some do not, although no precision was asked
-    for; "" without them.
+    for; "" without them. `usual`: the precision to ask all of them for.
     """
     by_precision: dict[str, dict[str, bool]] = {}
     for model in models:
@@ -480,7 +480,7 @@ def precisions_differ(models: Iterable[Device]) -> str:
     each = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in by_precision.items())
     return (
         f"Precisions differ, so these times do not compare the GPUs: {each} (one for all: "
-        "--precision fp16; each GPU's fastest: --precision best)"
+        f"--precision {usual}; each GPU's fastest precision: --precision best)"
     )
 
 

@@ -15,6 +15,7 @@ from lolat.device.question import Question
 from lolat.device.running import precisions_differ
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
+from lolat.graph.modes import AMP
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
 from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
@@ -184,7 +185,13 @@ def _loads(
 
 
 def served_beside(form: Form, question: Card, cards: list[Card]) -> str:
-    """The best rows of several devices under one load as a table; "" for fewer than two."""
+    """The best rows of several devices under one load as a table; "" for fewer than two.
+
+    Of a training, whose answers stand in the cards, only a remark on precisions that differ.
+    """
+    if form.view == "training":
+        differ = precisions_differ((asked_of(c["device"], question) for c in cards), AMP)
+        return differ and element("p", f"{differ}.")
     of = {c["device"].key: c for c in cards if c.get("answer") and c["answer"].compared}
     if len(of) < 2:
         return ""

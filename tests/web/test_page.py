@@ -95,6 +95,18 @@ def test_devices_that_cannot_be_told_apart_are_told(
         assert "cannot be told apart" not in page.answer()
 
 
+@pytest.mark.parametrize("view", ["latency", "training"])
+def test_float32_and_half_precision_side_by_side_are_remarked(view: str) -> None:
+    names = "h100-fp32", "rtx-4090-amp"
+    asked = f"?view={view}&network=Mine&batch_size=8" + "".join(f"&model={n}" for n in names)
+    folder = places.repository_root() / "models"
+    with site([folder / f"{name}.json" for name in names]) as page:
+        page.get(asked)
+        assert page.answer().count("Precisions differ") == 1
+        page.get(asked + "&precision=amp")
+        assert "Precisions differ" not in page.answer()
+
+
 def test_what_is_of_the_first_batch_size_says_so(page: Site) -> None:
     page.get(MINE + "&batch_size=2,8")
     macs = lolat.load(page.commands()[0].split()[2]).predict(synthetic.network(), 2)
