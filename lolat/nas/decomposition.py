@@ -42,9 +42,9 @@ Row = tuple[int, ...]
 class Decomposition:
     """Which positions of a space interact, and how exact the tables are.
 
-    `together`: names of the positions that share a table; `checked`: whole networks compared with their
-    sums; `deviation`: the largest relative error, of the count `column` (None if all were exact); `built`:
-    networks built in all; `size`: candidates of the space.
+    `together`: names of the positions that share a table; `checked`: distinct whole networks compared
+    with their sums; `deviation`: the largest relative error, of the count `column` (None if all were
+    exact); `built`: networks built in all; `size`: candidates of the space.
     """
 
     together: tuple[tuple[str, ...], ...]
@@ -225,7 +225,7 @@ class Decomposer:
         largest = [k for k in together if not any(set(k) < set(other) for other in together)]
         return Decomposition(
             tuple(tuple(self.names[p] for p in key) for key in largest),
-            len(checks), worst, column if worst > 0.0 else None, len(self.networks),
+            len(set(checks)), worst, column if worst > 0.0 else None, len(self.networks),
             math.prod(self.sizes),
         )  # fmt: skip
 

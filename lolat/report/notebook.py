@@ -360,9 +360,10 @@ def _draw_predictions(answers: Any, axes: Axes) -> Any:
     """Curves over the batch sizes; bars of networks and devices where there is one size."""
     points: dict[str, list[Any]] = defaultdict(list)
     networks = {p.query.network for p in answers}
+    differ = len({p.precision for p in answers}) > 1
     for p in answers:
         of = f"{plain(p.query.network)} on " if len(networks) > 1 else ""
-        name = f"{of}{plain(p.query.model.label)}"
+        name = f"{of}{plain(p.query.model.label)}{f', {p.precision}' * differ}"
         points[name].append((p.batch_size, p.latency_ms, p.interval_ms))
     if any(len(some) > 1 for some in points.values()):
         ax = _curves(points, axes(3.6), "batch size", "ms a batch")

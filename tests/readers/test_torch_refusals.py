@@ -321,7 +321,7 @@ def _compiled_in_place() -> Any:
             lambda: Casting(8, 8), "torch.autocast of CUDA",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it runs there"),
         ),
-        (lambda: torch.compile(nn.Sequential(nn.Linear(8, 8))), "torch.compile"),
+        (lambda: torch.compile(nn.Sequential(nn.Linear(8, 8))), "--launch compiled"),
         (_compiled_in_place, "torch.compile"),
         (lambda: nn.Sequential(nn.Linear(8, 8), Does(lambda _, x: x.half()), nn.Linear(8, 8).half()),
          "float16 and float32"),
@@ -340,7 +340,7 @@ def test_what_the_reading_leaves_out_is_told(make: Any, said: str) -> None:
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_the_layout_of_its_weights_is_told(layout: Any) -> None:
     network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1)).to(memory_format=layout)
-    told = any("channels_last" in w for w in lolat.read(network, (3, 9, 9)).warnings)
+    told = any("--channels-last" in w for w in lolat.read(network, (3, 9, 9)).warnings)
     assert told == (layout == torch.channels_last)
 
 

@@ -121,7 +121,7 @@ def _run_as(model: Any) -> Iterator[str]:
         )
     weights = (p for p in model.parameters() if p.dim() == 4 and not p.is_contiguous())
     if any(p.is_contiguous(memory_format=torch.channels_last) for p in weights):
-        yield "its weights are in channels_last: the layout is that of the device's measurements"
+        yield "its weights are in channels_last: the layout is the device's, or --channels-last"
 
 
 def _acts_in_training(module: Any) -> bool:
@@ -176,9 +176,8 @@ def _first_axis(example: Any) -> Iterator[str]:
     shapes = [tuple(t.shape) for t in _tensors(example) if t.dim()]
     if any(s[0] > 1 for s in shapes):
         yield (
-            f"the first axis of the example, of {shapes[0][0]:,}, is the batch: the network is that of a "
-            "batch of 1, and as many times as large for another batch size; inputs without that batch stay "
-            "as they are"
+            f"the first axis of the example, of {shapes[0][0]:,}, is the batch, whose size is not used: "
+            "--batch-size sets it; inputs without that batch stay as they are"
         )
 
 
