@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -28,7 +27,6 @@ from lolat.graph.work import work_of
 from lolat.hardware.gpus import name_of
 from lolat.io.progress import Warn, nobody
 from lolat.io.tables import Row, Table, is_table, read_table, row_key
-from lolat.optimizers import optimizer_named
 from lolat.parameters import COVERAGE
 from lolat.readers import read
 from lolat.tables.blocks import matrix, point_of, read_blocks
@@ -37,7 +35,8 @@ from lolat.tables.kinds import BLOCKS, KERNELS, NETWORKS, OPERATIONS, RUNS, SERV
 from lolat.tables.left_out import LeftOut
 from lolat.tables.networks import Network, NetworkTable, TimedNetwork, read_networks
 from lolat.tables.operations import TimedOperation, read_operations
-from lolat.training.model import TrainingPredictor, TrainingRun
+from lolat.training.model import TrainingPredictor
+from lolat.training.network_rows import predicted_step
 from lolat.training.plan import training_of
 
 if TYPE_CHECKING:
@@ -171,13 +170,14 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
     """Compare each row that the model can predict, as `Model.predict` does.
 
     Left out: networks that cannot be read, or that were run in another mode. InputError if no row is left,
-    and for rows of several devices.
+    and for rows of several kinds of device.
     """
     question = asked.question
     if asked.given is not None:
         asked.given.of_devices(question.devices, "only")
     own = mode_of(model.inference)
-    table = read_networks(asked.path, question.devices, own, asked.left_out, question.training)
+    given = question.devices, own, asked.left_out, question.training
+    table = read_networks(asked.path, *given, iterations=True)
     table.say_assumed(asked.warn)
     return compare_rows(model, table, asked)
 
@@ -185,7 +185,7 @@ def compare_networks(model: Model, asked: Comparison) -> list[Compared]:
 def compare_rows(model: Model, table: NetworkTable, asked: Comparison) -> list[Compared]:
     """Compare the rows of a table that was read; see `compare_networks`.
 
-    Training steps are compared as `Model.cost` has them, with the usual optimizer.
+    Training steps are compared as `Model.cost` has them, with the row's optimizer or sgd.
     """
     question = asked.question
     training = question.training
@@ -235,12 +235,9 @@ def _predicted(timed: TimedNetwork | TimedOperation, found: Prediction) -> Compa
 
 def _trained(row: TimedNetwork, training: TrainingPredictor, graph: Graph) -> Compared:
     """A training step as `Model.cost` has an iteration."""
-    size = row.batch_size
-    ms = training.iteration(graph, size, optimizer_named(TrainingRun.optimizer)).total
-    half_width = None
-    with suppress(InputError):  # too few points for one
-        half_width = training.half_width(graph, size, COVERAGE)
-    return Compared(row, ms, interval_around(ms, half_width), training.in_domain(graph, size))
+    found = predicted_step(training, graph, row)
+    in_domain = training.in_domain(graph, row.batch_size)
+    return Compared(row, found.iteration_ms, found.interval_ms, in_domain)
 
 
 def compare_operations(model: Model, asked: Comparison) -> list[Compared]:

@@ -192,7 +192,7 @@ def read_networks(
             table.left_out.add(
                 f"of another device, {row['device']}" if row["device"] else "of no device"
             )
-        elif on_several(row) and not iterations:
+        elif _is_split(row) or (on_several(row) and not iterations):
             table.left_out.add("on several devices")
         else:
             try:
@@ -211,6 +211,11 @@ def read_networks(
 def on_several(row: Row) -> bool:
     """True for a row that ran on more than one device."""
     return any(row.get(column, "") not in ONE for column in SEVERAL)
+
+
+def _is_split(row: Row) -> bool:
+    """True for a row whose devices share a network in a way that a word tells, such as tp2."""
+    return (text := row.get("parallel", "")) not in ONE and not text.isdigit()
 
 
 def _ways(columns: Collection[str]) -> list[bool]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lolat.fitting.refined import StepParts
+from lolat.graph import Graph
 from lolat.graph.analysis import as_trained
 from lolat.hardware.gpus import gpu_of
 from lolat.hardware.prices import hardware_of
@@ -14,8 +15,20 @@ from lolat.tables.networks import TimedNetwork
 from lolat.training.decoder_rows import row_link
 from lolat.training.estimate import EstimatedTraining
 from lolat.training.iteration import flops
-from lolat.training.model import TrainingRun, predict
+from lolat.training.model import TrainingPrediction, TrainingPredictor, TrainingRun, predict
 from lolat.units import percent
+
+
+def predicted_step(
+    training: TrainingPredictor, graph: Graph, row: TimedNetwork
+) -> TrainingPrediction:
+    """Predict a timed step, with the row's optimizer, or sgd if it has none or is silent."""
+    updates = row.optimizer not in ("", "none")
+    run = TrainingRun(
+        row.batch_size, optimizer=row.optimizer if updates else "sgd", accumulate=row.accumulate
+    )
+    link = row_link(hardware_of(training.document), row.gpus, row.link_gbps)
+    return predict(training, as_trained(graph), run, row.gpus, link)
 
 
 def step_parts(document: Mapping[str, Any]) -> StepParts:
@@ -26,16 +39,12 @@ def step_parts(document: Mapping[str, Any]) -> StepParts:
     function raises InputError for a step that computes faster than the data sheet's peak.
     `document`: the file of a device known by operations.
     """
-    training, device = EstimatedTraining(document), hardware_of(document)
+    training = EstimatedTraining(document)
     mode, gpu = training.mode, gpu_of(document)
     peak = gpu.peak(mode.dtype) if gpu and mode and mode.half else None  # others have several rates
 
     def parts_of(row: TimedNetwork) -> tuple[float, float, str]:
         spec, size, _ = row.network
-        updates = row.optimizer not in ("", "none")
-        run = TrainingRun(
-            row.batch_size, optimizer=row.optimizer if updates else "sgd", accumulate=row.accumulate
-        )
         graph = as_trained(read(spec, size))
         found = 1e3 * row.batch_size * row.accumulate * flops(graph) / row.latency_ms
         if peak and found > 1e12 * peak:
@@ -44,9 +53,9 @@ def step_parts(document: Mapping[str, Any]) -> StepParts:
                 f"{percent(found / 1e12 / peak)} of the data sheet's peak; expected the time of an "
                 "iteration in ms, or samples_per_s of all GPUs and in gpus how many these are"
             )
-        link = row_link(device, row.gpus, row.link_gbps)
-        parts = predict(training, graph, run, row.gpus, link).parts_ms
+        parts = predicted_step(training, graph, row).parts_ms
         ms = {name: value or 0.0 for name, value in parts.items()}
+        updates = row.optimizer not in ("", "none")
         passes, rest = ms["forward"] + ms["backward"], updates * ms["update"] + ms["exchange"]
         return passes, rest, training.key(graph)
 

@@ -189,6 +189,10 @@ def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> Non
     assert width(fitted, other) > width(before, other)
     for network, of in ((net, "at the level of 1 own run"), (other, "no own run is like this one")):
         assert any(text.startswith(of) for text in fitted.cost(network, 256, **asked).warnings)
+    (step,) = fitted.evaluate_table([rows], training=True).rows()
+    assert step["predicted_ms"] == pytest.approx(1e3 * 256 * 4 * 2 / rate, rel=1e-3)
+    with pytest.raises(InputError, match="a training step; --training"):
+        fitted.evaluate_table([rows])
     # In the precision of the measurements it is as before, from the file too, and then in amp again.
     found = lolat.load(tmp_path / "mine.json").run_as("fp32")
     plain = lolat.load("a100-sxm-80gb")
