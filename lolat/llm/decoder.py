@@ -14,13 +14,14 @@ GROUP = 128
 """Elements that share a scale in int4_wo."""
 WEIGHT_BYTES = {
     "bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4 / 128**2, "nvfp4": 0.5 + 1 / 16,
-    "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / GROUP,
+    "w4a16_mxfp4": MXFP4, "w4a8_mxfp4_mxfp8": MXFP4, "int4_wo": 0.5 + 2 / GROUP, "fp8_wo": 1.0,
 }  # fmt: skip
 """Bytes of a matrix element and its part of the scales, by data type as in tables of operations."""
 BLOCK = 128
 """Rows, and columns, of a matrix that share a scale in fp8_block."""
-DTYPES = tuple(dtype for dtype in WEIGHT_BYTES if "mxfp4" not in dtype)
-"""Data types that a question can ask for; experts are in MXFP4 only if published so."""
+DTYPES = tuple(d for d in WEIGHT_BYTES if "mxfp4" not in d and d != "fp8_wo")
+"""Data types that a question can ask for; experts are in MXFP4 only if published so, and fp8_wo is FP8 on a
+GPU that does not compute it."""
 CACHE_BYTES = {"bfloat16": 2, "fp8": 1}
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_CHANGE = 0.4
 """The largest correction of a predicted time, as a logarithm."""
-FOUR_BIT_WEIGHTS = "int4_wo"
+WEIGHT_ONLY = ("int4_wo", "fp8_wo")
 IN_GENERAL = "GPUs in general"
 """`FittedKernel.like` if the terms are those of GPUs in general."""
 UNSEEN = (0.2, 0.5)
@@ -257,7 +257,7 @@ def specs_of(sheet: Sheet) -> GpuRates:
 def dtypes_of(operations: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the DTYPES whose products were timed; 4-bit weights are computed in bfloat16."""
     known = operations.get("gemm", {})
-    return [t for t in DTYPES if t in known or (t == FOUR_BIT_WEIGHTS and "bfloat16" in known)]
+    return [t for t in DTYPES if t in known or (t in WEIGHT_ONLY and "bfloat16" in known)]
 
 
 def lacks(sheet: Sheet, dtype: str) -> bool:
@@ -322,9 +322,10 @@ class GPU:
             key = next((key for key in keys if key in known), dtype)
         if key in known:
             return name, key, known[key]
-        if (name, dtype) == ("gemm", FOUR_BIT_WEIGHTS) and "bfloat16" in known:
-            # Weights of 4 bits are computed in bfloat16, and read in a quarter of the time.
-            like = "its products in bfloat16"
+        is_alike = (name == "gemm" and dtype in WEIGHT_ONLY) or (name, dtype) == ("moe", "fp8_wo")
+        if is_alike and "bfloat16" in known:
+            # Smaller weights are computed in bfloat16, and read in a quarter or half of the time.
+            like = f"its {'products' if name == 'gemm' else 'experts'} in bfloat16"
             return name, key, msgspec.structs.replace(known["bfloat16"], like=like)
         raise InputError(
             f"{name} of {dtype}: nothing like it was timed on this GPU, which knows "

@@ -24,7 +24,8 @@ HALF = 2.0  # bytes of a number in half precision
 
 PEAKS = {
     "bfloat16": "bf16_tflops", "fp8": "fp8_tflops", "fp8_block": "fp8_tflops", "nvfp4": "fp4_tflops",
-    "int4_wo": "bf16_tflops", "w4a16_mxfp4": "bf16_tflops", "w4a8_mxfp4_mxfp8": "fp8_tflops",
+    "int4_wo": "bf16_tflops", "fp8_wo": "bf16_tflops", "w4a16_mxfp4": "bf16_tflops",
+    "w4a8_mxfp4_mxfp8": "fp8_tflops",
 }  # fmt: skip
 """Data type -> the field of the data sheet with the rate of its products."""
 

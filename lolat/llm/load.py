@@ -26,7 +26,7 @@ from lolat.llm.scheduler import (
 )
 from lolat.llm.serving import STEP_PARTS, Deployment, StepParts, cache_room, each_ms, step_parts
 from lolat.parameters import EVEN, POISSON, TRACE
-from lolat.units import plural
+from lolat.units import digits, duration, plural
 
 REQUESTS = 1000
 """Requests of a load at a rate whose times are predicted."""
@@ -69,6 +69,17 @@ class Trace:
         """Tokens of a prompt and of an answer, on average."""
         number = len(self.arrival_s)
         return sum(self.input_tokens) / number, sum(self.output_tokens) / number
+
+    def words(self) -> str:
+        """Return the number of requests, their time, and their rate in the busiest minute."""
+        at, often = np.array(self.arrival_s), 60.0
+        span = float(at[-1] - at[0])
+        most = int(np.max(np.searchsorted(at, at + often) - np.arange(len(at))))
+        busiest = f", {digits(most / often)} in the busiest minute" if span > often else ""
+        return (
+            f"the arrivals are {plural(len(at), 'request')} in {duration(span)}: {digits(self.rate)} a "
+            f"second{busiest}"
+        )
 
     def every(self, number: int) -> Trace:
         """Return each `number`th request, as one of so many replicas has them, some with tokens to time."""

@@ -14,7 +14,7 @@ from lolat.llm.decoder import DTYPES
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
 from lolat.llm.gpu import IN_GENERAL, OWN_FITS, lacks
 from lolat.llm.load import REQUESTS, Trace
-from lolat.llm.serving import deployment_of, operations_of
+from lolat.llm.serving import FP8, deployment_of, operations_of
 from lolat.units import GIB, milliseconds, plural
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 FASTER = 0.9
 """Another data type is remarked on if a token takes less than FASTER times as long with it."""
-FP8 = ("fp8", "fp8_block")
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
          "linear": "model with linear attention"}  # fmt: skip
 CALLED = {"gemm": "products", "moe": "experts"}
@@ -47,6 +46,11 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
         yield (
             f"{parts}, wherever {decoder.name} was published with them in bfloat16, stay so: dtype "
             f"{asked.dtype} is of the rest"
+        )
+    if "fp8_wo" in (of.deployment.dtype, of.deployment.expert_dtype):
+        yield (
+            "this GPU computes no FP8: weights in FP8 are read in 8 bits and computed in bfloat16 "
+            "(fp8_wo), as vLLM's Marlin kernels do"
         )
     if chosen.tpot_ms:
         yield from _faster(of, chosen, chosen.tpot_ms)
@@ -72,13 +76,7 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
     yield from _polls(of)
     yield from _slower_links(of, rows)
     if isinstance(asked.arrivals, Trace):
-        if asked.arrivals.unread:
-            yield f"columns of the arrivals that are not read: {', '.join(asked.arrivals.unread)}"
-        if short := sum(n <= asked.cached_tokens for n in asked.arrivals.input_tokens):
-            yield (
-                f"{plural(short, 'prompt')} of the arrivals with no more than the {asked.cached_tokens:,} "
-                "cached tokens: all but the last token of each is cached"
-            )
+        yield from _arrivals(asked.arrivals, asked.cached_tokens)
     if many := [row for row in rows if row.saturated]:
         most = max(row.largest_rate or 0.0 for row in many)
         yield (
@@ -87,6 +85,18 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
             f"{REQUESTS:,} requests"
         )
     yield from _beyond(of, [row for row in rows if row.tpot_ms])
+
+
+def _arrivals(trace: Trace, cached: int) -> Iterator[str]:
+    """Remark on recorded requests: their rate, columns that are not read, and `cached` prompts."""
+    yield trace.words()
+    if trace.unread:
+        yield f"columns of the arrivals that are not read: {', '.join(trace.unread)}"
+    if short := sum(n <= cached for n in trace.input_tokens):
+        yield (
+            f"{plural(short, 'prompt')} of the arrivals with no more than the {cached:,} "
+            "cached tokens: all but the last token of each is cached"
+        )
 
 
 def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:

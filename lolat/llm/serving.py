@@ -37,6 +37,7 @@ LATENT_KERNELS = 5
 """Those of latent attention: two normalizations, both absorbed products, joining a query's parts."""
 ABSORBED = ("mla_bmm_pre", "mla_bmm_post")
 DELTA = ("delta_conv", "delta_rule")
+FP8 = ("fp8", "fp8_block")
 SKEW = 1.2
 """Exponent of the power law that distributes tokens over experts; served rows agree with it."""
 
@@ -328,7 +329,8 @@ def deployment_of(
     """Deploy a decoder on GPUs; "" stands for the published data type, or the framework's usual cache.
 
     Weights published in FP8 with a scale for each block keep that format for FP8. Experts in MXFP4 stay in
-    it, and are computed in FP8 on GPUs with FP4. Latent attention stays bfloat16 in NVFP4, as NVIDIA
+    it, and are computed in FP8 on GPUs with FP4. Without a rate of FP8 its weights are computed in
+    bfloat16, as vLLM does. Latent attention stays bfloat16 in NVFP4, as NVIDIA
     publishes it. InputError for a data type that the GPU lacks, and a number of GPUs that does not divide
     the decoder.
     """
@@ -355,6 +357,7 @@ def deployment_of(
     routed = decoder.expert_dtype if mxfp4 or not dtype else dtype
     if mxfp4 and sheet.fp4_tflops:
         routed = "w4a8_mxfp4_mxfp8"
+    dense, routed = ("fp8_wo" if t in FP8 and lacks(sheet, t) else t for t in (dense, routed))
     used = {dense, routed} if experts else {dense}
     for one in used:
         if lacks(sheet, one):

@@ -197,6 +197,23 @@ def test_a_data_type_that_changes_nothing_is_told() -> None:
     assert not said(usual, "changes nothing")
 
 
+def test_fp8_on_a_gpu_without_it_is_read_in_8_bits_and_computed_in_bfloat16() -> None:
+    old = of(sheet=msgspec.structs.replace(SHEET, fp8_tflops=None))
+    asked: dict[str, Any] = {"concurrency": 1, "tensor_parallel": 1, "input_tokens": 7000}
+    for config in (LARGE, WIDE):
+        fp8, half = (old.llm(config, dtype=t, **asked) for t in ("fp8", ""))
+        assert fp8.chosen.dtype == "fp8_wo"
+        assert said(fp8, "computes no FP8")
+        assert "in bfloat16: " in said(fp8, "not timed on this GPU, but assumed as its ")
+        if config is LARGE:  # its prompt is bound by products
+            assert fp8.chosen.prefill_ms == pytest.approx(half.chosen.prefill_ms, rel=0.05)
+        decoder = read_decoder(config)
+        read = (decoder.weight_bytes("bfloat16") - decoder.weight_bytes("fp8")) / GIB
+        assert half.chosen.memory_gib - fp8.chosen.memory_gib == pytest.approx(read, rel=0.02)
+        assert fp8.chosen.decode_ms < (0.7 if config is LARGE else 1.0) * half.chosen.decode_ms
+    assert not said(of().llm(LARGE, dtype="fp8", **asked), "computes no FP8")
+
+
 def test_the_parts_beside_a_decoder_are_told() -> None:
     seen = {"model_type": LARGE["model_type"], "text_config": LARGE, "vision_config": {"depth": 4}}
     plain, multimodal = (of().llm(c, concurrency=8) for c in (LARGE, seen))
@@ -218,6 +235,8 @@ def test_cached_tokens_of_a_trace_are_of_its_own_prompts(tmp_path: Path) -> None
     """Three prompts, one as long as what the cache holds; the usual 1,024 tokens do not count."""
     table = tmp_path / "trace.csv"
     table.write_text("arrival_s,input_tokens,output_tokens\n1,5000,20\n2,3000,20\n3,4000,20\n")
+    whole = of().llm(LARGE, arrivals=str(table), tensor_parallel=1)
+    assert said(whole, "the arrivals are") == "the arrivals are 3 requests in 2.0 s: 1.00 a second"
     for cached, told in ((3000, "1 prompt of the arrivals"), (2999, "")):
         answer = of().llm(LARGE, arrivals=str(table), cached_tokens=cached, tensor_parallel=1)
         assert said(answer, "cached tokens").startswith(told)
