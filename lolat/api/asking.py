@@ -67,7 +67,7 @@ def compare(
     on_progress: OnProgress | None = None,
     **asked: Any,
 ) -> Costs | ComparedModels:
-    """Compare devices for training a network, or without a batch size for serving a language model.
+    """Compare devices for training a network, or without a batch size for serving language models.
 
     Training is as in `lolat cost NETWORK`: time, memory and dollars. `on`: devices as `load` takes them;
     "all" or none: every one with times and a price. `asked`: the other arguments of `Model.cost`;
@@ -75,14 +75,15 @@ def compare(
     all, name). Returns `Costs`, an answer for each device and batch size.
 
     Serving is as in `lolat llm MODEL,MODEL CONFIG`: `asked` are the other arguments of `Model.llm`, such as
-    `concurrency` or `request_rate`. Returns `ComparedModels`, the best row of each device.
+    `concurrency` or `request_rate`; `network`: one language model or a list. Returns `ComparedModels`, the
+    best row of each device, and of each of several language models.
 
     Raises InputError if no device can answer, and for a network without a batch size.
     """
     from lolat.api.choosing import ALL, devices, serving_models, with_a_price
     from lolat.hardware.prices import given_list
     from lolat.llm.compare import compare as compare_served
-    from lolat.llm.names import is_decoder
+    from lolat.llm.names import configs_of, is_decoder
     from lolat.training import compare as training
     from lolat.training.question import TrainingQuestion
 
@@ -94,7 +95,7 @@ def compare(
             code="no-device",
         )
     if batch_size is None:
-        if not is_decoder(network) and not isinstance(network, list | tuple):
+        if not all(map(is_decoder, configs_of(network))):
             raise InputError(
                 f"{arg('batch_size')}: none; expected a number, or {AUTO}, for training"
             )

@@ -27,21 +27,23 @@ def llm(model: str, config: str, **question: object) -> None:
     the best row keeps them and has the cheapest output tokens, or where no price is known the most a second
     from each GPU; exit code 3 where none does, or the model fits on none. Under a --request-rate the GPUs
     are the fewest that keep the limits. With --sure the ends of the intervals keep them, not the predicted
-    times alone. Several MODELs with commas, or all: the best row of each.
+    times alone. Several MODELs or CONFIGs with commas, or all MODELs: the best row of each.
     """
     from lolat.api.choosing import serving_models
     from lolat.llm.compare import compare
+    from lolat.llm.names import configs_of
     from lolat.report.llm import compared_lines, llm_lines
 
     models = serving_models(model)
-    if len(models) > 1:
+    configs = configs_of(config)
+    if len(models) > 1 or len(configs) > 1:
         click.get_current_context().meta[common.KIND] = "llms"
         several = compare({n: m.llm for n, m in models.items()}, config, **question)
         common.warn(several.warnings)
         common.answer(several, compared_lines(several))
         return
     (one,) = models.values()
-    answer = one.llm(config, **question)  # type: ignore[arg-type]
+    answer = one.llm(configs[0], **question)  # type: ignore[arg-type]
     if answer.chosen.tpot_ms is None:
         raise answer.no_room()
     common.warn(answer.warnings)

@@ -1,10 +1,11 @@
-"""Compares GPUs for one language model: the best row of each."""
+"""Compares GPUs for one or several language models: the best row of each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from lolat.device.question import ask_each, no_device
@@ -12,7 +13,7 @@ from lolat.errors import AnswerIsNo
 from lolat.hardware.prices import given_list
 from lolat.io.results import Result
 from lolat.llm.answer import ServingAnswer, ServingConfig, best_of, requests_words
-from lolat.llm.names import find_decoder
+from lolat.llm.names import find_decoders
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import check_names
 from lolat.units import by_text, plural
@@ -20,13 +21,13 @@ from lolat.units import by_text, plural
 
 @dataclass(frozen=True, repr=False)
 class ComparedModels(Result):
-    """A language model on several devices, under the same concurrent requests.
+    """Language models on devices, under the same concurrent requests.
 
-    `answers`: the best row of each device within the limits. `cheapest`, `fastest`: the devices with the
-    lowest price of a million tokens, and with the shortest time per output token, at the percentile asked
-    for; None without any. `by_load`: the best rows of each device, one for each load asked for, if these
-    are several.
-    `left_out`: reasons why other devices have no answer, by device.
+    `answers`: the best row of each device within the limits; of several language models that of each on
+    each device, as "qwen3-8b on h100-vllm", which stands for the device then. `cheapest`, `fastest`: the
+    devices with the lowest price of a million tokens, and with the shortest time per output token, at the
+    percentile asked for; None without any. `by_load`: the best rows of each device, one for each load asked
+    for, if these are several. `left_out`: reasons why other devices have no answer, by device.
     """
 
     of: Mapping[str, ServingAnswer]
@@ -77,9 +78,10 @@ class ComparedModels(Result):
 def compare(
     devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, **question: Any
 ) -> ComparedModels:
-    """Ask several devices the same question about a language model.
+    """Ask several devices the same question about one or several language models.
 
-    `devices`: the method `Model.llm` of each, by name; `question`: its arguments. The rows have the load
+    `devices`: the method `Model.llm` of each, by name; `config`: see `find_decoders`; `question`: the
+    arguments of the method. The rows have the load
     that the most devices serve, of several such loads the largest. AnswerIsNo if no device holds the
     language model within the limits; InputError if no device can answer.
     """
@@ -87,11 +89,16 @@ def compare(
     asked = ServingQuestion(**question)
     question = {**vars(asked)}  # files are read once
     question["prices"] = given_list(question["price_per_hour"], question["prices"])
-    decoder, skipped, noes = find_decoder(config), dict[str, str](), list[AnswerIsNo]()
+    decoders, skipped, noes = find_decoders(config), dict[str, str](), list[AnswerIsNo]()
+    asks = {
+        f"{model} on {name}" if len(decoders) > 1 else name: partial(of_device, decoder)
+        for model, decoder in decoders.items()
+        for name, of_device in devices.items()
+    }
 
-    def ask(of_device: Callable[..., ServingAnswer]) -> ServingAnswer:
+    def ask(one: Callable[..., ServingAnswer]) -> ServingAnswer:
         try:
-            answer = of_device(decoder, **question)
+            answer = one(**question)
             if answer.compared is None:
                 raise answer.no_room()
         except AnswerIsNo as no:
@@ -99,10 +106,10 @@ def compare(
             raise
         return answer
 
-    found = ask_each(devices, ask, skipped)
+    found = ask_each(asks, ask, skipped)
 
     def again(name: str, more: dict[str, Any]) -> ServingAnswer:
-        return devices[name](decoder, **question | more)
+        return asks[name](**question | more)
 
     made = side_by_side(found, again, asked, skipped)
     if not made.of:

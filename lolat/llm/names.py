@@ -65,6 +65,31 @@ SUFFIXES = {
 """The end of an id -> its data type."""
 
 
+def configs_of(given: Any) -> tuple[Any, ...]:
+    """Return the configurations that are given: one, a sequence, or names with commas."""
+    if isinstance(given, str) and not Path(given).exists():
+        given = [name.strip() for name in given.split(",") if name.strip()] or [given]
+    return tuple(given) or (given,) if isinstance(given, list | tuple) else (given,)
+
+
+def find_decoders(given: Any) -> dict[str, Decoder]:
+    """Find the decoders of one or several configurations, by the names that were given.
+
+    InputError as of `find_decoder`, and if two configurations without a file have one name.
+    """
+    found = [(find_decoder(one), one) for one in configs_of(given)]
+    names = [
+        str(one) if isinstance(one, str | os.PathLike) else decoder.name for decoder, one in found
+    ]
+    if len({*names}) < len(names):
+        raise InputError(
+            f"{arg('config')} {', '.join(names)}: expected each language model once, those of one name as "
+            "files",
+            code="decoder",
+        )
+    return {name: decoder for name, (decoder, _) in zip(names, found, strict=True)}
+
+
 def find_decoder(config: Any) -> Decoder:
     """Find the decoder of a configuration (a mapping, a file, its folder) or of a published id.
 
@@ -76,15 +101,17 @@ def find_decoder(config: Any) -> Decoder:
         return read_decoder(config)
     if not isinstance(config, str | os.PathLike):
         raise InputError(
-            f"{arg('config')} {shortened(repr(config))}: expected one language model a call: the path of a "
-            "config.json, its content, or a known name such as qwen3-32b",
+            f"{arg('config')} {shortened(repr(config))}: expected one language model, as the path of a "
+            "config.json, its content, or a known name such as qwen3-32b; for several lolat.compare(...)",
             code="decoder",
         )
     if Path(config).exists():
         return read_decoder(config)
     if "," in str(config):
         raise InputError(
-            f"{shortened(str(config))}: several; expected one language model a call", code="decoder"
+            f"{shortened(str(config))}: several; expected one language model; for several "
+            "lolat.compare(...)",
+            code="decoder",
         )
     return named(str(config))
 

@@ -71,8 +71,11 @@ def _subject(answer: ServingAnswer, *more: str) -> str:
     if answer.active < answer.parameters:
         active = f", {quantity(answer.active)} active"
     size = f"{quantity(answer.parameters)} parameters{active}"
-    tokens = f"{row.input_tokens:,} tokens in, {row.output_tokens:,} out"
-    return " · ".join([plain(answer.model), size, *more, tokens])
+    return " · ".join([plain(answer.model), size, *more, _tokens(row)])
+
+
+def _tokens(row: ServingConfig) -> str:
+    return f"{row.input_tokens:,} tokens in, {row.output_tokens:,} out"
 
 
 def _types(row: ServingConfig) -> str:
@@ -82,7 +85,8 @@ def _types(row: ServingConfig) -> str:
 def compared_lines(found: ComparedModels) -> Iterator[Part]:
     """The question, a row a model, the cheapest and the fastest, and who cannot answer."""
     first, *_ = found.of.values()
-    yield f"{_subject(first)} · {_load_words(first.chosen)}"
+    several = len({of.model for of in found.of.values()}) > 1
+    yield f"{_tokens(first.chosen) if several else _subject(first)} · {_load_words(first.chosen)}"
     yield from ("", compared_table(found), "")
     if found.by_load:
         yield from (EACH_LOAD, loads_table(found), "")

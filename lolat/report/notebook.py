@@ -382,13 +382,14 @@ def _draw_compared(found: Any, axes: Axes) -> Any:
         for name, rows in _best_rows(found).items()
     }
     row = next(iter(found.answers.values()))
+    models = ", ".join(dict.fromkeys(plain(of.model) for of in found.of.values()))
     if found.by_load:
         ax = _over_loads(points, found, axes)
-        ax.set_title(f"{plain(row.model)}, the best row of each")
+        ax.set_title(f"{models}, the best row of each")
     else:
         bars = {name: some[0][1:] for name, some in points.items()}
         ax = _bars(bars, axes, f"ms per output token{_at(found.percentile)}")
-        ax.set_title(f"{plain(row.model)}, {row.requests_words}")
+        ax.set_title(f"{models}, {row.requests_words}")
     return ax
 
 

@@ -193,10 +193,28 @@ def test_python_compares_as_the_command_does(lolat: Command) -> None:
     assert isinstance(costs, Costs)
     with pytest.raises(InputError, match="batch_size 1: of training"):
         package.compare("eight.json", 1, files, concurrency=8)
-    with pytest.raises(InputError, match="expected one language model a call"):
-        package.compare(["qwen3-8b", "eight.json"], on=files)
     with pytest.raises(InputError, match="batch_size: none; expected a number"):
         package.compare("timm:resnet50", on="h100")
+
+
+def test_several_language_models_are_each_as_if_asked_alone(lolat: Command) -> None:
+    """In Python and in the terminal, on one device and on two."""
+    models, asked = ["qwen3-8b", "eight.json"], {"concurrency": 8, "tensor_parallel": 1}
+    for files in (["large.json"], ["large.json", "slow.json"]):
+        found = package.compare(models, on=files, **asked)
+        alone = {
+            f"{m} on {f}": package.load(f).llm(m, **asked).chosen for m in models for f in files
+        }
+        assert found.answers == alone
+        assert found.fastest == min(alone, key=lambda name: alone[name].tpot_ms or 0.0)
+        words = ("llm", ",".join(files), ",".join(models), "--concurrency=8", "--tensor-parallel=1")
+        printed = lolat.text(*words)
+        assert all(f"{name}  " in printed for name in alone)
+        assert printed.splitlines()[0].startswith("1,024 tokens in, 512 out")
+    with pytest.raises(InputError, match="expected each language model once"):
+        package.compare([LARGE, LARGE], on=files)
+    with pytest.raises(InputError, match="qwen3-9b"):
+        package.compare(["qwen3-8b", "qwen3-9b"], on=files)
 
 
 def test_exit_codes(lolat: Command) -> None:
