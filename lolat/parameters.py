@@ -185,7 +185,8 @@ _EVERY = (
     Parameter("mean_tokens", "Mean tokens of a sample that is padded to a sequence; if not given, samples "
               "are packed.", float, 1, MOST_TOKENS),
     _amount("link_gbps", "GBPS", "Gbit/s of each device's link to the others; if not given, as such "
-            "devices are linked in one machine, and between machines as the instance type says, else 10."),
+            "devices are linked in one machine, and between machines as the instance type says, else half "
+            "of NVLink between machines of eight GPUs that have it, and 10 between others."),
     _amount("memory_gib", "GIB", "Memory of each device, all but half a GiB, of networks 6 % too, for an "
             "iteration; devices with less are left out. If not given, by the data sheet, or what was free "
             "when a CPU was learned."),

@@ -33,8 +33,9 @@ OFF_BETWEEN, OFF_WITHIN, OFF_GIVEN = 2.0, 1.5, 1.3
 """Error factors of an exchange's time: between machines, within one, over a link that the user gives.
 Within a machine the same link reached 0.77 and 0.82 of its peak, on PCI Express 0.44 to 0.63, in the
 reports above."""
-FASTEST_GBPS = 3200.0
-"""Fastest network of a machine if unknown: eight cards of 400 Gbit/s, as in clusters of H100."""
+FASTEST_GBPS, FASTEST_APART_GBPS = 3200.0, 100.0
+"""Fastest network of a machine if unknown: eight cards of 400 Gbit/s, as in clusters of H100; of a machine
+with fewer GPUs, as the clouds' own are at most (networks.csv)."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,9 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
 
     The slowest part limits an exchange over several machines: the network between them, which the devices
     of a machine share, or the link within. The network is known if a word of the instance's type is one of
-    networks.csv; else it is at most as fast as the link within. The type or that table may name the card's
-    form too (SXM, PCIe); the type's GB are the machine's memory.
+    networks.csv. Else machines of MACHINE GPUs with NVLink are those of a cluster (`_cluster_link`); others
+    have NETWORK_GBPS, and at most the link within. The type or that table may name the card's form (SXM,
+    PCIe); the type's GB are the machine's memory.
     """
     form = form_in(instance)
     named = f"{card_of(device)} {form}" if form else f"{device} {AMOUNT.sub('', instance)}"
@@ -105,7 +107,10 @@ def assumed_link(device: str, devices: int, machine: int = MACHINE, instance: st
         for word, gbps, _ in _known(instance):
             if gbps:
                 return Link(min(gbps, fastest), name=f"the network of {word}")
-        return Link(NETWORK_GBPS, name=UNKNOWN_NETWORK, fastest_gbps=fastest)
+        if machine >= MACHINE and within is not None and gpu is not None and "NVLink" in gpu.link:
+            return _cluster_link(within)
+        apart = fastest if machine >= MACHINE else min(fastest, FASTEST_APART_GBPS)
+        return Link(NETWORK_GBPS, name=UNKNOWN_NETWORK, fastest_gbps=apart)
     name = "a network, as no link of these devices is known"
     return within or Link(NETWORK_GBPS, name=name, fastest_gbps=fastest)
 
@@ -119,13 +124,13 @@ def given_link(device: str, devices: int, gbps: float) -> Link:
     return Link(gbps if devices <= MACHINE else min(MACHINE * gbps, max(within.gbps, gbps)))
 
 
-def cluster_link(device: str) -> Link:
+def _cluster_link(within: Link) -> Link:
     """The assumed link between machines of a cluster: half of that inside one, a quarter to the whole.
 
     Networks of machines with eight A100 have 0.2 (p4d) and 0.8 (ND A100) of NVLink's rate, with eight H100
     0.3 (a3-highgpu) to 1.1 (p5, ND H100).
     """
-    return Link(assumed_link(device, MACHINE).gbps / OFF_BETWEEN, name=CLUSTER)
+    return Link(within.gbps / OFF_BETWEEN, name=CLUSTER)
 
 
 def form_in(instance: str) -> str:

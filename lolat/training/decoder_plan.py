@@ -16,10 +16,8 @@ from lolat.graph.modes import BFLOAT16, EAGER, Launch
 from lolat.hardware.gpus import UNUSABLE_BYTES, find_gpu, name_of
 from lolat.hardware.links import (
     MACHINE,
-    UNKNOWN_NETWORK,
     Link,
     assumed_link,
-    cluster_link,
     given_link,
 )
 from lolat.hardware.prices import Rental, hardware_of
@@ -180,8 +178,7 @@ class DecoderPlan:
     def rental(self, rental: Rental | None, devices: int) -> Rental | None:
         """Return the offers for so many GPUs, None if these do not hold the training.
 
-        Several machines are whole ones, if some are offered, as `Parallel` takes them, and of those whose
-        network is known, if it is of any and none is given.
+        Several machines are whole ones, if some are offered, as `Parallel` takes them.
         """
         if self.needed(devices, self.run.batch_size) > self.available:
             return None
@@ -190,12 +187,8 @@ class DecoderPlan:
         rental = replace(rental, memory_gib=card_gib(self.document, self.section))
         if devices <= MACHINE:
             return rental
-        offers = rental.offers
-        if self.run.link_gbps is None:
-            known = (o for o in offers if rental.link(devices, o).name != UNKNOWN_NETWORK)
-            offers = tuple(known) or offers
-        whole = tuple(o for o in offers if o.devices >= MACHINE or not o.instance_type)
-        return replace(rental, offers=whole or offers)
+        whole = tuple(o for o in rental.offers if o.devices >= MACHINE or not o.instance_type)
+        return replace(rental, offers=whole or rental.offers)
 
     def needed(self, devices: int, batch_size: int) -> int:
         """Return the bytes that a GPU needs."""
@@ -219,8 +212,6 @@ class DecoderPlan:
 
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` GPUs, joined by `link`, without a price."""
-        if link is not None and link.name == UNKNOWN_NETWORK:
-            link = cluster_link(self.gpu)
         run, own = self.run, self.section.trained
         run.check_batch(devices)
         level, gpu, step = own.level if own else 1.0, GPU(self.section), self.step()

@@ -80,7 +80,8 @@ def test_more_devices_than_a_machine_holds_are_linked_by_a_network() -> None:
     assert assumed_link("RTX 4090", MACHINE).gbps == 126
     unknown = assumed_link("RTX 4090", MACHINE + 1)
     assert unknown == Link(10, name="the network between machines", fastest_gbps=126)
-    assert assumed_link("RTX 4090", 4, machine=2) == unknown
+    apart = Link(10, name="the network between machines", fastest_gbps=100)
+    assert assumed_link("RTX 4090", 4, machine=2) == assumed_link("h100-sxm", 3, machine=1) == apart
 
 
 @pytest.mark.parametrize(
@@ -103,8 +104,15 @@ def test_more_devices_than_a_machine_holds_are_linked_by_a_network() -> None:
             2 * 2880,
             1440,
         ),  # within a machine it is no faster
-        ("H100-SXM", "some-cloud", 10, 2880, 5),  # not known: any, up to the link within a machine
-        ("NVIDIA B200", "", 10, 0.8 * 8 * 900, 5),
+        (
+            "H100-SXM",
+            "some-cloud",
+            1440,
+            2880,
+            720,
+        ),  # a cluster's: a quarter of NVLink to the whole
+        ("NVIDIA B200", "", 2880, 0.8 * 8 * 900, 1440),
+        ("L40S", "some-cloud", 10, 126, 5),  # not known: any, up to the link within a machine
         ("AMD EPYC", "", 10, 3200, 5),
     ],
 )

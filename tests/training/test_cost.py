@@ -245,14 +245,16 @@ def test_without_a_price_there_are_times_alone(prices: str) -> None:
 
 
 def test_the_link_follows_from_the_rented_instances(prices: str) -> None:
-    """One device an instance: a network. Eight in one: as the V100-SXM2 is linked, 0.8 of 150 GB/s."""
+    """One device an instance: a network. Eight in one: as the V100-SXM2 is linked, 0.8 of 150 GB/s, and
+    half of that between two such machines.
+    """
     network, nvlink = ("the network between machines", 10.0), ("NVLink 2", 960.0)
     found = asked(known(), 1, 2, 8, 16, prices=prices)
     links = [(o.link, o.link_gbps) for o in found.options]
-    assert links == [(None, None), network, nvlink, network]
+    assert links == [(None, None), network, nvlink, ("the network of a cluster", 480.0)]
     # Without instances: eight in a machine.
     found = asked(known(), 2, 9, price_per_hour=1)
-    assert [(o.link, o.link_gbps) for o in found.options] == [nvlink, network]
+    assert [(o.link, o.link_gbps) for o in found.options] == [nvlink, links[-1]]
     assert asked(known(), 4, link_gbps=25).options[0].link is None
 
 
