@@ -11,6 +11,7 @@ from lolat.device.file import answers_for, read
 from lolat.device.running import OF_FORM, batch_sizes_of, mode_words
 from lolat.device.summary import errors_of
 from lolat.errors import ModelFileError
+from lolat.hardware.gpus import device_names
 from lolat.io.paths import list_models
 from lolat.io.results import Result
 from lolat.units import plain
@@ -37,10 +38,14 @@ class ListedModel:
 
 @dataclass(frozen=True, repr=False)
 class Models(Result):
-    """The models that there are, local ones first; and the language models that are known by name."""
+    """The models that there are, local ones first; and the language models that are known by name.
+
+    `data_sheets`: names of GPUs with a bundled data sheet, each of which is a device too.
+    """
 
     models: tuple[ListedModel, ...]
     language_models: tuple[str, ...] = ()
+    data_sheets: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[ListedModel]:
         return iter(self.models)
@@ -60,7 +65,8 @@ def models() -> Models:
     """
     from lolat.llm.names import published
 
-    return Models(tuple(_listed(*place) for place in list_models()), tuple(sorted(published())))
+    listed = tuple(_listed(*place) for place in list_models())
+    return Models(listed, tuple(sorted(published())), device_names())
 
 
 def _listed(name: str, path: Path, origin: str) -> ListedModel:

@@ -38,6 +38,22 @@ answer, if not the first."""
 QUIET_NAMES = ("-q", "--quiet")
 RENAMED = {"--scores": "--accuracy"}
 """Former name of an option -> its name."""
+SYNONYMS = {
+    "gpus": ("--replicas", "--tensor-parallel"), "num-gpus": ("--replicas", "--tensor-parallel"),
+    "world-size": ("--replicas",), "tp": ("--tensor-parallel",), "amp": ("--precision amp",),
+    "fp16": ("--precision fp16", "--dtype fp16"), "bf16": ("--precision bf16", "--dtype bf16"),
+    "zero": ("--sharding zero1, zero2 or fsdp",), "fsdp": ("--sharding fsdp",),
+    "lora": ("--tune lora:RANK",), "seq-len": ("--sequence-length",), "max-length": ("--sequence-length",),
+    "gradient-accumulation": ("--accumulate",), "gradient-accumulation-steps": ("--accumulate",),
+    "gradient-checkpointing": ("--checkpointing full",), "budget": ("--max-dollars", "--max-ms"),
+}  # fmt: skip
+"""An option in the words of others, without dashes -> the options for it, of one command or another."""
+COMMAND_SYNONYMS = {
+    "train": "cost", "training": "cost", "finetune": "cost", "fine-tune": "cost", "price": "prices",
+    "inference": "predict", "latency": "predict", "profile": "explain", "benchmark": "evaluate",
+    "list": "models", "devices": "models", "measure": "learn", "web": "serve",
+}  # fmt: skip
+"""A command in the words of others -> its name."""
 
 
 def run(command: click.Command, arguments: Sequence[str] | None, name: str) -> int:
@@ -94,10 +110,13 @@ def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple
         return words_of(error, command), error.exit_code
     if isinstance(error, click.UsageError):
         called = error.ctx.command_path if error.ctx is not None else name
-        if isinstance(error, click.NoSuchOption) and error.option_name in RENAMED:
-            option = RENAMED[error.option_name]
-            if error.ctx is None or any(option in p.opts for p in error.ctx.command.params):
-                return f"{error.option_name} is now {option}; see: {called} --help", 2
+        if isinstance(error, click.NoSuchOption):
+            given, has = error.option_name, _options(error.ctx)
+            if given in RENAMED and RENAMED[given] in has:
+                return f"{given} is now {RENAMED[given]}; see: {called} --help", 2
+            for meant in SYNONYMS.get(given.strip("-").replace("_", "-"), ()):
+                if meant.split()[0] in has:
+                    return f"No such option {given!r}: it is {meant} here; see: {called} --help", 2
         return f"{error.format_message().rstrip('.')}; see: {called} --help", 2
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
@@ -106,6 +125,11 @@ def _text_and_code(error: Exception, command: click.Command, name: str) -> tuple
         f"unexpected {type(error).__name__}: {error}; this is a fault of LoLat: please report it with "
         "your command (CONTRIBUTING.md says how); LOLAT_DEBUG=1 shows where it is from"
     ), 1
+
+
+def _options(context: click.Context | None) -> set[str]:
+    """The options of the command that a context is of."""
+    return {option for p in context.command.params for option in p.opts} if context else set()
 
 
 def words_of(error: LolatError, command: click.Command | None = None) -> str:
@@ -174,7 +198,9 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """The command that is called; UsageError with the ones that are like it where there is none."""
         if args[0] not in self.table and not args[0].startswith("-"):
+            meant = COMMAND_SYNONYMS.get(args[0].casefold())
             near = difflib.get_close_matches(args[0], self.table, n=3)
+            near = [meant] if meant in self.table else near
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
@@ -325,6 +351,19 @@ class Command(click.Command):
 
     answers: Mapping[str, str] = {}
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; UsageError for an option with one value that is given twice."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for param in given:
+            is_single = isinstance(param, click.Option) and not (param.multiple or param.is_flag)
+            if is_single and given.count(param) > 1:
+                commas = ", several values with commas" * isinstance(param.type, List)
+                words = (
+                    f"{param.opts[0]} is given {given.count(param)} times; expected once{commas}"
+                )
+                raise click.UsageError(words, ctx)
+        return super().parse_args(ctx, args)
+
 
 def command(*examples: str, answers: Mapping[str, str] | None = None) -> Any:
     """Make a function a command; its help shows the examples. `answers`: see Command."""
@@ -421,6 +460,8 @@ def _with_length(context: click.Context, _: click.Parameter, value: tuple[int, .
 
 def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
     """InputError if none of the files of a device answered that was named."""
+    if not (on and left_out):
+        return
     from lolat.api.choosing import ALL, full_names
 
     named = [name for one in on for name in one.split(",")]
@@ -439,6 +480,11 @@ def model_and_networks(
     or no networks.
     """
     first, *rest = arguments
+    for one in on:
+        if one.isdecimal():
+            context = click.get_current_context()
+            hint = f", and the number as --replicas {one}" * ("--replicas" in _options(context))
+            raise click.UsageError(f"--on {one}: expected names of devices{hint}", context)
     is_network = looks_like_network(first) or (not rest and bool(on or most))
     networks = tuple(arguments if is_network else rest)
     if not networks:

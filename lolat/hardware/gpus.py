@@ -163,6 +163,12 @@ def fastest_gpu() -> Gpu:
     return max((gpu for _, gpu in _sheets()), key=lambda gpu: gpu.half_tflops or 0.0)
 
 
+def device_names() -> tuple[str, ...]:
+    """The cards with a data sheet as names of devices, such as "a100-sxm-80gb"."""
+    cards = (gpu.name.partition(" (")[0].casefold() for _, gpu in _sheets())
+    return tuple(sorted(card.replace(" gb", "gb").replace(" ", "-") for card in cards))
+
+
 @cache
 def _found(name: str) -> tuple[Gpu | None, str]:
     """The sheet of exactly the card in a name, and the words of the name beside the card and its memory."""

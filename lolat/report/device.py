@@ -72,6 +72,7 @@ def models_lines(listed: Models) -> Iterator[Part]:
     yield ReportTable(columns, order)
     if layers := [plain(m.name) for m in models if "layers" in m.answers_for]:
         yield f"Single layers of 2018, for `lolat predict`: {', '.join(layers)}"
+    yield f"Devices too, by data sheet: {', '.join(listed.data_sheets)}"
     yield f"Language models known by name, for `lolat llm`: {', '.join(listed.language_models)}"
 
 

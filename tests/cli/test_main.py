@@ -178,6 +178,27 @@ def remarking(error: BaseException | None) -> click.Command:
     return click.Command("remark", callback=callback)
 
 
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [("cost v100 net.json --batch-size 8 --gpus 8", "--replicas"),
+     ("cost v100 net.json --batch-size 8 --devices 8", "--replicas 8"),
+     ("cost v100 net.json --batch-size 8 --amp", "--precision amp"),
+     ("cost v100 net.json --batch-size 8 --zero 3", "--sharding"), ("train v100 net.json", "cost"),
+     ("llm v100 net.json --tp 2", "--tensor-parallel")],
+)  # fmt: skip
+def test_the_words_of_others_are_translated(lolat: Command, call: str, meant: str) -> None:
+    assert meant in lolat.refused(*call.split())
+
+
+@pytest.mark.parametrize(
+    "twice",
+    ["--batch-size 8 --batch-size 16", "--precision amp --precision fp16", "--max-ms 1 --max-ms 1"],
+)
+def test_an_option_with_one_value_is_given_once(lolat: Command, twice: str) -> None:
+    done = lolat("predict", "v100", "net.json", *twice.split())
+    assert (done.code, f"{twice.split()[0]} is given 2 times" in one_line(done.err)) == (2, True)
+
+
 def test_remarks_progress_and_errors_are_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(remarking(InputError("it is wrong")), [], "remark") == 2
     out, err = capsys.readouterr()
