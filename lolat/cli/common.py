@@ -50,8 +50,7 @@ SYNONYMS = {
 """An option in the words of others, without dashes -> the options for it, of one command or another."""
 COMMAND_SYNONYMS = {
     "train": "cost", "training": "cost", "finetune": "cost", "fine-tune": "cost", "price": "prices",
-    "inference": "predict", "latency": "predict", "profile": "explain", "benchmark": "evaluate",
-    "list": "models", "devices": "models", "measure": "learn", "web": "serve",
+    "inference": "predict", "latency": "predict", "list": "models", "devices": "models",
 }  # fmt: skip
 """A command in the words of others -> its name."""
 
@@ -460,8 +459,6 @@ def _with_length(context: click.Context, _: click.Parameter, value: tuple[int, .
 
 def check_named(on: Sequence[str], left_out: Mapping[str, str]) -> None:
     """InputError if none of the files of a device answered that was named."""
-    if not (on and left_out):
-        return
     from lolat.api.choosing import ALL, full_names
 
     named = [name for one in on for name in one.split(",")]

@@ -92,10 +92,10 @@ def cost(
     if len({*batch_size}) > 1:
         return _answer_several(loaded.cost(network, batch_size, **question))
     answer = loaded.cost(network, batch_size[0], **question)
-    if answer.fits is False:
-        common.answer(answer, [])
-        raise AnswerIsNo(no_room(answer), code="no-room")
     common.warn(answer.warnings)
+    if answer.fits is False:
+        common.answer(answer, [*cost_lines(answer)][1:])  # the first is the error
+        raise AnswerIsNo(no_room(answer), code="no-room")
     lines = cost_lines(answer)
     if not question["precision"] and not of_decoder:
         lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))

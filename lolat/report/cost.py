@@ -337,7 +337,11 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield from ("", table) if table.rows else ()
     yield from _legend(table)
     yield ""
-    yield from [] if costs.samples or costs.limits != TrainingLimits() else [NO_SAMPLES]
+    yield from (
+        []
+        if costs.samples or costs.limits != TrainingLimits()
+        else [NO_TOKENS if any(c.sequence_length for c in costs.answers) else NO_SAMPLES]
+    )
     yield from _best_lines(costs, listed)
     yield from _no_room_lines([c for c in costs.answers if c.fits is False])
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]

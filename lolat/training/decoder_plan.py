@@ -32,7 +32,7 @@ from lolat.training.model import TrainingPrediction, TrainingRun
 from lolat.training.parallel import FSDP, HYBRID, Parallel
 from lolat.training.passes import DecoderPasses, Tuning
 from lolat.training.question import TrainingQuestion
-from lolat.training.tuning import TIED
+from lolat.training.tuning import TIED, check_rank
 from lolat.units import GIB, byte_size, plural
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ class DecoderPlan:
                 )
         section = section_of(device.document, device.source)
         tuning = Tuning.named(asked.tune or "full", trained.decoder.layers)
+        check_rank(tuning.rank, trained.decoder.hidden, trained.decoder.name)
         updates = optimizer_named(run.optimizer)
         recipe = tuned_recipe(device.asked.precision or PRECISION, updates, tuning)
         gib = asked.memory_gib or card_gib(device.document, section)

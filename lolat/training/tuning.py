@@ -28,6 +28,16 @@ TIED = (
 )
 
 
+def check_rank(rank: int, widest: int, network: str) -> None:
+    """InputError for adapters of a rank above that of the `widest` layer that they adapt."""
+    if rank > widest:
+        raise InputError(
+            f"{arg('tune')} lora:{rank}: above the width of the layers of {shortened(network)}; expected "
+            f"at most {widest}, such as 16",
+            code="tune-rank",
+        )
+
+
 def is_lora(tune: str | None) -> bool:
     """Return True if adapters are tuned; their base is in bfloat16 then."""
     return bool(tune) and Tuning.named(str(tune)).rank > 0
@@ -113,7 +123,7 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
 
     The result of a layer is added to that of two layers one after the other, times a number.
     """
-    tensors, made, found = list(graph.tensors), list[Operation](), 0
+    tensors, made, found, widest = list(graph.tensors), list[Operation](), 0, 0
     for i, o in enumerate(operations):
         made.append(changed(o, **{TRAINED: 0}))
         if o.kind != "dense" or i == last or "experts" in o.attributes:
@@ -126,6 +136,7 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
         tensors += [thin, result, result, result]
         made[-1] = replace(made[-1], outputs=(base,))
         about = {k: v for k, v in o.attributes.items() if k in (CHECKPOINT, REENTRANT, "tied")}
+        widest = max(widest, min(o.attributes["in_features"], o.attributes["out_features"]))
         into = {"in_features": o.attributes["in_features"], "out_features": rank, "bias": False}
         out_of = {"in_features": rank, "out_features": o.attributes["out_features"], "bias": False}
         made += [
@@ -143,6 +154,7 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
             "expected full, or frozen",
             code="no-linear-layer",
         )
+    check_rank(rank, widest, graph.name)
     still = tuple(_constants(graph))
     return replace(graph, tensors=tuple(tensors), operations=tuple(made), still=still)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -330,7 +331,10 @@ def judged(call: Call, capsys: pytest.CaptureFixture[str], folder: Path) -> Judg
         name = next(o for o in param.opts if o in VALUES)
         shown = "" if name in ("--json", *FOR_PEOPLE) else mode
         value = call.options.get(name, VALUES[name])
-        found, usual = outcome(f"{call.words} {name} {value}{shown}", capsys, folder), base[shown]
+        words = call.words  # an option with one value is given once
+        if not (param.multiple or param.is_flag):
+            words = re.sub(rf" {name} \S+", "", words)
+        found, usual = outcome(f"{words} {name} {value}{shown}", capsys, folder), base[shown]
         if found.code == 2:
             if not names(found.err, param.opts, value):
                 ignored.append(f"{name} {value}: {found.err}")

@@ -231,11 +231,20 @@ class TestTransformers:
 
         graph = read(config(tmp_path, of))
         assert any(words in text for text in graph.warnings)
+        assert not any("pretraining is missing" in text for text in graph.warnings)
         made = getattr(transformers, of["architectures"][0])
         number = sum(p.numel() for p in made(transformers.AutoConfig.for_model(**of)).parameters())
         assert parameters(graph) == number
         assert not any("no formula" in text for text in graph.warnings)
         assert read(f"transformers:{tmp_path}").operations == graph.operations  # the folder
+
+    def test_a_file_without_architectures_says_that_a_pretraining_head_is_missing(
+        self, tmp_path: Path
+    ) -> None:
+        """Only where the head was assumed: with `?HEAD` it was asked for."""
+        for head, is_told in (("", True), ("?AutoModelForPreTraining", False)):
+            warnings = read(config(tmp_path, BERT) + head).warnings
+            assert any("pretraining is missing" in text for text in warnings) is is_told
 
     def test_experts_by_hand(self, tmp_path: Path) -> None:
         """Two of four experts for each token, with three products, in two layers; the rest as in Llama."""

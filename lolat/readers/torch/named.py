@@ -162,7 +162,9 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
         sees = kind in names.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
         usual = "AutoModelForImageClassification" if sees else ENCODERS
         chosen = head or ("AutoModelForCausalLM" if decodes else usual)
-        return getattr(transformers, chosen).from_config(settings)
+        made = getattr(transformers, chosen).from_config(settings)
+        made.has_assumed_head = chosen == ENCODERS and not head
+        return made
 
     model = _built(f"transformers:{path}", make, weights)
     return model, _inputs_of(model)
@@ -214,6 +216,11 @@ def noted(graph: Graph, model: Any) -> Graph:
     words += f" in {str(model.dtype).rpartition('.')[2]}"
     if {"attention", "softmax"} & {o.kind for o in graph.operations}:
         words += f", attention {settings._attn_implementation}"
+    if getattr(model, "has_assumed_head", False):
+        remarks.append(
+            "its file names no architectures: a classifier is its head, and that of its pretraining is "
+            "missing (write ?AutoModelForPreTraining behind the file's name)"
+        )
     remarks.append(words + ", keys and values kept (use_cache)" * keeps)
     towers = [key for key in ("vision_config", "audio_config") if getattr(settings, key, None)]
     if towers and all(len(s) == 2 for s in shapes):
