@@ -13,6 +13,7 @@ from lolat.errors import InputError, MissingPackageError, arg
 from lolat.graph.counts import GROUPS
 from lolat.io.results import Result, plain_data
 from lolat.io.writing import write_text
+from lolat.parameters import PARAMETERS
 from lolat.report import (
     bottlenecks,
     cost,
@@ -71,11 +72,29 @@ def html(answer: Result) -> str:
     parts = _of(REPORTS, answer)
     shown = [answer.words()] if parts is None else parts(answer)
     body = [
-        _table(part) if isinstance(part, ReportTable) else element("p", part)
+        _table(part) if isinstance(part, ReportTable) else element("p", _in_python(part))
         for part in shown
         if part
     ]
     return f"<div>{''.join(body)}</div>"
+
+
+def _in_python(line: str) -> str:
+    """A line with the names of arguments in the place of options; a command stays as it is."""
+
+    def spelled(option: re.Match[str]) -> str:
+        name, value = option[1].replace("-", "_"), option[2]
+        is_flag = name in PARAMETERS and PARAMETERS[name].kind is bool
+        if is_flag or value is None:
+            return name + "=True" * is_flag
+        return f"{name}={value if value.isdecimal() or value.isupper() else repr(value)}"
+
+    return line if "lolat " in line else _OPTION.sub(spelled, line)
+
+
+_VALUES = "|".join(sorted({w for p in PARAMETERS.values() for w in p.choices}))
+_OPTION = re.compile(rf"--([a-z]+(?:-[a-z]+)*)(?: ({_VALUES}|[A-Z]+|\d+)\b)?")
+"""An option, and its value if one follows."""
 
 
 def _of(table: Mapping[str, Any], answer: Result) -> Any:
@@ -88,7 +107,11 @@ def _table(table: ReportTable) -> str:
 
     def row(tag: str, texts: Sequence[str], marked: bool = False) -> str:
         cells = (
-            element(tag, texts[i], style=f"text-align: {'left' if column.is_text else 'right'}")
+            element(
+                tag,
+                _in_python(texts[i]),
+                style=f"text-align: {'left' if column.is_text else 'right'}",
+            )
             for i, column in table.shown
         )
         bold = ' style="font-weight: bold"' if marked else ""
@@ -445,8 +468,43 @@ def _draw_serving(answer: Any, axes: Axes) -> Any:
     return ax
 
 
+def _draw_costs(found: Any, axes: Axes) -> Any:
+    """US$ over hours with their intervals: a curve over the numbers of devices of each device, batch."""
+    dots: dict[str, list[Any]] = defaultdict(list)
+    for of in getattr(found, "answers", (found,)):
+        name = f"{plain(of.device)}, {of.precision}, batch {of.batch_size:,}"
+        fitting = [o for o in of.options if False not in (of.fits, o.fits)]
+        dots[name] += [o for o in fitting if None not in (o.total_s, o.dollars)]
+    if not any(dots.values()):
+        raise InputError(
+            f"no picture without hours and dollars; give {arg('samples')}, and {arg('prices')} or "
+            f"{arg('price_per_hour')}",
+            code="no-picture",
+        )
+    from matplotlib.ticker import LogLocator
+
+    ax = axes(3.6)
+    for name, some in dots.items():
+        xs, ys = [o.total_s / 3600 for o in some], [o.dollars for o in some]
+        (line,) = ax.plot(xs, ys, marker="o", markersize=3, label=name)
+        about = {"color": line.get_color(), "alpha": 0.4}
+        for o, x, y in zip(some, xs, ys, strict=True):
+            ax.annotate(o.devices, (x, y), (3, 3), textcoords="offset points")
+            if o.interval_s and o.dollars_interval:
+                ax.hlines(y, *(s / 3600 for s in o.interval_s), **about)
+                ax.vlines(x, *o.dollars_interval, **about)
+    ax.set(xlabel="hours", ylabel="US$", title=plain(found.network), xscale="log", yscale="log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+    ax.minorticks_off()
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return ax
+
+
 PICTURES: Mapping[str, Callable[[Any, Axes], Any]] = {
     "Prediction": _draw_blocks, "Predictions": _draw_predictions, "Explanation": _draw_savings,
     "ServingAnswer": _draw_serving, "ComparedModels": _draw_compared,
+    "Cost": _draw_costs, "Costs": _draw_costs,
 }  # fmt: skip
 """Class of an answer -> the function that draws it."""

@@ -49,7 +49,7 @@ def test_html_has_the_lines_and_cells_of_the_terminal(name: str) -> None:
     answer = ANSWERS[name]
     shown = html.unescape(re.sub("<[^>]+>", " ", answer._repr_html_()))
     kind = next(c.__name__ for c in type(answer).__mro__ if c.__name__ in REPORTS)
-    printed = "\n".join(lines_of(REPORTS[kind](answer)))
+    printed = "\n".join(map(notebook._in_python, lines_of(REPORTS[kind](answer))))
     assert len(printed) > 100
     assert "".join(shown.split()) == "".join(printed.split())
 
@@ -265,8 +265,25 @@ def test_changes_are_bars_of_what_they_save(axes: Any) -> None:
 
 
 def test_an_answer_without_a_picture_says_which_have_one() -> None:
-    with pytest.raises(InputError, match="Cost has no picture; expected one of Prediction"):
-        ANSWERS["cost"].plot()
+    with pytest.raises(InputError, match="Models has no picture; expected one of Prediction"):
+        ANSWERS["models"].plot()
+
+
+@pytest.mark.parametrize("name", ["cost", "costs"])
+def test_dollars_are_drawn_over_hours(name: str, axes: Any) -> None:
+    answer: Any = ANSWERS[name]
+    answer.plot(axes)
+    drawn = [(float(x), float(y)) for line in axes.lines for x, y in line.get_xydata()]
+    costs = [answer] if name == "cost" else answer.answers
+    assert drawn == [(o.total_s / 3600, o.dollars) for c in costs for o in c.options]
+
+
+def test_html_speaks_python_and_leaves_commands() -> None:
+    found = lolat.predict("timm:resnet18", on=["rtx-4090-amp", "h100-fp32"], batch_size=64)
+    shown = found._repr_html_()
+    assert "(one for all: precision=&#x27;fp16&#x27;;" in shown
+    assert "--" not in shown
+    assert "timm:resnet50 --batch-size 64 --html report.html" in BLOCKS._repr_html_()
 
 
 @pytest.mark.parametrize(
