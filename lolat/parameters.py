@@ -267,9 +267,15 @@ def asks(
         own = [*signature(method).parameters.values()][:2]
         given = [*signature(question).parameters.values()]
         shown = Signature([*own, *given], return_annotation=method.__annotations__["return"])
+        required = [p.name for p in (*own, *given) if p.default is p.empty]
 
         @wraps(method)
         def ask(*args: Any, **named: Any) -> R:
+            for name in required[len(args) :]:
+                if name not in named:
+                    help = PARAMETERS[name].help.rstrip(".") if name in PARAMETERS else ""
+                    expected = help and f"; expected {help[0].lower()}{help[1:]}"
+                    raise InputError(f"{arg(name)} is missing{expected}")
             if len(args) < len(own):  # the subject is named
                 bound = shown.bind(*args, **named)
                 args, named = bound.args, bound.kwargs

@@ -99,7 +99,7 @@ class Question:
             name, lacks = ("sure", "max_ms") if self.max_ms is None else ("max_ms", "batch_size")
             raise InputError(
                 f"{arg(name)} is for {arg('batch_size')} {AUTO!r}, the largest within {arg('max_ms')}; "
-                f"leave it out, or give that {arg(lacks)}",
+                f"leave it out, or give that {arg(lacks)}; of other sizes compare latency_ms with it",
                 code=name,
             )
         self.check_limit()

@@ -101,9 +101,9 @@ def search(
 
     `space`: a `Space`, a name (nasbench201, fbnet, fbnet-cifar) or "package.module:callable". `model`: a
     `Model`, its file, or the name of a bundled one (of a GPU: `lolat.load("a100")`). `objective`: a CSV
-    file with the columns arch and score; or a function that scores one candidate (its parameter is named
-    arch, candidate or choices), or its name, "package.module:callable". The other arguments are the options
-    of `lolat nas search`.
+    file with the columns arch and score; or a function that scores one candidate (its parameter is
+    named arch, a text, candidate, a tuple of integers, or choices, a dict), or its name,
+    "package.module:callable". The other arguments are the options of `lolat nas search`.
 
     AnswerIsNo if no candidate is within the time or has a score; InputError for a wrong argument.
     """

@@ -110,7 +110,7 @@ class Objective:
         if not self._named:
             raise InputError(
                 f"{arg('objective')} has the parameters {signature}; expected one: name it arch (the "
-                "text), candidate (the integers) or choices (a dict)"
+                "text), candidate (a tuple of integers) or choices (a dict)"
             )
         of = self.function if hasattr(self.function, "__qualname__") else type(self.function)
         self._name = given if isinstance(given, str) else f"{of.__module__}:{of.__qualname__}"

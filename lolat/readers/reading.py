@@ -6,10 +6,12 @@ The forms of the argument NETWORK are those of `lolat.io.forms`.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from msgspec.structs import replace
@@ -71,6 +73,10 @@ def _remarked(graph: Graph) -> Graph:
     return replace(graph, warnings=(*graph.warnings, remark))
 
 
+_NO_GPU = re.compile("CUDA|NVIDIA driver")
+"""Words of PyTorch's errors where there is no GPU."""
+
+
 def read_now(spec: str, size: Any) -> Graph:
     """The network that a string names; NetworkError for whatever a framework or a function raises."""
     try:
@@ -80,7 +86,9 @@ def read_now(spec: str, size: Any) -> Graph:
     except LolatError:
         raise
     except (Exception, SystemExit) as error:
-        raise NetworkError(f"{shortened(spec)} cannot be read ({brief(error)})") from error
+        why = brief(error)
+        on_cpu = "; build it on the CPU, since it is never executed" if _NO_GPU.search(why) else ""
+        raise NetworkError(f"{shortened(spec)} cannot be read ({why}){on_cpu}") from error
 
 
 def open_network(spec: str, size: Any = (), weights: bool = False) -> Network:
@@ -177,11 +185,10 @@ def _of_object(model: Any, name: str, size: Any) -> Network:
     example, packages = None, _packages(model)
     if isinstance(model, tuple) and len(model) == 2 and "torch" in _packages(model[0]):
         (model, example), packages = model, _packages(model[0])
-    if isinstance(model, type) and {"keras", "torch"} & packages:
-        kind = model.__name__
-        raise NetworkError(
-            f"{name or 'the object given'} is a class, no network; call it: {kind}()"
-        )
+    is_class = isinstance(model, type) and bool({"keras", "torch"} & packages)
+    if is_class or isinstance(model, FunctionType):
+        what = f"{name or 'the object given'} is a {'class' if is_class else 'function'}"
+        raise NetworkError(f"{what}, no network; call it: {model.__name__}()")
     if "keras" in packages and hasattr(model, "call") and hasattr(model, "built"):
         from lolat.readers import keras
 
