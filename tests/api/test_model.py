@@ -385,3 +385,15 @@ def test_a_model_of_networks_leads_to_those_that_serve() -> None:
         with pytest.raises(ModelFileError) as caught:
             ask()
         assert "ask `h100-sglang` or `h100-trtllm` or `h100-vllm`" in caught.value.message
+
+
+def test_a_missing_argument_and_a_function_are_refused_with_the_remedy() -> None:
+    model: Any = choosing.load("rtx-4090-amp")
+    with pytest.raises(InputError, match=r"^batch_size is missing; expected samples"):
+        model.cost("timm:resnet18", samples=100)
+    with pytest.raises(InputError, match=r"is a function, no network; call it: made\(\)"):
+        model.predict(made)
+
+
+def made() -> None:
+    """Never called."""
