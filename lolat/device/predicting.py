@@ -39,6 +39,7 @@ from lolat.graph import Graph
 from lolat.graph.analysis import Analysis, analyze, largest_fitting
 from lolat.graph.counts import COLUMNS, FEATURES, quantized_remark
 from lolat.graph.kinds import GATES
+from lolat.graph.modes import lost_upcasts
 from lolat.hardware.gpus import PRECISION_OF, available_bytes, gpu_of
 from lolat.io.paths import list_models
 from lolat.io.results import Remark
@@ -195,6 +196,7 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops, graph)
     remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
     remarks += (*other_framework(where, graph.framework, model.label), *of_its_source(document))
+    remarks += lost_upcasts(graph, mode)
     remarks += of_counts  # last: less important than the answer's interval
     interval = interval_around(latency, half)
     if steps is not None and half is not None:

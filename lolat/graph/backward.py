@@ -22,6 +22,8 @@ from lolat.graph.kinds import kind_of
 
 TRAINED, STOPPED, ASKED, CHECKPOINT = "trained", "stopped", "asked", "checkpoint"
 REENTRANT, SELECTIVE = "reentrant", "selective"
+PACKED = "packed"
+"""The projections of a query, key and value as one parameter, which is the weight of no linear layer."""
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
 """Kinds that save results of their own too, such as statistics, so that they run before they have saved."""
 

@@ -291,8 +291,9 @@ class Lowering:
         in_half, amp = self.mode.half, self.mode.dtype == AMP
         of_float = 2.0 if in_half and not amp else 4.0
         sizes = [SIZES.get(t.dtype, 4.0) for t in self.graph.tensors]
-        if of_float == 2.0 and has_wide_adapters(self.graph):
-            return sizes
+        own = product_dtypes(self.graph)
+        if of_float == 2.0 and not own.isdisjoint((FLOAT16, BFLOAT16)):
+            return sizes  # what such a network has in float32 stays so
         for t, is_float in enumerate(self.floats):
             if is_float and (of_float == 2.0 or sizes[t] < 4.0):
                 sizes[t] = of_float
@@ -342,6 +343,18 @@ def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
     if own in (None, FLOAT32, measured) or {own, measured} == {FLOAT16, BFLOAT16}:
         return []
     return [f"measured in {measured}, asked for {own}"]
+
+
+def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
+    """A remark if the code of a network in float32 asks for float32, and a mode is in half precision."""
+    written = product_dtypes(graph)
+    if not (mode.half and graph.upcasts) or not written.isdisjoint((FLOAT16, BFLOAT16)):
+        return []
+    return [
+        "its code converts to float32, or to the type of another tensor; in half precision such a softmax "
+        "or norm keeps float32, and is counted in half: memory may be more; a network that is converted "
+        "before it is read (.bfloat16(), torch_dtype) is counted as it is"
+    ]
 
 
 def has_wide_adapters(graph: Graph) -> bool:

@@ -102,6 +102,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     training_only: tuple[str, ...] = ()  # acts so and is not counted, such as stochastic depth
     still: tuple[int, ...] = ()
     free: tuple[tuple[Size, tuple[int, ...]], ...] = ()
+    upcasts: Size = 0  # operations that ask for float32 and have it
     schema: Literal["lolat-network"] = "lolat-network"
     version: Literal[1] = 1
 
@@ -208,6 +209,7 @@ class GraphBuilder:
         self.storages: list[tuple[Sequence[int], int]] = []
         self.still: list[int] = []
         self.free: list[tuple[int, tuple[int, ...]]] = []
+        self.upcasts = 0
         self.warnings: list[str] = []
         self.training: list[str] = []  # see `Graph`
         self.training_only: list[str] = []
@@ -278,7 +280,7 @@ class GraphBuilder:
         parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in tuples}
         for name in ("warnings", "training_only"):
             parts[name] = tuple(dict.fromkeys(getattr(self, name)))
-        parts |= {"framework": self.framework, "channels_first": self.channels_first}
+        parts |= {n: getattr(self, n) for n in ("framework", "channels_first", "upcasts")}
         return merge_padding(
             Graph(self.name, outputs=tuple(outputs), autocast=self.autocast, **parts)
         )

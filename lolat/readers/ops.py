@@ -137,6 +137,7 @@ class Writer:
         self.builder = builder
         self.constants: set[int] = set()
         self.held: set[int] = set()  # tensors through which no gradient goes
+        self.scalars = set[int]()  # constants without axes that are trained
         self._owned: dict[Any, set[str]] = {}  # parameter -> the kinds of operations that have it
 
     def constant(self, shape: Sequence[int], dtype: str = "float32", batched: bool = False) -> int:

@@ -262,13 +262,21 @@ def is_logged(row: Row) -> bool:
 
 
 def logged_rate(row: Row, column: str, folder: Path) -> float:
-    """The samples a second, of all GPUs, at the end of a log of transformers' Trainer that a cell names."""
+    """The samples a second, of all GPUs, at the end of a log of transformers' Trainer that a cell names.
+
+    The evaluations in its time are left out.
+    """
     try:
         history = json.loads((folder / row[column]).read_text("utf-8"))["log_history"]
-        last = next(one for one in reversed(history) if "train_samples_per_second" in one)
+        end = max(i for i, one in enumerate(history) if "train_samples_per_second" in one)
         # The tokens beside them are those of one GPU, of all, or without padding, by version.
-        return float(last["train_samples_per_second"])
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        rate = float(history[end]["train_samples_per_second"])
+        before = (i for i, one in enumerate(history[:end]) if "train_runtime" in one)
+        since = history[max(before, default=-1) + 1 : end]
+        evaluating = sum(float(one.get("eval_runtime", 0.0)) for one in since)
+        whole = float(history[end].get("train_runtime", 0.0))
+        return rate * whole / (whole - evaluating) if whole > evaluating else rate
+    except (OSError, ValueError, KeyError, TypeError):
         raise row.wrong(
             column,
             "the path of a trainer_state.json, relative to the table, that ends with "

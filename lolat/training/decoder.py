@@ -70,10 +70,10 @@ class DecoderStep:
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """(2 + layers,) parameters of embedding, layers and head: those that are trained, and all."""
         d, tuning = self.passes.decoder, self.passes.tuning
-        parts = d.parameters_by_part
-        layers = (d.parameters - parts["embedding"] - parts["head"]) / d.layers
-        every = np.full(d.layers + 2, layers)
-        every[[0, -1]] = parts["embedding"], parts["head"]
+        parts, norm = d.parameters_by_part, (1 + d.norm_bias) * d.hidden
+        head = parts["head"] + norm  # with the normalization before it
+        every = np.full(d.layers + 2, (d.parameters - parts["embedding"] - head) / d.layers)
+        every[[0, -1]] = parts["embedding"], head
         trained = every.copy()
         if tuning.rank:
             trained[:] = tuning.rank * sum(n + k for n, k in self.passes.products)
@@ -130,8 +130,8 @@ class DecoderStep:
         frozen = float(every.sum()) - learned * (not passes.tuning.rank)
         sharded = parallel.shards.parameters > 1
         if d.tied:  # its table is the head's kernel
-            trained[-1], trained[0] = trained[0], 0.0
-            every[-1], every[0] = every[0], 0.0
+            trained[-1], trained[0] = trained[-1] + trained[0], 0.0
+            every[-1], every[0] = every[-1] + every[0], 0.0
         copied = trained + (every - trained) * (r.frozen > HALF_BYTES)
         copied[: passes.untouched + 1] = 0.0
         kept, again, gradients = np.zeros((3, len(trained)))

@@ -46,11 +46,11 @@ from lolat.device.predictors.roofline import (
     TrainingSteps,
 )
 from lolat.device.question import Question
-from lolat.device.running import is_measured
+from lolat.device.running import is_measured, mode_of
 from lolat.graph import Graph
 from lolat.graph.analysis import analyze
 from lolat.graph.counts import count
-from lolat.graph.modes import DEFAULT_MODE
+from lolat.graph.modes import DEFAULT_MODE, lost_upcasts
 from lolat.graph.work import ELEMENTS, work_of
 from lolat.io.results import Remark
 from lolat.optimizers import Optimizer, optimizer_named
@@ -256,6 +256,7 @@ class EstimatedTraining(TrainingPredictor):
             remarks.append(f"{untold}; one is added")
         remarks += other_framework(self.document["environment"], graph.framework)
         remarks += of_its_source(self.document)
+        remarks += lost_upcasts(graph, mode_of(self.document))
         return tuple(dict.fromkeys((*remarks, *count(graph).warnings)))
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:

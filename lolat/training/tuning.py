@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Operation, Tensor
-from lolat.graph.backward import CHECKPOINT, REENTRANT, SELECTIVE, TRAINED, changed, learns
+from lolat.graph.backward import CHECKPOINT, PACKED, REENTRANT, SELECTIVE, TRAINED, changed, learns
 from lolat.graph.blocks import cut
 from lolat.graph.kinds import COMPUTE, KERNELS
 from lolat.parameters import CHECKPOINTING
@@ -119,14 +119,16 @@ def _parameter(operation: Operation) -> tuple[object, ...]:
 
 
 def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) -> Graph:
-    """Add adapters of a rank to all linear layers but the last layer; everything else is frozen.
+    """Add adapters of a rank to all linear layers but the last one; everything else is frozen.
+
+    The packed projection of PyTorch's MultiheadAttention is no layer, and has none, as in peft.
 
     The result of a layer is added to that of two layers one after the other, times a number.
     """
     tensors, made, found, widest = list(graph.tensors), list[Operation](), 0, 0
     for i, o in enumerate(operations):
         made.append(changed(o, **{TRAINED: 0}))
-        if o.kind != "dense" or i == last or "experts" in o.attributes:
+        if o.kind != "dense" or i == last or not {"experts", PACKED}.isdisjoint(o.attributes):
             continue
         found += 1
         read, out = o.inputs[0], o.outputs[0]

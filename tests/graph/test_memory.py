@@ -298,6 +298,32 @@ def test_memory_lasts_as_long_as_the_code_of_pytorch_holds_it(code: str) -> None
     assert analyze(lolat.read((Network(), x))).memory(4).activations_bytes == most
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_the_code_has_in_float32_stays_so(dtype: str) -> None:
+    """By PyTorch's storages: a softmax in float32, as of transformers, converts bfloat16 before."""
+    import torch
+
+    layer = torch.nn.Linear(64, 64).to(getattr(torch, dtype))
+    x = torch.zeros(4, 128, 64, dtype=layer.weight.dtype)
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            q = layer(x)
+            weights = torch.softmax(q @ q.transpose(1, 2), -1, dtype=torch.float32)
+            return layer(weights.to(q.dtype) @ q)
+
+    most, _ = _live_bytes(lambda: Network()(x), x, list(layer.parameters()))
+    most -= sum(p.nbytes for p in layer.parameters())
+    analysis = analyze(lolat.read((Network(), x)))
+    assert analysis.memory(4, Mode("bfloat16" if dtype == "bfloat16" else "float32")) == (
+        analysis.memory(4)
+    )
+    assert analysis.memory(4).activations_bytes == most
+    told = lolat.load("rtx-4090-amp").run_as("bf16").predict(analysis.graph).warnings
+    is_told = any("its code converts to float32" in text for text in told)
+    assert is_told == (dtype == "float32")
+
+
 @pytest.mark.parametrize("window", [None, 4096, 64])
 def test_the_keys_and_values_of_a_window_are_kept(window: int | None) -> None:
     """By the storages of transformers' own cache: a window is a view of all of them."""

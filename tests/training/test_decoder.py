@@ -59,13 +59,15 @@ def test_fsdp_divides_states_and_gathers_two_layers_and_the_tables() -> None:
     parts = step("amp").memory(Parallel(8, LINK, "fsdp"), 2)[1]
     assert parts["weights"] == 4 * BILLIONS / 8
     assert parts["optimizer states"] == 8 * BILLIONS / 8
-    layer = (BILLIONS - TABLES) / 32
-    assert parts["gathered"] == pytest.approx(2 * (2 * layer + TABLES) + 4 * TABLES / 2, rel=1e-6)
+    norm = 4096  # before the head, and gathered with it
+    layer = (BILLIONS - TABLES - norm) / 32
+    assert parts["gathered"] == 2 * (2 * layer + TABLES + norm) + 4 * (TABLES / 2 + norm)
 
 
 def test_divided_gradients_leave_part_by_part_and_whole_ones_are_copied() -> None:
-    """The largest part is a table of 128,256 words."""
-    for sharding, each in (("none", BILLIONS), ("zero1", BILLIONS), ("zero2", TABLES / 2)):
+    """The largest part is a head of 128,256 words and the normalization before it."""
+    head = TABLES / 2 + 4096
+    for sharding, each in (("none", BILLIONS), ("zero1", BILLIONS), ("zero2", head)):
         parts = step("amp").memory(Parallel(8, LINK, sharding))[1]
         assert parts["buckets of gradients"] == 4 * each
 
@@ -209,6 +211,13 @@ def test_flops_are_of_what_runs() -> None:
     assert full == 6 * BILLIONS + 32 * attention
     assert lora == 4 * BILLIONS + 32 * attention
     assert frozen == pytest.approx(full - 16 * (4 * layer + attention * 2 / 3))
+
+
+@pytest.mark.parametrize(("frozen", "trained"), [(32, 525_340_672), (16, 4_015_132_672)])
+def test_the_last_norm_is_trained_with_the_head(frozen: int, trained: int) -> None:
+    """Llama 3.1 8B by hand: a head of 128,256 x 4,096, a norm of 4,096, layers of 218,112,000."""
+    assert trained == 128_256 * 4096 + 4096 + (32 - frozen) * 218_112_000
+    assert step(tune=f"frozen:{frozen}").numbers()[0].sum() == trained
 
 
 def test_the_recipe_and_the_numbers_of_parameters_are_told(gpu: Model) -> None:

@@ -66,6 +66,13 @@ def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
         (folder / "trainer_state.json").write_text(json.dumps(log))
         rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
         assert rows[0].ms == pytest.approx(1e3 * 4 * 1024 / 4096)
+    evaluations = [{"eval_runtime": 300.0}, {"eval_runtime": 500.0}]
+    ended = {"train_runtime": 900.0, "train_samples_per_second": 1.0}
+    last |= {"train_runtime": 4000.0}  # 32,000 samples, in 3,200 s beside the evaluations
+    log = {"log_history": [{"eval_runtime": 9.0}, ended, *evaluations, last, {"eval_runtime": 7.0}]}
+    (folder / "trainer_state.json").write_text(json.dumps(log))
+    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
+    assert rows[0].ms == pytest.approx(1e3 * 2 * 4 / 10)
     with pytest.raises(InputError, match="tokens_per_s_per_gpu, which may be the path of"):
         package.fit([folder / "gpu.json", folder / "trainer_state.json"])
     (folder / "empty.json").write_text("{}")

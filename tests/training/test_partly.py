@@ -356,6 +356,45 @@ def test_adapters_that_are_asked_for_are_those_of_peft() -> None:
     agree(peft.get_peft_model(Blocks(), config), TOKENS, graph)
 
 
+def test_a_packed_projection_has_no_adapter_as_in_peft() -> None:
+    """peft's own count, with the head by hand, which it adapts in a network of no task."""
+    peft = pytest.importorskip("peft")
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+            self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(32, 5)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.encoder(x).mean(1))
+
+    graph = lolat.read((Encoder().eval(), torch.zeros(1, 16, 32)))
+    names = ["out_proj", "linear1", "linear2"]
+    theirs = peft.get_peft_model(Encoder(), peft.LoraConfig(r=4, target_modules=names))
+    number = sum(p.numel() for p in theirs.parameters() if p.requires_grad)
+    assert numbers_of(tuned(graph, "lora:4", None)).trained == number
+
+
+@pytest.mark.parametrize("use", ["times", "exp", "clamp"])
+def test_a_trained_number_is_a_parameter(use: str) -> None:
+    """A scale of logits without axes, as CLIP has it; a power of a pooling that is called p."""
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.scale = nn.Linear(8, 8), nn.Parameter(torch.zeros(()))
+            self.p = nn.Parameter(torch.ones(8) * 3)
+
+        def forward(self, x: Any) -> Any:
+            scale = {"times": self.scale, "exp": self.scale.exp(),
+                     "clamp": self.scale.clamp(max=4.0).exp()}[use]  # fmt: skip
+            return self.dense(x).clamp(min=1e-6).pow(self.p) * scale
+
+    found = numbers_of(lolat.read((Network(), torch.zeros(2, 8))))
+    assert (found.trained, found.frozen) == (sum(p.numel() for p in Network().parameters()), 0)
+
+
 @pytest.mark.parametrize(
     ("tune", "parts"),
     [("full", [""]), ("frozen", ["head"]), ("frozen:2", ["blocks.2", "blocks.3", "head"])],

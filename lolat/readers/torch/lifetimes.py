@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import torch
+
 from lolat.graph import GraphBuilder
 
 
@@ -54,3 +56,15 @@ class Lifetimes:
         last = len(self.builder.tensors) - 1
         owned = {id(tensors) for tensors, _ in self.builder.storages}
         self.builder.storages += [(t, last) for t in self.alive.values() if id(t) not in owned]
+
+
+def shares(one: Any, other: Any) -> bool:
+    """True if a tensor has the memory of another value."""
+    is_tensor = isinstance(other, torch.Tensor)
+    return is_tensor and one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
+def is_copied(op: str, before: Any, after: Any) -> bool:
+    """True if an operation that may return its tensor as it is has converted or reordered it."""
+    reordered = op == "contiguous" and before.stride() != after.stride()
+    return reordered or (op in ("to", "type_as") and before.dtype != after.dtype)

@@ -49,10 +49,10 @@ class AtenOperation:
 
     @property
     def operands(self) -> list[int]:
-        """The tensors that it reads, in order; scalars only if there is no other."""
-        leaves = tree_leaves(list(self.arguments.values()))
+        """The tensors that it reads, in order; scalars only if they are trained, or there is no other."""
+        leaves, writer = tree_leaves(list(self.arguments.values())), self.writer
         tensors = [i for leaf in leaves if (i := self.tensor(leaf)) is not None]
-        return [i for i in tensors if self.writer.shape(i)] or tensors
+        return [i for i in tensors if writer.shape(i) or i in writer.scalars] or tensors
 
     def write(self, op: str, inputs: Sequence[int] | None = None, **parameters: Any) -> list[int]:
         """The operation as a call."""
@@ -71,8 +71,7 @@ Rule = Callable[[AtenOperation], list[int]]
 
 def write(operation: AtenOperation) -> list[int]:
     """Append an operation to the graph; the tensors that it yields."""
-    rule = RULES.get(operation.op)
-    if rule is not None:
+    if rule := RULES.get(operation.op):
         return rule(operation)
     name = operation.op if "." in operation.op else f"aten.{operation.op}"
     return operation.write(NAMES.get(operation.op, name))
@@ -431,6 +430,13 @@ def _mean(o: AtenOperation) -> list[int]:
     return o.write("global_average_pool" if image else "reduce")
 
 
+def _softmax(o: AtenOperation) -> list[int]:
+    """A softmax; where it is asked for in float32, PyTorch converts bfloat16 before, and float16 inside."""
+    is_wide = o.dtype == "float32" and str(o.get("self").dtype) == "torch.bfloat16"
+    inputs = o.writer.write(o.call("cast", o.operands, o.shapes)) if is_wide else None
+    return o.write(o.op, inputs)
+
+
 def _cast(o: AtenOperation) -> list[int]:
     """A conversion to another data type; a change of device or memory format alone is a view."""
     source = o.operands[:1]
@@ -482,7 +488,7 @@ _RULES: dict[Rule, str] = {
     _norm: "layer_norm native_layer_norm group_norm native_group_norm rms_norm _fused_rms_norm",
     _batch_norm: "batch_norm instance_norm", _hardtanh: "hardtanh", _extreme: "max min", _mean: "mean",
     _dropout: "dropout feature_dropout alpha_dropout native_dropout feature_alpha_dropout",
-    _cast: "to _to_copy",
+    _cast: "to _to_copy", _softmax: "softmax",
     _reshaped: "view _unsafe_view reshape flatten squeeze unsqueeze contiguous alias detach clone "
     "lift_fresh lift_fresh_copy",
     _transposed: "permute transpose t",
@@ -507,12 +513,6 @@ def base_name(schema: Any) -> str:
     if schema.is_mutable and name.endswith("_") and not name.endswith("__"):
         name = name[:-1]
     return name if space == "aten" else f"{space}.{name}"
-
-
-def is_copied(op: str, before: Any, after: Any) -> bool:
-    """True if an operation that may return its tensor as it is has converted or reordered it."""
-    reordered = op == "contiguous" and before.stride() != after.stride()
-    return reordered or (op in ("to", "type_as") and before.dtype != after.dtype)
 
 
 def is_known(op: str) -> bool:

@@ -130,7 +130,10 @@ def _acts_in_training(module: Any) -> bool:
     asks = not type(module).__module__.startswith("torch.") or "training" in getattr(
         code, "co_names", ()
     )
-    return asks and all(getattr(module, name, True) for name in ("p", "dropout"))
+    rates = (getattr(module, name, True) for name in ("p", "dropout"))
+    return asks and not any(
+        rate is None or (isinstance(rate, int | float) and not rate) for rate in rates
+    )
 
 
 def _read(model: Any, name: str, size: Any, example: Any) -> Graph:

@@ -8,7 +8,6 @@ values, so nothing is computed, and weights need no memory.
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator, Sequence, Set
 from math import prod
 from typing import Any
@@ -22,20 +21,20 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import completed
-from lolat.graph.backward import ASKED, CHECKPOINT, REENTRANT, TRAINED, changed, learns
+from lolat.graph.backward import ASKED, CHECKPOINT, PACKED, REENTRANT, TRAINED, changed, learns
 from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
 from lolat.readers.torch.layout import Layout, free_turns
-from lolat.readers.torch.lifetimes import Lifetimes
-from lolat.readers.torch.operations import AtenOperation, base_name, is_copied
+from lolat.readers.torch.lifetimes import Lifetimes, is_copied, shares
+from lolat.readers.torch.operations import AtenOperation, base_name
 from lolat.readers.torch.trained import (
     free_parameters,
     in_training_alone,
     in_training_only,
     otherwise,
 )
-from lolat.readers.torch.watched import eagerly, watched
+from lolat.readers.torch.watched import eagerly, evaluated, watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -61,6 +60,8 @@ class Tracer(TorchDispatchMode):
         self.views: Any = WeakTensorKeyDictionary()  # tensor -> the tensor of which it is a view
         self.lifetimes = Lifetimes(builder)
         self.modules = modules  # module -> its path
+        attentions = (m for m in modules if isinstance(m, torch.nn.MultiheadAttention))
+        self.packed = {id(p) for m in attentions for p in m.parameters(recurse=False)}
         # For each parameter of an operation: its id, the results, whether they give it a gradient.
         self.learned: list[tuple[int, list[int], bool]] = []
         # Key of a parameter -> for each use: positions of its operations, whether it is learned there.
@@ -72,6 +73,7 @@ class Tracer(TorchDispatchMode):
         self.inside: set[int] = set()  # ids of those in weights or biases of an operation
         self.still: set[int] = set()  # frozen parameters
         self.computed: set[int] = set()  # constants computed from others, which are not counted
+        self.upcasts = 0  # operations that ask for float32 and have it already
         self.anew = 0  # operations whose weights are such constants
         self.fixed: list[list[int]] = []  # results of operations without such weights
         self.asked: set[int] = set()  # results whose gradient the code asks for (requires_grad_)
@@ -115,10 +117,16 @@ class Tracer(TorchDispatchMode):
             self.lifetimes.own(value)
             self.learn(value, found)
             if value.requires_grad:
-                self.trainable[found] = {id(value): value.numel()}
+                self.train(found, {id(value): value.numel()})
             elif isinstance(value, torch.nn.Parameter):
                 self.still.add(found)
         return found
+
+    def train(self, constant: int, parameters: dict[int, int]) -> None:
+        """Note the ids and elements of the trained parameters that a constant is, or is computed from."""
+        self.trainable[constant] = parameters
+        if not self.writer.shape(constant):
+            self.writer.scalars.add(constant)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on fake tensors, and write it."""
@@ -148,6 +156,8 @@ class Tracer(TorchDispatchMode):
             return result  # sizes, assertions
         named = {a.name: kwargs.get(a.name, a.default_value) for a in schema.arguments}
         named |= dict(zip(named, args, strict=False))
+        of_first = getattr(next(iter(args), None), "dtype", None)
+        self.upcasts += named.get("dtype") is torch.float32 is of_first
         written = (a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
         overwritten = [named[name] for name in written]
         before = [self.index(t) for t in overwritten[:1]]
@@ -222,7 +232,7 @@ class Tracer(TorchDispatchMode):
             made_of = [] if op.startswith("new_") else sources
             learned = [] if op == "detach" or not self.gradients else made_of
             if found := [self.trainable[i] for i in learned if i in self.trainable]:
-                self.trainable[written[-1]] = {k: n for one in found for k, n in one.items()}
+                self.train(written[-1], {k: n for one in found for k, n in one.items()})
             if (made_of and not is_view) or self.computed.intersection(made_of):
                 self.computed.add(written[-1])
         if op == "detach" or not self.gradients:
@@ -240,6 +250,8 @@ class Tracer(TorchDispatchMode):
         made: dict[str, Any] = {}
         if is_fixed or trained < sum(key[0] for key, _ in owned):
             made = {TRAINED: trained + inside}
+        if any(key[-1] in self.packed for key, _ in owned):
+            made |= {PACKED: True}
         if self.part is not None:
             made |= {CHECKPOINT: self.part[0]} | ({REENTRANT: True} if self.part[1] else {})
         every = self.builder.operations
@@ -382,12 +394,6 @@ class Tracer(TorchDispatchMode):
                 handle.remove()
 
 
-def shares(one: Any, other: Any) -> bool:
-    """True if a tensor has the memory of another value."""
-    is_tensor = isinstance(other, torch.Tensor)
-    return is_tensor and one.untyped_storage()._cdata == other.untyped_storage()._cdata
-
-
 def dtype_name(tensor: Any) -> str:
     """float32, int64 ... of a tensor."""
     return str(tensor.dtype).removeprefix("torch.")
@@ -430,6 +436,7 @@ def traced(model: Any, name: str, call: tuple[Any, Any, Set[int]], axis: int) ->
             "runs all the same: skipped"
         )
     builder.operations[:] = free_turns(builder.operations, builder.tensors)
+    builder.upcasts = tracer.upcasts
     builder.autocast &= any(p.dtype == torch.float32 for p in model.parameters())
     graph = completed(builder, outputs, sum(p.numel() for p in model.parameters()))
     return graph, next(iter(tracer.misread), "")
@@ -464,7 +471,7 @@ def _called(
         tracer.input(made, grows and samples == 1)
         return made
 
-    with _evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), mode:
+    with evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), mode:
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
         with tracer.follow_modules(), tracer:
             result = model(*args, **kwargs)
@@ -485,28 +492,3 @@ def _held(values: Any, depth: int = 4) -> Iterator[Any]:
             yield from (v for v in held if isinstance(v, torch.Tensor))
         if depth and isinstance(held, (list, tuple)):
             yield from _held(held, depth - 1)
-
-
-@contextlib.contextmanager
-def _evaluated(model: Any) -> Iterator[None]:
-    """Put all parts of a module into evaluation mode, and restore their attributes at the end.
-
-    The flags are set, not `eval()` called: a user's class may merge weights in it. A forward may keep
-    tensors in its module, which are fake ones here.
-    """
-    before = []
-    for module in model.modules():
-        attributes = vars(module)
-        holders = [v for v in attributes.values() if type(v) in (dict, list)]
-        before.append((attributes, dict(attributes), [(v, copy.copy(v)) for v in holders]))
-    for module in model.modules():
-        module.training = False
-    try:
-        yield
-    finally:
-        for attributes, values, holders in before:
-            for holder, held in holders:
-                holder.clear()
-                holder.extend(held) if isinstance(holder, list) else holder.update(held)
-            attributes.clear()
-            attributes.update(values)

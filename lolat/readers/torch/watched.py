@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import sys
 from collections.abc import Iterator
@@ -138,3 +139,28 @@ def eagerly() -> Iterator[None]:
         stack.enter_context(quietly())
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
+
+
+@contextlib.contextmanager
+def evaluated(model: Any) -> Iterator[None]:
+    """Put all parts of a module into evaluation mode, and restore their attributes at the end.
+
+    The flags are set, not `eval()` called: a user's class may merge weights in it. A forward may keep
+    tensors in its module, which are fake ones here.
+    """
+    before = []
+    for module in model.modules():
+        attributes = vars(module)
+        holders = [v for v in attributes.values() if type(v) in (dict, list)]
+        before.append((attributes, dict(attributes), [(v, copy.copy(v)) for v in holders]))
+    for module in model.modules():
+        module.training = False
+    try:
+        yield
+    finally:
+        for attributes, values, holders in before:
+            for holder, held in holders:
+                holder.clear()
+                holder.extend(held) if isinstance(holder, list) else holder.update(held)
+            attributes.clear()
+            attributes.update(values)
