@@ -359,7 +359,7 @@ def _with_epochs(
     low_s, high_s = (run.epochs * iterations * ms / 1e3 for ms in ends_ms)
     interval_s = None
     if prediction.interval_ms is not None:
-        factor = (prediction.interval_ms[1] - ends_ms[1]) / alone.total
+        factor = (prediction.interval_ms[1] - ends_ms[1]) / alone.total if alone.total else 1.0
         interval_s = (alone_s / factor + low_s, alone_s * factor + high_s)
     return replace(
         prediction, iterations=iterations, epoch_s=epoch_s + exchange_s, evaluation_s=evaluation_s,

@@ -72,7 +72,9 @@ def devices(named: Sequence[Path] = ()) -> dict[str, ListedDevice]:
         while key in found:  # a local and a bundled one of the same name
             key, number = f"{path.stem}-{number}", number + 1
         with contextlib.suppress(LolatError, OSError):
-            found[key] = ListedDevice(key, path, own, _loaded(path, path.stat().st_mtime_ns))
+            found[key] = ListedDevice(
+                key, path, own, _loaded(argument_of(path), path.stat().st_mtime_ns)
+            )
     return found
 
 
@@ -89,6 +91,6 @@ def key_of(name: str, listed: Mapping[str, ListedDevice], of_decoders: bool) -> 
 
 
 @lru_cache(maxsize=256)
-def _loaded(path: Path, changed_ns: int) -> Model:
+def _loaded(argument: str, changed_ns: int) -> Model:
     """A device, read again when its file has changed; its remarks name it as a command does."""
-    return load(argument_of(path))
+    return load(argument)

@@ -76,7 +76,7 @@ def test_where_parts_change_each_other_whole_candidates_tell_by_how_much(
 @pytest.mark.parametrize(
     ("name", "device", "batch_size", "most"),
     [
-        ("nasbench201", "t4-fp32", 64, 1e-6),
+        ("nasbench201", "t4-fp32", 64, 1e-3),
         ("fbnet", "a100-fp32", 64, 0.01),
         ("fbnet", "rtx-4090-amp", 64, 0.015),
     ],

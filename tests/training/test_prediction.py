@@ -75,12 +75,12 @@ def test_a_run_that_cannot_be(wrong: dict[str, Any], argument: str) -> None:
     assert argument in caught.value.arguments
 
 
-@pytest.mark.parametrize("devices", [0, 101])
-def test_devices_that_cannot_be(devices: Any) -> None:
-    """101 of them have a batch for more samples than there are."""
+@pytest.mark.parametrize(("devices", "argument"), [(0, "replicas"), (101, "batch_size")])
+def test_devices_that_cannot_be(devices: Any, argument: str) -> None:
+    """101 of them have a batch for more samples than there are, which may be smaller."""
     with pytest.raises(InputError) as caught:
         predict(known(), GRAPH, TrainingRun(10, 1000), devices, Link(10))
-    assert caught.value.arguments[0] == "replicas"
+    assert caught.value.arguments[0] == argument
 
 
 # ---- Several devices: a replica's share of the samples, and the exchange.
