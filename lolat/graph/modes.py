@@ -291,8 +291,7 @@ class Lowering:
         in_half, amp = self.mode.half, self.mode.dtype == AMP
         of_float = 2.0 if in_half and not amp else 4.0
         sizes = [SIZES.get(t.dtype, 4.0) for t in self.graph.tensors]
-        own = product_dtypes(self.graph)
-        if of_float == 2.0 and not own.isdisjoint((FLOAT16, BFLOAT16)):
+        if of_float == 2.0 and is_in_half(self.graph):
             return sizes  # what such a network has in float32 stays so
         for t, is_float in enumerate(self.floats):
             if is_float and (of_float == 2.0 or sizes[t] < 4.0):
@@ -347,8 +346,7 @@ def other_dtype(graph: Graph, measured: str = FLOAT32) -> list[str]:
 
 def lost_upcasts(graph: Graph, mode: Mode) -> list[str]:
     """A remark if the code of a network in float32 asks for float32, and a mode is in half precision."""
-    written = product_dtypes(graph)
-    if not (mode.half and graph.upcasts) or not written.isdisjoint((FLOAT16, BFLOAT16)):
+    if not (mode.half and graph.upcasts) or is_in_half(graph):
         return []
     return [
         "its code converts to float32, or to the type of another tensor; in half precision such a softmax "
@@ -364,6 +362,11 @@ def has_wide_adapters(graph: Graph) -> bool:
         if o.kind in kinds.KERNELS:
             found[o.attributes.get("trained") != 0].add(graph.tensors[o.outputs[0]].dtype)
     return found[True] == {FLOAT32} and bool(found[False]) and found[False] <= {FLOAT16, BFLOAT16}
+
+
+def is_in_half(graph: Graph) -> bool:
+    """True if a product of the network is itself in half precision."""
+    return not product_dtypes(graph).isdisjoint((FLOAT16, BFLOAT16))
 
 
 def product_dtypes(graph: Graph) -> set[str]:

@@ -268,15 +268,8 @@ class GraphBuilder:
     def build(self, outputs: Sequence[int]) -> Graph:
         """The finished graph; a padding that only feeds convolutions becomes part of them."""
         tuples = (
-            "tensors",
-            "operations",
-            "inputs",
-            "kept",
-            "storages",
-            "training",
-            "still",
-            "free",
-        )
+            "tensors", "operations", "inputs", "kept", "storages", "training", "still", "free",
+        )  # fmt: skip
         parts: dict[str, Any] = {name: tuple(getattr(self, name)) for name in tuples}
         for name in ("warnings", "training_only"):
             parts[name] = tuple(dict.fromkeys(getattr(self, name)))

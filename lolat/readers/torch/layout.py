@@ -16,6 +16,7 @@ from lolat.graph import GraphBuilder, Operation, Tensor
 from lolat.graph.backward import changed
 from lolat.graph.kinds import CONVOLUTIONS, GATES, NORMALIZATIONS, POOLINGS, SLICES, VIEWS
 from lolat.readers.ops import einsum_terms
+from lolat.readers.torch.lifetimes import shares
 
 _IMAGE = CONVOLUTIONS | POOLINGS | {"batch_norm", "group_norm", "instance_norm", "resize"}
 _TOKENS = {"dense", "layer_norm", "rms_norm", "embedding", *GATES}
@@ -101,8 +102,7 @@ def joins(value: Any, groups: Sequence[Sequence[int]]) -> bool:
     axes = [axis for group in groups for axis in group]
     turned = value.new_empty_strided(shape, value.stride()).permute(axes)
     joined = turned.reshape([prod(shape[axis] for axis in group) for group in groups])
-    is_view = joined.untyped_storage()._cdata == turned.untyped_storage()._cdata
-    return not is_view or 1 not in joined.stride()[1:]
+    return not shares(joined, turned) or 1 not in joined.stride()[1:]
 
 
 def free_turns(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Operation]:
