@@ -281,15 +281,16 @@ class _Server:
             self.to_compute += whole - known
 
     def _prompt_step(self) -> None:
-        """One step with as many tokens of prompts as it takes."""
+        """One step with as many tokens of prompts as it takes, or equal steps within a long prompt."""
         rule, table = self.rule, self.table
         if rule.mixes:
             self._make_room()
         decoding = len(self.running) * rule.mixes
         budget = max(rule.tokens - decoding * (1 + rule.drafts), 1)
-        new, attention, ended = 0.0, 0.0, []
+        steps = self._equal_steps(decoding, budget)
+        most, new, attention, ended = budget * steps, 0.0, 0.0, []
         for prompt in self.prompts:
-            take = min(prompt[2] - prompt[1], budget - new)
+            take = min(prompt[2] - prompt[1], most - new)
             if take <= 0:
                 break
             attention += attention_of_prompt(table.prefill, table.unit, prompt[1], take)
@@ -297,13 +298,23 @@ class _Server:
             new += take
             if prompt[1] >= prompt[2]:
                 ended.append(int(prompt[0]))
+        if steps > 1:  # each at least as long as a prompt of as many tokens
+            alone = attention_of_prompt(table.prefill, table.unit, 0.0, budget)
+            attention = max(attention, steps * alone)
         self.to_compute -= new
-        context = self.context / decoding if decoding else 0.0
-        time = attention + table.step_ms(decoding, rule.drafts, context, int(new), len(ended))
-        start = self._advance(time, time)
-        self.events.append(Event(start, self.t, 1, decoding, context, new, len(ended), attention))
+        context, grows = self.context / decoding if decoding else 0.0, (steps - 1) * self.per_step
+        attention, new = attention / steps, new / steps
+        first, last = (
+            attention + table.step_ms(decoding, rule.drafts, at, int(new), len(ended))
+            for at in (context, context + grows)
+        )
+        start = self._advance(steps * (first + last) / 2.0, last)
+        context += grows / 2.0
+        self.events.append(
+            Event(start, self.t, steps, decoding, context, new, len(ended), attention)
+        )
         if decoding:
-            self._decode(1)
+            self._decode(steps)
         for one in ended:
             whole = self.prompts.popleft()[2]
             self.in_prompts -= whole
@@ -311,6 +322,16 @@ class _Server:
                 self.first[one] = self.t
             self.again.pop(one, None)
             self._run(one, whole + 1.0)
+
+    def _equal_steps(self, decoding: int, budget: float) -> int:
+        """Number of steps that only compute parts of the first prompt, while nothing else changes."""
+        rule, (_, done, whole) = self.rule, self.prompts[0]
+        steps = min((whole - done) // budget - 1.0, (self.to_compute - rule.tokens) // budget)
+        if decoding:
+            steps = min(steps, self._next_end() - self.decoded)
+            if not rule.reserves:
+                steps = min(steps, (rule.cache - self._used()) // (decoding * self.per_step))
+        return max(int(steps), 1)
 
     def _decode_steps(self) -> None:
         """All steps until a sequence ends, a request comes that has room, or the cache is full."""
