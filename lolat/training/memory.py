@@ -24,9 +24,11 @@ from lolat.graph.modes import (
     BFLOAT16,
     DEFAULT_MODE,
     DTYPES,
+    EAGER,
     FLOAT32,
     FLOAT_BYTES,
     SIZES,
+    Lowering,
     Mode,
     element_bytes,
     has_wide_adapters,
@@ -217,41 +219,44 @@ def _turned(graph: Graph) -> tuple[set[int], set[int]]:
     return views, copies
 
 
-@once
-def saved_tensors(graph: Graph) -> tuple[dict[int, int], dict[int, set[int]]]:
-    """Return the tensors that the forward pass keeps, and those that each part adds as it runs again.
+Kept = dict[int, list[tuple[int, int]]]
+"""Tensor -> (position of an operation that keeps it, the view of it that the operation reads)."""
 
-    They are those that each kind of operation `saves` (`lolat.graph.kinds`); a view is the tensor that it
-    shows. A part keeps what it reads, and a selective one the results of its products. A tensor has the
-    position of the first operation that keeps it, after whose backward pass it is freed; a part has the
-    number that its operations have.
+
+@once
+def saved_tensors(graph: Graph) -> tuple[Kept, dict[int, int], dict[int, Kept]]:
+    """Return what the forward pass keeps, what parts keep to run again, and what each keeps as it does.
+
+    Operations keep the tensors that their kind `saves` (`lolat.graph.kinds`); a view is the tensor that it
+    shows. A part, by the number that its operations have, keeps what it reads, and a selective one the
+    results of its products: tensor -> the position of the part's first operation.
     """
-    part, viewed, kept = backward_of(graph), dict[int, int](), dict[int, int]()
+    part, viewed, kept = backward_of(graph), dict[int, int](), Kept()
     turned, copied = _turned(graph)
-    inside, around, writer = dict[int, set[int]](), dict[int, set[int]](), dict[int, int | None]()
+    inside, around, writer = dict[int, Kept](), dict[int, set[int]](), dict[int, int | None]()
     first = dict[int, int]()
     for i, o in enumerate(graph.operations):
         reads = {viewed.get(t, t) for t in o.inputs}
         if (is_view(graph, o) or i in turned) and i not in copied:
             viewed.update(dict.fromkeys(o.outputs, viewed.get(o.inputs[0], o.inputs[0])))
             continue
-        # A dropout keeps its mask alone, which is no tensor of the graph (`saved_parts`).
-        tensors = {viewed.get(t, t) for t in part.saved(graph, i) if not drops(graph, o)}
         number = o.attributes.get(CHECKPOINT)
         writer.update(dict.fromkeys(o.outputs, number))
+        held = kept if number is None else inside.setdefault(number, Kept())
+        # A dropout keeps its mask alone, which is no tensor of the graph (`saved_parts`).
+        for t in part.saved(graph, i) if not drops(graph, o) else ():
+            held.setdefault(viewed.get(t, t), []).append((i, t))
         if number is None:
-            kept = dict.fromkeys(tensors, i) | kept
             continue
         first.setdefault(number, i)
-        inside.setdefault(number, set()).update(tensors)
         others = (t for t in reads if graph.tensors[t].batched and writer.get(t) != number)
         around.setdefault(number, set()).update(others)
         if SELECTIVE in o.attributes and o.kind in MULTIPLYING:
             around[number].update(o.outputs)
-    for number, tensors in inside.items():
-        for t in around[number] if tensors else ():
-            kept[t] = min(first[number], kept.get(t, first[number]))
-    return kept, {number: tensors.difference(kept) for number, tensors in inside.items()}
+    stored = dict[int, int]()
+    for number in sorted((n for n, tensors in inside.items() if tensors), key=first.__getitem__):
+        stored = dict.fromkeys(around[number], first[number]) | stored
+    return kept, stored, inside
 
 
 def saved_parts(
@@ -259,19 +264,38 @@ def saved_parts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(operations,) bytes that are kept until the backward pass of each, and that its part adds again.
 
-    They are those of `saved_tensors`, the vectors of each step of a recurrent layer, the indices of
-    maxima, and the masks of dropouts, a byte an element.
+    They are those of `saved_tensors`, each freed behind the first operation that keeps it, the vectors of
+    each step of a recurrent layer, the indices of maxima, and the masks of dropouts, a byte an element.
+    Where autocast converts what an operation reads, this keeps a copy of its own in place of the tensor.
     """
     part, sizes = backward_of(graph), element_bytes(graph, mode)
     kept, again = np.zeros((2, len(graph.operations)))
+    lowered = Lowering(graph, replace(mode, launch=EAGER))
 
-    def size(t: int) -> float:
-        return graph.tensors[t].elements(batch_size) * sizes[t]
+    def size(t: int, each: float = 0.0) -> float:
+        return graph.tensors[t].elements(batch_size) * (each or sizes[t])
 
-    tensors, added = saved_tensors(graph)
-    for t, i in tensors.items():
-        kept[i] += size(t)
-    parts = {number: sum(map(size, several)) for number, several in added.items()}
+    def split(tensors: Kept) -> tuple[dict[int, int], list[tuple[int, float]]]:
+        """Tensor -> the first operation that keeps it as it is; (operation, bytes) of copies."""
+        whole, copies = dict[int, int](), []
+        for t, readers in tensors.items():
+            for i, read in readers:
+                converted = {t: after for t, _, after in lowered.conversions(graph.operations[i])}
+                if read in converted:
+                    copies.append((i, size(read, converted[read])))
+                if read not in converted or t in graph.inputs:  # which whoever calls holds
+                    whole.setdefault(t, i)
+        return whole, copies
+
+    tensors, stored, inside = saved_tensors(graph)
+    whole, copies = split(tensors)
+    whole |= {t: min(i, whole.get(t, i)) for t, i in stored.items()}
+    for i, held in [*((i, size(t)) for t, i in whole.items()), *copies]:
+        kept[i] += held
+    parts = {}
+    for number, tensors in inside.items():
+        added, copies = split(tensors)
+        parts[number] = sum(size(t) for t in added if t not in whole) + sum(b for _, b in copies)
     for i, o in enumerate(graph.operations):
         again[i] = parts.get(o.attributes.get(CHECKPOINT, -1), 0.0)
         if not part.runs[i]:

@@ -191,7 +191,8 @@ def test_memory_by_hand() -> None:
         ours = [memory_bytes(graph, 7, OPTIMIZERS["adam"], mode, several) for several in (0, 1)]
         assert ours[1] - ours[0] == size * learned
     amp = memory_bytes(graph, 7, OPTIMIZERS["sgd"], Mode(AMP))
-    activations = 4 * 32 + 2 * 48 + 2 * 48 + 2 * (48 + 5) + mask  # the input in float32
+    # The input in float32, and its copy in half.
+    activations = (4 + 2) * 32 + 2 * 48 + 2 * 48 + 2 * (48 + 5) + mask
     assert amp == 7 * activations + (4 + 2) * learned + 4 * last
     # Gradients are there from the start where several micro-batches add theirs.
     recipe = recipe_of("fp32", OPTIMIZERS["sgd"])

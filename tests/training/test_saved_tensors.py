@@ -131,6 +131,19 @@ def test_a_slice_that_is_multiplied_is_kept_without_the_others() -> None:
     assert saved_bytes(lolat.read(network, (49, 32)), 4) == pytest.approx(own, rel=0.01)
 
 
+def test_autocast_keeps_a_copy_for_each_product_in_place_of_the_tensor() -> None:
+    """Of layers whose norms come last, on the CPU, where they are in float32 as on a GPU."""
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True)
+    network = torch.nn.TransformerEncoder(layer, 2)
+    graph, x = lolat.read(network, (128, 64)), torch.randn(2, 128, 64)
+    own = saved_by_pytorch(network, x)
+    assert saved_bytes(graph, 2) == pytest.approx(own, rel=0.02)
+    with torch.autocast("cpu", torch.bfloat16):
+        own = saved_by_pytorch(network, x)
+    weights = 2 * sum(p.numel() for p in network.parameters() if p.ndim == 2)  # copies of these
+    assert saved_bytes(graph, 2, Mode("amp")) + weights == pytest.approx(own, rel=0.02)
+
+
 MEASURED = {
     "resnet50": (5_855_043_072, 3_214_914_560), "densenet121": (8_535_934_464, 4_484_389_888),
     "swin_tiny_patch4_window7_224": (7_227_088_896, 4_935_239_680),
