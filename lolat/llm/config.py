@@ -19,8 +19,8 @@ import msgspec
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import read_json
 from lolat.io.paths import shown_path
-from lolat.llm.decoder import GROUP, Decoder, Latent, LayerGroup, Linear
-from lolat.llm.quantization import KEYS, KIMI_GROUP, IsUnquantized, dtypes_of, unquantized_parts
+from lolat.llm.decoder import Decoder, Latent, LayerGroup, Linear
+from lolat.llm.quantization import KEYS, IsUnquantized, dtypes_of, group_of, unquantized_parts
 from lolat.units import one_line, plain, shortened
 
 EXPECTED = "expected the config.json that was published with a language model"
@@ -95,7 +95,7 @@ _OF_SOME = {
 }  # fmt: skip
 """Keys that count only in architectures whose `defaults` have them."""
 _LLAMA_BIASES, _NO_BIAS = ("attention_bias", "attention_bias", "mlp_bias"), ("", "", "")
-_TIED = {"tie_word_embeddings": True}
+_TIED, _WIDE_NORM = {"tie_word_embeddings": True}, {"wide_norm": True}
 _OFF = {"use_sliding_window": False}
 _LATE = {**_OFF, "max_window_layers": 28}
 _SPARSE = {**_OFF, "decoder_sparse_step": 1, "mlp_only_layers": []}
@@ -131,14 +131,16 @@ _KINDS = {
     "qwen2_vl_text": _QWEN2, "qwen2_5_vl_text": _QWEN2,
     "qwen3": _QWEN3, "qwen3_vl_text": _QWEN3._replace(window=""),
     "qwen3_moe": _QWEN3_MOE, "qwen3_vl_moe_text": _QWEN3_MOE._replace(window=""),
-    "gemma": _Kind(_GEMMA),
+    "gemma": _Kind(_GEMMA, same=_WIDE_NORM),
     "gemma2": _Kind(
         {**_GEMMA, **_WINDOW, "sliding_window_pattern": 2, "attn_logit_softcapping": 50.0,
-         "final_logit_softcapping": 30.0}, window="sliding_window", same={"norms": 4},
+         "final_logit_softcapping": 30.0}, window="sliding_window", same={"norms": 4, **_WIDE_NORM},
     ),
-    "gemma3_text": _Kind(_GEMMA3, window="sliding_window", head_norm="head", same={"norms": 4}),
+    "gemma3_text": _Kind(
+        _GEMMA3, window="sliding_window", head_norm="head", same={"norms": 4, **_WIDE_NORM}
+    ),
     "phi3": _Kind({}, _NO_BIAS, "sliding_window", same={"fused": True}),
-    "olmo2": _Kind(head_norm="whole"),
+    "olmo2": _Kind(head_norm="whole", same=_WIDE_NORM),
     "mpt": _Kind(
         {**_TIED, "use_bias": True}, ("use_bias", "use_bias", "use_bias"),
         same={"gated": False, "fused": True},
@@ -236,7 +238,7 @@ def read_decoder(source: str | PathLike[str] | Mapping[str, Any]) -> Decoder:
         tied=config.get("tie_word_embeddings", bool, False), context=_context(config),
         qkv_bias=biases[0], output_bias=biases[1], feed_forward_bias=biases[2],
         head_norm=kind.head_norm if config.get("use_qk_norm", bool, True) else "",
-        group=KIMI_GROUP if architecture == "kimi_k2" else GROUP,
+        group=group_of(config),
         dtype=dtype, expert_dtype=expert_dtype, kv_dtype=kv_dtype, towers=towers, **fields,
         positions=config.get("positions", Count, 0), score_cap=score_cap, logit_cap=logit_cap,
     )  # fmt: skip

@@ -5,6 +5,7 @@ Image towers, heads that draft tokens, and the correction of a router's scores a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from lolat.errors import InputError, arg
@@ -89,14 +90,15 @@ class Decoder:
     `gated`: a feed-forward has three matrices (gate, up, down), else two. `fused`: as published, query, key
     and value are one product, and so are gate and up. `feed_forward_bias`: experts and their router have
     biases too. `sinks`: attention has one learned number a head. `norms`: normalizations of a layer,
-    without those of query and key. `head_norm`: query and key are normalized by "head" or as a "whole"; "":
-    they are not. `output_gate`: attention's output has a gate, as wide as its queries. `score_cap`,
-    `logit_cap`: a tanh limits the scores of attention, and the logits.
+    without those of query and key; `wide_norm`: their weights multiply in float32. `head_norm`: query and
+    key are normalized by "head" or as a "whole"; "": they are not. `output_gate`: attention's output has a
+    gate, as wide as its queries. `score_cap`, `logit_cap`: a tanh limits the scores of attention, and the
+    logits.
 
     `latent`: latent attention, whose cache is not split over GPUs. `dtype`, `expert_dtype`: as published;
-    half and single precision are served in two bytes. `group`: elements of an expert in int4_wo that share
-    a scale. `kv_dtype`: that of the cache; "": not stated. `towers`: keys of a multimodal model's other
-    parts, which have no weights and no time here.
+    half and single precision are served in two bytes. `group`: elements in int4_wo that share a scale,
+    along the inputs of a product. `kv_dtype`: that of the cache; "": not stated. `towers`: keys of a
+    multimodal model's other parts, which have no weights and no time here.
     """
 
     name: str
@@ -124,6 +126,7 @@ class Decoder:
     sinks: bool = False
     norms: int = 2
     norm_bias: bool = False
+    wide_norm: bool = False
     head_norm: str = ""
     output_gate: bool = False
     score_cap: bool = False
@@ -132,7 +135,7 @@ class Decoder:
     linear: Linear | None = None
     dtype: str = "bfloat16"
     expert_dtype: str = "bfloat16"
-    group: int = GROUP
+    group: float = GROUP
     kv_dtype: str = ""
     towers: tuple[str, ...] = ()
 
@@ -297,13 +300,16 @@ class Decoder:
 
         `groups`: how often these GPUs hold all experts. `dtype`, `expert_dtype`: "", the published one. `n`
         must divide the query heads and all widths, and the key and value heads, or be a multiple of these.
-        In FP8 with scales for blocks each GPU must have whole blocks (vLLM's validate_fp8_block_shape).
+        In FP8 with scales for blocks each GPU must have whole blocks (vLLM's validate_fp8_block_shape), and
+        in int4_wo whole groups of inputs where a product's are split (its Marlin kernels; of experts, which
+        have kernels of their own, this is not known).
         """
         widths = {"feed_forward": self.intermediate, "experts": self.expert_width * groups,
                   "shared experts": self.shared_width}  # fmt: skip
         types = dict.fromkeys(("attention", *widths), dtype or self.dtype)
         types["experts"] = expert_dtype or self.expert_dtype
-        in_blocks = {t for t in types if types[t] == "fp8_block" and not self._is_unquantized(t)}
+        types = {part: t for part, t in types.items() if not self._is_unquantized(part)}
+        in_blocks = {part for part, t in types.items() if t == "fp8_block"}
         cached = self.heads * self.latent.value if self.latent else self.kv_heads * self.head_dim
         linear = (self.linear.k_heads, self.linear.v_heads) if self.linear else ()
         of_attention = (
@@ -311,6 +317,7 @@ class Decoder:
             cached,
             *(self.linear.widths if self.linear else ()),
         )
+        attended = self.heads * (self.latent.value if self.latent else self.head_dim)
         whole = self.head_dim * (not self.latent)  # the least of a GPU
 
         def why_not(n: int) -> str:
@@ -325,6 +332,10 @@ class Decoder:
             for part, size in parts:
                 if n > 1 and part in in_blocks and size % BLOCK:
                     return f"FP8 in blocks of {BLOCK}, and {part} {size:g} wide on each GPU breaks them"
+            for part, size in (*widths.items(), ("attention", attended)):
+                in_groups = types.get(part) == "int4_wo" and part != "experts"
+                if n > 1 and in_groups and self.group < math.inf and size / n % self.group:
+                    return f"groups of {self.group}, and {part} {size / n:g} wide on each GPU breaks them"
             return ""
 
         if why := why_not(n):

@@ -6,6 +6,7 @@ refuses by name a method whose kernels were not timed.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,17 @@ def _grouped(config: Config) -> str:
     """Name the number of elements that share a scale; "" if it is GROUP or all."""
     size = config.get("group_size", int, GROUP)
     return "" if size in (-1, GROUP) else f" in groups of {size}"
+
+
+def group_of(config: Config) -> float:
+    """Return the number of elements that share a scale in weights of 4 bits; inf: those of an output."""
+    quantized = config.part(KEYS)
+    if config.given.get("model_type") == "kimi_k2":
+        return KIMI_GROUP
+    groups = quantized.get("config_groups", dict[str, dict[str, Any]], {}).values()
+    weights = [config.changed(group).part("weights") for group in groups]
+    by_output = any(one.given.get("strategy") == "channel" for one in weights)
+    return math.inf if by_output or quantized.given.get("group_size") == -1 else GROUP
 
 
 def _cache(config: Config) -> str:

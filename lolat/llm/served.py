@@ -41,6 +41,8 @@ UNLIKE = ("disable_cuda_graph", "enforce_eager", "disaggregation_mode", "lora_pa
 """Keys of servers and loads that are not predicted, unless they are one of SWITCHED_OFF."""
 SHARED_PREFIX = "generated-shared-prefix"
 """A dataset of SGLang's."""
+VISION = "total_input_vision_tokens"
+"""SGLang's key for tokens of images."""
 SWITCHED_OFF = ("", "none", "null", "false", "0", "[]")
 INFERENCEMAX = (10, 0.8)
 """`rounds` and `range_ratio`, as of Framework, of the benchmark that published rows with a date are of."""
@@ -147,6 +149,8 @@ def _of_json(path: Path, framework: str, parallel: int | None, warn: Warn) -> It
             row = _of_benchmark(found := json.loads(line), parallel)
             yield replace(row, row=_cells(row))
             frameworks |= {_framework_of(found)} - {"", framework}
+            if tower := find_decoder(row.model).tower_remark:
+                warn(f"{path}: {tower}")
             if words := ", ".join(_varying(found)):
                 warn(f"{path}: all requests are taken as long as their mean: {words}")
     except KeyError as error:
@@ -269,6 +273,7 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
     typed = every["dtype"] and every.get("kv_dtype")
     unlike = [name for name in UNLIKE if str(every.get(name)).lower() not in SWITCHED_OFF]
     unlike += [name for name in TOKENS if int(every.get(name) or 0) < 0]  # prompts are not cut
+    unlike += [VISION] * bool(every.get(VISION))  # the work of a tower is in its times
     burst = float(every.get("burstiness") or 1.0)
     shares = str(every.get("dataset_name")).startswith(SHARED_PREFIX)
     how, to_each = "with `vllm bench serve --metadata tensor_parallel=N`", ""

@@ -68,6 +68,8 @@ EXPECTED_NETWORKS = (
     "samples_per_s), and where known sequence_length or input_size (or pixels), precision, channels_last, "
     "launch, pass"
 )
+SAME_STEP, ROUNDED = 0.1, 0.0005
+"""A log has the samples a step of its row up to this fraction; steps a second in it are rounded by this."""
 CELLS = "cells"  # the cause of rows with a cell that cannot be read
 Network = tuple[str, int | None, Mode]
 """(NETWORK, its size, as `lolat.readers.read` takes them, its execution mode)."""
@@ -261,27 +263,38 @@ def is_logged(row: Row) -> bool:
     return any(row.get(column, "").endswith(".json") for column in RATE_COLUMNS)
 
 
-def logged_rate(row: Row, column: str, folder: Path) -> float:
+def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
     """The samples a second, of all GPUs, at the end of a log of transformers' Trainer that a cell names.
 
-    The evaluations in its time are left out.
+    The evaluations in its time are left out. `samples`: those of a step by the row; InputError if the log
+    has another number.
     """
     try:
         history = json.loads((folder / row[column]).read_text("utf-8"))["log_history"]
         end = max(i for i, one in enumerate(history) if "train_samples_per_second" in one)
         # The tokens beside them are those of one GPU, of all, or without padding, by version.
         rate = float(history[end]["train_samples_per_second"])
+        steps = float(history[end].get("train_steps_per_second", 0.0))
+        whole = float(history[end].get("train_runtime", 0.0))
+        epochs = float(history[end].get("epoch", 1.0))
         before = (i for i, one in enumerate(history[:end]) if "train_runtime" in one)
         since = history[max(before, default=-1) + 1 : end]
         evaluating = sum(float(one.get("eval_runtime", 0.0)) for one in since)
-        whole = float(history[end].get("train_runtime", 0.0))
-        return rate * whole / (whole - evaluating) if whole > evaluating else rate
     except (OSError, ValueError, KeyError, TypeError):
         raise row.wrong(
             column,
             "the path of a trainer_state.json, relative to the table, that ends with "
             "train_samples_per_second",
         ) from None
+    if steps > 0.0:
+        # A step is as rounded, and the last one of an epoch may have fewer samples, or be left out.
+        known = ROUNDED / steps + epochs / max(steps * whole, 1.0)
+        if abs(rate / steps / samples - 1.0) > SAME_STEP + known:
+            raise row.refused(
+                f"by {row[column]} a step has {rate / steps:.0f} samples, by the row {samples:,}; expected "
+                "the batch size of a GPU, the GPUs and the gradient_accumulation of that run"
+            )
+    return rate * whole / (whole - evaluating) if whole > evaluating else rate
 
 
 def _ms(row: Row, column: str, samples: int, folder: Path) -> float:
@@ -289,7 +302,7 @@ def _ms(row: Row, column: str, samples: int, folder: Path) -> float:
     if column in TIME_COLUMNS:
         return row.milliseconds(column)
     if row[column].endswith(".json"):
-        value = logged_rate(row, column, folder)
+        value = logged_rate(row, column, folder, samples)
     else:
         value = row.number(column, ABOVE_ZERO, expected="a number above 0")
     ms = 1e3 * samples / value if column in RATE_COLUMNS else IN_MS[column] * value

@@ -108,7 +108,7 @@ def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
             raise
         rate = row[COLUMNS[-1]]
         if not rate.endswith(".json"):
-            rate = f"{_tokens_per_s(row, folder, gpus, length) * gpus / length:g}"
+            rate = f"{_tokens_per_s(row, folder, gpus, length, batch * batches) * gpus / length:g}"
         cells = (f"transformers:{row['model'].removeprefix('transformers:')}", batch, length, gpus,
                  batches, precision, row.get("optimizer") or "adamw", rate)  # fmt: skip
         raise error.reworded(
@@ -120,7 +120,7 @@ def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
     step = DecoderStep(passes, tuned_recipe(precision, updates, tuning))
     within = assumed_link(device, min(gpus, MACHINE))
     link = row_link(device, gpus, row.number("link_gbps", ABOVE_ZERO, default=0.0))
-    tokens = _tokens_per_s(row, folder, gpus, length)
+    tokens = _tokens_per_s(row, folder, gpus, length, batch * batches)
     ms = 1e3 * batch * batches * length / tokens
     return TrainedRow(step, Parallel(gpus, link, sharding, within), batches, ms, row)
 
@@ -144,12 +144,15 @@ def _word(row: Row, column: str) -> str:
     return words[text]
 
 
-def _tokens_per_s(row: Row, folder: Path, gpus: int, length: int) -> float:
-    """Return tokens a second of a GPU: the cell, or those of a log of transformers' Trainer."""
+def _tokens_per_s(row: Row, folder: Path, gpus: int, length: int, sequences: int) -> float:
+    """Return tokens a second of a GPU: the cell, or those of a log of transformers' Trainer.
+
+    `sequences`: those of a GPU in an update, which the log has to confirm.
+    """
     column = COLUMNS[-1]
     if not row[column].endswith(".json"):
         return row.number(column, ABOVE_ZERO, expected="tokens a second of a GPU, or a log")
-    return length * logged_rate(row, column, folder) / gpus
+    return length * logged_rate(row, column, folder, sequences * gpus) / gpus
 
 
 def level_of(section: ServingSection, rows: Sequence[TrainedRow]) -> tuple[ServingSection, str]:

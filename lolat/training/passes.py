@@ -340,13 +340,16 @@ class DecoderPasses:
         """
         d, fused, (query, cached) = self.decoder, self.is_fused, self.widths
         autocast, learns = self.autocast and not self.tuning.rank, learns and not self.casts
-        # The input of a normalization, in float32 for an RMS one, its normalized form, and its result.
+        # The input of a normalization, in float32 for an RMS one, its normalized form, and what products
+        # read of its result.
         wide, stream = d.gated and not fused, 1 + autocast
-        norm = max(1 + wide, stream) + stream * (wide and learns and not self.tuning.rank)
-        read = len(self.products) - 2 if autocast and not fused else d.norms
+        normalized = (1 + d.wide_norm) * (wide and learns and not self.tuning.rank)
+        norm = max(1 + wide, stream) + max(normalized, stream * (normalized > 0))
+        read = len(self.products) - 2 if autocast and not fused else 2
         widths = {(True, False): 4, (True, True): 3}.get((d.gated, fused), 2) - (not learns)
         every = (d.norms * norm + read * learns) * float(d.hidden)
         every += 2.0 * query + cached + widths * float(d.intermediate)
+        every += (query + cached / 2) * (1 + wide + normalized) * bool(d.head_norm)
         if d.fused and d.gated and not fused:
             # Values are a view of the fused product, which stays whole; attention's output is copied.
             every += query * (1 + learns) + cached / 2

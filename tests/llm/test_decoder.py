@@ -310,6 +310,20 @@ def test_blocks_of_fp8_stay_whole() -> None:
     find_decoder("qwen3-32b-fp8").check_tensor_parallel(8)  # 25,600 over 8 are 25 blocks
 
 
+def test_groups_of_four_bits_stay_whole() -> None:
+    """vLLM refuses Qwen2.5 72B on two GPUs (issue 21695): 29,568 inputs are 231 groups of 128."""
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    as_published = published("llama-3.1-70b", intermediate_size=29568)
+    decoder = read_decoder(as_published | {"quantization_config": awq})
+    decoder.check_tensor_parallel(1)
+    for n in (2, 4, 8):
+        with pytest.raises(InputError, match="groups of 128, and feed_forward"):
+            decoder.check_tensor_parallel(n)
+    by_output = {"quantization_config": awq | {"group_size": -1}}
+    for others in ({}, by_output):
+        read_decoder(as_published | others).check_tensor_parallel(8)
+
+
 @pytest.mark.parametrize(
     ("name", "needs"),
     [

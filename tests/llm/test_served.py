@@ -107,6 +107,7 @@ def test_benchmarks_at_a_rate_and_without_a_limit(write: Write) -> None:
         ({"enforce_eager": "True"}, "enforce_eager True"),
         ({"server_info": {"chunked_prefill_size": -1}}, "chunked_prefill_size -1"),
         ({"dataset_name": "generated-shared-prefix"}, 'expected a key "cached_tokens"'),
+        ({"total_input_vision_tokens": 2956}, "total_input_vision_tokens 2956, which is not predicted"),
     ],
 )  # fmt: skip
 def test_a_result_that_cannot_be(changes: dict[str, Any], given: str, write: Write) -> None:

@@ -73,6 +73,17 @@ def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
     (folder / "trainer_state.json").write_text(json.dumps(log))
     rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
     assert rows[0].ms == pytest.approx(1e3 * 2 * 4 / 10)
+    # 2 GPUs of 4 sequences: 8 a step, and not 128, as with 16 micro-batches.
+    for per_step, is_right in ((8.0, True), (128.0, False)):
+        steps = {"train_steps_per_second": round(8.0 / per_step, 3), "train_runtime": 900.0}
+        log = {"log_history": [{"train_samples_per_second": 8.0, **steps}]}
+        (folder / "trainer_state.json").write_text(json.dumps(log))
+        path = table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json")
+        if is_right:
+            read_runs(path, "")
+        else:
+            with pytest.raises(InputError, match="a step has 129 samples, by the row 8"):
+                read_runs(path, "")
     with pytest.raises(InputError, match="tokens_per_s_per_gpu, which may be the path of"):
         package.fit([folder / "gpu.json", folder / "trainer_state.json"])
     (folder / "empty.json").write_text("{}")

@@ -38,9 +38,9 @@ def built(sizes: Any = SIZES) -> Any:
     return transformers.AutoModel.from_config(settings)
 
 
-@pytest.fixture(scope="module", params=["llama", "phi3"])
+@pytest.fixture(scope="module", params=["llama", "phi3", "qwen3", "olmo2", "gemma3_text"])
 def sizes(request: Any) -> Any:
-    """Phi-3 has fused products."""
+    """Phi-3 has fused products; the last three normalize query and key, two of them in float32."""
     return {**SIZES, "model_type": request.param}
 
 
@@ -66,19 +66,23 @@ def test_a_layer_keeps_the_tensors_that_pytorch_keeps(
     assert expected == pytest.approx(found, rel=0.05)
 
 
-@pytest.mark.parametrize("frozen", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "frozen"), [("llama", 0), ("llama", 1), ("qwen3", 0), ("olmo2", 0), ("gemma3_text", 0)]
+)
 def test_autocast_keeps_float32_and_copies_of_what_a_gradient_runs_through(
-    torch: Any, frozen: int
+    torch: Any, name: str, frozen: int
 ) -> None:
-    """Of a Llama in float32 under autocast: its activations, and copies of weights, none of frozen ones."""
-    model = built().requires_grad_(True)
+    """Of a model in float32 under autocast: activations, and copies of weights, none of frozen ones."""
+    sizes = {**SIZES, "model_type": name, "tie_word_embeddings": False}
+    model = built(sizes).requires_grad_(True)
     for part in [model.embed_tokens, *model.layers[:frozen]] if frozen else []:
         part.requires_grad_(False)
     batch, length, hidden = 2, 96, SIZES["hidden_size"]
+    tokens = torch.randn(batch, length, hidden, requires_grad=not frozen)
     with torch.autocast("cpu", torch.bfloat16):
-        found = saved_by_pytorch(model, inputs_embeds=torch.randn(batch, length, hidden))
+        found = saved_by_pytorch(model, inputs_embeds=tokens)
     tuning = Tuning(frozen=frozen)
-    passes = DecoderPasses(read_decoder(SIZES), length, batch, tuning=tuning)
+    passes = DecoderPasses(read_decoder(sizes), length, batch, tuning=tuning)
     recipe = recipe_of("amp", optimizer_named("sgd"))
     parts = DecoderStep(passes, recipe).memory(Parallel(), 2)[1]
     norm = 4 * 2 * passes.tokens * hidden  # the last one, behind all layers
@@ -116,7 +120,9 @@ def test_products_have_the_flops_that_pytorch_counts(torch: Any, sizes: Any, lay
     from torch.utils.flop_counter import FlopCounterMode
 
     batch, length = 2, 96
-    tokens = torch.randn(batch, length, SIZES["hidden_size"], dtype=torch.bfloat16)
+    tokens = torch.randn(
+        batch, length, SIZES["hidden_size"], dtype=torch.bfloat16, requires_grad=True
+    )
     layer.requires_grad_(True)
     with FlopCounterMode(display=False) as counter:
         layer(inputs_embeds=tokens).last_hidden_state.sum().backward()
