@@ -157,9 +157,9 @@ def faster_lines(
     """A hint if mixed precision is faster, on a device that has it."""
     with contextlib.suppress(LolatError):
         other = model.cost(network, batch_size, **question | {"precision": "amp"})
-        mine, its = (c.options[0].iteration_ms / c.batch_size for c in (answer, other))
-        if its < 0.8 * mine:
-            yield f"In mixed precision it takes {its / mine:.2f} times as long: --precision amp"
+        ratio = answer.options[0].samples_per_s / other.options[0].samples_per_s
+        if ratio < 0.8:
+            yield f"In mixed precision it takes {ratio:.2f} times as long: --precision amp"
 
 
 @common.command("lolat prices", answers={"prices": "lolat.hardware.prices:Prices"})

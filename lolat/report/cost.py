@@ -56,11 +56,10 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         ("sample", cost.model) if cost.sequence_length is None else ("sequence", cost.device)
     )
     first, several = cost.options[0], len(cost.options) > 1
-    batch = f"{cost.batch_size:,}" + (f" x {cost.accumulate:,}" if cost.accumulate > 1 else "")
-    batch += " on each device" if several or first.devices > 1 else ""
+    batch = _batch([cost]) + " on each device" * (several or first.devices > 1)
     if first.devices > 1 and not several:
         batch += f", {first.devices * cost.batch_size * cost.accumulate:,} in all"
-    title = f"{plain(cost.network)} · batch {batch} · {cost.optimizer}{_run(cost, sample)} · {plain(of)}"
+    title = f"{plain(cost.network)} · {batch} · {cost.optimizer}{_run(cost, sample)} · {plain(of)}"
     sized = [(o.memory_bytes, -o.devices) for o in cost.options if o.memory_bytes]
     least = -min(sized)[1] if sized else 1
     of_least = f" of {least}" if least > 1 else ""
@@ -84,6 +83,13 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         unknown = no_price_words([f"{plain(cost.model.partition(' (')[0])} with that memory"], cost)
         after += [unknown] if cost.prices is None else _choice_lines(cost)
     return before, table, after
+
+
+def _batch(costs: Sequence[Cost]) -> str:
+    """The batch sizes of answers, and the micro-batches of an update: "batch 2 to 8 x 4"."""
+    sizes, accumulate = [o.batch_size for c in costs for o in c.options], costs[0].accumulate
+    ends = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
+    return f"batch {ends}" + (f" x {accumulate:,}" if accumulate > 1 else "")
 
 
 def _run(answer: Cost | Costs, sample: str = "sample") -> str:
@@ -196,7 +202,8 @@ def _rented(option: TrainingPrediction) -> str:
 def _columns(of: Cost | Costs) -> list[Column]:
     """The columns of a table of one device or of several."""
     is_one, limits, frontier = isinstance(of, Cost), of.limits, {*of.frontier}
-    has_batch = isinstance(of, Costs) and of.batches > 1
+    costs = [of] if isinstance(of, Cost) else of.answers
+    has_batch = len({o.batch_size for c in costs for o in c.options}) > 1
 
     def time(seconds: float) -> str:
         return duration(seconds) if is_one else digits(seconds / 3600)
@@ -221,7 +228,7 @@ def _columns(of: Cost | Costs) -> list[Column]:
         Column("device", lambda row: None if is_one else plain(row[0].device), is_text=True, is_whole=True),
         Column("devices" if is_one else "of it", lambda row: row[1].devices),
         Column("precision", lambda row: None if is_one else _way(row[0], is_row=True), is_text=True),
-        Column("batch", lambda row: row[0].batch_size if has_batch else None, "{:,}".format),
+        Column("batch", lambda row: row[1].batch_size if has_batch else None, "{:,}".format),
         Column("in all", lambda row: Choice.of(*row).in_all if has_batch else None, "{:,}".format,
                page="spare"),
         Column("rented", lambda row: _rented(row[1]), is_text=True, page="spare"),
@@ -321,8 +328,8 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
 
 def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
-    size = f" · batch {costs.answers[0].batch_size:,} on each device" if costs.batches == 1 else ""
-    yield f"Training {plain(costs.network)}{size} · {costs.optimizer}{_run(costs)}"
+    batch = _batch(costs.answers)
+    yield f"Training {plain(costs.network)} · {batch} on each device · {costs.optimizer}{_run(costs)}"
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
         key=lambda pair: (
@@ -359,19 +366,16 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
 
 
 def _no_room_lines(costs: Sequence[Cost]) -> Iterator[str]:
-    """A line on devices and batch sizes with too little memory, and what would fit on all of them."""
-    if len(costs) == 1:
-        yield f"{plain(costs[0].device)}: {no_room(costs[0])}"
-    if len(costs) < 2:
-        return
-    batches = len({c.batch_size for c in costs}) > 1
-    sizes = (
-        f"{plain(c.device)}{f' batch {c.batch_size:,}' * batches} ({byte_size(c.memory_bytes)} of "
-        f"{byte_size(c.available_bytes or 0)}{f', {c.largest_batch:,} fits' if c.largest_batch else ''})"
-        for c in costs
-    )
-    ways = [way for way in costs[0].would_fit if all(way in c.would_fit for c in costs)]
-    yield f"DOES NOT FIT: {', '.join(sizes)}{would_words(ways)}"
+    """A line on the devices and batch sizes with too little memory with which the same would fit."""
+    several, alike = len({c.batch_size for c in costs}) > 1, dict[tuple[str, ...], list[str]]()
+    for cost in costs:
+        room, most = cost.available_bytes or 0, cost.largest_batch
+        words = f"{byte_size(cost.memory_bytes)} of {byte_size(room)}"
+        words += f", {most:,} fits" * bool(most) + close_words(cost.memory_bytes, room)
+        name = plain(cost.device) + f" batch {cost.batch_size:,}" * several
+        alike.setdefault(cost.would_fit, []).append(f"{name} ({words})")
+    for ways, devices in alike.items():
+        yield f"DOES NOT FIT: {', '.join(devices)}{would_words(ways)}"
 
 
 def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:

@@ -43,8 +43,8 @@ class Choice:
     @classmethod
     def of(cls, cost: Cost, option: TrainingPrediction) -> Choice:
         """Return the choice of an option of a device."""
-        about = cost.device, cost.precision, cost.batch_size
-        whole = option.devices * cost.batch_size * cost.accumulate
+        about = cost.device, cost.precision, option.batch_size
+        whole = option.devices * option.batch_size * cost.accumulate
         return cls(*about, option.devices, option.total_s or 0.0, option.dollars, whole)
 
 
@@ -77,7 +77,7 @@ class Costs(Result):
     @property
     def batches(self) -> int:
         """Number of batch sizes."""
-        return len({c.batch_size for c in self.answers})
+        return len({o.batch_size for c in self.answers for o in c.options})
 
     def words(self) -> str:
         """Return the cheapest and the fastest choice in words, or without data the iterations."""
@@ -192,7 +192,7 @@ def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
             errors.append(error)
     if not costs:
         raise errors[0]
-    return min(costs, key=lambda c: (c.fits is False, c.options[0].iteration_ms / c.batch_size))
+    return min(costs, key=lambda c: (c.fits is False, -c.options[0].samples_per_s))
 
 
 def _mode(model: Device, name: str) -> Any:

@@ -50,7 +50,8 @@ NEARLY = 1.1
 class Cost(Result):
     """Time, memory and money of training on each number of devices.
 
-    `batch_size`: that of a micro-batch, of which an iteration has `accumulate`. `tune`, `checkpointing`: as
+    `batch_size`: that of a micro-batch, of which an iteration has `accumulate`; if the largest that fit
+    differ by the number of devices, that of the one with `memory_bytes`. `tune`, `checkpointing`: as
     asked for, None as the network says. `precision`, `launch`, `channels_last`: the execution mode; None if
     no time depends on the layout.
     `estimated`: True if the answer follows from inference, because too little training was measured.
@@ -64,10 +65,10 @@ class Cost(Result):
     `prices`: the source of the price. `memory_bytes`: bytes of an iteration on each device at its `peak`,
     `memory`: by part; `recipe`: what a parameter takes of it, in words; `available_bytes`: those that a
     device has, `fits`: True if they are enough, None if unknown; `largest_batch`: the largest that fits,
-    on each number of devices on which this one does, else on any.
+    on each number of devices with `batch_size` on which that fits, else on any.
 
     Of a decoder: `sequence_length`: tokens of a sequence; `batch_size`: sequences; `would_fit`: options
-    with which it would, if it does not; `memory_bytes` is then that of the number of devices that needs the
+    with which it would, if it does not; `memory_bytes` is that of the number of devices that needs the
     least.
     """
 
@@ -281,40 +282,58 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
         numbers = run.most_devices(instances_of(rent()))
     if largest and plan.available is None:
         raise no_memory(device.label)
-    tried = given or (numbers[-1:] if is_decoder else numbers)
-    most = None if plan.available is None else plan.largest(tried, plan.available)
-    if most and largest:
-        run = replace(run, batch_size=run.filled(most, max(numbers) * run.accumulate))
-        plan = replace(plan, run=run)
-    if not numbers:  # a card with less memory may hold this iteration
-        needed = sum(plan.memory(numbers, run.batch_size)[1].values())
-        numbers = run.most_devices(instances_of(rent(needed)))
+    groups = list[Group]()
+    for some in [(k,) for k in numbers] if largest and run.sharding != NONE else [numbers]:
+        most = None if plan.available is None else plan.largest(some, plan.available)
+        own = run
+        if most and largest:
+            own = replace(run, batch_size=run.filled(most, max(some) * run.accumulate))
+        of = replace(plan, run=own)
+        needed = sum(of.memory(some, own.batch_size)[1].values())
+        # A card with less memory may hold this iteration.
+        groups.append((of, some or run.most_devices(instances_of(rent(needed))), most))
     limits = TrainingLimits(asked.max_hours, asked.max_dollars)
     source = None if listed is None else listed.prices
-    return _answer(device, plan, numbers, limits, most, rent, source)
+    return _answer(device, groups, limits, rent, source)
+
+
+Group = tuple[Plan, Sequence[int], int | None]
+"""A plan, the numbers of devices with its batch size, and the largest that fits on them."""
 
 
 def _answer(
-    device: Device, plan: Plan, numbers: Sequence[int], limits: TrainingLimits, most: int | None,
+    device: Device, groups: Sequence[Group], limits: TrainingLimits,
     rent: Callable[[int], Rental | None], price_list: str | None,
 ) -> Cost:  # fmt: skip
-    """Answer for these numbers of devices; what does not fit has no price. `rent`: bytes that an iteration
-    needs -> offers of devices that have them.
+    """Answer for the numbers of devices of groups; what does not fit has no price. `rent`: bytes that an
+    iteration needs -> offers of devices that have them.
     """
-    run, (moment, memory) = plan.run, plan.memory(numbers, plan.run.batch_size)
-    needed = sum(memory.values())
-    fits = None if plan.available is None else needed <= plan.available
-    rental = None if fits is False else rent(needed)
-
-    def option(k: int) -> TrainingPrediction:
-        link = plan.link(k, max(numbers))
-        return option_of(plan.predicted, k, plan.document, link, plan.rental(rental, k), limits)
-
-    options = tuple(map(option, numbers))
-    best = best_of([o for o in options if False not in (fits, o.fits)], limits)
+    found = [plan.memory(some, plan.run.batch_size) for plan, some, _ in groups]
+    each = [sum(memory.values()) for _, memory in found]
+    least = each.index(needed := min(each))
+    (plan, _, most), (moment, memory) = groups[least], found[least]
+    numbers, available = [k for _, some, _ in groups for k in some], plan.available
+    fits = None if available is None else needed <= available
+    options, warnings, rental = list[TrainingPrediction](), list[str](), None
+    for (of, some, _), size in zip(groups, each, strict=True):
+        holds = None if available is None else size <= available
+        rented = None if holds is False else rent(size)
+        rental = rented or rental
+        for k in some:
+            its = of.link(k, max(numbers)), of.rental(rented, k)
+            option = option_of(of.predicted, k, plan.document, *its, limits)
+            option = replace(option, fits=holds if option.fits is None else option.fits)
+            if option.fits is False and fits is not False:
+                warnings.append(_no_room_on(of, k, option.memory_bytes or size))
+            options.append(option)
+    best = best_of([o for o in options if o.fits is not False], limits)
     named = {name: best[name] and best[name].devices for name in ("cheapest", "fastest")}
     about = ("batch_size", "accumulate", "samples", "epochs", "optimizer", "coverage", "sharding")
-    warnings = [*plan.remarks(memory, numbers), *(w for o in options for w in o.warnings)]
+    warnings = [
+        *plan.remarks(memory, numbers),
+        *(w for o in options for w in o.warnings),
+        *warnings,
+    ]
     about_plan = plan.about(numbers)
     if (
         about_plan["precision"] in IN_HALF
@@ -324,22 +343,29 @@ def _answer(
             f"{percent(most_mfu)} of the data sheet's peak (MFU) is more than there is: the profile was "
             "fitted to wrong times, or to those of another number of GPUs"
         )
-    if run.sharding != NONE and max(numbers) == 1:
-        warnings.append(f"--sharding {run.sharding}: one device divides nothing (--replicas K)")
-    for o in (o for o in options if o.fits is False and fits is not False):
-        least, room = float(o.memory_bytes or 0), float(plan.available or 0)
-        words = f"{byte_size(least)} of {byte_size(room)}{close_words(least, room)}"
-        ways = [*plan.would_fit([o.devices])][:MOST_WAYS] or ["more devices"]
-        warnings.append(f"{plural(o.devices, 'device')}: does not fit: {words}{would_words(ways)}")
+    if plan.run.sharding != NONE and max(numbers) == 1:
+        warnings.append(
+            f"--sharding {plan.run.sharding}: one device divides nothing (--replicas K)"
+        )
     return Cost(
         model=str(plan.document["device"]), device=device.label, **about_plan,
-        **{name: getattr(run, name) for name in about}, **asdict(limits), **named,
-        frontier=tuple(o.devices for o in best["frontier"]), options=options,
-        peak=moment, memory=memory, memory_bytes=needed, available_bytes=plan.available, fits=fits,
+        **{name: getattr(plan.run, name) for name in about}, **asdict(limits), **named,
+        frontier=tuple(o.devices for o in best["frontier"]), options=tuple(options),
+        peak=moment, memory=memory, memory_bytes=needed, available_bytes=available, fits=fits,
         largest_batch=most, would_fit=tuple(plan.would_fit(numbers)) if fits is False else (),
         prices=rental.prices if rental else None, price_list=price_list,
         warnings=tuple(dict.fromkeys(warnings)),
     )  # fmt: skip
+
+
+def _no_room_on(plan: Plan, devices: int, needed: int) -> str:
+    """Return the remark that devices lack the needed bytes, with the largest batch and what would fit."""
+    room = plan.available or 0
+    batch = plan.largest([devices], room)
+    words = f"{byte_size(needed)} of {byte_size(room)}{close_words(needed, room)}"
+    words += f"; batch {batch:,} fits" * bool(batch)
+    ways = [*plan.would_fit([devices])][:MOST_WAYS] or ["more devices"]
+    return f"{plural(devices, 'device')}: does not fit: {words}{would_words(ways)}"
 
 
 # ---- Prices.

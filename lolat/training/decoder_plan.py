@@ -238,7 +238,7 @@ class DecoderPlan:
             tokens_per_s=each_s * devices, tokens_per_s_per_gpu=each_s,
             mfu=each_s * step.passes.flops() / peak, memory_bytes=needed,
             fits=needed <= self.available, warnings=tuple(self._remarks(devices, needed)),
-            interval_ms=(alone / factor + short, alone * factor + long),
+            interval_ms=(alone / factor + short, alone * factor + long), batch_size=run.batch_size,
         )  # fmt: skip
         if run.samples is None:
             return made

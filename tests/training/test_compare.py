@@ -106,10 +106,10 @@ def test_what_does_not_fit_is_never_recommended(prices: str) -> None:
 
 
 def test_a_number_of_gpus_that_does_not_hold_the_training_is_never_recommended() -> None:
-    """Sharded among two it does not fit, among eight it does: the batch is the largest that eight hold."""
-    found = package.compare(
-        "llama-3.1-8b", "auto", ["b200-vllm"], input_size=4096, sharding="fsdp", tokens=200e6
-    )
+    """With the largest batch of eight, among which the training is sharded, it does not fit on two."""
+    asked = {"input_size": 4096, "sharding": "fsdp", "tokens": 200e6}
+    most = package.load("b200-vllm").cost("llama-3.1-8b", "auto", replicas=8, **asked).batch_size
+    found = package.compare("llama-3.1-8b", most, ["b200-vllm"], **asked)
     (cost,) = found.answers
     assert {o.devices: (o.memory_bytes or 0) <= (cost.available_bytes or 0) for o in cost.options} == {
         1: False, 2: False, 8: True
@@ -120,13 +120,34 @@ def test_a_number_of_gpus_that_does_not_hold_the_training_is_never_recommended()
 
 
 @pytest.mark.parametrize("replicas", [[1, 8], [8, 1], [1]])
-def test_the_largest_batch_is_the_largest_on_each_number_of_gpus(replicas: list[int]) -> None:
-    """A GPU holds fewer sequences than eight that share the weights."""
+def test_each_number_of_gpus_has_the_largest_batch_that_fits_on_it(replicas: list[int]) -> None:
+    """A GPU holds fewer sequences than eight that share the weights; so does one of a network's states."""
     decoder = {"input_size": 2048, "sharding": "fsdp", "tune": "lora:16"}
-    cost = package.load("h100-vllm").cost("llama-3.1-8b", "auto", replicas=replicas, **decoder)
-    assert all((o.memory_bytes or 0) <= (cost.available_bytes or 0) for o in cost.options)
-    one = package.load("h100-vllm").cost("llama-3.1-8b", cost.batch_size + 1, **decoder)
-    assert one.fits is False
+    asked = (
+        (package.load("h100-vllm"), "llama-3.1-8b", decoder),
+        (package.load("p4-fp32"), network(), {"sharding": "zero1", "optimizer": "adam"}),
+    )
+    for model, of, more in asked:
+        for option in model.cost(of, "auto", replicas=replicas, **more).options:
+            size, k = option.batch_size, option.devices
+            fit = [model.cost(of, n, replicas=k, **more).fits for n in (size, size + 1)]
+            assert (fit, option.fits) == ([True, False], True)
+
+
+def test_a_number_of_gpus_is_offered_with_a_smaller_batch() -> None:
+    """70B in LoRA: eight H100 hold 4 sequences each, four hold fewer, and two not one."""
+    asked = {"input_size": 4096, "sharding": "fsdp", "tune": "lora:16", "checkpointing": "full"}
+    found = package.compare("llama-3.1-70b", "auto", "h100-vllm", tokens=1e8, **asked)
+    fit = {o.devices: o.dollars for c in found.answers for o in c.options if o.fits}
+    assert {*fit} == {4, 8}
+    assert all(fit.values())
+    title, *lines = lines_of(costs_lines(found))
+    assert "batch 1 to 4 on each device" in title
+    assert any("2 devices: does not fit: " in x and "--replicas 4" in x for x in lines)
+    given = package.load("h100-vllm").cost("llama-3.1-70b", 4, replicas=[4, 8], **asked)
+    (said,) = (w for w in given.warnings if w.startswith("4 devices: does not fit"))
+    (four,) = (o for c in found.answers for o in c.options if o.devices == 4)
+    assert f"; batch {four.batch_size} fits" in said
 
 
 def test_the_largest_batch_that_fits() -> None:

@@ -62,6 +62,10 @@ def test_a_batch_of_all_devices_is_shown_and_a_large_one_is_told(lolat: Command,
     rows = [line for line in lines if re.match(r"v100-fp32 +8 ", line)]
     assert {w for row in rows for w in row.split()} >= {"1,024", "8,192", "1,025", "8,200"}
     assert any(line.startswith("Fastest: ") and " in all)" in line for line in lines)
+    assert (
+        "· batch 1,024 to 1,025 x 2 on each device ·"
+        in lolat.done("cost", "--on", "v100-fp32", *ask, "--accumulate", 2).out.partition("\n")[0]
+    )
     small, large = lolat.answer("cost", "v100-fp32", *ask)["answers"]
     assert not any("in all" in w for w in small["warnings"])
     assert any("a batch of 8,200 in all" in w for w in large["warnings"])
