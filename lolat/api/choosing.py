@@ -15,7 +15,7 @@ from lolat.api.sheets import of_sheet
 from lolat.device.file import answers_for, read
 from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import LatencyQuestion
-from lolat.device.running import is_measured, measured_models, mode_of, on_card
+from lolat.device.running import measured_models, mode_of, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER
 from lolat.hardware.gpus import Gpu, card_of, find_gpu, gpu_of, is_card, name_of
@@ -280,7 +280,8 @@ def load(path: str | os.PathLike[str]) -> Model:
         model = _of_chip(full, gpu) or of_sheet(full)
         model.source = model.label = full
         return model
-    if Roofline.name not in model.predictors or is_measured(model.document):
+    kernels = model.document.get("predictors", {}).get(Roofline.name, {"measured": True})
+    if kernels["measured"]:
         return model
     name, is_given = name_of(model.document), "sheet" in model.document["environment"]
     gpu = None if is_given else find_gpu(name)

@@ -83,7 +83,7 @@ def _listed(name: str, path: Path, origin: str) -> ListedModel:
             runs = mode_words(document)
             error = errors_of(document, document["default"]).get("median")
             if carried := load(str(path)).document.get(OF_FORM):
-                runs += f", as {carried.topic}"
+                runs += f", as {carried.partition(': ')[0]}"
         about = document["device"], answers_for(document), runs, batch_sizes_of(document), error
         return ListedModel(name, str(path), origin, *about)
     except ModelFileError as error:

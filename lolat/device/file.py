@@ -117,10 +117,14 @@ class Before(Struct):
     predictors: Predictors
     environment: dict[str, Any]
     warnings: list[str]
+    estimated: str | UnsetType = UNSET
 
 
 class ModelFile(Sections, kw_only=True):
-    """A file with latencies of inference; `before`: in the precision before the last fit."""
+    """A file with latencies of inference; `before`: in the precision before the last fit.
+
+    `estimated`, `of_form`: remarks on data sheets, see `lolat.device.running`.
+    """
 
     default: str
     predictors: Predictors
@@ -129,6 +133,8 @@ class ModelFile(Sections, kw_only=True):
     domain: Domain
     quantized: list[StoredPoint] | UnsetType = UNSET
     before: Before | UnsetType = UNSET
+    estimated: str | UnsetType = UNSET
+    of_form: str | UnsetType = UNSET
 
 
 def validate(document: Any, source: str) -> None:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound="Device")
 FRAMEWORK_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
 ESTIMATED = "estimated"
-"""Key of a document in memory, never in a file: a remark on the part from a data sheet."""
+"""Key of a document: a remark on the part from a data sheet; in a file that was fitted so, its text."""
 OF_FORM = "of_form"
-"""Key of a document in memory, never in a file: a remark on the card that was measured."""
+"""Key of a document: a remark on the card that was measured. See ESTIMATED."""
 BEFORE = "before"
 """Key of a document: its `lolat.device.file.Before`."""
 MODE_WORDS = ("half", "mode", "compile")
@@ -84,7 +84,9 @@ def epochs_mode(document: Mapping[str, Any]) -> Mode:
 def before_fit(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a document keeps as BEFORE of another one."""
     where = {n: v for n, v in document["environment"].items() if n in MODE_WORDS}
-    kept = {name: document[name] for name in ("device", "predictors")}
+    kept = {
+        name: document[name] for name in ("device", "predictors", ESTIMATED) if name in document
+    }
     return {**kept, "environment": where, "warnings": list(document.get("warnings", ()))}
 
 
@@ -92,8 +94,8 @@ def _exchanged(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document as before its fit in another precision, which it keeps instead."""
     old = document[BEFORE]
     others = {n: v for n, v in document["environment"].items() if n not in MODE_WORDS}
-    where = {"environment": {**others, **old["environment"]}}
-    return {**document, **old, **where, BEFORE: before_fit(document)}
+    kept = {n: v for n, v in document.items() if n != ESTIMATED} | old
+    return {**kept, "environment": others | old["environment"], BEFORE: before_fit(document)}
 
 
 # ---- A device in another execution mode
@@ -399,7 +401,8 @@ def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) 
     Both files are of one `origin`: a user's own measurements do not count in a bundled file. For another
     card of a measured chip: that chip's, changed by the data sheets.
     """
-    name, is_carried = name_of(model.document), OF_FORM in model.document
+    name = name_of(model.document)
+    is_carried = isinstance(model.document.get(OF_FORM), Remark)  # a text: a fitted file's
     files = [path for _, path, where in list_models() if where == origin]
     if not is_carried and Path(model.source) not in files:
         return None
@@ -418,11 +421,15 @@ def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) 
     return None
 
 
+def sheet_remarks(document: Mapping[str, Any]) -> list[str]:
+    """The remarks that times follow by data sheets from those of another card or precision."""
+    return [document[key] for key in (OF_FORM, ESTIMATED) if key in document]
+
+
 def is_measured(document: Mapping[str, Any]) -> bool:
     """True if anything was measured on the device in the precision of the document."""
     kernels = document["predictors"].get(Roofline.name)
-    is_other = ESTIMATED in document or OF_FORM in document
-    return not is_other and (kernels is None or bool(kernels["measured"]))
+    return not sheet_remarks(document) and (kernels is None or bool(kernels["measured"]))
 
 
 def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:

@@ -11,7 +11,7 @@ from lolat.device.file import State, ago, knows, moment
 from lolat.device.intervals import noise_level
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
-from lolat.device.running import mode_of
+from lolat.device.running import mode_of, sheet_remarks
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.graph.modes import COMPILED
 from lolat.units import milliseconds, percent, plain
@@ -76,8 +76,13 @@ def summary_of(model: Device) -> ModelSummary:
         state=model.state,
         language_models=_language_models(document["llm"]) if "llm" in document else None,
         domain=document.get("domain", {}),
-        warnings=document.get("warnings", ()),
+        warnings=notes_of(document),
     )
+
+
+def notes_of(document: Mapping[str, Any]) -> list[str]:
+    """All remarks on a device: those of data sheets, and those that its file was made with."""
+    return [*sheet_remarks(document), *document.get("warnings", ())]
 
 
 def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -196,14 +196,14 @@ def refined_document(
 
 
 def _for_file(model: Device) -> dict[str, Any]:
-    """The file of a device in its mode; remarks that no file keeps become warnings."""
+    """The file of a device in its mode, with the text of remarks on data sheets."""
     document, mode = {**model.document}, mode_of(model.document)
+    document |= {key: str(document[key]) for key in (OF_FORM, ESTIMATED) if key in document}
     if document["environment"].get("mode", str(mode)) != str(mode):
         document["device"] = f"{name_of(document)} ({mode})"
         where = {"half": mode.half, "mode": str(mode), "compile": mode.fused}
         document["environment"] = {**document["environment"], **where}
-    remarks = [str(document.pop(key)) for key in (OF_FORM, ESTIMATED) if key in document]
-    return document | {"warnings": [*remarks, *document.get("warnings", ())]}
+    return document
 
 
 def _names_of(document: Mapping[str, Any], device: str | None) -> tuple[str, ...]:

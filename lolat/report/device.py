@@ -13,8 +13,8 @@ from lolat.device import Device
 from lolat.device.intervals import noise_level
 from lolat.device.predictors.formula import CONSTANT
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.running import OF_FORM, span
-from lolat.device.summary import Families, Rate, families_of, framework_of, headline
+from lolat.device.running import span
+from lolat.device.summary import Families, Rate, families_of, framework_of, headline, notes_of
 from lolat.graph.counts import COLUMNS
 from lolat.io.paths import LOCAL, SHIPPED, program
 from lolat.parameters import COVERAGE
@@ -44,7 +44,7 @@ def describe(device: Device) -> Iterator[str]:
     yield headline(device)
     yield from device_lines(device)
     document = device.document
-    if remarks := [*filter(None, [document.get(OF_FORM)]), *document.get("warnings", ())]:
+    if remarks := notes_of(document):
         is_learned = document["environment"].get("device") in ("cpu", "gpu")
         yield from _titled("while learning" if is_learned else "notes", map(plain, remarks))
     yield from section_lines(document)

@@ -262,7 +262,7 @@ class EstimatedTraining(TrainingPredictor):
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `TrainingPredictor`; False if the time or the precision follows from the data sheet alone."""
         inside = 1.0 - self._extrapolation(graph, batch_size).share >= MOSTLY_SHARE
-        return inside and is_measured(self.document)
+        return inside and (is_measured(self.document) or bool(self._own(graph, batch_size)))
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `TrainingPredictor`."""

@@ -193,11 +193,21 @@ def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> Non
     assert step["predicted_ms"] == pytest.approx(1e3 * 256 * 4 * 2 / rate, rel=1e-3)
     with pytest.raises(InputError, match="a training step; --training"):
         fitted.evaluate_table([rows])
+    # A step is evidence of training that network, and of nothing else.
+    mine = lolat.load(tmp_path / "mine.json")
+    assert [mine.cost(n, 256, **asked).in_domain for n in (net, other)] == [True, False]
+    for now, was in (
+        (mine.predict(net), before.predict(net)),
+        (mine.predict(other), before.predict(other)),
+    ):
+        assert now.in_domain is was.in_domain is False
+        assert now.warnings == was.warnings
+        assert any(text.startswith("measured on a100") for text in now.warnings)
     # In the precision of the measurements it is as before, from the file too, and then in amp again.
-    found = lolat.load(tmp_path / "mine.json").run_as("fp32")
+    found = mine.run_as("fp32")
     plain = lolat.load("a100-sxm-80gb")
     assert parts(found, net) == parts(plain, net)
-    assert not any("measured in amp" in text for text in found.cost(net, 256).warnings)
+    assert not any("measured in " in text for text in found.cost(net, 256).warnings)
     assert parts(found.run_as("amp"), net) == parts(fitted, net)
     assert found.device == plain.device
     # A step that trains less, or of a far batch size, is another one.
