@@ -22,6 +22,8 @@ from lolat.graph.kinds import kind_of
 
 TRAINED, STOPPED, ASKED, CHECKPOINT = "trained", "stopped", "asked", "checkpoint"
 REENTRANT, SELECTIVE = "reentrant", "selective"
+COMPUTED = "computed"
+"""The kernel is computed from trained parameters, among others: it has a gradient, however few they are."""
 PACKED = "packed"
 """The projections of a query, key and value as one parameter, which is the weight of no linear layer."""
 _AFTER = kinds.NORMALIZATIONS | frozenset(kinds.GATES)
@@ -106,14 +108,16 @@ def learns(operation: Operation) -> bool:
     """Return True if an operation has parameters that are trained."""
     kind = operation.kind
     has_any = kind in kinds.KERNELS or kind == "embedding" or operation.vectors > 0
-    return has_any and operation.attributes.get(TRAINED, 1) > 0
+    return has_any and (
+        operation.attributes.get(TRAINED, 1) > 0 or COMPUTED in operation.attributes
+    )
 
 
 def _learns_kernel(operation: Operation) -> bool:
     """Return True if what is trained is not a bias alone."""
     a = operation.attributes
     biases: Any = a.get("out_features", a.get("out_channels", 0))
-    return learns(operation) and a.get(TRAINED, biases + 1) > biases
+    return learns(operation) and (COMPUTED in a or a.get(TRAINED, biases + 1) > biases)
 
 
 @once

@@ -448,7 +448,7 @@ def several_of(layers: Iterable[Any]) -> list[str]:
     return [f"{n} {name}" for name, n in Counter(type(one).__name__ for one in layers).items()]
 
 
-_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "peft", "keras", "tensorflow")
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "keras", "tensorflow")
 _ON_TRAINING = re.compile(
     r"(?:if|while|not|and|or) +(?:\w+\.)?training\b|\b(?:\w+\.)?training +(?:and|or|else|is)\b"
 )

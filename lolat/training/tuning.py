@@ -14,7 +14,16 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Operation, Tensor
-from lolat.graph.backward import CHECKPOINT, PACKED, REENTRANT, SELECTIVE, TRAINED, changed, learns
+from lolat.graph.backward import (
+    CHECKPOINT,
+    COMPUTED,
+    PACKED,
+    REENTRANT,
+    SELECTIVE,
+    TRAINED,
+    changed,
+    learns,
+)
 from lolat.graph.blocks import cut
 from lolat.graph.kinds import COMPUTE, KERNELS
 from lolat.parameters import CHECKPOINTING
@@ -77,7 +86,7 @@ def _constants(graph: Graph) -> set[int]:
 
 
 def _tuned(graph: Graph, tuning: Tuning) -> Graph:
-    operations = [changed(o, **{TRAINED: None}) for o in graph.operations]
+    operations = [changed(o, **{TRAINED: None, COMPUTED: None}) for o in graph.operations]
     if not tuning.is_partial:
         return _with(graph, operations, graph.still)
     last = max((i for i, o in enumerate(operations) if o.kind in KERNELS), default=0)

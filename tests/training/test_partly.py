@@ -316,9 +316,9 @@ def test_a_parameter_that_is_detached_is_not_trained() -> None:
     agree(trained_only(Detached(), "prompt", "positions", "token"), TOKENS)
 
 
-@pytest.mark.parametrize("name", ["DoRA", "VeRA", "IA3", "LoHa"])
+@pytest.mark.parametrize("name", ["DoRA", "VeRA", "IA3", "LoHa", "OFT"])
 def test_other_adapters_of_peft(name: str) -> None:
-    """DoRA computes the norms of its kernels; LoHa its kernels, in a Function with products of its own."""
+    """DoRA computes the norms of its kernels; LoHa and OFT its kernels, with products of their own."""
     load_torchvision()
     peft = pytest.importorskip("peft")
     layers = ["qkv", "up"]
@@ -327,13 +327,64 @@ def test_other_adapters_of_peft(name: str) -> None:
         "VeRA": lambda: peft.VeraConfig(r=4, target_modules=["up"]),
         "IA3": lambda: peft.IA3Config(target_modules=["qkv", "down"], feedforward_modules=["down"]),
         "LoHa": lambda: peft.LoHaConfig(r=4, target_modules=layers),
+        "OFT": lambda: peft.OFTConfig(r=4, target_modules=["up"], oft_block_size=0),
     }[name]()
     network = peft.get_peft_model(Blocks(), config)
-    if name != "LoHa":
+    if name not in ("LoHa", "OFT"):
         agree(network, TOKENS)
     graph = as_trained(lolat.read((network, (TOKENS,))))
     learned = [p.numel() for p in network.parameters() if p.requires_grad]
     assert (numbers_of(graph).trained, variables(graph)) == (sum(learned), len(learned))
+
+
+def test_adapters_that_multiply_more_in_training_are_refused() -> None:
+    """PyTorch's own count: DoRA computes the frozen layer of the dropped input again."""
+    load_torchvision()
+    peft = pytest.importorskip("peft")
+    rates = {"all": 0.0, "dropped": 0.1}
+    networks = {
+        name: peft.get_peft_model(
+            Blocks(), peft.LoraConfig(r=4, target_modules=["up"], use_dora=True, lora_dropout=rate)
+        )
+        for name, rate in rates.items()
+    }
+    seen = {name: by_pytorch(network, TOKENS).macs for name, network in networks.items()}
+    assert seen["dropped"] - seen["all"] == (4 + 3) * 4 * 16 * 32 * 64  # the first has no gradient
+    graph = lolat.read((networks["dropped"], (TOKENS,)))
+    assert "drops of 4 Linear" in graph.training_only
+    with pytest.raises(NetworkError, match="4 frozen layers twice"):
+        as_trained(graph)
+
+
+class Put(nn.Module):
+    """A frozen layer behind a weight that is computed from a frozen and a trained parameter."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, sizes = kind, {"table": (90, 32), "filters": (24, 8, 3, 3), "scaled": (32, 8)}
+        self.old = nn.Parameter(torch.rand(sizes[kind]), requires_grad=False)
+        self.new = nn.Parameter(torch.rand({"scaled": (32, 1)}.get(kind) or (8, *sizes[kind][1:])))
+        self.bias = nn.Parameter(torch.rand(32))
+        self.after = nn.Linear(32, 4).requires_grad_(False)
+
+    def forward(self, x: Any) -> Any:
+        if self.kind == "scaled":
+            return self.after(F.gelu(F.linear(x, self.old * self.new, self.bias)))
+        both = torch.cat([self.old, self.new])
+        if self.kind == "table":
+            return self.after(F.gelu(F.embedding(x, both)))
+        return self.after(F.gelu(F.conv2d(x, both, self.bias).mean((2, 3))))
+
+
+@pytest.mark.parametrize("kind", ["table", "filters", "scaled"])
+def test_a_weight_of_frozen_and_trained_parameters_is_trained_in_part(kind: str) -> None:
+    x = {"table": WORDS, "filters": torch.rand(2, 8, 9, 9), "scaled": TOKENS}[kind]
+    network = Put(kind)
+    expected = by_pytorch(network, x)
+    graph = as_trained(lolat.read((network, (x,))))
+    found, parameters = by_us(graph, len(x)), sum(p.numel() for p in network.parameters())
+    assert found[:2] == expected[:2]
+    assert sum(numbers_of(graph)) == parameters
 
 
 def test_a_computed_kernel_is_trained_beside_a_frozen_bias() -> None:

@@ -8,6 +8,7 @@ values, so nothing is computed, and weights need no memory.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from math import prod
 from typing import Any
@@ -21,7 +22,16 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from lolat.errors import NetworkError
 from lolat.graph import Graph, GraphBuilder, Tensor
 from lolat.graph.analysis import completed
-from lolat.graph.backward import ASKED, CHECKPOINT, PACKED, REENTRANT, TRAINED, changed, learns
+from lolat.graph.backward import (
+    ASKED,
+    CHECKPOINT,
+    COMPUTED,
+    PACKED,
+    REENTRANT,
+    TRAINED,
+    changed,
+    learns,
+)
 from lolat.graph.kinds import IN_PLACE, KERNELS, kind_of
 from lolat.readers.ops import Writer
 from lolat.readers.torch import operations
@@ -70,7 +80,8 @@ class Tracer(TorchDispatchMode):
         self.called: set[Any] = set()  # modules
         # Constants that are parameters, or computed from some -> their ids and elements.
         self.trainable: dict[int, dict[int, int]] = {}
-        self.inside: set[int] = set()  # ids of those in weights or biases of an operation
+        # Ids of those in weights or biases of operations -> elements that these have as trained ones.
+        self.inside = Counter[int]()
         self.still: set[int] = set()  # frozen parameters
         self.computed: set[int] = set()  # constants computed from others, which are not counted
         self.upcasts = 0  # operations that ask for float32 and have it already
@@ -212,15 +223,13 @@ class Tracer(TorchDispatchMode):
             is_fixed &= self.trainable.keys().isdisjoint(weights)
             if grows and is_fixed:
                 self.fixed.append(written)
-            inside = {k: n for i in weights for k, n in self.trainable.get(i, {}).items()}
-            inside = {k: n for k, n in inside.items() if all(k != key[-1] for key, _ in owned)}
             new = self.builder.operations[start:]
             if any(map(learns, new)):
                 held = self.writer.constants.intersection(sources)
                 held.difference_update(*(o.inputs for o in new))
-                self.inside.update(*(self.trainable.get(i, ()) for i in held))
-                self.inside.update(key[-1] for key, _ in owned)
-            self.mark(start, owned, is_fixed, sum(inside.values()))
+                self.inside.update({k: 0 for i in held for k in self.trainable.get(i, ())})
+                self.inside.update({key[-1]: key[0] for key, is_learned in owned if is_learned})
+            self.mark(start, owned, is_fixed, weights)
             for tensor, index in zip(results, written, strict=False):
                 if index >= before or for_batch:
                     made = self.builder.tensors[index]
@@ -240,16 +249,29 @@ class Tracer(TorchDispatchMode):
         for tensor, index in zip(results, written, strict=True):
             self.learn(tensor, index)
 
-    def mark(self, start: int, owned: Sequence[Any], is_fixed: bool, inside: int) -> None:
+    def mark(
+        self, start: int, owned: Sequence[Any], is_fixed: bool, weights: Sequence[int]
+    ) -> None:
         """Mark the operations from position `start` on: how many parameters are trained, if not all.
 
-        `owned`: their parameters; `is_fixed`: their weights are none; `inside`: the number of trained ones
-        of which their weights are computed. A part that is computed again too.
+        `owned`: their parameters; `is_fixed`: their `weights` are none. A weight that is computed has as
+        many trained ones as are in it and in no operation before. A part that is computed again too.
         """
         trained = sum(key[0] for key, is_learned in owned if is_learned)
+        rest = sum(key[0] for key, _ in owned) - trained
+        inside, found = dict[int, int](), 0
+        for i in self.computed.intersection(weights):
+            parts = self.trainable.get(i, {})
+            if parts.keys().isdisjoint(key[-1] for key, _ in owned):
+                rest += self.writer.elements(i)
+                inside |= parts if self.gradients else {}
+        for key, elements in inside.items():
+            new = max(min(elements - self.inside[key], rest - found), 0)
+            self.inside[key] += new
+            found += new
         made: dict[str, Any] = {}
-        if is_fixed or trained < sum(key[0] for key, _ in owned):
-            made = {TRAINED: trained + inside}
+        if is_fixed or found < rest:
+            made = {TRAINED: trained + found} | ({COMPUTED: True} if inside else {})
         if any(key[-1] in self.packed for key, _ in owned):
             made |= {PACKED: True}
         if self.part is not None:

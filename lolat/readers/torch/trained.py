@@ -27,6 +27,11 @@ def otherwise(model: Any, tracer: Tracer, alone: Sequence[str]) -> Iterator[str]
         yield f"{', '.join(alone)} run in training alone (self.training)"
     if sparse := [m for m in model.modules() if getattr(m, "sparse", False) is True]:
         yield f"{plural(len(sparse), 'table')} of embeddings has sparse gradients (sparse=True)"
+    # DoRA's layers in peft, which then compute the frozen layer of the dropped input too.
+    of_dora = (m for m in model.modules() if len(getattr(m, "lora_magnitude_vector", ())))
+    if twice := sum(any(getattr(d, "p", 0) for d in m.lora_dropout.values()) for m in of_dora):
+        frozen = plural(twice, "frozen layer")
+        yield f"with lora_dropout, DoRA multiplies with the weights of {frozen} twice in training"
     of_all = (pair for module in model.modules() for pair in vars(module).items())
     switches = [n for n, on in of_all if isinstance(on, int) and on > 0 and _SWITCH.search(n)]
     if switches and not tracer.parts:
@@ -61,8 +66,8 @@ def in_training_alone(model: Any, tracer: Tracer) -> list[str]:
     return found
 
 
-def _is_dropout(module: Any) -> bool:
-    return type(module).__module__ == "torch.nn.modules.dropout"
+def _is_of(file: str, module: Any) -> bool:
+    return type(module).__module__ == f"torch.nn.modules.{file}"
 
 
 def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
@@ -73,10 +78,11 @@ def in_training_only(model: Any, tracer: Tracer) -> Iterator[str]:
     """
     operations, dropping, fused = tracer.builder.operations, [], []
     for path, module in model.named_modules():
-        if module not in tracer.called or _is_dropout(module):
+        if module not in tracer.called or _is_of("dropout", module):
             continue
-        passed_over = (m for m in module.children() if m not in tracer.called)
-        rates = drop_rates(module) + [m.p for m in passed_over if _is_dropout(m) and m.p]
+        inside = (m.children() if _is_of("container", m) else (m,) for m in module.children())
+        passed_over = (m for one in inside for m in one if m not in tracer.called)
+        rates = drop_rates(module) + [m.p for m in passed_over if _is_of("dropout", m) and m.p]
         if not rates:
             continue
         below = [
