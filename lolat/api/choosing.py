@@ -18,7 +18,7 @@ from lolat.device.question import LatencyQuestion
 from lolat.device.running import measured_models, mode_of, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
 from lolat.graph.modes import EAGER
-from lolat.hardware.gpus import Gpu, card_of, find_gpu, gpu_of, is_card, name_of
+from lolat.hardware.gpus import Gpu, card_of, device_names, find_gpu, gpu_of, is_card, name_of
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import LOCAL, find_model, list_models
 from lolat.io.progress import Progress, Warn
@@ -115,7 +115,7 @@ def full_names(name: str) -> list[str]:
     one ("a100-80gb", "rtx-3080") stays: `load` makes it. ModelFileError for any other name.
     """
     try:
-        found = find_model(name)
+        found = find_model(name, device_names())
     except ModelFileError as error:
         known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
         gpu = _card(name)

@@ -30,6 +30,7 @@ from lolat.fitting.reading import (
     points_of_networks,
     refined_document,
 )
+from lolat.graph.modes import BFLOAT16
 from lolat.hardware.gpus import card_of, name_of
 from lolat.hardware.specs import KEPT, NEEDED_COLUMNS, given_sheet, listed_specs, read_specs
 from lolat.io.paths import AnyPath
@@ -51,6 +52,7 @@ from lolat.tables.kinds import (
     Content,
     content_of,
 )
+from lolat.tables.networks import pure_half_words
 from lolat.training.epochs import epochs_document
 from lolat.training.measured import refitted
 from lolat.training.network_rows import step_parts
@@ -350,6 +352,8 @@ def _with_level(
     if not rows:
         raise InputError(f"no run is of use; {EXPECTED_RUNS}", code="runs")
     say_unread((row.row for row in rows), warn)
+    if pure := [row for row in rows if row.step.recipe.dtype == BFLOAT16]:
+        warn(pure_half_words(len(pure), BFLOAT16))
     section, words = level_of(section, rows)
     warn(words)
     return section

@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from lolat.errors import InputError, LolatError, ModelFileError
@@ -65,12 +66,12 @@ def list_models() -> list[tuple[str, Path, str]]:
     return [(path.stem, path, where) for where, folder in places for path in _models_in(folder)]
 
 
-def find_model(name: str) -> Path:
+def find_model(name: str, others: Iterable[str] = ()) -> Path:
     """The file of the device profile that a user means by `name`; it is not opened.
 
     `local` is the one learned last on this machine. Else `name` is a file, a local or a bundled profile in
     any case, or last a file without its `.json`, so that no file here hides a bundled profile.
-    Raises ModelFileError, which names the profiles that there are.
+    Raises ModelFileError, which names the profiles that there are, or like `name` also of `others`.
     """
     if name == LOCAL:
         return _newest_local()
@@ -83,7 +84,7 @@ def find_model(name: str) -> Path:
                 return path
     if name and not name.endswith((".json", "/", os.sep)) and os.path.exists(f"{name}.json"):
         return Path(f"{name}.json")
-    why, expected = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)))
+    why, expected = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)), others)
     message = f"{shown_path(name)}: {why}{' ' if why.endswith('?') else '; '}{expected}"
     raise ModelFileError(message, code="unknown-model", model=name, why=why)
 
@@ -157,7 +158,7 @@ def _models_in(folder: Path) -> list[Path]:
     return [folder / f"{stem}.json" for stem in sorted(n.removesuffix(".json") for n in visible)]
 
 
-def _not_found(name: str, names: list[str]) -> tuple[str, str]:
+def _not_found(name: str, names: list[str], others: Iterable[str]) -> tuple[str, str]:
     """The reason why no device profile has this name, and what is expected."""
     wrong = "is a folder" if name and os.path.isdir(name) else "no such model"
     if looks_like_network(name):
@@ -169,8 +170,10 @@ def _not_found(name: str, names: list[str]) -> tuple[str, str]:
     if "," in name:
         wrong += ", and one device is expected here (`lolat predict --on` takes several)"
     # Without its mode a profile's name is that of its GPU.
-    near = [*names, LOCAL, *(known.rpartition("-")[0] for known in names)]
-    hint = did_you_mean(stem, {known.lower(): shown_path(known) for known in near}, "")
+    near = [*names, LOCAL, *(known.rpartition("-")[0] for known in names), *others]
+    shown = {known.lower(): shown_path(known) for known in near}
+    card = {n: text for n, text in shown.items() if n.split("-")[0] == stem.split("-")[0]}
+    hint = did_you_mean(stem, card, "") or did_you_mean(stem, shown, "")
     expected = f"expected a model file, `local` or the name of a model: {there}"
     return (f"{wrong}; {hint}" if hint else wrong), expected
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lolat.errors import InputError
-from lolat.graph.modes import MODE_COLUMNS, Mode
+from lolat.graph.modes import BFLOAT16, FLOAT16, MODE_COLUMNS, Mode
 from lolat.io.documents import read_json
 from lolat.io.progress import Warn
 from lolat.io.tables import (
@@ -26,10 +26,11 @@ from lolat.io.tables import (
     row_key,
     say_unread,
 )
+from lolat.io.writing import reason_of
 from lolat.optimizers import OPTIMIZERS
 from lolat.readers.torch.named import ENCODER_TYPES, ENCODERS, TAKEN_APART
 from lolat.tables.left_out import LeftOut
-from lolat.units import shortened
+from lolat.units import plural, shortened
 
 NETWORK_COLUMNS = ("network", "model")
 SIZE_COLUMNS = (
@@ -59,6 +60,8 @@ SEVERAL = (
     "replicas", "world_size", "num_processes",
 )  # fmt: skip
 """Columns of the number of devices that a network ran on, or of how they shared it."""
+ACCUMULATED = ("gradient_accumulation", "gradient_accumulation_steps", "accumulate")
+"""Columns of the batches of each device in an update."""
 ONE = ("", "1", "no")
 """Their cells of a network on one device."""
 MILLIONS = ("params_millions", "param_count")  # columns of millions of parameters, in timm's tables
@@ -144,6 +147,9 @@ class NetworkTable:
                     f"{self.path} has times of inference and of training: the columns {way}... are left "
                     "out; a column pass says which are read"
                 )
+        for dtype in (FLOAT16, BFLOAT16):
+            if rows := sum(r.mode.training and r.mode.dtype == dtype for r in self.rows):
+                warn(f"{self.path}: {pure_half_words(rows, dtype)}")
         if lacking := sum(not any(map(row.row.get, BATCH_COLUMNS)) for row in self.rows):
             warn(
                 f"{self.path} has no batch_size in {lacking} of {len(self.rows)} rows: these are taken to "
@@ -231,7 +237,7 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     if is_logged(row):
         mode = replace(mode, training=True)
     gpus = next((row.whole(c, 1, LARGEST_SIZE) for c in SEVERAL if row.get(c, "") not in ONE), 1)
-    accumulate = row.whole("gradient_accumulation", 1, LARGEST_SIZE, default=1)
+    accumulate = accumulated(row)
     other = WAYS[not mode.training]
     columns = [
         next((name for name in names if row.get(name) and not name.startswith(other)), "")
@@ -258,6 +264,21 @@ def _timed_network(row: Row, path: Path, usual: Mode) -> TimedNetwork:
     )
 
 
+def accumulated(row: Row) -> int:
+    """The batches of each device in an update; 1 if the row does not say."""
+    column = next(filter(row.get, ACCUMULATED), ACCUMULATED[0])
+    return row.whole(column, 1, LARGEST_SIZE, default=1)
+
+
+def pure_half_words(rows: int, precision: str) -> str:
+    """A remark on rows of training in half precision itself."""
+    return (
+        f"{plural(rows, 'row')} of training in {precision}: weights, gradients and optimizer states are "
+        "taken to have 2 bytes; of autocast, such as bf16=True or fp16=True of transformers' Trainer, "
+        "expected the precision amp"
+    )
+
+
 def is_logged(row: Row) -> bool:
     """True for a row whose samples a second are those of a log."""
     return any(row.get(column, "").endswith(".json") for column in RATE_COLUMNS)
@@ -269,9 +290,14 @@ def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
     The evaluations in its time are left out. `samples`: those of a step by the row; InputError if the log
     has another number.
     """
+    expected = "expected the trainer_state.json, relative to the table, of a run that ended"
     try:
         history = json.loads((folder / row[column]).read_text("utf-8"))["log_history"]
-        end = max(i for i, one in enumerate(history) if "train_samples_per_second" in one)
+        ends = [i for i, one in enumerate(history) if "train_samples_per_second" in one]
+        if not ends:
+            why = "the run did not end (no train_samples_per_second)"
+            raise row.refused(f"{row[column]}: {why}; {expected}")
+        end = ends[-1]
         # The tokens beside them are those of one GPU, of all, or without padding, by version.
         rate = float(history[end]["train_samples_per_second"])
         steps = float(history[end].get("train_steps_per_second", 0.0))
@@ -280,12 +306,9 @@ def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
         before = (i for i, one in enumerate(history[:end]) if "train_runtime" in one)
         since = history[max(before, default=-1) + 1 : end]
         evaluating = sum(float(one.get("eval_runtime", 0.0)) for one in since)
-    except (OSError, ValueError, KeyError, TypeError):
-        raise row.wrong(
-            column,
-            "the path of a trainer_state.json, relative to the table, that ends with "
-            "train_samples_per_second",
-        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = reason_of(error) if isinstance(error, OSError) else "no log of transformers' Trainer"
+        raise row.refused(f"{row[column]}: {why}; {expected}") from None
     if steps > 0.0:
         # A step is as rounded, and the last one of an epoch may have fewer samples, or be left out.
         known = ROUNDED / steps + epochs / max(steps * whole, 1.0)

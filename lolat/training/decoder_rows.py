@@ -19,7 +19,7 @@ from lolat.llm.gpu import GPU, ServingSection, TrainingLevel, short
 from lolat.llm.names import find_decoder
 from lolat.optimizers import optimizer_named
 from lolat.parameters import CHECKPOINTING, PARAMETERS, SHARDINGS
-from lolat.tables.networks import logged_rate
+from lolat.tables.networks import accumulated, logged_rate
 from lolat.training.decoder import DecoderStep, tuned_recipe
 from lolat.training.parallel import NONE, Parallel
 from lolat.training.passes import CONSTANTS, Constants, DecoderPasses, Tuning
@@ -98,7 +98,7 @@ def read_runs(
 
 def _run_of(row: Row, folder: Path, device: str) -> TrainedRow:
     gpus, length, batch = (int(row.number(c, 1, 1e9, "a whole number")) for c in COLUMNS[1:4])
-    batches = int(row.number("gradient_accumulation", 1, 1e6, "a whole number", 1))
+    batches = accumulated(row)
     precision, sharding, checkpointing, launch = (_word(row, column) for column in WORDS)
     updates = optimizer_named(row.get("optimizer") or "adamw")
     try:

@@ -75,6 +75,8 @@ def test_a_model_by_its_name(lolat: Command, folders: tuple[Path, Path]) -> None
     (local / "mine.json").write_text(json.dumps(synthetic.document()))
     assert lolat("show", "mine").out == lolat("show", "local").out
     assert "did you mean mine?" in lolat.refused("show", "mina")
+    for name in ("a100-sxm-80", "a100-sxn"):
+        assert "did you mean a100-sxm-80gb or" in lolat.refused("show", name)
 
 
 # ---- `lolat read`, and files that it wrote as NETWORK.

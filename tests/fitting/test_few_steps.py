@@ -176,7 +176,7 @@ def test_the_log_of_a_run_sets_the_level_of_its_precision(tmp_path: Path) -> Non
     rate = 1e3 * 256 * 4 * 2 / (1.5 * passes + rest)
     log = {"log_history": [{"loss": 1.0}, {"train_samples_per_second": rate}]}
     (tmp_path / "trainer_state.json").write_text(json.dumps(log))
-    rows, header = tmp_path / "rows.csv", "network,batch_size,gpus,gradient_accumulation,precision"
+    rows, header = tmp_path / "rows.csv", "network,batch_size,gpus,accumulate,precision"
     rows.write_text(f"{header},samples_per_s\n{net},256,4,2,amp,trainer_state.json\n")
     fitted = lolat.fit(["a100-sxm-80gb", rows], tmp_path / "mine.json")
     assert fitted.document["device"] == "a100-sxm-80gb (amp)"
@@ -257,6 +257,8 @@ def test_an_optimizer_that_is_not_known_leaves_its_row_out(tmp_path: Path) -> No
     said: list[str] = []
     lolat.fit(path, warn=said.append)
     assert any("optimizer is 'lamb'" in line for line in said)
+    told = f"{path}: 11 rows of training in float16: weights, gradients and optimizer states"
+    assert any(line.startswith(told) and line.endswith("the precision amp") for line in said)
 
 
 def test_inference_by_training_steps_alone_is_outside(tmp_path: Path) -> None:

@@ -53,9 +53,12 @@ def test_a_row_is_an_iteration_with_all_its_micro_batches(folder: Path) -> None:
 
 
 def test_a_column_may_have_the_name_of_the_option(folder: Path) -> None:
-    path = Path(table(folder, "1,512,2,1,bf16,,full,9000"))
-    path.write_text(path.read_text().replace("activation_checkpointing", "checkpointing"))
-    assert read_runs(path, "")[0][0].step.passes.checkpointing == "full"
+    path = Path(table(folder, "1,512,2,3,bf16,,full,9000"))
+    names = {"activation_checkpointing": "checkpointing", "gradient_accumulation": "accumulate"}
+    for name, option in names.items():
+        path.write_text(path.read_text().replace(name, option))
+    (run,), _ = read_runs(path, "")
+    assert (run.step.passes.checkpointing, run.batches) == ("full", 3)
 
 
 def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
@@ -87,9 +90,11 @@ def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
     with pytest.raises(InputError, match="tokens_per_s_per_gpu, which may be the path of"):
         package.fit([folder / "gpu.json", folder / "trainer_state.json"])
     (folder / "empty.json").write_text("{}")
-    for log_file in ("empty.json", "missing.json"):
-        with pytest.raises(InputError, match=r"relative to the table, .*train_samples_per_second"):
-            read_runs(table(folder, f"2,1024,4,1,bf16,zero2,none,{log_file}"), "")
+    (folder / "stopped.json").write_text(json.dumps({"log_history": [{"loss": 2.0}]}))
+    whys = {"empty": "no log of", "missing": "no such file", "stopped": "the run did not end"}
+    for log_file, why in whys.items():
+        with pytest.raises(InputError, match=rf"{log_file}.json: {why}.*relative to the table"):
+            read_runs(table(folder, f"2,1024,4,1,bf16,zero2,none,{log_file}.json"), "")
 
 
 @pytest.mark.parametrize("rate", ["4096", "trainer_state.json"])
@@ -224,6 +229,10 @@ def test_fit_sets_the_level_and_evaluate_judges_by_it(folder: Path) -> None:
     assert after.iteration_ms == pytest.approx(1.3 * before.iteration_ms, rel=1e-3)
     judged = made.evaluate_table(path)
     assert judged.summary["median"] == pytest.approx(0.0, abs=1e-3)
+    assert not any("2 bytes" in words for words in said)
+    Path(path).write_text(Path(path).read_text().replace("amp_bf16", "bf16"))
+    package.fit([folder / "gpu.json", path], warn=said.append)
+    assert any(words.startswith("4 rows of training in bfloat16: ") for words in said)
 
 
 def test_runs_of_another_gpu_are_refused(folder: Path) -> None:
