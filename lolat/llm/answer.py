@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lolat.errors import AnswerIsNo
 from lolat.io.results import Result
 from lolat.units import milliseconds, plain, plural
+
+if TYPE_CHECKING:
+    from lolat.llm.question import ServingQuestion
 
 BREAKDOWN = ("weights", "products", "attention", "experts", "all_reduce", "small", "launches", "scheduling",
              "prompts")  # fmt: skip
@@ -236,18 +239,16 @@ def requests_words(load: float, is_rate: bool) -> str:
     return f"{load:g} requests/s" if is_rate else plural(int(load), "concurrent request")
 
 
-def best_of(
-    rows: Sequence[ServingConfig], is_sure: Callable[[ServingConfig], bool]
-) -> ServingConfig | None:
+def best_of(rows: Sequence[ServingConfig], asked: ServingQuestion) -> ServingConfig | None:
     """Return the row with the cheapest tokens; without prices, the one with the most tokens/s a GPU.
 
-    Of equal ones that with fewer GPUs, then one that surely keeps the limits.
+    Of equal ones one that surely keeps the limits, then the fastest, then that with fewer GPUs.
     """
 
-    def worth(row: ServingConfig) -> tuple[float, ...]:
+    def worth(row: ServingConfig) -> tuple[Any, ...]:
         dollars = row.dollars_per_million
         cost = -(row.tokens_per_s_gpu or 0.0) if dollars is None else dollars
         cost = float(f"{cost:.9g}")  # so that equal ones are
-        return dollars is None, cost, row.gpus, not is_sure(row), row.tpot_ms or 0.0
+        return dollars is None, cost, not asked.is_sure(row), row.judged(asked.percentile), row.gpus
 
     return min(rows, key=worth, default=None)

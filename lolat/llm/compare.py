@@ -51,7 +51,7 @@ class ComparedModels(Result):
     @property
     def cheapest(self) -> str | None:
         """The device with the cheapest tokens, of equal ones as of its rows; None if no price is known."""
-        best = best_of([*self.answers.values()], self.asked.is_sure)
+        best = best_of([*self.answers.values()], self.asked)
         known = (
             n for n, r in self.answers.items() if r is best and r.dollars_per_million is not None
         )
@@ -149,7 +149,7 @@ def side_by_side(
         good = [
             [r for r in answer.served if getattr(r, load) == n and r.is_good] for n in sorted(every)
         ]
-        by_load[name] = [row for rows in good if (row := best_of(rows, asked.is_sure)) is not None]
+        by_load[name] = [row for rows in good if (row := best_of(rows, asked)) is not None]
         if row := next((row for row in by_load[name] if getattr(row, load) == most), None):
             tensors, experts = row.split
             more = {load: most, "tensor_parallel": tensors, "expert_parallel": experts}

@@ -51,13 +51,13 @@ def answer(
     loads = dict[float | None, list[ServingConfig]]()
     for row in rows:
         loads.setdefault(row.request_rate, []).append(row)
-    good = (best_of([r for r in some if r.is_good], asked.is_sure) for some in loads.values())
+    good = (best_of([r for r in some if r.is_good], asked) for some in loads.values())
     bests = [rows.index(row) for row in good if row]
     if asked.has_limits and asked.request_rate:
         for n in bests:
             headroom = sizings[rows[n].split].headroom(rows[n])
             rows[n] = replace(rows[n], headroom_rate=headroom)
-    best = best_of([rows[n] for n in bests], asked.is_sure)
+    best = best_of([rows[n] for n in bests], asked)
     row = best or rows[0]
     remarks = [*remarks_on(sizings[row.split], rows, row)]
     remarks += _left_out(never, asked)
@@ -200,11 +200,13 @@ class Sizing:
             numbers = range(1, min(most, int(load.concurrency)) + 1)
             rows = [self.row(load, n) for n in (numbers if self.asked.has_limits else (1,))]
             good = [row for row in rows if row.within]
-            found.append(best_of(good, self.asked.is_sure) or rows[-1])
+            found.append(best_of(good, self.asked) or rows[-1])
         return found
 
     def _least_replicas(self, load: Load, most: int) -> ServingConfig:
-        """Return the row with the fewest replicas that keep the limits, at most `most` of them."""
+        """Return the row with the fewest replicas that keep the limits, at most `most` of them, and with
+        those for which the rented machines have room besides.
+        """
         if not self.fit:
             return self.row(load, 1)
         rate, seen = load.request_rate, self.seen
@@ -223,7 +225,9 @@ class Sizing:
                 row, high = fewer, middle
             else:
                 low = middle
-        return row
+        *_, held = _rented(self.rental, row.replicas, self.deployment.gpus)
+        fuller = self.row(load, min(held, most)) if held > row.replicas else row
+        return fuller if fuller.within else row
 
     def _seen(self, load: Load, replicas: int) -> ServingConfig:
         """Return a row, and keep what it tells about the rates of a replica within the limits."""
@@ -242,17 +246,28 @@ class Sizing:
         )
 
     def headroom(self, row: ServingConfig) -> float:
-        """Return the most requests a second at which the GPUs of a row keep the limits."""
-        low = max(row.request_rate or 0.0, self.seen["inside"] * row.replicas)
-        high = max(min(self.largest_rate, self.seen["outside"]) * row.replicas, low)
-        load = self.load_of(row)
-        while high - low > NEAR * high:
-            rate = (low + high) / 2.0
-            if self._seen(replace(load, request_rate=rate), row.replicas).within:
-                low = rate
+        """Return the most requests a second at which the GPUs of a row keep the limits.
+
+        It is a power of 1 + NEAR below the largest rate, whatever else was asked, or the rate of the row.
+        """
+        load, own = self.load_of(row), row.request_rate or 0.0
+
+        def powers(rate: float) -> float:
+            return math.log(self.largest_rate * row.replicas / rate, 1.0 + NEAR)
+
+        def rate(power: int) -> float:
+            return self.largest_rate * row.replicas / (1.0 + NEAR) ** power
+
+        outside, inside = self.seen["outside"] * row.replicas, self.seen["inside"] * row.replicas
+        low = max(math.ceil(powers(outside)) - 1, -1) if outside < math.inf else -1
+        high = math.floor(powers(max(inside, own))) + 1  # such rates keep them
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._seen(replace(load, request_rate=rate(middle)), row.replicas).within:
+                high = middle
             else:
-                high = rate
-        return low
+                low = middle
+        return max(rate(high), own)
 
     def row(self, load: Load, replicas: int) -> ServingConfig:
         """Return the row of a load that `replicas` share."""
@@ -300,7 +315,7 @@ class Sizing:
         # Replicas of a trace have each nth request: the answers of one are not those of all.
         is_trace = isinstance(load.arrivals, Trace)
         speed = done * (load.output_tokens if is_trace else float(times.output_tokens.mean()))
-        dollars, machines = _rented(self.rental, row.replicas, self.deployment.gpus)
+        dollars, machines, _ = _rented(self.rental, row.replicas, self.deployment.gpus)
         concurrency = row.concurrency if rate is None else times.concurrency * groups
         held = self._memory_gib(load, min(concurrency / groups, self.fit))
         memory = held if rate else row.memory_gib
@@ -381,23 +396,25 @@ def _called(deployment: Deployment) -> str:
 
 def _rented(
     rental: Rental | None, replicas: int, parallel: int
-) -> tuple[float, str] | tuple[None, None]:
-    """Return US$ an hour and the name of the cheapest machines that hold each replica whole; None without.
+) -> tuple[float | None, str | None, int]:
+    """Return US$ an hour and the name of the cheapest machines that hold each replica whole, None without;
+    and the replicas that these hold.
 
     A price that the user gives counts for one GPU in any machine.
     """
     if rental is None:
-        return None, None
+        return None, None, replicas
     if not rental.offers[0].instance_type:
-        return rental.offers[0].price * replicas * parallel, rental.prices
+        return rental.offers[0].price * replicas * parallel, rental.prices, replicas
     choices = []
     for offer in rental.offers:
         if groups := offer.devices // parallel:
             number = -(-replicas // groups)
             other = rental.rented(1, offer).memory_gib  # than that of this GPU
             with_more = f" ({other:g} GiB a GPU)" if other else ""
-            choices.append((number * offer.price, number, offer.instance_type + with_more))
+            name = offer.instance_type + with_more
+            choices.append((number * offer.price, number, name, number * groups))
     if not choices:
-        return None, None
-    price, number, name = min(choices)
-    return price, f"{number} x {name}" if number > 1 else name
+        return None, None, replicas
+    price, number, name, held = min(choices)
+    return price, f"{number} x {name}" if number > 1 else name, held

@@ -19,6 +19,8 @@ CALLED = {
 DOLLARS = "Prices are for a million output tokens and their prompts"
 EACH_LOAD = "The best row of each under each load:"
 LEAST_SHARE = 0.02
+MOST_ROOMS = 4
+"""The most devices of a comparison that all have their headroom told."""
 HOURS = 730.0  # of a month
 
 
@@ -98,9 +100,10 @@ def compared_lines(found: ComparedModels) -> Iterator[Part]:
         tables = dict.fromkeys(map(plain, filter(None, used)))
         yield f"{DOLLARS}, by {', '.join(tables)}: {'; '.join(prices)}."
     yield from apart_lines(found)
-    for name in dict.fromkeys(filter(None, (found.cheapest, found.fastest))):
+    few = found.answers if len(found.answers) <= MOST_ROOMS else (found.cheapest, found.fastest)
+    for name in dict.fromkeys(filter(None, few)):
         for row in found.by_load.get(name) or [found.answers[name]]:
-            yield from (f"{plain(name)}: {line}" for line in _headroom(row))
+            yield from (f"{plain(name)}: {line}" for line in _headroom(row, found.of[name]))
     yield from left_out_lines(found.left_out)
 
 
@@ -111,7 +114,7 @@ def apart_lines(found: ComparedModels) -> Iterator[str]:
         at = found.of[name].percentile
         times[plain(name)] = row.judged(at)[0], row.judged_ends(at)[0]
     prices = {
-        plain(name): (usd, scaled(row.tpot_interval_ms, usd / (row.tpot_ms or 1.0)))
+        plain(name): (usd, _price_ends(row, usd, found))
         for name, row in found.answers.items()
         if (usd := row.dollars_per_million) is not None
     }
@@ -123,6 +126,19 @@ def apart_lines(found: ComparedModels) -> Iterator[str]:
             yield f"{word}: {plain(best)}{alike}."
 
 
+def _price_ends(
+    row: ServingConfig, usd: float, found: ComparedModels
+) -> tuple[float, float] | None:
+    """The interval of a price: that of a token's time; under a rate, which so many replicas serve whatever
+    a token takes, another replica of the cheapest if its times may be beyond the limits.
+    """
+    if row.request_rate is None:
+        return scaled(row.tpot_interval_ms, usd / (row.tpot_ms or 1.0))
+    is_known = found.asked.is_sure(row) or row is not found.answers[found.cheapest or ""]
+    factor = 1.0 + (1e-9 if is_known else 1.0 / row.replicas)
+    return usd / factor, usd * factor
+
+
 def compared_table(found: ComparedModels) -> ReportTable:
     """The best row of each model, the cheapest first, and which is the cheapest, and the fastest."""
     named = {"cheapest": found.cheapest, "fastest of these": found.fastest}
@@ -131,7 +147,10 @@ def compared_table(found: ComparedModels) -> ReportTable:
     def remark(row: ServingConfig) -> str:
         return ", ".join(word for word, best in named.items() if best == names[id(row)])
 
-    rows = sorted(found.answers.values(), key=lambda row: row.dollars_per_million or math.inf)
+    def price(row: ServingConfig) -> tuple[float, bool]:
+        return row.dollars_per_million or math.inf, names[id(row)] != found.cheapest
+
+    rows = sorted(found.answers.values(), key=price)
     columns = [*_columns_of(found, names, rows), Column("", remark, is_text=True, page="front")]
     return ReportTable(columns, rows)
 
@@ -231,18 +250,22 @@ def _advice(answer: ServingAnswer) -> Iterator[str]:
             if rate is not None and rate not in bests:
                 yield f"{requests_words(rate, True)}: no row keeps the limits."
             else:
-                yield from _headroom(bests[rate])
+                yield from _headroom(bests[rate], answer)
     yield _price_words(answer.device, answer.prices, answer.served)
 
 
-def _headroom(row: ServingConfig) -> Iterator[str]:
+def _headroom(row: ServingConfig, answer: ServingAnswer) -> Iterator[str]:
     """The most requests a second within the limits, and dollars a month; nothing without a rate."""
     if row.headroom_rate is not None:
         usd, cost = row.dollars_per_hour, ""
         if usd is not None:
             cost = f", for {dollars(usd)} an hour, {dollars(HOURS * usd)} a month"
-        most = f"{row.headroom_rate:.3g} requests/s, {percent(row.headroom or 0.0)} more"
-        yield f"{row.load_words}: the limits hold up to {most}{cost}."
+        unit = 10.0 ** (math.floor(math.log10(row.headroom_rate)) - 2)  # rounded down
+        rate = digits(unit * math.floor(row.headroom_rate / unit + 1e-9))
+        most = f"{rate} requests/s, {percent(row.headroom or 0.0)} more"
+        has_times = answer.max_tpot_ms or answer.max_ttft_ms
+        holds = "the limits hold" if has_times else "the queue stays finite"
+        yield f"{row.load_words}: {holds} up to {most}{cost}."
 
 
 def _price_words(device: str, prices: str | None, rows: Sequence[ServingConfig]) -> str:

@@ -94,13 +94,12 @@ def grouped_notes(
 
 
 def left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """The reasons why devices cannot answer, MOST_NOTES at most, each with its devices."""
+    """The reasons why devices cannot answer, MOST_NOTES at most, each with its devices; then the others."""
     reasons = by_text((plain(name), plain(why)) for name, why in left_out.items())
-    shown = list(reasons.items())[:MOST_NOTES]
-    for why, names in shown:
+    for why, names in [*reasons.items()][:MOST_NOTES]:
         yield f"{_few(names, MOST_NAMES)}: {why}"
-    if more := len(left_out) - sum(len(names) for _, names in shown):
-        yield f"{more} more {'device' if more == 1 else 'devices'} cannot answer (--json has why)"
+    if more := [name for names in [*reasons.values()][MOST_NOTES:] for name in names]:
+        yield f"{_few(more, MOST_NAMES)}: no answer either (--json has why)"
 
 
 def _few(names: Sequence[str], most: int = 2) -> str:

@@ -199,8 +199,10 @@ def test_of_equally_cheap_rows_the_sure_one_is_the_best() -> None:
     likely = replace(row, tpot_ms=8.0, intervals_ms={"tpot_p90": (7.0, 11.0)})
     sure = replace(row, tpot_ms=9.0, intervals_ms={"tpot_p90": (8.0, 10.0)})
     cheaper = replace(likely, dollars_per_million=0.9 * (row.dollars_per_million or 0.0))
-    assert best_of([likely, sure], asked.is_sure) is sure
-    assert best_of([likely, sure, cheaper], asked.is_sure) is cheaper
+    assert best_of([likely, sure], asked) is sure
+    assert best_of([likely, sure, cheaper], asked) is cheaper
+    fast = replace(sure, tpot_p90_ms=0.5 * row.tpot_p90_ms, gpus=8)
+    assert best_of([sure, fast], asked) is fast
 
 
 def test_replicas_share_the_requests() -> None:
@@ -446,6 +448,35 @@ def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
 # ---- Requests at a rate
 
 
+def test_replicas_fill_the_machine_that_is_rented(tmp_path: Path) -> None:
+    """One GPU keeps the limits, and all eight of the machine are paid for; a limit of GPUs holds."""
+    prices = tmp_path / "prices.csv"
+    prices.write_text("InstanceType,AcceleratorName,AcceleratorCount,Price\nbox,h100,8,44\n")
+    known = Model(document() | {"device": "h100 (vllm)"})
+    ask: dict[str, Any] = {"request_rate": 2.0, "max_tpot_ms": 25.0}
+    alone = known.llm(LARGE, 1000, 200, tensor_parallel=1, **ask).chosen
+    assert alone.replicas == 1
+    found = known.llm(LARGE, 1000, 200, prices=str(prices), **ask)
+    assert {row.gpus for row in found.served} == {8}
+    assert {row.dollars_per_hour for row in found.served} == {44.0}
+    assert found.chosen.tpot_ms == min(row.tpot_ms for row in found.served)
+    few = known.llm(LARGE, 1000, 200, prices=str(prices), tensor_parallel=1, gpus=3, **ask).chosen
+    assert few.replicas == 3
+    assert few.headroom_rate == pytest.approx(3 * alone.headroom_rate, rel=0.02)
+
+
+def test_without_a_limit_of_times_the_queue_is_finite_up_to_a_rate_that_is_rounded_down() -> None:
+    answer = MODEL.llm(LARGE, 1000, 200, request_rate=2.0, tensor_parallel=1, gpus=1)
+    most = answer.chosen.largest_rate
+    assert answer.headroom_rate == pytest.approx(most)
+    for rate, shown in ((3.719, "3.71"), (3.7, "3.70"), (28.99, "28.9"), (12345.0, "12,300")):
+        told = replace(answer.chosen, headroom_rate=rate)
+        found = replace(answer, chosen=told, served=(told,))
+        assert f"the queue stays finite up to {shown} requests/s" in "\n".join(
+            lines_of(llm_lines(found))
+        )
+
+
 def test_the_fewest_replicas_that_keep_the_limits() -> None:
     """One replica less does not keep them; the rate of the headroom does, and a tenth more does not."""
     ask = {"request_rate": 20.0, "max_ttft_ms": 400.0, "max_tpot_ms": 25.0, "tensor_parallel": 1}
@@ -510,7 +541,7 @@ def test_each_rate_has_its_own_best_row() -> None:
     for row in found:
         alone = MODEL.llm(LARGE, 1000, 200, request_rate=row.request_rate, **ask).chosen
         assert (row.gpus, row.replicas) == (alone.gpus, alone.replicas)
-        assert row.headroom_rate == pytest.approx(alone.headroom_rate, rel=0.02)
+        assert row.headroom_rate == pytest.approx(alone.headroom_rate)
         assert (
             f"{row.request_rate:g} requests/s on {row.gpus_words}: the limits hold up to " in text
         )

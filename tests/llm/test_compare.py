@@ -117,6 +117,25 @@ def test_of_equal_prices_the_surely_kept_limits_then_the_shorter_time_are_cheape
     assert found.cheapest == "surer"
 
 
+def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> None:
+    """The intervals of the times overlap; by hand: one replica at 30, which another makes 60, and one at
+    44.
+    """
+    model, ask = Model(files()["large"]), {"tensor_parallel": 1, "request_rate": 1.0}
+    high = model.llm(LARGE, **ask).chosen.tpot_interval_ms[1]
+    for factor, alike in ((1.01, False), (0.99, True)):
+
+        def at(usd: float, limit: float = factor * high) -> Callable[..., ServingAnswer]:
+            more = {"price_per_hour": usd, "max_tpot_ms": limit}
+            return lambda config, **asked: model.llm(config, **asked | more)
+
+        of = {"one": at(30.0), "two": at(44.0), "three": at(61.0)}
+        found = compare(of, LARGE, max_tpot_ms=factor * high, **ask)
+        text = "\n".join(lines_of(compared_lines(found)))
+        assert ("Cheapest: one; cannot be told apart from two.\n" in text) == alike
+        assert ("Cheapest: " in text) == alike
+
+
 def test_rows_of_different_loads_are_never_beside_each_other() -> None:
     """No load is common to all: those of the load that most can serve are compared."""
 
