@@ -99,8 +99,8 @@ def compare(
             raise InputError(
                 f"{arg('batch_size')}: none; expected a number, or {AUTO}, for training"
             )
-        serving = {name: model.llm for name, model in serving_models(",".join(names)).items()}
-        return compare_served(serving, network, **asked)
+        able = serving_models(",".join(names), left_out=left_out).items()
+        return compare_served({n: m.llm for n, m in able}, network, left_out, **asked)
     if loads := [
         arg(name) for name in ("concurrency", "request_rate", "arrivals") if name in asked
     ]:

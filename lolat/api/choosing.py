@@ -148,6 +148,7 @@ def _usual(name: str) -> tuple[bool, bool, str]:
     return mode.launch != EAGER, mode.half, name
 
 
+BY_NAME = f"known by data sheets alone, and not among {ALL}; give these names to compare them too"
 USUAL_FRAMEWORK = "vllm"
 """The framework whose kernels training is predicted from, where several serve on a GPU."""
 
@@ -155,9 +156,9 @@ USUAL_FRAMEWORK = "vllm"
 def serving_model(name: str, of_any: bool = False) -> Model:
     """The model of language models that a name or a GPU's stands for ("l40s": l40s-vllm).
 
-    A model of that name which lacks language models is returned if the GPU has no other. ModelFileError for
-    an unknown name, and for a GPU that several frameworks serve on, unless `of_any`: as for training, which
-    none of them runs.
+    A GPU with no such model is known by its data sheet; a model of another name that lacks language models
+    is returned. ModelFileError for an unknown name, and for a GPU that several frameworks serve on, unless
+    `of_any`: as for training, which none of them runs.
     """
     model, unknown = None, None
     try:
@@ -181,7 +182,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
         )
     if of_gpu:
         return Model.load(of_gpu[0])
-    if model is None and gpu:
+    if gpu:
         if not gpu.bf16:
             raise ModelFileError(
                 f"{plain(name)}: language models are answered in bfloat16 or less, and {gpu.name} computes "
@@ -189,7 +190,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
                 code="dtype",
                 why=f"{gpu.name} computes no bfloat16, which language models are answered in",
             )
-        model = of_sheet(name)
+        return of_sheet(name)
     if model is not None:
         return model
     card, _, framework = name.rpartition("-")
@@ -220,11 +221,11 @@ def serving_models(
 ) -> dict[str, Model]:
     """The models of language models that a text names: a file, names with commas, or ALL.
 
-    `left_out`: takes the reasons of GPUs among several that compute no bfloat16; None: such a GPU is an
-    error.
+    `left_out`: takes the reasons of GPUs among several that compute no bfloat16, and of those that ALL has
+    not; None: a GPU without bfloat16 is an error.
 
     `of_any`: see `serving_model`; of ALL there is one for each GPU then. ALL has the GPUs of other models
-    too, by their data sheets.
+    too, by their data sheets, but not each variant of a card.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if text == ALL:
@@ -237,7 +238,15 @@ def serving_models(
         gpus = (find_gpu(name_of(document)) for document in known.values())
         others = {gpu.name for gpu in gpus if gpu and gpu.bf16 and card_of(gpu.name) not in served}
         others = {name.partition(" (")[0].casefold().replace(" ", "-") for name in others}
-        names += sorted(others - {*known})
+        names += sorted(others)
+        sheets = {name: gpu for name in device_names() if (gpu := find_gpu(name)) and gpu.bf16}
+        unasked = [
+            name
+            for name, gpu in sheets.items()
+            if name not in names and not any(_serves(d, gpu) for d in known.values())
+        ]
+        if left_out is not None:
+            left_out |= dict.fromkeys(unasked, BY_NAME)
     elif Path(text).exists() or not names:
         names = [text]
     found = dict[str, Model]()

@@ -34,11 +34,12 @@ def llm(model: str, config: str, **question: object) -> None:
     from lolat.llm.names import configs_of
     from lolat.report.llm import compared_lines, llm_lines
 
-    models = serving_models(model)
+    left_out = dict[str, str]()
+    models = serving_models(model, left_out=left_out)
     configs = configs_of(config)
-    if len(models) > 1 or len(configs) > 1:
+    if len(models) > 1 or len(configs) > 1 or left_out:
         click.get_current_context().meta[common.KIND] = "llms"
-        several = compare({n: m.llm for n, m in models.items()}, config, **question)
+        several = compare({n: m.llm for n, m in models.items()}, config, left_out, **question)
         common.warn(several.warnings)
         common.answer(several, compared_lines(several))
         return

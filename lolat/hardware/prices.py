@@ -280,7 +280,9 @@ def rental_of(
         least = threads if isinstance(threads, int) else 0
         offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
     names = [*dict.fromkeys(o.accelerator or CPU for o in offers)]
-    return Rental(device, offers, f"{', '.join(names)} in {listed.prices}", own) if offers else None
+    unmarked = " (lists do not mark the Max-Q)" * bool(gpu and gpu.name.endswith("Max-Q"))
+    source = f"{', '.join(names)}{unmarked} in {listed.prices}"
+    return Rental(device, offers, source, own) if offers else None
 
 
 def _has_room(machine: Offer, memory_gib: float, step_bytes: float) -> bool:

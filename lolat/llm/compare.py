@@ -76,13 +76,16 @@ class ComparedModels(Result):
 
 
 def compare(
-    devices: Mapping[str, Callable[..., ServingAnswer]], config: Any, **question: Any
+    devices: Mapping[str, Callable[..., ServingAnswer]],
+    config: Any,
+    left_out: Mapping[str, str] | None = None,
+    **question: Any,
 ) -> ComparedModels:
     """Ask several devices the same question about one or several language models.
 
     `devices`: the method `Model.llm` of each, by name; `config`: see `find_decoders`; `question`: the
-    arguments of the method. The rows have the load
-    that the most devices serve, of several such loads the largest. AnswerIsNo if no device holds the
+    arguments of the method. `left_out`: reasons why others are not asked. The rows have the load that the
+    most devices serve, of several such loads the largest. AnswerIsNo if no device holds the
     language model within the limits; InputError if no device can answer.
     """
     check_names(ServingQuestion, question)
@@ -111,9 +114,10 @@ def compare(
     def again(name: str, more: dict[str, Any]) -> ServingAnswer:
         return asks[name](**question | more)
 
-    made = side_by_side(found, again, asked, skipped)
+    made = side_by_side(found, again, asked, {**(left_out or {}), **skipped})
     if not made.of:
-        raise AnswerIsNo(no_device(skipped).message, made.to_dict()) if noes else no_device(skipped)
+        none = no_device(skipped or made.left_out)
+        raise AnswerIsNo(none.message, made.to_dict()) if noes else none
     return made
 
 

@@ -370,7 +370,11 @@ def test_models_that_serve_are_chosen_by_names_and_all() -> None:
     assert [*choosing.serving_models("h100-vllm, b200-vllm")] == ["h100-vllm", "b200-vllm"]
     every = choosing.serving_models("all")
     assert {"h100-vllm", "b200-trtllm", "l4"} <= {*every}
-    assert {"rtx-4090", "rtx-5090"} <= {*every}  # by their data sheets
+    assert {"rtx-4090", "rtx-5090", "mi300x"} <= {*every}  # by their data sheets
+    left_out = dict[str, str]()
+    assert {*choosing.serving_models("all", left_out=left_out)} == {*every}
+    assert {"rtx-pro-6000", "h100-pcie", "rtx-a6000"} <= {*left_out}  # each answers by its name
+    assert {"h100-sxm", "h200-sxm", "rtx-4090", "t4"}.isdisjoint(left_out)
     assert {"rtx-4090-amp", "a100-pcie-40gb", "t4"}.isdisjoint(
         every
     )  # another A100 serves; no bfloat16

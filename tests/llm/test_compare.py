@@ -136,6 +136,13 @@ def test_under_a_rate_only_a_limit_that_may_break_makes_prices_uncertain() -> No
         assert ("Cheapest: " in text) == alike
 
 
+def test_a_gpu_that_computes_no_bfloat16_is_left_out_of_several(lolat: Command) -> None:
+    ask = ("eight.json", "--concurrency", "1", "--tensor-parallel", "1")
+    found = lolat.json("llm", "t4,large.json", *ask)
+    assert ([*found["answers"]], [*found["left_out"]]) == (["large.json"], ["t4"])
+    assert "T4 computes no bfloat16" in lolat.refused("llm", "t4,t4", *ask)
+
+
 def test_rows_of_different_loads_are_never_beside_each_other() -> None:
     """No load is common to all: those of the load that most can serve are compared."""
 
