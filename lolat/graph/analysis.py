@@ -5,6 +5,7 @@ reader -> Graph -> `analyze` -> predictor -> prediction -> attribution.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +59,24 @@ def operations_parameters(graph: Graph) -> tuple[int, ...]:
         tied = round(a["bias"] * outputs) if own else 0
         found.append(tied if a.get("tied") else number)
     return tuple(found)
+
+
+_AGAIN = re.compile(r":\d+(?=/|$)")  # of a layer's second call
+
+
+def parameter_key(operation: Operation) -> tuple[object, ...]:
+    """A key that is equal for operations of one parameter.
+
+    A layer that is called again has the same path; a table that is the last layer's kernel too has its
+    sizes.
+    """
+    a = operation.attributes
+    if operation.kind == "embedding":
+        return a.get("rows"), a.get("out_features")
+    if operation.kind == "dense" and a.get("tied") == "kernel":
+        return a["out_features"], a["in_features"]
+    path = operation.full_name
+    return operation.kind, _AGAIN.sub("", path) if a.get("tied") else path
 
 
 def _channels(graph: Graph, norm: Operation) -> int:
@@ -187,7 +206,8 @@ def weights_bytes(graph: Graph, mode: Mode = DEFAULT_MODE) -> int:
     A parameter has 2 bytes in half precision; autocast keeps a copy in half besides, but for a table of
     embeddings that is no product's kernel too (tied embeddings).
     """
-    each, tied = operations_parameters(graph), any("tied" in o.attributes for o in graph.operations)
+    each = operations_parameters(graph)
+    tied = any(o.attributes.get("tied") == "kernel" for o in graph.operations)
     size = own = SIZES.get(own_dtype(graph) or "", 4.0)
     if mode.half:
         size = 6.0 if mode.dtype == AMP else 2.0
@@ -232,13 +252,17 @@ class Analysis:
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
     _bytes: dict[tuple[str, str], tuple[int, np.ndarray]] = field(default_factory=dict, repr=False)
 
-    def memory(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> Memory:
-        """Memory of a forward pass at a batch size; `mode`: of the device."""
+    def alive(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> tuple[int, np.ndarray]:
+        """Bytes of the weights, and bytes of the tensors alive while each operation runs, (operations,)."""
         key = mode.dtype if mode.half else "", mode.launch
         if key not in self._bytes:
             self._bytes[key] = weights_bytes(self.graph, mode), alive_bytes(self.graph, mode)
         weights, (fixed, scaled) = self._bytes[key]
-        alive = fixed + scaled.astype(float) * batch_size  # no integer that overflows
+        return weights, fixed + scaled.astype(float) * batch_size  # no integer that overflows
+
+    def memory(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> Memory:
+        """Memory of a forward pass at a batch size; `mode`: of the device."""
+        weights, alive = self.alive(batch_size, mode)
         if not len(alive):
             return Memory(weights, 0, "")
         most = int(alive.argmax())

@@ -93,14 +93,14 @@ def is_view(graph: Graph, operation: Operation) -> bool:
     return operation.kind in views and bool(operation.inputs) and not drops(graph, operation)
 
 
-def free_parameters(graph: Graph) -> list[tuple[int, int]]:
-    """Return (position of the first operation with its gradient, elements) of trained constants."""
+def free_parameters(graph: Graph) -> list[tuple[list[int], int]]:
+    """Return (positions of the operations with its gradient, elements) of trained constants."""
     part, readers = backward_of(graph), graph.consumers() if graph.free else {}
     found = []
     for elements, constants in graph.free:
         needed = (t for t in constants if part.needs[t])
-        reading = [i for t in needed for i in readers.get(t, ()) if part.runs[i]]
-        found += [(min(reading), elements)] if reading else []
+        reading = sorted(i for t in needed for i in readers.get(t, ()) if part.runs[i])
+        found += [(reading, elements)] if reading else []
     return found
 
 

@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from lolat.arrays import np
 from lolat.graph import Graph, once
-from lolat.graph.analysis import INDEX_BYTES, INDEXED, analyze, operations_parameters, parameters
+from lolat.graph.analysis import (
+    INDEX_BYTES,
+    INDEXED,
+    analyze,
+    operations_parameters,
+    parameter_key,
+    parameters,
+)
 from lolat.graph.backward import (
     CHECKPOINT,
     SELECTIVE,
@@ -17,8 +24,9 @@ from lolat.graph.backward import (
     drops,
     free_parameters,
     is_view,
+    learns,
 )
-from lolat.graph.kinds import KERNELS, MULTIPLYING, SLICES, VIEWS
+from lolat.graph.kinds import IN_PLACE, KERNELS, MULTIPLYING, SLICES, VIEWS
 from lolat.graph.modes import (
     AMP,
     BFLOAT16,
@@ -131,8 +139,8 @@ def trained_parameters(graph: Graph) -> tuple[int, ...]:
     One that no gradient reaches is not trained. One that is no operation's weight is of what reads it.
     """
     numbers = [*_trained_weights(graph)]
-    for position, elements in free_parameters(graph):
-        numbers[position] += elements
+    for positions, elements in free_parameters(graph):
+        numbers[positions[0]] += elements
     return tuple(numbers)
 
 
@@ -141,6 +149,30 @@ def _trained_weights(graph: Graph) -> tuple[int, ...]:
     runs = backward_of(graph).runs.tolist()
     each = zip(graph.operations, operations_parameters(graph), runs, strict=True)
     return tuple(min(n, o.attributes.get(TRAINED, n)) * runs for o, n, runs in each)
+
+
+def gradients_by_use(graph: Graph, autocast: bool = False) -> np.ndarray:
+    """(2, operations) trained parameters: those of which the backward pass has gradients first, and added.
+
+    A parameter of several operations has one from the last of them on. Each other one makes another, which
+    is added in place, if the first is no view, as a dense layer's is. Under `autocast` those of kernels are
+    in half precision until the backward pass of the first operation, and that of a head is converted.
+    """
+    operations, runs = graph.operations, backward_of(graph).runs
+    found, uses = np.zeros((2, len(operations))), dict[object, list[int]]()
+    for i, o in enumerate(operations):
+        if "tied" in o.attributes and runs[i] and learns(o):
+            uses.setdefault(parameter_key(o), []).append(i)
+    for i, number in enumerate(_trained_weights(graph)):
+        *others, last = sorted({i, *uses.get(parameter_key(operations[i]), ())})
+        share = 0.5 if others and autocast and operations[i].kind in KERNELS else 1.0
+        found[0, last] += share * number
+        found[0, i] += (1.0 - share) * number
+        is_view = operations[last].kind == "dense" and not (autocast and share == 1.0)
+        found[1, others] += share * number * (1 + is_view)
+    for positions, elements in free_parameters(graph):
+        found[0, positions[-1]] += elements
+    return found
 
 
 def numbers_of(graph: Graph) -> Numbers:
@@ -157,10 +189,12 @@ def copied_parameters(graph: Graph, frozen: bool) -> np.ndarray:
     """
     part, weights = backward_of(graph), _trained_weights(graph)
     found, every = np.zeros(len(weights)), operations_parameters(graph)
-    tied = any(o.attributes.get("tied") for o in graph.operations)
+    heads = {parameter_key(o): i for i, o in enumerate(graph.operations) if o.kind == "dense"}
     for i, o in enumerate(graph.operations):
         passed = frozen and part.first[i] and o.kind in KERNELS
-        found[i] = (every if passed else weights)[i] * (o.kind != "embedding" or tied)
+        at = heads.get(parameter_key(o)) if o.kind == "embedding" else i
+        if at is not None:
+            found[at] += (every if passed else weights)[i]
     return found
 
 
@@ -365,12 +399,18 @@ def memory_at_peak(
     and if these are the parameters, two operations have theirs whole.
     """
     of_element, part = element_bytes(graph, mode), backward_of(graph)
-    numbers, learned = numbers_of(graph), np.array(trained_parameters(graph), float)
-    sizes = [
-        sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in {*o.inputs, *o.outputs})
-        if o.kind not in VIEWS and part.runs[i] else 0.0
-        for i, o in enumerate(graph.operations)
-    ]  # fmt: skip
+    numbers, learned = numbers_of(graph), gradients_by_use(graph, recipe.copy > 0)
+    working, views = recipe.gradient * learned[1], set[int]()
+    for i, o in enumerate(graph.operations):
+        in_place = IN_PLACE in o.attributes and not views.isdisjoint(o.inputs[:1])
+        if in_place or is_view(graph, o) or o.kind == "instance_norm":  # a view in PyTorch
+            views.update(o.outputs)
+        if o.kind in VIEWS or not part.runs[i]:
+            continue
+        moved = [*{*o.inputs, *o.outputs}]
+        # The gradient of a changed view is copied, and that of what it was before.
+        moved *= 1 + in_place
+        working[i] += sum(graph.tensors[t].elements(batch_size) * of_element[t] for t in moved)
     kept, again = saved_parts(graph, batch_size, mode)
     copies = recipe.copy * copied_parameters(graph, recipe.frozen > HALF_BYTES) / shards.parameters
     is_again = np.array([CHECKPOINT in o.attributes for o in graph.operations], bool)
@@ -379,17 +419,21 @@ def memory_at_peak(
     results = sum(t.elements(batch_size) for t in outputs if t.batched and "float" in t.dtype)
     loss = {ACTIVATIONS: float(kept.sum()), LOSS: LOSS_NUMBERS * FLOAT_BYTES * results}
     # A part that is not trained keeps nothing, and runs all the same.
-    passing = analyze(graph).memory(batch_size, mode).activations_bytes
+    _, alive = analyze(graph).alive(batch_size, mode)
+    at = int(np.argmax(alive + copies.cumsum())) if len(alive) else 0
+    passing = {FORWARD: alive[at], COPIES: copies[: at + 1].sum()} if len(alive) else {}
     moment, moving = at_peak(
         [o.name for o in graph.operations], {ACTIVATIONS: kept, COPIES: copies * ~is_again},
-        recipe.gradient * learned / shards.gradients,
-        {AGAIN: again * part.runs, TEMPORARY: np.array(sizes), COPIES: copies * is_again},
-        {AT_LOSS: before | loss, AT_FORWARD: before | {FORWARD: passing}}, accumulate,
+        recipe.gradient * learned[0] / shards.gradients,
+        {AGAIN: again * part.runs, TEMPORARY: working, COPIES: copies * is_again},
+        {AT_LOSS: before | loss, AT_FORWARD: passing}, accumulate,
     )  # fmt: skip
     parts = state_parts(recipe, numbers.trained, numbers.frozen, shards) | moving
     parts[BUCKETS] = (several and shards == Shards()) * recipe.gradient * numbers.trained
     if shards.parameters > 1:
-        parts[GATHERED] = (2 * recipe.weight + recipe.gradient) * learned.max(initial=0)
+        parts[GATHERED] = (2 * recipe.weight + recipe.gradient) * max(
+            trained_parameters(graph), default=0
+        )
     return moment, {name: int(size) for name, size in parts.items() if size >= 1}
 
 

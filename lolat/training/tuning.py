@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from lolat.errors import InputError, NetworkError, arg
 from lolat.graph import Graph, Operation, Tensor
+from lolat.graph.analysis import parameter_key
 from lolat.graph.backward import (
     CHECKPOINT,
     COMPUTED,
@@ -107,24 +108,9 @@ def _tuned(graph: Graph, tuning: Tuning) -> Graph:
                 f"{plural(len(every), 'block')}; expected fewer, or frozen for all but its last layer"
             )
         live = operations[every[tuning.frozen][0] :]
-    trained = set(map(_parameter, live))
-    made = [o if _parameter(o) in trained else changed(o, **{TRAINED: 0}) for o in operations]
+    trained = set(map(parameter_key, live))
+    made = [o if parameter_key(o) in trained else changed(o, **{TRAINED: 0}) for o in operations]
     return _with(graph, made, _constants(graph))
-
-
-def _parameter(operation: Operation) -> tuple[object, ...]:
-    """Return a key that is equal for operations of one parameter.
-
-    A layer that is called again has the same path; a table that is the last layer's kernel too has its
-    sizes.
-    """
-    a = operation.attributes
-    if operation.kind == "embedding":
-        return a.get("rows"), a.get("out_features")
-    if operation.kind == "dense" and a.get("tied"):
-        return a["out_features"], a["in_features"]
-    path = operation.full_name
-    return operation.kind, _AGAIN.sub("", path) if a.get("tied") else path
 
 
 def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) -> Graph:
@@ -173,7 +159,6 @@ def _adapted(graph: Graph, operations: list[Operation], rank: int, last: int) ->
 # ---- The blocks of a network, as people freeze them and compute them again.
 
 LEAST_LAYERS = 2
-_AGAIN = re.compile(r":\d+(?=/|$)")  # of a layer's second call
 _NUMBERED = re.compile(r"(?:^|[./])\d+(?=[./]|$)")
 
 

@@ -174,7 +174,7 @@ def test_autocast_keeps_no_half_copy_of_a_table(tied: bool) -> None:
     tokens = builder.input((1, 16), "int64")
     table = {"rows": 100, "out_features": 32}
     x = builder.add("embedding", [tokens], (1, 16, 32), "table", dtype="float32", **table)
-    more = {"tied": True} if tied else {}
+    more = {"tied": "kernel"} if tied else {}
     y = builder.add(
         "dense", [x], (1, 16, 100), "head", in_features=32, out_features=100, bias=False, **more
     )

@@ -56,6 +56,42 @@ def saved_by_pytorch(network: Any, *inputs: Any, **named: Any) -> int:
     return sum(saved.values())
 
 
+def peak_by_pytorch(network: Any, *inputs: Any) -> int:
+    """Most bytes of tensors at once in a step without an optimizer, with parameters, buffers and inputs."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    alive, sizes, most = set[int](), 0, 0
+
+    def freed(key: int, size: int) -> None:
+        nonlocal sizes
+        alive.discard(key)
+        sizes -= size
+
+    def made(tensor: Any) -> None:
+        nonlocal sizes, most
+        storage = tensor.untyped_storage()
+        if storage._cdata not in alive:
+            alive.add(storage._cdata)
+            sizes += storage.nbytes()
+            most = max(most, sizes)
+            weakref.finalize(storage, freed, storage._cdata, storage.nbytes()).atexit = False
+
+    class Watched(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, op: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = op(*args, **(kwargs or {}))
+            torch.utils._pytree.tree_map_only(torch.Tensor, made, result)
+            return result
+
+    for tensor in (*network.parameters(), *network.buffers(), *inputs):
+        made(tensor)
+    with Watched():
+        network(*inputs).sum().backward()
+    return most
+
+
 @dataclass
 class KnownTraining(TrainingPredictor):
     """`sample_ms`: of each sample of an iteration; `passes`: instead, forward and backward of an iteration,

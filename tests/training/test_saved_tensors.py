@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from lolat.graph.analysis import as_trained
 from lolat.graph.modes import Mode
 from lolat.graph.work import CLASSES, PRODUCTS, work_of
 from lolat.optimizers import OPTIMIZERS
-from tests.training.known import memory_bytes, saved_by_pytorch, saved_bytes
+from tests.training.known import memory_bytes, peak_by_pytorch, saved_by_pytorch, saved_bytes
 
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -291,3 +292,76 @@ def test_a_dropout_saves_a_mask_of_bytes(after: Any) -> None:
         torch.nn.Sequential(first, torch.nn.GELU(), torch.nn.Dropout(0.1), after), (64,)
     )
     assert saved_bytes(read, 4) == expected
+
+
+# ---- The most bytes at once.
+
+
+class Shared(torch.nn.Module):  # type: ignore[misc]
+    """An encoder that runs twice, or a table that is the kernel of its head."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(1000, 64) if tied else None
+        sizes = (64, 64, 64, 64) if tied else (64, 256, 512, 512)
+        self.layers = torch.nn.ModuleList(
+            [torch.nn.Linear(*pair) for pair in itertools.pairwise(sizes)]
+        )
+
+    def encoded(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = F.gelu(layer(x))
+        return x
+
+    def forward(self, *xs: Any) -> Any:
+        if self.table is not None:
+            return F.linear(self.encoded(self.table(xs[0])), self.table.weight)
+        one, two = map(self.encoded, xs)
+        return one * two
+
+
+class Head(torch.nn.Module):  # type: ignore[misc]
+    """A head on frozen convolutions, whose weights have many more bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        stem = torch.nn.Conv2d(3, 64, 3, padding=1), torch.nn.Conv2d(64, 64, 3, padding=1)
+        self.stem = torch.nn.Sequential(*stem).requires_grad_(False)
+        self.head = torch.nn.Sequential(torch.nn.Linear(64, 500), torch.nn.Linear(500, 500))
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.stem(x).mean((2, 3)))
+
+
+def normalized(inplace: bool) -> Any:
+    """Two blocks as of nnU-Net, and the last layer."""
+    layers: list[Any] = []
+    for channels in (3, 32):
+        layers += [
+            torch.nn.Conv2d(channels, 32, 3, padding=1), torch.nn.InstanceNorm2d(32, affine=True),
+            torch.nn.LeakyReLU(inplace=inplace),
+        ]  # fmt: skip
+    return torch.nn.Sequential(*layers, torch.nn.Conv2d(32, 4, 1))
+
+
+PEAKS: dict[str, Callable[[], tuple[Any, list[Any]]]] = {
+    # The gradient of a weight is there from its last use on, and that of its first use beside it.
+    "twice": lambda: (Shared(False), [torch.rand(1, 4, 64)] * 2),
+    "tied": lambda: (Shared(True), [torch.zeros(1, 4, dtype=torch.int64)]),
+    # The norm's result is a view, whose gradient PyTorch copies where it was changed in place.
+    "in place": lambda: (normalized(True), [torch.rand(1, 3, 64, 64)]),
+    "not in place": lambda: (normalized(False), [torch.rand(1, 3, 64, 64)]),
+    # Where the stem has run, no weight of the head has a copy in half precision yet.
+    "autocast": lambda: (Head(), [torch.rand(1, 3, 64, 64)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_a_step_has_the_peak_of_pytorch(name: str) -> None:
+    network, inputs = PEAKS[name]()
+    mode = Mode("amp") if name == "autocast" else Mode()
+    of_batch = [torch.cat([x] * 4).clone() for x in inputs]
+    with torch.autocast("cpu", torch.bfloat16, enabled=mode.half):
+        own = peak_by_pytorch(network, *of_batch)
+    ours = memory_bytes(lolat.read((network, inputs)), 4, OPTIMIZERS["sgd"], mode)
+    assert ours == pytest.approx(own, rel=0.03)
