@@ -18,7 +18,7 @@ from lolat.io.results import Result, plain_data
 from lolat.io.tables import COPIES, Row, say_unread, to_csv
 from lolat.tables.kinds import NETWORKS, Content, content_of, content_of_columns
 from lolat.tables.left_out import LeftOut
-from lolat.units import percent, plain
+from lolat.units import percent, plain, plural
 
 if TYPE_CHECKING:
     from lolat.api.model import Model
@@ -172,7 +172,7 @@ def _of_fitted(model: Model, compared: Sequence[Compared], tables: Sequence[str]
     by_name = [name for name in (Path(table).name for table in tables) if name in sources]
     if again <= BY_CHANCE * len(compared) and (known or not by_name):
         return []
-    what = f"{again} of the {len(compared)} rows" if again else f"a table {by_name[0]}"
+    what = f"{again} of the {plural(len(compared), 'row')}" if again else f"a table {by_name[0]}"
     return [
         f"{model.label} was fitted to {what}: errors of rows that it was fitted to are smaller than others "
         f"(`lolat show {model.label}` has those of rows left out)"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lolat.api.model import Model
     from lolat.training.compare import Costs
     from lolat.training.cost import Cost
-    from lolat.training.model import TrainingLimits, TrainingPrediction
+    from lolat.training.model import TrainingPrediction
 
 
 @common.command(
@@ -100,7 +100,7 @@ def cost(
     if not question["precision"] and not of_decoder:
         lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))
     common.answer(answer, lines)
-    within(answer.limits, answer.options, "samples" if answer.sequence_length is None else "tokens")
+    within(answer, answer.options)
 
 
 def _answer_several(costs: Costs) -> None:
@@ -111,14 +111,12 @@ def _answer_several(costs: Costs) -> None:
     if all(answer.fits is False for answer in costs.answers):
         raise AnswerIsNo("it fits on none of these devices", code="no-room")
     fit = [o for a in costs.answers if a.fits is not False for o in a.options]
-    within(
-        costs.limits, fit, "tokens" if any(a.sequence_length for a in costs.answers) else "samples"
-    )
+    within(costs, fit)
 
 
-def within(limits: TrainingLimits, options: Iterable[TrainingPrediction], data: str) -> None:
-    """AnswerIsNo where none of some options keeps the limits. `data`: "samples" or "tokens"."""
-    timed = [o for o in options if o.total_s is not None]
+def within(answer: Cost | Costs, options: Iterable[TrainingPrediction]) -> None:
+    """AnswerIsNo where none of some options of an answer keeps its limits."""
+    limits, timed = answer.limits, [o for o in options if o.total_s is not None]
     if not timed or any(limits.keeps(o.total_s or 0.0, o.dollars) for o in timed):
         return
     from lolat.report.cost import within_words
@@ -131,7 +129,7 @@ def within(limits: TrainingLimits, options: Iterable[TrainingPrediction], data: 
     cheapest = None if low is None else low[0]
     expected = "more devices (--replicas), or a higher limit"
     if not limits.of_money.keeps(fastest, cheapest):
-        expected = f"fewer {data} or epochs, or a higher limit"
+        expected = f"fewer {answer.data} or epochs, or a higher limit"
         if cheapest is None:
             expected = f"{arg('price_per_hour')}, or a price list"
     elif limits.keeps(fastest, cheapest):

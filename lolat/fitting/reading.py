@@ -35,6 +35,7 @@ from lolat.tables.counted import Counted, counts_of
 from lolat.tables.kinds import NETWORKS, OPERATIONS, Content
 from lolat.tables.networks import NetworkTable, TimedNetwork, read_networks, version_of
 from lolat.tables.operations import PRODUCT_NAMES, TimedOperation, read_operations
+from lolat.units import plural
 
 CPU_WORDS = re.compile(r"(?<![a-z0-9])(cpu|core|xeon|epyc|ryzen|i[3579])(?![a-z0-9])")
 """Words of a CPU in the name of a device or table: it has no host to wait for."""
@@ -111,8 +112,8 @@ def device_document(
         counted.append((counts, operation.latency_ms, operation.row))
     if tell_other_units(counted, warn):
         warn = nobody  # if all times are odd, none stands out
-    numbers = [f"{len(operations)} operations"] * bool(operations)
-    numbers += [f"{len(networks)} networks"] * bool(networks)
+    read = {"operation": len(operations), "network": len(networks)}
+    numbers = [plural(n, what) for what, n in read.items() if n]
     source["source"] = ", ".join(Path(path).name for path, _ in contents)
     if networks and all(row.network[0].startswith("keras:") for row, _ in networks):
         del source["framework"]  # PyTorch did not run these, and the table names no framework

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from lolat.errors import NetworkError
 from lolat.units import did_you_mean, shortened
@@ -48,6 +49,12 @@ def looks_like_network(name: str) -> bool:
     """True if a name can only be a network's: `keras:ResNet50`, `net.onnx`, `module:function`."""
     has_colon = ":" in name.removeprefix(os.path.splitdrive(name)[0])
     return has_colon or name.endswith(FRAMEWORK_FILES)
+
+
+def config_name(path: str | os.PathLike[str]) -> str:
+    """The name of the network of a configuration: its folder's if it is a config.json, else the file's."""
+    file = Path(path, "config.json") if os.path.isdir(path) else Path(path)
+    return file.absolute().parent.name if file.name == "config.json" else file.stem
 
 
 OTHER_FILES = {

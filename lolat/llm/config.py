@@ -18,6 +18,7 @@ import msgspec
 
 from lolat.errors import InputError, ModelFileError
 from lolat.io.documents import read_json
+from lolat.io.forms import config_name
 from lolat.io.paths import shown_path
 from lolat.llm.decoder import Decoder, Latent, LayerGroup, Linear
 from lolat.llm.quantization import KEYS, IsUnquantized, dtypes_of, group_of, unquantized_parts
@@ -314,8 +315,7 @@ def _given(source: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str
                 raise Config(given, shown_path(path)).refused(why, "decoder-dtype", hint)
     except ModelFileError as error:
         raise InputError(error.message, code="no-decoder-config") from None
-    name = path.absolute().parent.name if is_config else path.stem
-    return given, plain(name), shown_path(path)
+    return given, plain(config_name(path)), shown_path(path)
 
 
 def _kind_of(config: Config) -> tuple[str, _Kind]:

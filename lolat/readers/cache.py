@@ -24,13 +24,20 @@ from msgspec.structs import replace
 from lolat import __version__
 from lolat.errors import LolatError, MissingPackageError
 from lolat.graph import FORMAT_VERSION, Graph
-from lolat.io.forms import FRAMEWORK_FILES, KERAS_FILE, PACKAGES, TRANSFORMERS, is_file
+from lolat.io.forms import (
+    FRAMEWORK_FILES,
+    KERAS_FILE,
+    PACKAGES,
+    TRANSFORMERS,
+    config_name,
+    is_file,
+)
 from lolat.io.paths import cache_folder
 from lolat.io.writing import write_bytes
 from lolat.readers.size import as_sizes, is_of_size
 from lolat.units import did_you_mean, shortened
 
-READERS = 41
+READERS = 42
 """Raise it when readers write other graphs: networks of an older cache are then read again."""
 _VERSIONED = (*PACKAGES, "tensorflow", "tensorflow-cpu", "torch", "onnx", "onnxscript")
 
@@ -60,7 +67,7 @@ class Cache:
                     content = hashlib.file_digest(file, "sha256").hexdigest()
             except (OSError, ValueError):
                 return None
-            spec = spec.replace(path, os.path.basename(path))
+            spec = spec.replace(path, config_name(path))
         elif kind not in PACKAGES:
             return None
         versions = {package: installed_version(package) for package in _VERSIONED}

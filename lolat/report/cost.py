@@ -36,6 +36,8 @@ MARKS = {
     "^": "several machines, whose gradients go over the network between them",
 }
 """The marks of the last column."""
+SAMPLE = {"samples": "sample", "tokens": "sequence"}
+"""The data -> what an iteration takes of it."""
 NOT_INCLUDED = "without loading data, storage, data transfer, setting up the machines"
 
 
@@ -52,16 +54,13 @@ def cost_lines(cost: Cost) -> Iterator[Part]:
 def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     """Lines before the table; the table, a row for each number of devices; lines on the best of them."""
     # The name of a GPU that serves language models lists the tables of its serving.
-    sample, of = (
-        ("sample", cost.model) if cost.sequence_length is None else ("sequence", cost.device)
-    )
+    of = cost.model if cost.sequence_length is None else cost.device
     first, several = cost.options[0], len(cost.options) > 1
     batch = _batch([cost]) + " on each device" * (several or first.devices > 1)
     if first.devices > 1 and not several:
         batch += f", {first.devices * cost.batch_size * cost.accumulate:,} in all"
-    title = f"{plain(cost.network)} · {batch} · {cost.optimizer}{_run(cost, sample)} · {plain(of)}"
-    sized = [(o.memory_bytes, -o.devices) for o in cost.options if o.memory_bytes]
-    least = -min(sized)[1] if sized else 1
+    title = f"{plain(cost.network)} · {batch} · {cost.optimizer}{_run(cost)} · {plain(of)}"
+    least = cost.least_devices if first.memory_bytes else 1
     of_least = f" of {least}" if least > 1 else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
     before = [
@@ -69,9 +68,9 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
         title + (f" · {way}" if (way := _way(cost)) else ""),
         f"{byte_size(cost.memory_bytes)} of memory on each device{of_least}, {fit_words(cost)}",
         *_memory_lines(cost),
-        *_iteration_lines(cost, sample),
+        *_iteration_lines(cost),
         *_link_lines(cost),
-        *([] if is_asked else [NO_SAMPLES if cost.sequence_length is None else NO_TOKENS]),
+        *([] if is_asked else [no_data_words(cost)]),
         *_card_lines(cost.options),
     ]
     is_table = cost.fits is not False and (is_asked or several)
@@ -92,14 +91,14 @@ def _batch(costs: Sequence[Cost]) -> str:
     return f"batch {ends}" + (f" x {accumulate:,}" if accumulate > 1 else "")
 
 
-def _run(answer: Cost | Costs, sample: str = "sample") -> str:
+def _run(answer: Cost | Costs) -> str:
     """The end of a title: the epochs, if the samples are given."""
     if not answer.samples:
         return ""
-    return f" · {plural(answer.epochs, 'epoch')} of {plural(answer.samples, sample)}"
+    return f" · {plural(answer.epochs, 'epoch')} of {plural(answer.samples, SAMPLE[answer.data])}"
 
 
-def _iteration_lines(cost: Cost, sample: str) -> Iterator[str]:
+def _iteration_lines(cost: Cost) -> Iterator[str]:
     """An iteration's time and its parts, the share of the peak, an epoch's other times."""
     first = cost.options[0]
     parts = [f"{name} {milliseconds(ms)}" for name, ms in first.parts_ms.items() if ms]
@@ -108,7 +107,7 @@ def _iteration_lines(cost: Cost, sample: str) -> Iterator[str]:
     sure = f" ({percent(cost.coverage)} between {' .. '.join(ends)})" if first.interval_ms else ""
     yield (
         f"{milliseconds(first.iteration_ms)} an iteration{where}{sure}, {digits(first.samples_per_s)} "
-        f"{sample}s/s{': ' * bool(parts)}{' · '.join(parts)}"
+        f"{SAMPLE[cost.data]}s/s{': ' * bool(parts)}{' · '.join(parts)}"
     )
     if first.mfu is not None:
         tune = cost.tune or ""
@@ -141,8 +140,11 @@ def _memory_lines(cost: Cost) -> Iterator[str]:
         yield f"{trained:,} of {every:,} parameters are trained ({percent(trained / every)})"
 
 
-NO_SAMPLES = "Give --samples N for epochs, and with a price their cost."
-NO_TOKENS = "Give --tokens N for hours and dollars."
+def no_data_words(of: Cost | Costs) -> str:
+    """The remark that without data there are no hours and dollars."""
+    if of.data == "tokens":
+        return "Give --tokens N for hours and dollars."
+    return "Give --samples N for epochs, and with a price their cost."
 
 
 def no_price_words(devices: Sequence[str], cost: Cost) -> str:
@@ -344,11 +346,7 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield from ("", table) if table.rows else ()
     yield from _legend(table)
     yield ""
-    yield from (
-        []
-        if costs.samples or costs.limits != TrainingLimits()
-        else [NO_TOKENS if any(c.sequence_length for c in costs.answers) else NO_SAMPLES]
-    )
+    yield from [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
     yield from _best_lines(costs, listed)
     yield from _no_room_lines([c for c in costs.answers if c.fits is False])
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]

@@ -168,8 +168,10 @@ def table_lines(result: TableEvaluation) -> Iterator[str]:
     inside = (
         f"{overall['inside']} of {overall['intervals']} inside the {percent(COVERAGE)} interval"
     )
+    number = overall[content]
+    what = content.removesuffix("s") if number == 1 else content
     yield (
-        f"{overall[content]} {content}: median error {100 * overall['median']:.1f} %, mean "
+        f"{number} {what}: median error {100 * overall['median']:.1f} %, mean "
         f"{100 * overall['mean']:.1f} %, {100 * overall['within_10']:.0f} % within 10 %, "
         f"{inside if overall['intervals'] else 'too few were measured for intervals'}; at the "
         f"median predicted {digits(1.0 + overall['bias'])} times what was measured"

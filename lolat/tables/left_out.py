@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lolat.errors import LolatError
 from lolat.io.forms import BY_NAME, is_file
-from lolat.units import shortened
+from lolat.units import plural, shortened
 
 MOST_LINES = MOST_NAMES = 3
 UNKNOWN_NETWORK_CODE = "unknown-network"
@@ -45,14 +45,14 @@ class LeftOut:
             self.add(f"{name}: {error}", error.code, place=name)
 
     def told(self, of: str = "") -> Iterator[str]:
-        """At most MOST_LINES lines; `of`: such as " rows of FILE"."""
+        """At most MOST_LINES lines; `of`: the file of the rows."""
         grouped = self._grouped()
         whole = grouped if len(grouped) <= MOST_LINES else grouped[: MOST_LINES - 1]
         for number, text in whole:
-            yield f"{number}{of} left out: {text}"
+            yield f"{_rows(number, of)} left out: {text}"
         if others := grouped[len(whole) :]:
             rows = sum(number for number, _ in others)
-            yield f"{rows}{of} left out for {len(others)} other reasons, such as: {others[0][1]}"
+            yield f"{_rows(rows, of)} left out for {len(others)} other reasons, such as: {others[0][1]}"
 
     def __str__(self) -> str:
         """All reasons in one line, for the error of a table without a usable row."""
@@ -77,3 +77,7 @@ class LeftOut:
                 text += f" (and {number} more like it{names and ': '}{names})"
             found.append((rows, text))
         return sorted(found, key=lambda one: -one[0])
+
+
+def _rows(number: int, of: str) -> str:
+    return f"{plural(number, 'row')} of {of}" if of else str(number)

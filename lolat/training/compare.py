@@ -75,6 +75,11 @@ class Costs(Result):
         return TrainingLimits(self.max_hours, self.max_dollars)
 
     @property
+    def data(self) -> str:
+        """The name of the data; see `Cost`."""
+        return self.answers[0].data
+
+    @property
     def batches(self) -> int:
         """Number of batch sizes."""
         return len({o.batch_size for c in self.answers for o in c.options})

@@ -115,6 +115,16 @@ class Cost(Result):
         """The longest time and the most money."""
         return TrainingLimits(self.max_hours, self.max_dollars)
 
+    @property
+    def data(self) -> str:
+        """The name of the data: of a decoder tokens, else samples."""
+        return "samples" if self.sequence_length is None else "tokens"
+
+    @property
+    def least_devices(self) -> int:
+        """The fewest devices of which each needs `memory_bytes`."""
+        return min((o.memory_bytes or self.memory_bytes, o.devices) for o in self.options)[1]
+
     def option(self, devices: int) -> TrainingPrediction:
         """Return the option with that number of devices."""
         return next(o for o in self.options if o.devices == devices)
@@ -163,19 +173,23 @@ def close_words(needed: float, available: float) -> str:
 
 def no_room(cost: Cost) -> str:
     """Return the sentence that an iteration does not fit, with the largest batch that does."""
-    least = min((o.memory_bytes or cost.memory_bytes, o.devices) for o in cost.options)[1]
     room = cost.available_bytes or 0, cost.largest_batch or 0
-    words = no_room_words(cost.memory_bytes, *room, least)
+    words = no_room_words(cost.memory_bytes, *room, cost.least_devices)
     return f"{words}{close_words(cost.memory_bytes, room[0])}{would_words(cost.would_fit)}"
 
 
 MOST_WAYS = 3  # shown to people
+PURE = "--precision bf16"
 
 
 def would_words(ways: Sequence[str]) -> str:
     """Return a clause on the first of the options with which an iteration fits; "" without any."""
     more = f" ({len(ways) - MOST_WAYS} more: --json)" if len(ways) > MOST_WAYS else ""
-    return f"; it would with {', or '.join(ways[:MOST_WAYS])}{more}" if ways else ""
+    words = ", or ".join(ways[:MOST_WAYS])
+    words = words.replace(
+        PURE, f"{PURE} (weights and states in 2 bytes too, which changes training)"
+    )
+    return f"; it would with {words}{more}" if ways else ""
 
 
 # ---- The question.

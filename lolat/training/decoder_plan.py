@@ -305,8 +305,8 @@ class DecoderPlan:
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a Cost about the decoder, and the execution mode."""
         trained, every = (round(n.sum()) for n in self.step().numbers())
-        whole = self.run.sharding not in (FSDP, HYBRID)
-        recipe = self.recipe if whole else replace(self.recipe, copy=0.0)
+        is_whole = self.parallel(max(numbers)).shards.parameters == 1
+        recipe = self.recipe if is_whole else replace(self.recipe, copy=0.0)
         decoder, length = self.trained
         is_known = all(map(self.is_known, numbers))
         return {
@@ -341,6 +341,9 @@ class DecoderPlan:
             ("--tune lora:16", lora, []),
             ("--tune lora:16 --checkpointing full", replace(lora, checkpointing="full"), []),
         ]  # fmt: skip
+        several = replace(self, run=replace(self.run, accumulate=max(self.run.accumulate, 2)))
+        if most := several.largest([devices], self.available):
+            yield self.run.split(most)
         tried = [(self, list[int]())]
         for words, plan, others in ways:
             if (plan, others) in tried:

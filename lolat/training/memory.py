@@ -448,7 +448,7 @@ def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Ite
         states = recipe_of(FLOAT32, optimizer_named(recipe.optimizer)).states
         mixed = recipe.trained - recipe.states + states + FLOAT_BYTES
         yield Remark(
-            f"pure {recipe.dtype}: weights, gradients and states of {recipe.optimizer} take "
+            f"pure {recipe.dtype}: weights, gradients and optimizer states take "
             f"{recipe.trained:g} bytes a parameter; with weights and states in float32 besides, as is "
             f"usual, {mixed:g} bytes",
             byte_size(needed + trained * (mixed - recipe.trained)),

@@ -69,6 +69,13 @@ class TrainingRun:
         """Return the largest micro-batch up to `most`, of which the data set fills so many `batches`."""
         return most if self.samples is None else max(min(most, self.samples // batches), 1)
 
+    def split(self, most: int) -> str:
+        """Return the options of the same update from smaller micro-batches, of up to `most` samples."""
+        least = -(-self.batch_size // most)
+        parts = next((n for n in range(least, 2 * least) if self.batch_size % n == 0), least)
+        size, accumulate = -(-self.batch_size // parts), parts * self.accumulate
+        return f"--batch-size {size} --accumulate {accumulate}"
+
     def most_devices(self, devices: Sequence[int]) -> tuple[int, ...]:
         """Return the numbers in `devices` whose batches the data set fills, else the most it fills."""
         if self.samples is None:

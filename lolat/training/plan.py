@@ -139,9 +139,11 @@ class NetworkPlan:
         within = assumed_link(hardware_of(self.document), min(devices, MACHINE))
         return within.name in PEAKS and (self.run.link_gbps or 0.0) >= within.gbps
 
-    def would_fit(self, numbers: Sequence[int]) -> Sequence[str]:
-        """Return options with which an iteration fits: none is known of networks."""
-        return ()
+    def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:
+        """Yield the options of smaller micro-batches with which an iteration fits, if any."""
+        several = replace(self, run=replace(self.run, accumulate=max(self.run.accumulate, 2)))
+        if most := several.largest(numbers, self.available or 0):
+            yield self.run.split(most)
 
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` devices, joined by `link`, without a price."""

@@ -93,7 +93,7 @@ def test_from_a_table_to_a_network(lolat: Command, tmp_path: Path) -> None:
     )
     out = tmp_path / "out.csv"
     found = lolat.done("evaluate", model, "--table", table, "--predictions", out)
-    assert "1 networks: median error" in found.out
+    assert "1 network: median error" in found.out
     assert "1 left out: none:x: " in found.err
     (row,) = csv.DictReader(out.read_text().splitlines())
     assert float(row["predicted_ms"]) == pytest.approx(answer["latency_ms"])

@@ -168,20 +168,24 @@ class TestTransformers:
     @pytest.mark.parametrize(
         ("of", "size", "words"),
         [
-            (LLAMA, None, "LlamaForCausalLM on 64 tokens in float32, attention sdpa, keys"),
+            (
+                LLAMA,
+                None,
+                "LlamaForCausalLM on 64 tokens, weights in float32, attention sdpa, keys",
+            ),
             (
                 LLAMA | {"use_cache": False},
                 9,
-                "LlamaForCausalLM on 9 tokens in float32, attention sdpa",
+                "LlamaForCausalLM on 9 tokens, weights in float32, attention sdpa",
             ),
             (
                 LLAMA | {"attn_implementation": "eager"},
                 9,
-                "on 9 tokens in float32, attention eager",
+                "on 9 tokens, weights in float32, attention eager",
             ),
-            (VIT, None, "ViTForImageClassification on 3x32x32 in float32, attention sdpa"),
+            (VIT, None, "ViTForImageClassification on 3x32x32, weights in float32, attention sdpa"),
             (VIT, 64, "ViTForImageClassification on 3x64x64"),
-            (VIT | {"dtype": "bfloat16"}, None, "in bfloat16, attention sdpa"),
+            (VIT | {"dtype": "bfloat16"}, None, "weights in bfloat16, attention sdpa"),
         ],
     )
     def test_it_is_the_network_that_transformers_makes(
@@ -194,6 +198,7 @@ class TestTransformers:
         import transformers
 
         graph = read(config(tmp_path, of), size)
+        assert graph.name == tmp_path.name, "a config.json has the name of its folder"
         settings = transformers.AutoConfig.for_model(**of)
         made: Any
         if of["model_type"] == "vit":

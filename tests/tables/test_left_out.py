@@ -8,12 +8,15 @@ from lolat.tables.left_out import LeftOut
 
 def test_at_most_three_lines_that_count_every_row() -> None:
     found = LeftOut()
+    found.add("on several devices")
+    assert [*found.told("t.csv")] == ["1 row of t.csv left out: on several devices"]
+    found = LeftOut()
     found.add("of another device", rows=4)
     for name in ("a", "b", "c"):
         found.network(
             name, f"timm:{name}", NetworkError(f"no network {name}", code="unknown-network")
         )
-    assert [*found.told(" rows of t.csv")] == [
+    assert [*found.told("t.csv")] == [
         "4 rows of t.csv left out: of another device",
         "3 rows of t.csv left out: a: no network a (and 2 more like it: b, c)",
     ]

@@ -115,7 +115,8 @@ def asked(model: KnownTraining, *replicas: int, **more: Any) -> Cost:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "training_of", lambda document, source: model)
         patch.setattr(plan, "as_written", lambda device, graph: device)
-        question = TrainingQuestion(10, 800, 5, replicas=replicas or 1, **more)
+        more = {"batch_size": 10, "samples": 800, "epochs": 5, **more}
+        question = TrainingQuestion(replicas=replicas or 1, **more)
         return cost_on(device, synthetic.network(), question)
 
 
@@ -169,7 +170,9 @@ def test_half_precision_alone_says_so_with_the_usual_recipe_beside_it() -> None:
                 for precision in ("bf16", "amp", "tf32")}  # fmt: skip
     found = asked_it["bf16"]
     mixed = byte_size(found.memory_bytes + 8 * parameters(graph))
-    (said,) = [w for w in found.warnings if "pure bfloat16: weights, gradients and states" in w]
+    (said,) = [
+        w for w in found.warnings if "pure bfloat16: weights, gradients and optimizer states" in w
+    ]
     assert " 8 bytes a parameter; " in said
     assert said.endswith(f"16 bytes: {mixed}")
     assert not any("half precision" in w for p in ("amp", "tf32") for w in asked_it[p].warnings)
@@ -343,6 +346,12 @@ def test_memory() -> None:
     assert found.largest_batch is not None
     assert found.largest_batch > 10
     assert asked(known("some box")).largest_batch is None
+    much = 4 * 2 * (found.largest_batch // 2)
+    over = asked(known(), batch_size=much, samples=10**6)
+    (way,) = over.would_fit
+    _, size, _, number = way.split()
+    assert int(size) * int(number) == much
+    assert asked(known(), batch_size=int(size), accumulate=int(number), samples=10**6).fits
     cpu = known("cpu")
     cpu.document["environment"]["available_bytes"] = 1000
     assert asked(cpu).largest_batch == 0

@@ -19,7 +19,7 @@ from lolat.llm.config import read_decoder
 from lolat.llm.gpu import GPU
 from lolat.optimizers import optimizer_named
 from lolat.readers.torch.named import import_package
-from lolat.report.cost import costs_lines
+from lolat.report.cost import cost_lines, costs_lines
 from lolat.training.cost import close_words
 from lolat.training.decoder import FRAGMENTED, DecoderStep, tuned_recipe
 from lolat.training.parallel import Parallel
@@ -293,7 +293,35 @@ def test_a_number_of_gpus_that_does_not_fit_says_so_beside_one_that_does(gpu: Mo
     assert (none.memory_bytes, none.largest_batch) == (eight.memory_bytes, eight.largest_batch)
     (words,) = (w for w in both.warnings if "does not fit" in w)
     assert words.startswith("1 device: ")
-    assert words.endswith(", or ".join(alone.would_fit[:3]))
+    pure = " (weights and states in 2 bytes too, which changes training)"
+    assert (pure in words) == ("--precision bf16" in alone.would_fit[:3])
+    assert words.replace(pure, "").endswith(", or ".join(alone.would_fit[:3]))
+    # One device divides nothing, so it has the copies of autocast.
+    assert ": 18 bytes a parameter" in alone.recipe
+    assert ": 16 bytes a parameter" in both.recipe
+
+
+@pytest.mark.parametrize(("batch_size", "accumulate"), [(64, 1), (64, 3), (61, 1)])
+def test_smaller_micro_batches_keep_the_update(
+    gpu: Model, batch_size: int, accumulate: int
+) -> None:
+    asked = {"tune": "lora:16", "checkpointing": "full"}
+    way = cost(gpu, batch_size=batch_size, accumulate=accumulate, **asked).would_fit[0]
+    _, size, _, number = way.split()
+    assert int(size) * int(number) == pytest.approx(accumulate * batch_size, rel=0.1)
+    if batch_size % 2 == 0:
+        assert int(size) * int(number) == accumulate * batch_size
+    assert cost(gpu, batch_size=int(size), accumulate=int(number), **asked).fits
+
+
+def test_the_sentence_on_too_little_memory_is_of_the_same_devices_as_the_figures(
+    gpu: Model,
+) -> None:
+    """Sharded inside a machine, 16 GPUs need as much each as 32."""
+    found = cost(gpu, batch_size=64, replicas=(32, 16), sharding="hybrid")
+    said, _, memory, *_ = cost_lines(found)
+    assert "on each of 16 devices" in said
+    assert "on each device of 16, " in memory
 
 
 def test_memory_within_a_tenth_of_the_card_is_called_close() -> None:

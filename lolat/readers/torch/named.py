@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from lolat.errors import MissingPackageError, NetworkError
 from lolat.graph import Graph
 from lolat.io.documents import read_json
-from lolat.io.forms import unknown_network
+from lolat.io.forms import config_name, unknown_network
 from lolat.readers.ops import quietly
 from lolat.readers.size import of_images
 from lolat.readers.torch.reader import import_torch
@@ -47,8 +47,7 @@ def named(spec: str, size: Any, weights: bool) -> tuple[Any, str]:
         return _timm(name, form, of_images(size), weights), whole
     if package == "torchvision":
         return _torchvision(whole, weights), name
-    stem = os.path.splitext(os.path.basename(name))[0]
-    return _transformers(name, form, of_images(size), weights), stem
+    return _transformers(name, form, of_images(size), weights), config_name(name)
 
 
 def _built(spec: str, make: Callable[[], Any], weights: bool) -> Any:
@@ -213,7 +212,7 @@ def noted(graph: Graph, model: Any) -> Graph:
     )
     keeps = bool(model.can_generate() and getattr(settings, "use_cache", False))
     words = f"read as {type(model).__name__} on {' and '.join(lengths)}"
-    words += f" in {str(model.dtype).rpartition('.')[2]}"
+    words += f", weights in {str(model.dtype).rpartition('.')[2]}"
     if {"attention", "softmax"} & {o.kind for o in graph.operations}:
         words += f", attention {settings._attn_implementation}"
     if getattr(model, "has_assumed_head", False):
