@@ -126,8 +126,12 @@ def shortened(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Mapping[str, str], otherwise: str) -> str:
-    """`did you mean ResNet50 or ResNet101?`, or `otherwise`; `known`: name -> as it is shown."""
-    near = difflib.get_close_matches(name, known, n=3)
+    """`did you mean ResNet50 or ResNet101?`, or `otherwise`; `known`: name -> as it is shown.
+
+    Names that begin so are the first.
+    """
+    begin = (other for other in known if name and other.startswith(name))
+    near = [*dict.fromkeys([*begin, *difflib.get_close_matches(name, known, n=3)])][:3]
     return f"did you mean {' or '.join(known[n] for n in near)}?" if near else otherwise
 
 

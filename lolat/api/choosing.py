@@ -202,7 +202,11 @@ def serving_model(name: str, of_any: bool = False) -> Model:
             code="unknown-model",
             model=name,
         )
+    from lolat.llm.names import is_decoder
+
     assert unknown is not None
+    if is_decoder(name):
+        raise unknown.reworded(f"{plain(name)}: a language model; the GPU comes first")
     raise unknown
 
 

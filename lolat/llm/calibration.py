@@ -117,7 +117,7 @@ def timed_of(
             if key not in servers:
                 servers[key] = Server(gpu, deployment, *key)
             parts = of_requests(servers[key], load, overheads or section.overheads)
-            room = servers[key].rule.cache // load.longest
+            room = servers[key].rule.cache // load.tokens
             times = row.tpot_ms, row.ttft_ms, decoder.kind in OWN_FITS
             name = f"{row.model} {row.dtype}".strip()
             found.append((*parts, load.concurrency, room, *times, name, servers[key]))

@@ -98,7 +98,9 @@ class ServedRow:
 
     `request_rate`: requests a second, else `concurrency` at any time. `requests`: those that were timed; 0
     if a steady load was there from the start. `range_ratio`: lengths are between this fraction of the
-    tokens and all of them. `max_num_batched_tokens`, `max_num_seqs`: limits of a step; 0: the framework's.
+    tokens and all of them. `lengths`: tokens of each prompt and of each answer, if they are known and
+    differ; the others are then their means. `max_num_batched_tokens`, `max_num_seqs`: limits of a step; 0:
+    the framework's.
     """
 
     model: str
@@ -119,6 +121,7 @@ class ServedRow:
     max_num_batched_tokens: int = 0
     max_num_seqs: int = 0
     attention_data_parallel: int = 1
+    lengths: tuple[tuple[int, ...], ...] = ()
     row: Mapping[str, str] = field(default_factory=dict, compare=False)
     source: str = field(default="", compare=False)
 

@@ -40,8 +40,12 @@ BLOCK, VARIES = 256, 0.1
 """Answers of a closed loop differ by this fraction of their tokens, evenly in each block of requests: those
 of equal length that once meet in a prompt's step would end together forever."""
 SEED = 1
-AZURE = ("timestamp", "contexttokens", "generatedtokens")
-"""The columns TRACE in the traces that Azure published (AzureLLMInferenceTrace)."""
+OTHER_NAMES = (
+    ("timestamp",),
+    ("contexttokens", "prompt_tokens"),
+    ("generatedtokens", "completion_tokens"),
+)
+"""Other names of the columns TRACE: Azure's (AzureLLMInferenceTrace), and those of OpenAI's usage."""
 LONGEST_TRACE = 7 * 86400.0
 """Seconds; a trace that lasts longer has its times in another unit."""
 
@@ -92,11 +96,17 @@ class Trace:
 def read_trace(path: str | Path) -> Trace:
     """Read a table with the columns TRACE; InputError (code "trace") for one without order or requests.
 
-    Columns may have the names in AZURE; arrivals may be dates.
+    Columns may have the names in OTHER_NAMES; arrivals may be dates.
     """
-    expected = f"expected a trace with the columns {', '.join(TRACE)}"
+    known = ", ".join(
+        " or ".join((name, *others)) for name, others in zip(TRACE, OTHER_NAMES, strict=True)
+    )
+    expected = f"expected a trace with the columns {known}"
     table = read_table(path)
-    names = AZURE if {*AZURE} <= {*table.names} else TRACE
+    names = [
+        next((one for one in (name, *others) if one in table.names), name)
+        for name, others in zip(TRACE, OTHER_NAMES, strict=True)
+    ]
     arrives, *tokens = names
     rows = [*read_table(path, names, expected)]
     if len(rows) < 2:
@@ -137,10 +147,10 @@ def _seconds(row: Row, column: str) -> float:
 class Load:
     """Requests of a server: `request_rate` a second, or `concurrency` of them at any time.
 
-    `arrivals`: EVEN, POISSON, or a trace, whose times are stretched to the rate. `cached_tokens`: tokens of
-    each prompt that the cache holds, but not of the first `distinct_prompts` requests. `range_ratio`:
-    lengths are drawn evenly between this fraction of the tokens and all of them. `requests`: their number,
-    all of which count, as in a benchmark; 0: as many as a steady load needs.
+    `arrivals`: EVEN, POISSON, or a trace, whose times, if it has any, are stretched to the rate.
+    `cached_tokens`: tokens of each prompt that the cache holds, but not of the first `distinct_prompts`
+    requests. `range_ratio`: lengths are drawn evenly between this fraction of the tokens and all of them.
+    `requests`: their number, all of which count, as in a benchmark; 0: as many as a steady load needs.
     """
 
     input_tokens: float
@@ -157,9 +167,10 @@ class Load:
     def of(cls, row: ServedRow) -> Load:
         """Return the load of each group under which a row was timed."""
         groups = row.attention_data_parallel
+        inputs, outputs = (tokens[::groups] for tokens in row.lengths or ((), ()))
         return cls(
             row.input_tokens, row.output_tokens, row.concurrency * (not row.request_rate) / groups,
-            row.request_rate / groups, cached_tokens=row.cached_tokens,
+            row.request_rate / groups, Trace((), inputs, outputs) if inputs else POISSON, row.cached_tokens,
             distinct_prompts=row.distinct_prompts, range_ratio=row.range_ratio,
             requests=row.requests // groups,
         )  # fmt: skip
@@ -183,7 +194,7 @@ class Load:
         trace = self.arrivals if isinstance(self.arrivals, Trace) else None
         is_closed, is_steady = not self.request_rate, not self.requests
         number, counted, arrivals, ages = self.requests, slice(None), None, np.zeros(0)
-        if trace and not is_closed:
+        if trace and trace.arrival_s and not is_closed:
             number, arrivals = len(trace.arrival_s), 1e3 * np.array(trace.arrival_s)
             arrivals = (arrivals - arrivals[0]) * (trace.rate / self.request_rate)
             is_steady = False
@@ -198,10 +209,10 @@ class Load:
             arrivals = np.cumsum(gaps)
         if trace:
             pairs = np.column_stack([trace.input_tokens, trace.output_tokens])
-            if is_closed:
+            if is_closed and is_steady:
                 order = np.argsort(pairs.sum(1))[:: len(pairs) // REQUESTS + 1]
                 pairs = _shuffled(rng, pairs[order], number, at_once)
-            inputs, outputs = pairs.T
+            inputs, outputs = np.resize(pairs, (number, 2)).T
         else:
             both = self.input_tokens, self.output_tokens
             inputs, outputs = (self._lengths(rng, most, number) for most in both)
@@ -391,6 +402,9 @@ def of_requests(
     after = requests.outputs[requests.counted, None] - 1.0
     several = after[:, 0] > 0
     after, decoded = after[several], (of_end - of_first)[several]
-    is_mean_of_requests = load.requests and not load.request_rate  # as benchmarks report it
+    # As benchmarks report it.
+    is_mean_of_requests = load.requests and (
+        not load.request_rate or isinstance(load.arrivals, Trace)
+    )
     tpot = (decoded / after).mean(0) if is_mean_of_requests else decoded.sum(0) / after.sum()
     return tpot, (of_first - until(arrival)).mean(0), server.mean_step(events)

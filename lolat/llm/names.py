@@ -107,12 +107,6 @@ def find_decoder(config: Any) -> Decoder:
         )
     if Path(config).exists():
         return read_decoder(config)
-    if "," in str(config):
-        raise InputError(
-            f"{shortened(str(config))}: several; expected one language model; for several "
-            "lolat.compare(...)",
-            code="decoder",
-        )
     return named(str(config))
 
 
@@ -142,6 +136,12 @@ def is_decoder(network: Any) -> bool:
 @lru_cache(maxsize=64)
 def named(given: str) -> Decoder:
     """Return the decoder of an id, with or without its publisher; errors as of `find_decoder`."""
+    if "," in given:
+        raise InputError(
+            f"{shortened(given)}: several; expected one language model; for several `lolat llm` or "
+            "lolat.compare(...)",
+            code="decoder",
+        )
     path, _, end = given.casefold().rpartition("/")
     owner, name = path.rpartition("/")[2], re.sub("^meta-(?=llama)", "", end)
     for form, architecture in SPARSE.items():

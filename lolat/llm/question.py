@@ -69,7 +69,8 @@ class ServingQuestion:
         1, "Groups of the GPUs, each of which shares whole experts.", most=MOST_GPUS, metavar="N[,N]",
         example="1,8")
     attention_data_parallel: int = declared(
-        1, "Groups of so many GPUs, each with attention of its own requests; all share the experts.",
+        1, "Groups with attention of their own requests, each of --tensor-parallel GPUs: together their "
+        "product; all share the experts.",
         most=MOST_GPUS)
     dtype: str = declared(
         "", f"Data type of the weights: {', '.join(DTYPES)}; else as published.", metavar="TYPE")
@@ -93,8 +94,8 @@ class ServingQuestion:
     max_ttft_ms: float | None = declared(
         None, "The longest time to the first token.", 0, is_open=True, metavar="MS")
     percentile: int | None = declared(
-        None, "The percentile of the times in the table, for which limits hold, from 1 to 99; the means if "
-        "not given.",
+        None, "The percentile over requests of the times in the table, for which limits hold, from 1 to "
+        "99; the means if not given. A request's time per token is its mean (TPOT of vLLM, not ITL).",
         most=99)
     gpus: int | None = declared(
         None, "The best on up to so many GPUs, of one model or several replicas.", most=MOST_GPUS)

@@ -14,7 +14,7 @@ from lolat.llm.decoder import DTYPES
 from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfitted
 from lolat.llm.gpu import IN_GENERAL, OWN_FITS, lacks
 from lolat.llm.load import REQUESTS, Trace
-from lolat.llm.serving import FP8, deployment_of, operations_of
+from lolat.llm.serving import FP8, deployment_of, operations_of, product_words
 from lolat.units import GIB, milliseconds, plural
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
     elif asked.dtype and stays:
         parts = " and ".join(stays).replace("_", "-")
         yield (
-            f"{parts}, wherever {decoder.name} was published with them in bfloat16, stay so: dtype "
+            f"{decoder.name} keeps the parts that were published in bfloat16 ({parts}): dtype "
             f"{asked.dtype} is of the rest"
         )
     if "fp8_wo" in (of.deployment.dtype, of.deployment.expert_dtype):
@@ -217,6 +217,8 @@ def _beyond(of: Sizing, rows: Sequence[ServingConfig]) -> Iterator[str]:
             "requests at once on this card, and the others wait, unless "
             f"{section.server.option} allows these numbers"
         )
+    if words := product_words(of.deployment.tensor_parallel, of.deployment.attention_data_parallel):
+        yield words
     if of.deployment.attention_data_parallel > 1:
         yield (
             "extrapolating: groups with attention of their own wait for each other in ways that no fit "

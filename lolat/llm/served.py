@@ -151,7 +151,7 @@ def _of_json(path: Path, framework: str, parallel: int | None, warn: Warn) -> It
             frameworks |= {_framework_of(found)} - {"", framework}
             if tower := find_decoder(row.model).tower_remark:
                 warn(f"{path}: {tower}")
-            if words := ", ".join(_varying(found)):
+            if words := ", ".join(() if row.lengths else _varying(found)):
                 warn(f"{path}: all requests are taken as long as their mean: {words}")
     except KeyError as error:
         raise InputError(
@@ -187,7 +187,7 @@ def _cells(row: ServedRow) -> dict[str, str]:
         if value and not isinstance(value, str)
         else value or ""
         for name, value in vars(row).items()
-        if name not in ("row", "source")
+        if name not in ("row", "source", "lengths")
     }
 
 
@@ -200,8 +200,11 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
     _check(every, parallel, rate)
     # SGLang draws lengths evenly from this fraction of the longest one to that, so that their mean is
     # (1 + fraction) / 2 of it.
-    drawn = every.get("random_range_ratio") if _is_random(every) else None
-    ratio = 1.0 if drawn is None else float(drawn)
+    drawn = every.get("range_ratio", every.get("random_range_ratio") if _is_random(every) else None)
+    lengths = _lengths(every)
+    ratio = 1.0 if lengths or drawn is None else float(drawn)
+    if not 0.0 <= ratio <= 1.0:
+        raise ValueError(f"range_ratio is {ratio:g}: expected a number from 0 to 1")
     longest = 2.0 / (1.0 + ratio) / done
     sequences, tokens = (
         next((int(every[name]) for name in names if every.get(name)), 0)
@@ -217,6 +220,7 @@ def _of_benchmark(found: Mapping[str, Any], gpus: int | None) -> ServedRow:
         dtype=str(every["dtype"]), kv_dtype=str(every.get("kv_dtype", "")), request_rate=rate,
         cached_tokens=float(every.get("cached_tokens") or 0.0), requests=done,
         range_ratio=max(ratio, 1e-6), max_num_batched_tokens=tokens, max_num_seqs=sequences,
+        lengths=lengths,
     )  # fmt: skip
     for name in NUMBERS:
         if not 0 < (number := getattr(row, name)) <= MOST:
@@ -250,11 +254,19 @@ def _is_random(every: Mapping[str, Any]) -> bool:
     return str(every.get("dataset_name") or "random").startswith("random")
 
 
+def _lengths(every: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+    """Return the tokens of each completed prompt and answer; () if some are not known, or all are alike."""
+    pairs = zip(every.get("input_lens") or (), every.get("output_lens") or (), strict=False)
+    done = [(int(inputs), int(outputs)) for inputs, outputs in pairs if inputs and outputs]
+    differ = len({*done}) > 1 and len(done) == every["completed"]
+    return tuple(zip(*done, strict=True)) if differ else ()
+
+
 def _varying(found: Mapping[str, Any]) -> Iterator[str]:
-    """Name the lengths of a benchmark that differ, other than as SGLang draws them."""
+    """Name the lengths of a benchmark that are not known one by one, other than as SGLang draws them."""
     if not _is_random(found):
         yield f"dataset_name {found['dataset_name']}"
-    if "random_range_ratio" in found:
+    if {"random_range_ratio", "range_ratio"} & {*found}:
         return
     for name in ("input_lens", "output_lens"):
         lengths = [*filter(None, found.get(name) or [])]
@@ -280,15 +292,17 @@ def _check(every: Mapping[str, Any], parallel: int | None, rate: float) -> None:
     if _framework_of(every) == "sglang":
         how = "of bench_serving that saves the key server_info, which has the model too"
         to_each = " to each line, or save the key server_info as newer versions of bench_serving do"
+    model, add_model = any(map(every.get, MODEL)), f'add the key "model"{to_each}'
     shares &= every.get("cached_tokens") is None and every.get("disable_radix_cache") is not True
     for wrong, expected, code in (
         (not done, f"no request was completed, {failed} failed; expected a benchmark that ended well",
          "served"),
         (failed > MOST_FAILED * (done + failed), f"{failed} of {done + failed} requests failed, so that "
          "fewer ran at once than it says; expected a benchmark that ended well", "served"),
-        (parallel is None, f"the number of GPUs is not in it; expected {arg('tensor_parallel')} N, or a "
-         f"run {how}", "tensor-parallel"),
-        (not any(map(every.get, MODEL)), f'the model is not in it; add the key "model"{to_each}', "served"),
+        (parallel is None, f"the number of GPUs {'is' if model else 'and the model are'} not in it; "
+         f"expected {arg('tensor_parallel')} N, or a run {how}{'' if model else '; ' + add_model}",
+         "tensor-parallel"),
+        (not model, f"the model is not in it; {add_model}", "served"),
         (rate and burst != 1.0, f"its requests came with burstiness {burst:g}; expected 1: others are not "
          "predicted", "served"),
         (unlike, f"it has {', '.join(f'{name} {every[name]}' for name in unlike)}, which is not predicted; "

@@ -364,13 +364,30 @@ def deployment_of(
             has = ", ".join(dtypes_of(section.operations))
             raise InputError(f"{arg('dtype')} {one}: this GPU computes {has}", code="dtype")
     groups = expert_parallel / attention_data_parallel
-    decoder.check_tensor_parallel(tensor_parallel, groups, dense, routed)
+    try:
+        decoder.check_tensor_parallel(tensor_parallel, groups, dense, routed)
+    except InputError as error:
+        words = product_words(tensor_parallel, attention_data_parallel, arg("tensor_parallel"))
+        raise error.reworded(f"{error.message}{'; ' * bool(words)}{words}") from None
     published = decoder.kv_dtype if dense == decoder.dtype else ""
     cache = kv_dtype or published or section.server.cache_dtype(sheet, used != {"bfloat16"})
     if cache not in CACHE_BYTES:
         raise InputError(f"{arg('kv_dtype')} {cache}: expected one of {', '.join(CACHE_BYTES)}")
     return Deployment(
         decoder, tensor_parallel, expert_parallel, dense, routed, cache, attention_data_parallel
+    )
+
+
+def product_words(tensor_parallel: int, groups: int, name: str = "tensor_parallel") -> str:
+    """Return the number of GPUs of groups with attention of their own, which users count otherwise, in
+    words; "" if there is no doubt.
+    """
+    if groups == 1 or tensor_parallel % groups:
+        return ""
+    return (
+        f"{tensor_parallel} x {groups} = {tensor_parallel * groups} GPUs: {name} is of each group; "
+        f"for {tensor_parallel}, as SGLang and TensorRT-LLM count them, give {name} "
+        f"{tensor_parallel // groups}"
     )
 
 

@@ -221,6 +221,8 @@ def test_an_answer_counts_the_requests_of_all_groups() -> None:
     [
         (DEEPSEEK, {"attention_data_parallel": 2, "expert_parallel": 8, "tensor_parallel": 2}, "4 GPUs"),
         (DELTA, {"attention_data_parallel": 2}, "has none"),
+        (DEEPSEEK, {"attention_data_parallel": 8, "tensor_parallel": 8, "dtype": "fp8"},
+         "8 x 8 = 64 GPUs: tensor_parallel is of each group; for 8, as .* give tensor_parallel 1$"),
     ],
 )  # fmt: skip
 def test_a_layout_that_no_framework_starts(config: Any, asked: dict[str, int], given: str) -> None:

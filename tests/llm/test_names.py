@@ -129,6 +129,7 @@ def test_a_name_that_is_none_is_told_the_nearest() -> None:
     for name, near in (
         ("llama-3.1-70b-banana", "llama-3.1-70b is known"),
         ("lama-3.1-70b-instruct", "did you mean llama-3.1-70b-instruct"),
+        ("qwen3.5", "did you mean qwen3.5-397b-a17b"),
         ("banana", "llama-3.3-70b"),
     ):
         with pytest.raises(InputError, match=near) as caught:
@@ -141,3 +142,5 @@ def test_the_page_takes_the_same_names() -> None:
     for name in ("qwen3-32b-gguf", "/etc/passwd", "../config.json", "qwen3-32b-banana"):
         with pytest.raises(InputError):
             language_model(name)
+    with pytest.raises(InputError, match="several; expected one language model"):
+        language_model("qwen3-8b,qwen3-32b")

@@ -225,7 +225,7 @@ def test_the_parts_beside_a_decoder_are_told() -> None:
 def test_a_part_that_stays_in_bfloat16_is_told() -> None:
     partly = {"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]}
     config = {**LARGE, "quantization_config": partly}
-    remark = "attention, wherever"
+    remark = "keeps the parts that were published in bfloat16 (attention)"
     assert said(of().llm(config, concurrency=8, dtype="fp8"), remark)
     assert not said(of().llm(config, concurrency=8), remark)
     assert not said(of().llm(LARGE, concurrency=8, dtype="fp8"), remark)

@@ -162,6 +162,54 @@ def test_lengths_that_are_not_known_are_told(
     assert (row.input_tokens, row.output_tokens, row.range_ratio) == (2000, 500, 1.0)
 
 
+def test_lengths_one_by_one_are_simulated_in_their_order(write: Write) -> None:
+    """One request after the other: the means are those of both lengths, each alone; a failed one has no
+    answer.
+    """
+    config = write("config.json", json.dumps(known_gpu.LARGE))
+    saved = {
+        "input_lens": [200, 999, *[7800, 200] * 20, 7800], "output_lens": [30, 0, *[400, 30] * 20, 400],
+        "completed": 42, "total_input_tokens": 21 * 8000, "total_output_tokens": 21 * 430,
+    }  # fmt: skip
+    said = list[str]()
+    alone = {"model": str(config), "max_concurrency": 1, "dataset_name": "sharegpt"}
+    path = write("v.json", json.dumps(VLLM | saved | alone))
+    [row] = read_served(path, warn=said.append)
+    assert not said
+    assert (row.input_tokens, row.output_tokens) == (4000, 215)
+    drawn = Load.of(row).drawn(1, 0.0)
+    assert drawn.inputs.tolist() == [200, 7800] * 21
+    assert (
+        Load.of(replace(row, attention_data_parallel=2)).drawn(1, 0.0).inputs.tolist() == [200] * 21
+    )
+    each = [
+        replace(row, input_tokens=n, output_tokens=m, lengths=())
+        for n, m in ((200, 30), (7800, 400))
+    ]
+    overheads = known_gpu.section().overheads
+    tpot, ttft = timed_of(known_gpu.section(), [row, *each]).found(overheads)
+    assert tpot[0] == pytest.approx(tpot[1:].mean(), rel=0.01)
+    assert ttft[0] == pytest.approx(ttft[1:].mean(), rel=0.01)
+
+
+def test_lines_without_a_server_are_told_all_that_is_missing(write: Write) -> None:
+    bare = {key: value for key, value in SGLANG.items() if key not in ("server_info", "model")}
+    with pytest.raises(
+        InputError, match=r'GPUs and the model are not in it.*; add the key "model"'
+    ):
+        read_served(write("s.json", json.dumps(bare)))
+    with pytest.raises(InputError, match='the model is not in it; add the key "model"'):
+        read_served(write("s.json", json.dumps(bare)), tensor_parallel=2)
+
+
+def test_a_range_of_lengths_is_read_or_refused(write: Write) -> None:
+    """Means of 2,000 and 500 tokens are those of a draw from 0.6 of the longest to that."""
+    [row] = read_served(write("v.json", json.dumps(VLLM | {"range_ratio": "0.6"})))
+    assert (row.input_tokens, row.output_tokens, row.range_ratio) == (2500, 625, 0.6)
+    with pytest.raises(InputError, match="range_ratio is 3: expected a number from 0 to 1"):
+        read_served(write("v.json", json.dumps(VLLM | {"range_ratio": 3})))
+
+
 def test_one_limit_of_a_step_alone(write: Write) -> None:
     """The other is the framework's: 8,192 tokens, and on vLLM no more requests than tokens."""
     for info, limits in (
