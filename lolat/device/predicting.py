@@ -23,7 +23,7 @@ from lolat.device.prediction import Prediction, Query, end_ms, no_room_words
 from lolat.device.predictors.formula import Formula
 from lolat.device.predictors.host import Steps
 from lolat.device.predictors.int8 import int8_half_width, int8_remark, untimed_in_int8
-from lolat.device.predictors.roofline import Roofline
+from lolat.device.predictors.roofline import RECURRENT_MS, Roofline
 from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import (
@@ -316,8 +316,8 @@ def tables_extrapolation(
     share = float(steps.ms[is_recurrent[steps.operation]].sum()) / (steps.latency_ms or 1.0)
     if share > NEGLIGIBLE_SHARE:
         remarks.append(
-            f"no recurrent layer was timed on this device, {percent(share)} of the time: it is predicted "
-            "as a matrix product for each step"
+            f"no recurrent layer was timed on this device, {percent(share)} of the time: each of its steps "
+            f"is predicted as a matrix product of at least {1e3 * RECURRENT_MS:g} µs"
         )
     total = analysis.counts.at(batch_size).sum(axis=0)
     unlike, of_kinds = model.domain.unlike(total)

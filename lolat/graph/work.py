@@ -57,7 +57,7 @@ class Step(NamedTuple):
     rows: float
     columns: float
     depth: float
-    growing: int  # with the batch: GROW_ROWS, GROW_NUMBER, GROW_DEPTH or nothing
+    growing: int  # with the batch: GROW_ROWS, GROW_NUMBER, GROW_DEPTH, IN_TURN or nothing
     fixed: float  # bytes whatever the batch
     sample: float  # bytes of each sample
     backward: bool = False
@@ -65,6 +65,7 @@ class Step(NamedTuple):
 
 STEP_COLUMNS = Step._fields
 GROW_ROWS, GROW_NUMBER, GROW_DEPTH = 1, 2, 3
+IN_TURN = 4  # rows grow; each product waits for the one before, as in a recurrent layer
 Product = tuple[float, float, float, float]  # number, rows, columns, depth
 NO_PRODUCT = (0.0, 0.0, 0.0, 0.0)
 ATTENTION_BACKWARD = 2.5  # as many multiply-accumulates: the scores are computed once more
@@ -76,7 +77,8 @@ class Workload(NamedTuple):
     """The steps of a network; each field has the shape (steps,).
 
     `kind`: index into CLASSES; `number`, `rows`, `columns`, `depth`: of the product, 0 if there is none;
-    `bytes`: read and written; `operation`: position in the graph; `backward`: True in the backward pass.
+    `bytes`: read and written; `operation`: position in the graph; `backward`: True in the backward pass;
+    `turns`: how many of the products wait for the one before, 0 outside of recurrent layers.
     """
 
     kind: np.ndarray
@@ -87,6 +89,7 @@ class Workload(NamedTuple):
     bytes: np.ndarray
     operation: np.ndarray
     backward: np.ndarray
+    turns: np.ndarray
 
     @property
     def macs(self) -> np.ndarray:
@@ -108,18 +111,19 @@ def at(table: np.ndarray, batch_size: int) -> Workload:
     """The steps of a table of `lower` at a batch size."""
     column = dict(zip(STEP_COLUMNS, table.T, strict=True))
 
-    def grown(name: str, how: int) -> np.ndarray:
-        return column[name] * np.where(column["growing"] == how, batch_size, 1)
+    def grown(name: str, *how: int) -> np.ndarray:
+        return column[name] * np.where(np.isin(column["growing"], how), batch_size, 1)
 
     return Workload(
         kind=column["kind"].astype(int),
         number=grown("number", GROW_NUMBER),
-        rows=grown("rows", GROW_ROWS),
+        rows=grown("rows", GROW_ROWS, IN_TURN),
         columns=column["columns"],
         depth=grown("depth", GROW_DEPTH),
         bytes=column["fixed"] + batch_size * column["sample"],
         operation=column["operation"].astype(int),
         backward=column["backward"] > 0,
+        turns=column["number"] * (column["growing"] == IN_TURN),
     )
 
 
@@ -258,7 +262,7 @@ class _Steps:
             if part.first[step.operation]:
                 self.rows.append(back._replace(columns=step.depth, depth=step.columns))
             if part.second[step.operation]:
-                growing = GROW_DEPTH if step.growing == GROW_ROWS else step.growing
+                growing = step.growing if step.growing in (0, GROW_NUMBER) else GROW_DEPTH
                 self.rows.append(back._replace(rows=step.depth, depth=step.rows, growing=growing))
         else:
             if name == ATTENTION:
@@ -294,7 +298,7 @@ class _Steps:
             product = (kernels, rows, a["out_features"], a["in_features"])
         elif kind in GATES:
             features, units, timesteps = a["in_features"], a["units"], a["timesteps"]
-            sequences = source.elements() / features / timesteps
+            sequences, growing = source.elements() / features / timesteps, IN_TURN
             product = (
                 timesteps,
                 sequences,

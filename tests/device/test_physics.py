@@ -52,7 +52,7 @@ def of_every_class(size: int, depth: int) -> Workload:
     ones, kind = np.ones(len(CLASSES)), np.arange(len(CLASSES))
     sides = [np.where(is_product, n, 0.0) for n in (1, size, size, depth)]
     moved = np.where(is_product, 2.0 * size * (size + 2 * depth), 256.0 * size**2)
-    return Workload(kind, *sides, moved * ones, kind * 0, kind < 0)
+    return Workload(kind, *sides, moved * ones, kind * 0, kind < 0, 0.0 * ones)
 
 
 def answered(model: Model) -> Iterator[str]:

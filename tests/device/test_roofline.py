@@ -37,7 +37,7 @@ def work_of(rows: list[tuple[float, ...]], *names: str) -> Workload:
     """Steps of these sizes and bytes; `names`: their classes, or the one of all."""
     number, high, wide, deep, moved = np.array(rows, float).T
     kinds = np.resize([CLASSES.index(n) for n in names or (c.DENSE,)], len(rows))
-    return Workload(kinds, number, high, wide, deep, moved, kinds * 0, kinds < 0)
+    return Workload(kinds, number, high, wide, deep, moved, kinds * 0, kinds < 0, 0.0 * number)
 
 
 def classes(of_product: Mapping[str, float] | None = None, **others: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ RBF, ConstantKernel = gaussian_process.kernels.RBF, gaussian_process.kernels.Con
 
 def products(shapes: np.ndarray) -> Workload:
     none = np.zeros(len(shapes))
-    return Workload(none.astype(int), *shapes.T, none, none.astype(int), none > 0)
+    return Workload(none.astype(int), *shapes.T, none, none.astype(int), none > 0, none)
 
 
 def drawn(number: int, seed: int) -> np.ndarray:

@@ -49,6 +49,11 @@ OF_MATRICES = 1.5  # rate of products of matrices over that of convolutions, in 
 WINOGRAD = 4.0
 """Multiplications of a direct 3x3 convolution over those of F(4x4, 3x3) (Lavin and Gray 2016). Libraries
 use it in float32: V100, P100, T4 and P4 reach 1.6 to 2.25 times their peak, by direct multiplications."""
+RECURRENT_MS = 0.007
+"""Time that a recurrent layer takes at least for each position of its input, whatever the GPU. PyTorch 1.11
+takes 6.1 to 14.5 us, median 7.1, for 80 LSTM and RNN networks (40 to 360 units, batches of 1 to 62) by
+cuDNN's standard algorithm and 0.3 to 76 by the one for small layers (xwang233's cudnn-rnn-bench-62143);
+DeepBench 27 to 62 us for LSTMs of 256 and 512 units on a V100 (batch 16 to 128), 13 to 52 on a Titan Xp."""
 LEAST_TRAINING_STEPS = 20  # held-out training steps for an interval of their own
 BACK = {c.ELEMENTS: 1.5, c.DEPTHWISE: 3.2}
 """Class of operations -> time of its backward pass over that of its work, 1 for others."""
@@ -176,7 +181,7 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         """((steps,) ms of each in a network, (features, steps) shares of it); views take no time."""
         faster = self.faster(work, self.mode.dtype, self.tf32)
         with np.errstate(all="ignore"):
-            start = np.full(len(work.kind), self.step_ms)
+            start = np.maximum(self.step_ms, RECURRENT_MS * work.turns)
             ms, shares = longest(self.sharpness, *self._parts(work, faster), start)
             ms = ms * self.factors(work) * self.slower(work)
             if self.sustained is not None:
@@ -408,10 +413,11 @@ def volumes(work: Workload, multiprocessors: float, mode: Mode, tile: float = TI
     """
     if tile == 1.0:
         return work.macs
-    tiles = work.number * np.ceil(work.rows / tile) * np.ceil(work.columns / tile)
+    turns = np.maximum(work.turns, 1.0)  # a recurrent layer's products wait for each other
+    tiles = work.number / turns * np.ceil(work.rows / tile) * np.ceil(work.columns / tile)
     idle = np.floor(multiprocessors / np.maximum(tiles, 1.0))
     parts = np.maximum(np.minimum(idle, np.floor(work.depth / SPLIT_DEPTH)), 1.0)
-    waves = np.ceil(tiles * parts / multiprocessors)
+    waves = turns * np.ceil(tiles * parts / multiprocessors)
     deep = DEEP if mode.half else 1
     depth = deep * np.ceil(work.depth / parts / deep)
     return np.where(_is_of(work, TILED), waves * multiprocessors * tile**2 * depth, work.macs)
