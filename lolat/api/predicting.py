@@ -58,7 +58,7 @@ class Predictions(Several):
 
     def words(self) -> str:
         """The number of predictions, the shortest and the longest time, and who could not answer."""
-        from lolat.report.ranked import left_out_lines
+        from lolat.report.ranked import assumed_hosts, left_out_lines
 
         times = sorted(p.latency_ms for p in self.answers)
         ends = " to ".join(dict.fromkeys(milliseconds(ms) for ms in (*times[:1], *times[-1:])))
@@ -66,7 +66,9 @@ class Predictions(Several):
         lost += left_out_lines(self.left_out)
         differ = precisions_differ(p.query.model for p in self.answers)
         words = f"{plural(len(times), 'prediction')}{ends and f': {ends}'}"
-        return "\n".join(filter(None, ["; ".join([words, *lost]), differ]))
+        return "\n".join(
+            filter(None, ["; ".join([words, *lost]), differ, assumed_hosts(self.answers)])
+        )
 
 
 def predict_all(

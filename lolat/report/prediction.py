@@ -19,7 +19,14 @@ from lolat.device.running import fitted_on_words, mode_words, precisions_differ
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.hardware.gpus import name_of
-from lolat.report.ranked import apart_words, grouped_notes, scaled, within_limit
+from lolat.report.ranked import (
+    apart_words,
+    assumed_hosts,
+    by_assumed_host,
+    grouped_notes,
+    scaled,
+    within_limit,
+)
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence, bottlenecks
 from lolat.report.tables import Column, Part, ReportTable, ends_of
 from lolat.units import byte_size, digits, milliseconds, plain, quantity
@@ -146,7 +153,7 @@ def table_of_predictions(
     """A row for each prediction, then the notes, each once with the predictions that have it.
 
     "vs. first": the time of a sample over that of the first row; "$ a million": for a million samples. GPUs
-    in precisions that differ are not compared.
+    in precisions that differ, or bound by assumed hosts, are not compared.
     `max_ms`: a column says which rows keep it; `sure`: by the upper end of their intervals.
     """
     several_batches = len({p.batch_size for p in predictions}) > 1
@@ -157,6 +164,9 @@ def table_of_predictions(
     limit = "" if max_ms is None else f"<= {max_ms:g} ms"
 
     def relative(p: Prediction) -> str | None:
+        pair = predictions[0], p
+        if _device(pair[0]) != _device(p) and any(map(by_assumed_host, pair)):
+            return None
         return f"{p.latency_ms / p.batch_size / first:.2f}x" if first else None
 
     def sample_ms(p: Prediction) -> float | None:
@@ -181,8 +191,7 @@ def table_of_predictions(
         Column("memory", memory, is_text=True),
     ]  # fmt: skip
     yield ReportTable(columns, predictions)
-    if differ:
-        yield differ
+    yield from filter(None, [differ, assumed_hosts(predictions)])
     yield from _cheapest([] if differ else predictions, max_ms, sure)
     yield from _rented(predictions)
     yield from grouped_notes([

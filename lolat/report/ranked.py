@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from lolat.io.results import topic
 from lolat.units import by_text, plain, plural
+
+if TYPE_CHECKING:
+    from lolat.device.prediction import Prediction
 
 MOST_NOTES, MOST_NAMES, MOST_APART = 3, 8, 3
 
@@ -52,6 +56,25 @@ def apart_words(best: str, ranked: Ranked, before: str = "") -> str:
         and max(value, other) <= min(value, other) * math.exp(math.hypot(half(ends), half(its)))
     ]
     return f"{before}cannot be told apart from {_few(alike, MOST_APART)}" if alike else ""
+
+
+def assumed_hosts(predictions: Sequence[Prediction]) -> str:
+    """A remark on devices, beside others, whose times are those of hosts that the user did not give; ""
+    without them.
+    """
+    labels = {plain(p.query.model.label): None for p in predictions}
+    bound = {plain(p.query.model.label): None for p in predictions if by_assumed_host(p)}
+    if len(labels) < 2 or not bound:
+        return ""
+    return (
+        f"Host-bound on {_few(list(bound), MOST_NAMES)}: these times compare assumed hosts, not GPUs (one "
+        "host for all: --host-us)"
+    )
+
+
+def by_assumed_host(prediction: Prediction) -> bool:
+    """True if the time is that of a host that the user did not give."""
+    return bool(prediction.host_bound) and prediction.host_us is None
 
 
 def scaled(interval: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:

@@ -32,7 +32,7 @@ from lolat.report.llm import (
     llm_parts,
     loads_table,
 )
-from lolat.report.ranked import apart_words, left_out_lines
+from lolat.report.ranked import apart_words, assumed_hosts, left_out_lines
 from lolat.report.rows import TERMS, block_rows, bottleneck_sentence
 from lolat.report.tables import Column, ReportTable, element
 from lolat.training.cost import no_room
@@ -286,7 +286,7 @@ def compared(cards: list[Card]) -> list[Compared]:
             for name, (_, _, p) in zip(names, lines, strict=True)
             if p.fits is not False
         }
-        alike = precisions_differ(p.query.model for p in predictions)
+        alike = precisions_differ(p.query.model for p in predictions) or assumed_hosts(predictions)
         if not alike and names[0] in times:
             alike = apart_words(names[0], times, f"The fastest, {names[0]}, ")
         groups.append((predictions[0].batch_size, longest, lines, alike))

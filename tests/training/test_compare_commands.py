@@ -184,6 +184,20 @@ def test_gpus_in_precisions_that_differ_are_not_ranked(
         ]  # fmt: skip
 
 
+def test_assumed_hosts_do_not_compare_gpus(lolat: Command, net: str) -> None:
+    """At batch 1 their hosts launch longer than they run; with one host given, or at batch 64, they are."""
+    ask = ("predict", net, "--on", "a100,v100")
+    told = "Host-bound on a100-fp32, v100-fp32: these times compare assumed hosts"
+    lines = lolat.done(*ask).out.splitlines()
+    assert any(line.startswith(told) for line in lines)
+    assert not re.search(r" \d\.\d\dx ", lines[2])
+    assert told in repr(package.predict(network(), ["a100", "v100"]))
+    for given in (("--host-us", 12), ("--batch-size", 64)):
+        out = lolat.done(*ask, *given).out
+        assert "assumed hosts" not in out
+        assert re.search(r"v100-fp32 .* \d\.\d\dx ", out)
+
+
 def test_mixed_precision_is_offered_where_nobody_asked(lolat: Command, net: str) -> None:
     ask = ("cost", "a100", net, "--batch-size", 64, "--samples", 10_000)
     alone, amp = (package.load("a100-fp32").run_as(p).cost(network(), 64) for p in (None, "amp"))
