@@ -290,7 +290,9 @@ def _changes_of_network(
         yield ("width", words, widths(graph).at(NARROWER))
     for position in sorted(range(len(blocks)), key=lambda i: blocks[i].order):
         block = analysis.blocks[position]
-        if changed := bypassed(graph, block.operations):
+        inside = (f"{block.label}.", f"{block.label}/")  # without a last norm beside the module
+        own = [p for p in block.operations if graph.operations[p].full_name.startswith(inside)]
+        if changed := bypassed(graph, own or block.operations):
             words = f"without {block.label}: its input and output have the same shape"
             yield ("drop", words, changed)
             break

@@ -183,7 +183,13 @@ def _packages(model: Any) -> set[str]:
 def _of_object(model: Any, name: str, size: Any) -> Network:
     """Open a framework's object; the classes that it inherits from name the framework."""
     example, packages = None, _packages(model)
-    if isinstance(model, tuple) and len(model) == 2 and "torch" in _packages(model[0]):
+    if isinstance(model, tuple):
+        of_torch = len(model) == 2 and "torch" in _packages(model[0])
+        if not of_torch or hasattr(model[1], "parameters"):
+            raise NetworkError(
+                "a tuple is a network of PyTorch and its inputs; expected (network, inputs), or a list of "
+                "several networks"
+            )
         (model, example), packages = model, _packages(model[0])
     is_class = isinstance(model, type) and bool({"keras", "torch"} & packages)
     if is_class or isinstance(model, FunctionType):

@@ -128,6 +128,19 @@ def test_a_change_of_a_block_saves_what_the_changed_network_saves(batch_size: in
     assert found.notes == (NOTE,)
 
 
+def test_a_transformer_without_a_block_keeps_its_last_norm() -> None:
+    """Its last block, which is listed with that norm, takes the longest."""
+    pytest.importorskip("lolat.readers.torch.named").load_torchvision()
+    timm = pytest.importorskip("timm")
+    three, two = (
+        lolat.read(timm.create_model("vit_tiny_patch16_224", depth=depth)) for depth in (3, 2)
+    )
+    model = lolat.load("epyc-2t-torch")
+    found = model.explain(three)
+    saves = model.predict(three).latency_ms - model.predict(two).latency_ms
+    assert of(found, "drop").saves_ms == close(saves, rel=1e-9)
+
+
 def test_a_saving_of_the_host_is_no_share_of_a_block_of_the_device() -> None:
     """Without the block the host starts fewer operations: more than the device takes for the block."""
     found = lolat.load("h100-fp16").explain(NETWORK, block="conv1_block1")

@@ -146,6 +146,27 @@ def test_a_subclassed_model() -> None:
     refused(Small(), "input shape of 'small' is not known", "give input_size")
 
 
+def test_a_subclassed_model_of_several_inputs() -> None:
+    """Their shapes are given; a model that takes a dictionary is called once before."""
+
+    class Two(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = layers.Dense(4), layers.Dense(5)
+
+        def call(self, inputs: Any) -> Any:
+            first, second = inputs.values() if isinstance(inputs, dict) else inputs
+            return ops.concatenate([self.one(first), self.two(second)], -1)
+
+    graph = lolat.read(Two(), [(7,), (9,)])
+    assert graph.input_sizes == [(7,), (9,)]
+    assert total(graph).flops == 7 * 4 + 9 * 5
+    refused(Two(), "was not built", "call it once before")
+    called = Two()
+    called({"a": np.zeros((2, 7), "float32"), "b": np.zeros((2, 9), "float32")})
+    assert total(lolat.read(called)) == total(graph)
+
+
 def test_a_custom_layer_with_weights() -> None:
     class Scaled(layers.Layer):
         """Uses its weights through keras.ops."""

@@ -310,6 +310,24 @@ class TestTransformers:
             patches = [o.outputs[0] for o in graph.operations if o.kind == "conv"]
             assert graph.shapes(patches) == [(1, 64, 4, 4)]
 
+    @pytest.mark.parametrize("name", ["CLIPTextModel", "CLIPVisionModelWithProjection"])
+    def test_a_class_that_reads_a_part_of_the_configuration(
+        self, tmp_path: Path, name: str
+    ) -> None:
+        """It has no from_config; the file or the user names it."""
+        load_torchvision()
+        import transformers
+
+        graph = read(config(tmp_path, CLIP) + f"?{name}")
+        kind = getattr(transformers, name)
+        part = CLIP["text_config" if "Text" in name else "vision_config"]
+        number = sum(p.numel() for p in kind(kind.config_class(**part)).parameters())
+        assert parameters(graph) == number
+        named = read(config(tmp_path, CLIP | {"architectures": [name]}))
+        assert named.operations == graph.operations
+        with pytest.raises(NetworkError, match="BertModel of transformers reads a BertConfig"):
+            read(config(tmp_path, CLIP) + "?BertModel")
+
     def test_a_class_that_transformers_lacks_is_refused(self, tmp_path: Path) -> None:
         file = config(tmp_path, BERT | {"architectures": ["JinaBertForMaskedLM"]})
         with pytest.raises(NetworkError, match="JinaBertForMaskedLM"):

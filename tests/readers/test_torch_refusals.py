@@ -59,6 +59,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_channels_in_the_order_of_another_framework_are_put_right(here: Path) -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(768, 8))
+    with pytest.raises(NetworkError, match=r"an image of 3 channels is input_size 3,16,16\)$"):
+        lolat.read(flat, 16)
     with pytest.raises(NetworkError, match=r"channels first: input_size 3,32,48$"):
         lolat.read("lolat_torch_nets:made", (32, 48, 3))
 
@@ -468,11 +471,12 @@ def test_a_kernel_of_frozen_parameters_is_not_trained() -> None:
         (torch.jit.script(nn.Sequential(nn.Linear(8, 4))), "TorchScript is not read"),
         (_sparse(), r"0\.weight is sparse.*expected dense"),
         (Unread, r"a class, no network; call it: Unread\(\)"),
+        ((nn.ReLU(), nn.ReLU()), "or a list of several networks"),
     ],
 )
 def test_modules_without_sizes_code_or_dense_weights_are_refused(network: Any, said: str) -> None:
     with pytest.raises(NetworkError, match=said):
-        lolat.read(network if isinstance(network, type) else (network, torch.zeros(1, 8)))
+        lolat.read(network if isinstance(network, type | tuple) else (network, torch.zeros(1, 8)))
 
 
 def test_sparse_gradients_are_not_counted() -> None:

@@ -22,7 +22,7 @@ from lolat.readers.keras import remarks
 from lolat.readers.keras.named import without_weights
 from lolat.readers.keras.trace import KerasReader, calling, functional_of, inference
 from lolat.readers.ops import einsum_terms, quietly
-from lolat.readers.size import InputForm, as_sizes, filled, numbers_of, of_images
+from lolat.readers.size import InputForm, as_sizes, filled, is_named, numbers_of, of_images
 
 
 def read_model(model: Any, name: str = "", input_size: Any = None) -> Graph:
@@ -106,10 +106,12 @@ def _example(model: Any, size: Any, batch_size: int | None, said: list[str] | No
     structure = _structure(model)
     tensors = keras.tree.flatten(structure)
     if structure is None or any(len(tensor.shape) < 2 for tensor in tensors):
+        if size and not is_named(size) and not numbers_of(size):  # the shapes of several inputs
+            return [keras.KerasTensor((batch_size, *shape)) for shape in size]
         if not numbers_of(size):
             raise NetworkError(
                 f"the input shape of {model.name!r} is not known (it was not built); give "
-                f"{arg('input_size')}, for example 224 or 224,224,3"
+                f"{arg('input_size')}, for example 224 or 224,224,3, or call it once before"
             )
         first = type((getattr(model, "layers", None) or [None])[0]).__name__
         is_image = len(of_images(size)) == 1 and first not in ("Embedding", "Dense")

@@ -238,7 +238,7 @@ def calling(model: Any, inputs: Any) -> Iterator[None]:
         raise NetworkError(
             f"network {model.name!r} cannot be called on a symbolic input of shape {shapes_text(shapes)}: "
             f"{one_line(error)}; give {arg('input_size')} that fits, and write its call method with "
-            "layers and keras.ops (several inputs: make a keras.Model of inputs and outputs)"
+            "layers and keras.ops (several inputs: call it once on them before)"
         ) from error
 
 

@@ -150,9 +150,8 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
         for one in parts:
             if hasattr(one, "image_size"):
                 one.image_size = size[-1] if len({*size[-2:]}) == 1 else list(size[-2:])
-        named = "" if head else next(iter(settings.architectures or ()), "")
-        if named:
-            return getattr(transformers, named)._from_config(settings)
+        if named := head or next(iter(settings.architectures or ()), ""):
+            return _of_class(getattr(transformers, named), settings)
         names = transformers.models.auto.modeling_auto
         kind = settings.model_type
         # An encoder, where a network can be both, looks at a text from both sides.
@@ -160,13 +159,28 @@ def _transformers(path: str, form: str, size: tuple[int, ...], weights: bool) ->
         decodes = kind in names.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not encodes
         sees = kind in names.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
         usual = "AutoModelForImageClassification" if sees else ENCODERS
-        chosen = head or ("AutoModelForCausalLM" if decodes else usual)
+        chosen = "AutoModelForCausalLM" if decodes else usual
         made = getattr(transformers, chosen).from_config(settings)
-        made.has_assumed_head = chosen == ENCODERS and not head
+        made.has_assumed_head = chosen == ENCODERS
         return made
 
     model = _built(f"transformers:{path}", make, weights)
     return model, _inputs_of(model)
+
+
+def _of_class(kind: Any, settings: Any) -> Any:
+    """A network of a class, one of transformers' Auto classes or one that reads a part of the settings."""
+    if hasattr(kind, "from_config"):
+        return kind.from_config(settings)
+    reads = kind.config_class
+    for part in (settings, *vars(settings).values()):  # such as the vision_config of CLIP
+        if isinstance(part, reads):
+            part.dtype = part.dtype or settings.dtype
+            return kind._from_config(part)
+    raise NetworkError(
+        f"{kind.__name__} of transformers reads a {reads.__name__}, which a configuration of model_type "
+        f"{settings.model_type!r} has not; expected a class of that kind"
+    )
 
 
 def _inputs_of(model: Any) -> dict[str, Any]:

@@ -244,6 +244,8 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
         f"give {arg('input_size')} that fits (of several inputs a list, or a pair of the module and its "
         "inputs), and a forward whose operations depend on shapes alone"
     )
+    if len(numbers) == 1 and _first_layer(model)[0] in ("Linear", ""):  # of patches, it may be
+        remedy += f" (an image of 3 channels is {arg('input_size')} 3,{numbers[0]},{numbers[0]})"
     if len(numbers) == 3 and numbers[-1] in (1, 3, 4) and numbers[0] > 4:
         *sides, channels = map(str, numbers)
         remedy = (
