@@ -473,9 +473,12 @@ def mode_words(document: Mapping[str, Any], graph: Graph | None = None) -> str:
     return ", ".join(filter(None, parts))
 
 
-def precisions_differ(models: Iterable[Device], usual: str = "fp16") -> str:
+ONE_PRECISION = "one for all: --precision fp16; each GPU's fastest precision: --precision best"
+
+
+def precisions_differ(models: Iterable[Device], remedy: str = ONE_PRECISION) -> str:
     """A remark on GPUs of which some run in half precision and some do not, although no precision was asked
-    for; "" without them. `usual`: the precision to ask all of them for.
+    for; "" without them.
     """
     by_precision: dict[str, dict[str, bool]] = {}
     for model in models:
@@ -485,10 +488,7 @@ def precisions_differ(models: Iterable[Device], usual: str = "fp16") -> str:
     if len({half for labels in by_precision.values() for half in labels.values()}) < 2:
         return ""
     each = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in by_precision.items())
-    return (
-        f"Precisions differ, so these times do not compare the GPUs: {each} (one for all: "
-        f"--precision {usual}; each GPU's fastest precision: --precision best)"
-    )
+    return f"Precisions differ, so these times do not compare the GPUs: {each} ({remedy})"
 
 
 def batch_sizes_of(document: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -156,7 +156,7 @@ def words_of(model: Device) -> str:
     errors = errors_of(model.document, model.default)
     words = f"by default {model.default}"
     if {"median", "points"} <= errors.keys():
-        words += f": median error {percent(errors['median'])} on {errors['points']:,} points"
+        words += f": median error {percent(errors['median'])} on {errors['points']:,.0f} points"
     return f"{headline(model)}\n{words}"
 
 

@@ -192,6 +192,8 @@ def table_of_predictions(
     ]  # fmt: skip
     yield ReportTable(columns, predictions)
     yield from filter(None, [differ, assumed_hosts(predictions)])
+    if max_ms is not None and "likely" in {_keeps(p, max_ms, sure) for p in predictions}:
+        yield "likely: the time keeps the limit, perhaps barely; its whole interval does not (--sure 90)"
     yield from _cheapest([] if differ else predictions, max_ms, sure)
     yield from _rented(predictions)
     yield from grouped_notes([

@@ -15,7 +15,6 @@ from lolat.device.question import Question
 from lolat.device.running import precisions_differ
 from lolat.errors import AnswerIsNo
 from lolat.graph import Graph
-from lolat.graph.modes import AMP
 from lolat.llm.answer import BREAKDOWN, ServingAnswer, ServingConfig
 from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
@@ -40,6 +39,7 @@ from lolat.units import digits, dollars, duration, milliseconds, plain, plural
 from lolat.web.devices import ListedDevice
 from lolat.web.form import MODE, Form
 
+ONE_PRECISION = "choose one under Precision"
 Card = dict[str, Any]
 """The answer of one device: "device", "title" in large letters, "command", and the values of its tab."""
 AtSize = Callable[[int], Graph]
@@ -190,7 +190,8 @@ def served_beside(form: Form, question: Card, cards: list[Card]) -> str:
     Of a training, whose answers stand in the cards, only a remark on precisions that differ.
     """
     if form.view == "training":
-        differ = precisions_differ((asked_of(c["device"], question) for c in cards), AMP)
+        models = (asked_of(c["device"], question) for c in cards)
+        differ = precisions_differ(models, ONE_PRECISION)
         return differ and element("p", f"{differ}.")
     of = {c["device"].key: c for c in cards if c.get("answer") and c["answer"].compared}
     if len(of) < 2:
@@ -286,7 +287,8 @@ def compared(cards: list[Card]) -> list[Compared]:
             for name, (_, _, p) in zip(names, lines, strict=True)
             if p.fits is not False
         }
-        alike = precisions_differ(p.query.model for p in predictions) or assumed_hosts(predictions)
+        models = (p.query.model for p in predictions)
+        alike = precisions_differ(models, ONE_PRECISION) or assumed_hosts(predictions)
         if not alike and names[0] in times:
             alike = apart_words(names[0], times, f"The fastest, {names[0]}, ")
         groups.append((predictions[0].batch_size, longest, lines, alike))

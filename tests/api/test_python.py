@@ -140,6 +140,7 @@ def test_a_repr_tells_the_answer(model: lolat.Model) -> None:
     assert "a desk, 2 threads" in repr(model)
     assert "extended" in repr(model)
     assert "median error" in repr(model)
+    assert re.search(r" on [\d,]+ points>", repr(lolat.load("a100-80gb")))
 
 
 def test_json_is_strict() -> None:

@@ -421,6 +421,13 @@ def test_a_forward_that_is_not_of_samples_is_told(forward: Any, said: str) -> No
     assert [said in remark for remark in graph.warnings] == [True] * bool(said)
 
 
+@pytest.mark.parametrize(
+    "forward", [lambda _, x: x + torch.arange(8, device="cuda"), lambda _, x: LAYER(x.cuda())]
+)
+def test_code_that_names_a_gpu_is_told_how_to_follow_its_input(forward: Any) -> None:
+    refused((Does(forward), torch.zeros(1, 8)), "device=x.device")
+
+
 def test_the_nodes_of_a_graph_are_a_batch_unless_there_is_an_axis_in_front() -> None:
     """Six nodes of 8 features, with a matrix of edges, or 9 edges by their ends."""
     along, nodes, matrix = Does(lambda _, x, a: a @ LAYER(x)), torch.zeros(6, 8), torch.zeros(6, 6)

@@ -102,7 +102,9 @@ def test_float32_and_half_precision_side_by_side_are_remarked(view: str) -> None
     folder = places.repository_root() / "models"
     with site([folder / f"{name}.json" for name in names]) as page:
         page.get(asked)
-        assert page.answer().count("Precisions differ") == 1
+        before, told, _ = page.answer().partition("Precisions differ")
+        assert (told, "--precision" in page.answer()) == ("Precisions differ", False)
+        assert (" h100-fp32 " in before) == (view == "latency"), "training: above the cards"
         page.get(asked + "&precision=amp")
         assert "Precisions differ" not in page.answer()
 

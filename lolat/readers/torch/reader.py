@@ -251,6 +251,10 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
         remedy = (
             f"PyTorch has the channels first: {arg('input_size')} {','.join([channels, *sides])}"
         )
+    if "cuda" in str(cause).lower():
+        remedy = (
+            "take the device from an input (device=x.device): the network is read without a GPU"
+        )
     most = _most_positions(model)
     if 0 < most < max(numbers, default=most + 1) and str(most) in str(cause):
         remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"
