@@ -126,8 +126,18 @@ def full_names(name: str) -> list[str]:
             return sorted(_in_one_layout(able), key=_usual)
         if gpu:
             return [name]
-        raise error from None
+        raise _of_instance(name, error) from None
     return [found.stem if found.stem.casefold() == name.casefold() else name]
+
+
+def _of_instance(name: str, error: ModelFileError) -> ModelFileError:
+    """The error for an unknown device; of an instance type it names the accelerators, by the price list."""
+    offers = (o for o in price_list().offers if o.instance_type.casefold() == name.casefold())
+    if not (rented := sorted({plain(o.accelerator).casefold() for o in offers} - {""})):
+        return error
+    return error.reworded(
+        f"{plain(name)}: no such model, but an instance type; did you mean {' or '.join(rented)}?"
+    )
 
 
 def _in_one_layout(names: Sequence[str]) -> list[str]:
@@ -207,7 +217,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
     assert unknown is not None
     if is_decoder(name):
         raise unknown.reworded(f"{plain(name)}: a language model; the GPU comes first")
-    raise unknown
+    raise _of_instance(name, unknown)
 
 
 def _serves(document: Mapping[str, Any], gpu: Gpu) -> bool:

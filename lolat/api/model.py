@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -180,17 +180,16 @@ class Model(Device):
         """Predict time, memory and dollars of training on each number of devices in `replicas`.
 
         A decoder is its config.json, as for `llm`, with `input_size` tokens in a sequence. `batch_size`:
-        samples on each device, "auto": the most that fit.
+        samples on each device, "auto": the most that fit. `precision`: "best": the fastest of fp32, tf32,
+        amp.
 
         Returns a `Cost`; for a list of batch sizes `Costs`. If no training was measured it is an estimate
         from latencies, which its warnings say. Raises ModelFileError if the model knows neither, and
         InputError for what cannot be. The other arguments are the options of `lolat cost`:
         """
-        from lolat.training.compare import costs_on
-        from lolat.training.cost import cost_on
+        from lolat.training.compare import costs_of
 
-        ask: Callable[..., Cost | Costs] = cost_on if is_one(asked.batch_size) else costs_on
-        return ask(asked.device(self), network, asked)
+        return costs_of(self, network, asked)
 
     # ---- Language models
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ import click
 
 from lolat.cli import common
 from lolat.errors import AnswerIsNo, LolatError, arg
-from lolat.parameters import BEST
 from lolat.training.question import TrainingQuestion
 from lolat.units import dollars, duration, plain
 
@@ -69,8 +68,6 @@ def cost(
     from lolat.training.cost import no_room
 
     model, networks = common.model_and_networks(arguments, on, 1)
-    if question["precision"] == BEST and model is not None:
-        on, model = (model,), None
     if model is not None and (model == ALL or "," in model):
         on, model = (model, *on), None
     network = networks[0]
@@ -100,7 +97,7 @@ def cost(
     if not question["precision"] and not of_decoder:
         lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))
     common.answer(answer, lines)
-    within(answer, answer.options)
+    within(answer)
 
 
 def _answer_several(costs: Costs) -> None:
@@ -110,17 +107,14 @@ def _answer_several(costs: Costs) -> None:
     common.answer(costs, costs_lines(costs))
     if all(answer.fits is False for answer in costs.answers):
         raise AnswerIsNo("it fits on none of these devices", code="no-room")
-    fit = [o for a in costs.answers if a.fits is not False for o in a.options]
-    within(costs, fit)
+    within(costs)
 
 
-def within(answer: Cost | Costs, options: Iterable[TrainingPrediction]) -> None:
-    """AnswerIsNo where none of some options of an answer keeps its limits."""
-    limits, timed = answer.limits, [o for o in options if o.total_s is not None]
-    if not timed or any(limits.keeps(o.total_s or 0.0, o.dollars) for o in timed):
+def within(answer: Cost | Costs) -> None:
+    """AnswerIsNo where no option of an answer keeps its limits."""
+    limits, timed = answer.limits, answer.timed
+    if not answer.missed:
         return
-    from lolat.report.cost import within_words
-
     given = " and ".join(arg(name) for name, value in asdict(limits).items() if value is not None)
     fast = min(timed, key=lambda o: o.shortest_s or o.total_s or 0.0)
     fastest = fast.shortest_s or fast.total_s or 0.0
@@ -138,7 +132,7 @@ def within(answer: Cost | Costs, options: Iterable[TrainingPrediction]) -> None:
     if low is not None:
         costs = f"the cheapest costs {dollars(low[0] or 0.0)}{_other(low[1], low[1].least_of)}"
     raise AnswerIsNo(
-        f"nothing here is{within_words(limits)} of {given}: the fastest takes "
+        f"nothing here is{limits.words()} of {given}: the fastest takes "
         f"{duration(fastest)}{_other(fast, fast.shortest_on)}, {costs}; expected {expected}"
     )
 

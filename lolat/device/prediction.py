@@ -217,6 +217,11 @@ class Prediction(Result):
             filter(None, [*parts, mode_words(self.query.model.document, self.query.graph)])
         )
 
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples in a second; None without a latency."""
+        return 1e3 * self.batch_size / self.latency_ms if self.latency_ms else None
+
     def words(self) -> str:
         """The latency, its interval, and the part inside the measured range."""
         return (

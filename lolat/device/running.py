@@ -473,12 +473,9 @@ def mode_words(document: Mapping[str, Any], graph: Graph | None = None) -> str:
     return ", ".join(filter(None, parts))
 
 
-ONE_PRECISION = "one for all: --precision fp16; each GPU's fastest precision: --precision best"
-
-
-def precisions_differ(models: Iterable[Device], remedy: str = ONE_PRECISION) -> str:
+def precisions_differ(models: Iterable[Device], remedy: str = "") -> str:
     """A remark on GPUs of which some run in half precision and some do not, although no precision was asked
-    for; "" without them.
+    for; "" without them. `remedy`: in place of the options of `lolat predict`.
     """
     by_precision: dict[str, dict[str, bool]] = {}
     for model in models:
@@ -488,7 +485,10 @@ def precisions_differ(models: Iterable[Device], remedy: str = ONE_PRECISION) -> 
     if len({half for labels in by_precision.values() for half in labels.values()}) < 2:
         return ""
     each = "; ".join(f"{name} on {', '.join(labels)}" for name, labels in by_precision.items())
-    return f"Precisions differ, so these times do not compare the GPUs: {each} ({remedy})"
+    return (
+        f"Precisions differ, so these times do not compare the GPUs: {each} ("
+        f"{remedy or 'one for all: --precision fp16; each fastest precision: --precision best'})"
+    )
 
 
 def batch_sizes_of(document: Mapping[str, Any]) -> tuple[int, int] | None:

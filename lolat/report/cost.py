@@ -249,7 +249,7 @@ def _columns(of: Cost | Costs) -> list[Column]:
                page="below"),
         Column("$", lambda row: row[1].dollars, _money),
         Column("$ between", one(lambda o: o.dollars_interval), ends_of(_money), page="below"),
-        Column(within_words(limits, "<="), lambda row: _keeps(row[1], limits), is_text=True),
+        Column(limits.words("<="), lambda row: _keeps(row[1], limits), is_text=True),
         Column("", marks, is_text=True),
     ]  # fmt: skip
 
@@ -258,13 +258,6 @@ def _legend(table: ReportTable) -> Iterator[str]:
     """The marks in the table, in words."""
     marks = {mark for row in table.cells for mark in row[-1]}
     yield from (f"{mark} {words}" for mark, words in MARKS.items() if mark in marks)
-
-
-def within_words(limits: TrainingLimits, before: str = " within") -> str:
-    """The limits behind the words `before`; "" without limits."""
-    words = [] if limits.max_hours is None else [f"{limits.max_hours:g} h"]
-    words += [] if limits.max_dollars is None else [f"${limits.max_dollars:g}"]
-    return f"{before} {', '.join(words)}" if words else ""
 
 
 SURE = ("yes", "likely", "unlikely", "NO")
@@ -307,7 +300,7 @@ def _best_line(name: str, words: str, best: TrainingPrediction, limits: Training
     if _keeps(best, limits) == "likely":
         ends = best.interval_s
         likely = "; likely" + (f": {' .. '.join(map(duration, ends))}" if ends else "")
-    return f"{name}{within_words(limits)}: {words}{_across(best)}{likely}"
+    return f"{name}{limits.words()}: {words}{_across(best)}{likely}"
 
 
 def _choice_lines(cost: Cost) -> Iterator[str]:
@@ -381,7 +374,7 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
     if listed and listed[0][1].within_limits is not None:  # without data, the most comes first
         cost, option = listed[0]
         words = f"{option.devices} x {plain(cost.device)}, {_keeps(option, costs.limits)}"
-        yield f"Most{within_words(costs.limits)}: {words}{_across(option)}"
+        yield f"Most{costs.limits.words()}: {words}{_across(option)}"
     for name, choice, limits in _bests(costs):
         if choice is None:
             continue

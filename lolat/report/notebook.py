@@ -57,7 +57,8 @@ REPORTS: Mapping[str, Callable[[Any], Iterable[Part]]] = {
     "Prediction": prediction.report_lines, "Predictions": _several,
     "Explanation": explanation.explanation_lines, "BudgetAnswer": explanation.budget_lines,
     "Several": lambda several: one_by_one(several, lambda one: _of(REPORTS, one)(one)),
-    "Cost": cost.cost_lines, "Costs": cost.costs_lines,
+    "Cost": lambda answer: (*cost.cost_lines(answer), answer.missed),
+    "Costs": lambda answer: (*cost.costs_lines(answer), answer.missed),
     "ServingAnswer": lambda answer: (*llm.llm_lines(answer), *prediction.note_lines(answer.warnings)),
     "ComparedModels": lambda found: (*llm.compared_lines(found), *prediction.note_lines(found.warnings)),
     "Evaluation": evaluation.evaluation_lines, "TableEvaluation": evaluation.table_lines,
@@ -138,10 +139,11 @@ RARE = {"expert_parallel", "attention_data_parallel", "replicas"}
 SHOWN: Mapping[str, str] = {
     "Predictions": "network device precision launch batch_size latency_ms low_ms high_ms samples_per_s "
     "dollars_per_million in_domain host_bound memory_gib fits",
-    "Cost": "devices link iteration_ms forward_ms backward_ms update_ms exchange_ms samples_per_s epoch_s "
-    "total_s total_low_s total_high_s dollars dollars_low dollars_high",
-    "Costs": "device precision batch_size devices link iteration_ms samples_per_s fits epoch_s total_s "
-    "total_low_s total_high_s dollars dollars_low dollars_high",
+    "Cost": "devices link instances instance_type idle_devices iteration_ms forward_ms backward_ms "
+    "update_ms exchange_ms samples_per_s epoch_s total_s total_low_s total_high_s dollars dollars_low "
+    "dollars_high",
+    "Costs": "device precision batch_size devices link instances instance_type idle_devices iteration_ms "
+    "samples_per_s fits epoch_s total_s total_low_s total_high_s dollars dollars_low dollars_high",
     "ServingAnswer": STEADY, "ComparedModels": STEADY,
 }  # fmt: skip
 """Class of an answer with wide rows -> the columns that are shown."""
@@ -219,11 +221,13 @@ def _blocks(found: Prediction) -> list[dict[str, Any]]:
     return rows
 
 
+PREDICTED = "precision", "launch", "host_bound", "fits", "samples_per_s"
+
+
 def _predictions(answers: Any) -> list[dict[str, Any]]:
     return [
         p.rows()[0]
-        | {name: getattr(p, name) for name in ("precision", "launch", "host_bound", "fits")}
-        | {"samples_per_s": 1e3 * p.batch_size / p.latency_ms if p.latency_ms else None}
+        | {name: getattr(p, name) for name in PREDICTED}
         | {"memory_gib": p.memory_bytes / 2**30}
         for p in answers
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -36,7 +35,7 @@ from lolat.units import byte_size, digits, milliseconds, plain, quantity
 
 def per_second(prediction: Prediction) -> str:
     """The samples of a second: "208 samples/s"."""
-    return f"{digits(1e3 * prediction.batch_size / (prediction.latency_ms or math.inf))} samples/s"
+    return f"{digits(prediction.samples_per_s or 0.0)} samples/s"
 
 
 def latency(prediction: Prediction) -> str:

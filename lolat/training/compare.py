@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from lolat.device import Device
-from lolat.device.question import ask_each, each_batch, no_device
+from lolat.device.question import ask_each, each_batch, is_one, no_device
 from lolat.device.running import mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
@@ -80,6 +80,16 @@ class Costs(Result):
         return self.answers[0].data
 
     @property
+    def timed(self) -> list[TrainingPrediction]:
+        """The options that fit, if a time is known."""
+        return [option for cost in self.answers for option in cost.timed]
+
+    @property
+    def missed(self) -> str:
+        """The words that no choice is within the limits; "" if one is."""
+        return self.limits.missed_by(self.timed)
+
+    @property
     def batches(self) -> int:
         """Number of batch sizes."""
         return len({o.batch_size for c in self.answers for o in c.options})
@@ -87,7 +97,8 @@ class Costs(Result):
     def words(self) -> str:
         """Return the cheapest and the fastest choice in words, or without data the iterations."""
         best = {"cheapest": self.cheapest, "fastest": self.fastest}
-        parts = [
+        parts = [self.missed] * bool(self.missed)
+        parts += [
             f"{n} {choice_words(c, self.batches > 1)}" for n, c in best.items() if c is not None
         ]
         times = sorted(o.iteration_ms for c in self.answers for o in c.options)
@@ -143,10 +154,15 @@ def compare(
             n: m for n, m in by_label.items()
             if n in of_launch or name_of(m.document) not in measured
         }  # fmt: skip
+
+    def ask(model: Device, one: TrainingQuestion) -> Cost:
+        if why := _too_small(model, one):
+            raise AnswerIsNo(why)
+        return _fastest(model, trained, one)
+
     answers = list[Cost]()
     for one in each_batch(asked):
-        ask = partial(_fastest, trained=trained, asked=one)
-        found = ask_each(by_label, ask, left_out, on_progress)
+        found = ask_each(by_label, partial(ask, one=one), left_out, on_progress)
         # Two files of one GPU may answer alike in a third mode.
         answers += {(c.device, c.precision, c.launch): c for c in found.values()}.values()
     if not answers:
@@ -154,12 +170,24 @@ def compare(
     return joined(answers, left_out)
 
 
-def costs_on(device: Device, network: Any, asked: TrainingQuestion) -> Costs:
-    """Predict the cost of training on `device` with each batch size; the network is read once."""
+def costs_of(device: Device, network: Any, asked: TrainingQuestion) -> Cost | Costs:
+    """Predict the cost of training on `device`, with each of several batch sizes; the network is read once.
+
+    For BEST the device answers in its fastest precision.
+    """
+
+    def ask(one: TrainingQuestion, trained: Any) -> Cost:
+        if one.precision != BEST:
+            return cost_on(one.device(device), trained, one)
+        check_limits(one)
+        return _fastest(device, read_question(trained, one.input_size), one)
+
+    if is_one(asked.batch_size):
+        return ask(asked, network)
     if not (each := each_batch(asked)):
         raise InputError(f"{arg('batch_size')}: no size is given; expected one or more")
     trained = read_question(network, asked.input_size)
-    return joined([cost_on(device, trained, one) for one in each], {})
+    return joined([ask(one, trained) for one in each], {})
 
 
 def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
@@ -179,9 +207,7 @@ def joined(answers: Sequence[Cost], left_out: Mapping[str, str]) -> Costs:
 
 
 def _fastest(model: Device, trained: Trained, asked: TrainingQuestion) -> Cost:
-    """Answer in the precision asked for, or the fastest; AnswerIsNo for too little memory."""
-    if why := _too_small(model, asked):
-        raise AnswerIsNo(why)
+    """Answer in the precision asked for, or the fastest."""
     costs, errors = list[Cost](), list[LolatError]()
     precisions: tuple[str | None, ...] = (asked.precision,)
     if asked.precision in (None, BEST):

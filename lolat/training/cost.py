@@ -125,6 +125,17 @@ class Cost(Result):
         """The fewest devices of which each needs `memory_bytes`."""
         return min((o.memory_bytes or self.memory_bytes, o.devices) for o in self.options)[1]
 
+    @property
+    def timed(self) -> list[TrainingPrediction]:
+        """The options that fit, if a time is known."""
+        fitting = () if self.fits is False else self.options
+        return [o for o in fitting if o.fits is not False and o.total_s is not None]
+
+    @property
+    def missed(self) -> str:
+        """The words that no option is within the limits; "" if one is."""
+        return self.limits.missed_by(self.timed)
+
     def option(self, devices: int) -> TrainingPrediction:
         """Return the option with that number of devices."""
         return next(o for o in self.options if o.devices == devices)
@@ -135,9 +146,10 @@ class Cost(Result):
         if self.fits is False:
             return f"{title}: {no_room(self)}"
         if self.fastest is None:
-            return f"{title}: {milliseconds(self.options[0].iteration_ms)} an iteration"
+            title += f": {milliseconds(self.options[0].iteration_ms)} an iteration"
         names = {"cheapest": self.cheapest, "fastest": self.fastest}
-        return "\n".join([title, *(f"{n}: {self.summary(k)}" for n, k in names.items() if k)])
+        best = (f"{n}: {self.summary(k)}" for n, k in names.items() if k)
+        return "\n".join(filter(None, [title, self.missed, *best]))
 
     def summary(self, devices: int) -> str:
         """Return an option in words: devices, time, dollars."""

@@ -123,6 +123,17 @@ class TrainingLimits:
             self.max_dollars is None or (price is not None and price <= self.max_dollars)
         )
 
+    def words(self, before: str = " within") -> str:
+        """Return the limits behind the words `before`; "" without limits."""
+        words = [] if self.max_hours is None else [f"{self.max_hours:g} h"]
+        words += [] if self.max_dollars is None else [f"${self.max_dollars:g}"]
+        return f"{before} {', '.join(words)}" if words else ""
+
+    def missed_by(self, options: Sequence[TrainingPrediction]) -> str:
+        """Return "nothing within 2 h" if none of some options with a time is; else ""."""
+        is_kept = any(self.keeps(o.total_s or 0.0, o.dollars) for o in options)
+        return "" if is_kept or not options else f"nothing{self.words()}"
+
 
 # ---- A device's training.
 

@@ -20,7 +20,7 @@ from lolat.llm.compare import side_by_side
 from lolat.llm.decoder import Decoder
 from lolat.llm.load import Trace
 from lolat.llm.question import ServingQuestion
-from lolat.parameters import POISSON
+from lolat.parameters import BEST, POISSON
 from lolat.report.cost import cost_parts
 from lolat.report.explanation import budget_lines
 from lolat.report.llm import (
@@ -39,7 +39,6 @@ from lolat.units import digits, dollars, duration, milliseconds, plain, plural
 from lolat.web.devices import ListedDevice
 from lolat.web.form import MODE, Form
 
-ONE_PRECISION = "choose one under Precision"
 Card = dict[str, Any]
 """The answer of one device: "device", "title" in large letters, "command", and the values of its tab."""
 AtSize = Callable[[int], Graph]
@@ -92,7 +91,8 @@ def _budget(
     try:
         answer = budget(asked_of(device, question), graph, vary, asked, at_size)
     except AnswerIsNo as no:
-        return {"title": "does not fit", "lines": [form.words(no)], "command": command}
+        title = "takes longer" if no.code == "over-budget" else "does not fit"
+        return {"title": title, "lines": [form.words(no)], "command": command}
     title = value_words(vary, answer.best.value)
     return {"title": title, "lines": list(budget_lines(answer)), "command": command}
 
@@ -113,10 +113,11 @@ def _training(
     words = [duration(first.total_s or 0.0)]
     words += [] if first.dollars is None else [dollars(first.dollars)]
     ends = [" .. ".join(map(duration, first.interval_s))] if first.interval_s else []
-    before += [f"{100 * cost.coverage:g} % sure of {end}" for end in ends]
     return {
         "title": ", ".join(words),
-        "lines": [*before, *after, *map(plain, cost.warnings)],
+        "lines": [*(f"{100 * cost.coverage:g} % sure of {end}" for end in ends), before[0]],
+        "after": [*before[1:], *after],
+        "remarks": cost.warnings,
         "table": by_number.html(f"On {plain(device.key)}, by number of devices"),
         "command": _command("cost", form, device),
     }
@@ -185,14 +186,7 @@ def _loads(
 
 
 def served_beside(form: Form, question: Card, cards: list[Card]) -> str:
-    """The best rows of several devices under one load as a table; "" for fewer than two.
-
-    Of a training, whose answers stand in the cards, only a remark on precisions that differ.
-    """
-    if form.view == "training":
-        models = (asked_of(c["device"], question) for c in cards)
-        differ = precisions_differ(models, ONE_PRECISION)
-        return differ and element("p", f"{differ}.")
+    """The best rows of several devices under one load as a table; "" for fewer than two."""
     of = {c["device"].key: c for c in cards if c.get("answer") and c["answer"].compared}
     if len(of) < 2:
         return ""
@@ -267,11 +261,26 @@ def chart(cards: list[Card]) -> Card | None:
 Compared = tuple[int, float, list[tuple[int, Card, Prediction]], str]
 
 
-def compared(cards: list[Card]) -> list[Compared]:
+def differ(form: Form, question: Card, cards: list[Card]) -> str:
+    """The remark on devices that answer in precisions that differ; "" without them."""
+    precision = form.fields.get("precision")
+    if form.subject.is_decoder or precision is None or question["precision"] == BEST:
+        return ""
+    remedy = f'one for all in "{precision.label}"'
+    remedy += ", or each device's fastest" * (BEST in (precision.choices or ()))
+    models = (
+        c["predictions"][0].query.model if "predictions" in c else asked_of(c["device"], question)
+        for c in cards
+    )
+    return precisions_differ(models, remedy)
+
+
+def compared(cards: list[Card], is_alike: bool) -> list[Compared]:
     """A comparison of the devices at each batch size; none for a single answer.
 
     It has the batch size; the longest time of all intervals; (number, card, prediction) of each device, the
-    fastest first and those without room last; a sentence on devices that cannot be told apart.
+    fastest first and those without room last; a sentence on devices that cannot be told apart, if the
+    precisions are alike.
     """
     of_size = list(zip(*(c["predictions"] for c in cards), strict=True))
     if len(cards) * len(of_size) < 2:
@@ -287,9 +296,8 @@ def compared(cards: list[Card]) -> list[Compared]:
             for name, (_, _, p) in zip(names, lines, strict=True)
             if p.fits is not False
         }
-        models = (p.query.model for p in predictions)
-        alike = precisions_differ(models, ONE_PRECISION) or assumed_hosts(predictions)
-        if not alike and names[0] in times:
+        alike = assumed_hosts(predictions) if is_alike else ""
+        if is_alike and not alike and names[0] in times:
             alike = apart_words(names[0], times, f"The fastest, {names[0]}, ")
         groups.append((predictions[0].batch_size, longest, lines, alike))
     return groups

@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 
 from lolat.device.question import AUTO
 from lolat.errors import InputError, LolatError
-from lolat.io.forms import BY_NAME, FILES
+from lolat.io.forms import BY_NAME, FILES, is_function
 from lolat.llm.decoder import CACHE_BYTES, DTYPES
 from lolat.llm.names import named, published
 from lolat.llm.question import ServingQuestion
 from lolat.parameters import (
+    BEST,
     COVERAGE,
     EVEN,
     LENGTH,
@@ -25,7 +26,7 @@ from lolat.parameters import (
     Parameter,
     parameters_of,
 )
-from lolat.readers.cache import bundled_networks
+from lolat.readers.cache import bundled_as, bundled_networks
 from lolat.readers.size import as_sizes
 from lolat.training.passes import Tuning
 from lolat.units import as_number, plain, shortened
@@ -65,10 +66,16 @@ def spec_of(name: str) -> str:
     could have any file of the user read, or any code run.
     """
     if not NETWORK.fullmatch(name):
+        way = ""
+        if is_function(name):
+            way = f"; make a file of this function: lolat read {shortened(name)} --output net.json (of "
+            way += "PyTorch with --input-size, such as 224)"
         raise InputError(
             f"{shortened(name)!r} is no name of a network; expected one of keras.applications, such as "
-            "ResNet50, timm:NAME or torchvision:NAME; a file is given in the field below"
+            f"ResNet50, timm:NAME or torchvision:NAME; a file is given in the field below{way}"
         )
+    if (near := bundled_as(name)) and f"keras:{name}" not in near:
+        raise InputError(f"{shortened(name)!r}: did you mean {' or '.join(near)}?")
     return name if ":" in name else f"keras:{name}"
 
 
@@ -271,7 +278,10 @@ TABS = {
         Field("samples", "Samples in the data set", "50000"),
         Field("epochs", "Epochs", "20"),
         _batch("64"),
-        *MODE,
+        Field("precision", "Precision", BEST, "the fastest of fp32, tf32 and amp, or one for all",
+              choices={BEST: "each device's fastest"} | _words("precision", "as measured"),
+              may_be_empty=True),
+        *MODE[1:],
         Field("optimizer", "Optimizer", "sgd", choices=_words("optimizer")),
         ACCUMULATE,
         Field("checkpointing", "Activations computed again", "",
@@ -443,6 +453,15 @@ class Form:
             return f'"{self.fields[name].label}"' if name in self.fields else name
 
         return plain(error.worded(label))
+
+    def line(self, text: str) -> str:
+        """A line of an answer with the labels of fields in the place of options; a command stays."""
+
+        def label(option: re.Match[str]) -> str:
+            field = self.fields.get(option[1].replace("-", "_"))
+            return f'"{field.label}"' if field else option[0]
+
+        return plain(text if "lolat " in text else re.sub("--([a-z]+(?:-[a-z]+)*)", label, text))
 
     def refuse(self, error: LolatError, otherwise: str, before: str = "") -> None:
         """Put an error at the field that it names, or at the one named `otherwise`."""

@@ -114,13 +114,14 @@ class Pages:
             for device, why in failed:
                 form.refuse(why, "model", f"{plain(device.key)}: ")
             return None
-        is_latency = form.view == "latency"
+        is_latency, differ = form.view == "latency", answers.differ(form, question, cards)
         return {
             "subject": subject,
             "cards": cards,
             "failed": [(device, form.words(why)) for device, why in failed],
             "is_file": any(one.startswith(UPLOAD) for one in (spec, arrivals)),
-            "compared": answers.compared(cards) if is_latency else [],
+            "differ": differ,
+            "compared": answers.compared(cards, not differ) if is_latency else [],
             "served": answers.served_beside(form, question, cards),
             "chart": answers.chart(cards),
             "blocks": answers.blocks(cards) if is_latency else None,

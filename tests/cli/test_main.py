@@ -151,6 +151,7 @@ def test_a_bare_call_says_what_to_do_first(lolat: Command) -> None:
         (["predict", "m", "n", "--batchsize", "3"], "--batch-size"),
         (["predict", "lokal", "keras:X"], "local"),
         (["predict", "epyc2t", "keras:X"], "epyc-2t"),
+        (["predict", "g5.xlarge", "keras:X"], "a10g"),
     ],
 )
 def test_a_typing_error_gets_a_suggestion(lolat: Command, call: list[str], meant: str) -> None:

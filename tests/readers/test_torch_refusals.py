@@ -111,6 +111,7 @@ def test_what_cannot_be_read(network: Any, size: Any, code: str) -> None:
         lolat.read(network, size)
     assert caught.value.code == code
     assert str(caught.value).isprintable()  # so it is one line
+    assert "parts" not in str(caught.value)  # none of these has any
 
 
 def test_without_pytorch() -> None:

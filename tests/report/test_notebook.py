@@ -107,9 +107,33 @@ def test_several_are_a_row_each() -> None:
     assert frame["latency_ms"].tolist() == [p.latency_ms for p in SIZES]
     assert frame["batch_size"].tolist() == 2 * [1, 8, 64]
     assert frame["samples_per_s"].iloc[2] == pytest.approx(64e3 / SIZES[2].latency_ms)
+    assert SIZES[2].samples_per_s == frame["samples_per_s"].iloc[2]
     assert ANSWERS["costs"].frame()["dollars"].min() == pytest.approx(
         min(o.dollars for c in ANSWERS["costs"].answers for o in c.options)  # type: ignore[attr-defined]
     )
+
+
+def test_a_frame_has_what_is_rented_and_idle() -> None:
+    """Three of a machine's eight V100 are used."""
+    pytest.importorskip("pandas")
+    (row,) = (
+        lolat.load("v100").cost("timm:resnet50", 64, 1000, replicas=3).frame().to_dict("records")
+    )
+    assert (row["instances"], row["idle_devices"]) == (1, 8 - 3)
+    assert "8x" in row["instance_type"]
+
+
+@pytest.mark.parametrize("limit", [{"max_hours": 1e-3}, {"max_dollars": 1e-3}])
+def test_a_limit_that_nothing_keeps_is_said_first(limit: dict[str, float]) -> None:
+    words = "nothing within " + ("$0.001" if "max_dollars" in limit else "0.001 h")
+    for answer in (
+        GPU.cost("timm:resnet50", 64, 10**6, **limit),
+        lolat.compare("timm:resnet50", 64, on=["v100", "t4"], samples=10**6, **limit),
+    ):
+        assert words in repr(answer)
+        assert words in answer._repr_html_()
+    limit = dict.fromkeys(limit, 1e6)
+    assert "nothing" not in repr(GPU.cost("timm:resnet50", 64, 10**6, **limit))
 
 
 @pytest.fixture

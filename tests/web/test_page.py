@@ -21,7 +21,7 @@ from lolat.device.file import put
 from lolat.device.prediction import domain_words
 from lolat.graph import Graph, GraphBuilder
 from lolat.io import paths as places
-from lolat.units import digits, milliseconds, quantity
+from lolat.units import digits, dollars, duration, milliseconds, quantity
 from lolat.web.devices import devices
 from lolat.web.form import TABS
 from tests import synthetic
@@ -101,12 +101,30 @@ def test_float32_and_half_precision_side_by_side_are_remarked(view: str) -> None
     asked = f"?view={view}&network=Mine&batch_size=8" + "".join(f"&model={n}" for n in names)
     folder = places.repository_root() / "models"
     with site([folder / f"{name}.json" for name in names]) as page:
-        page.get(asked)
-        before, told, _ = page.answer().partition("Precisions differ")
-        assert (told, "--precision" in page.answer()) == ("Precisions differ", False)
-        assert (" h100-fp32 " in before) == (view == "latency"), "training: above the cards"
+        page.get(asked + "&precision=")
+        before, told, after = page.answer().partition("Precisions differ")
+        assert told
+        assert '(one for all in "Precision"' in after
+        assert " ms" not in before  # above the cards
+        assert "--precision" not in after.partition("Link and commands")[0]
         page.get(asked + "&precision=amp")
         assert "Precisions differ" not in page.answer()
+
+
+def test_a_training_is_compared_in_the_precisions_of_the_command() -> None:
+    names = "a100-fp32", "rtx-4090-amp"
+    paths = [places.repository_root() / "models" / f"{name}.json" for name in names]
+    given = {"samples": 50_000, "epochs": 20, "replicas": 1}
+    command = lolat.compare(synthetic.network(), 64, on=[*map(str, paths)], **given)
+    assert [cost.precision for cost in command.answers] != [None, None]
+    with site(paths) as page:
+        page.get("?view=training&network=Mine" + "".join(f"&model={n}" for n in names))
+        assert "Precisions differ" not in page.answer()
+        titles = re.findall('<p class="big">([^<]*)', page.raw)
+    assert titles == [
+        ", ".join([duration(o.total_s or 0), dollars(o.dollars or 0)])
+        for o in (cost.options[0] for cost in command.answers)
+    ]
 
 
 def test_what_is_of_the_first_batch_size_says_so(page: Site) -> None:
@@ -191,6 +209,19 @@ WRONG_SERVING = [
     ({"output_tokens": "1.5"}, "output_tokens"), ({"tensor_parallel": "3"}, "tensor_parallel"),
     ({"dtype": "nvfp4"}, "dtype"), ({"dtype": "int1"}, "dtype"), ({"max_tpot_ms": "-1"}, "max_tpot_ms"),
 ]  # fmt: skip
+
+
+def test_the_way_is_told_in_the_words_of_the_page(page: Site) -> None:
+    page.get(network="mynet:make")
+    assert "lolat read mynet:make --output net.json" in page.errors()["network"]
+    page.get(network="resnet50")
+    assert "keras:ResNet50 or timm:resnet50" in page.errors()["network"]
+    page.get(MINE, view="budget", max_ms="0.0001")
+    assert '<p class="big">takes longer</p>' in page.raw  # memory has nothing to do with it
+    page.get(MINE, view="training", replicas="2")
+    said = page.answer().partition("Link and commands")[0]
+    assert 'yours: "Link of a device, Gbit/s"' in said
+    assert "--link" not in said
 
 
 @pytest.mark.parametrize(

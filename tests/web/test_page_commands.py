@@ -208,7 +208,7 @@ def check_latency(card: str, answer: Any, page: Site, number: int, count: int) -
     assert f"{byte_size(first['memory_bytes'])} of memory" in said
     for one in found:
         for remark in one["warnings"] if one is first else ():
-            assert " ".join(remark.split()) in said, (remark, said)
+            assert " ".join(remark.split()) in in_words_of(said, "latency"), (remark, said)
     blocks = cells(page.raw.partition('<table id="blocks">')[2])
     column = 2 + 2 * number
     assert [row[column] for row in blocks] == [
@@ -371,7 +371,7 @@ def check(page: Site, view: str, devices: list[str], texts: dict[str, str]) -> s
             assert done.code == 0, done
         if view != "latency":
             for line in re.findall(r'<p class="dim">(.*?)</p>', card, re.S):
-                text = words_of(line)
+                text = in_words_of(words_of(line), view)
                 if "% sure of" not in text:
                     assert text in " ".join(f"{done.out} {done.err}".split())
         answer = json.loads(command([*words, "--json"]).out.splitlines()[-1])

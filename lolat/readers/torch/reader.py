@@ -260,10 +260,12 @@ def _unread(model: Any, name: str, cause: Exception, numbers: Sequence[int]) -> 
         remedy = f"expected {arg(LENGTH)} at most {most} (max_position_embeddings)"
     if type(cause).__name__ in _OF_VALUES or "data-dependent" in str(cause):
         code, why = "data-dependent", "what it does depends on the values of a tensor"
-        remedy = (
-            f"read its parts ({', '.join(n for n, _ in model.named_children()) or 'none'}) as networks of "
-            "their own, from a function (package.module:callable) that returns a part and its inputs"
-        )
+        remedy = "expected a forward whose operations depend on shapes alone"
+        if parts := ", ".join(n for n, _ in model.named_children()):
+            remedy = (
+                f"read its parts ({parts}) as networks of their own, from a function "
+                "(package.module:callable) that returns a part and its inputs"
+            )
     where = user_line(cause) or _package_line(cause)
     error = NetworkError(f"network {name!r} cannot be read: {why}{where}; {remedy}", code=code)
     error.__cause__ = cause
