@@ -115,7 +115,7 @@ def full_names(name: str) -> list[str]:
     one ("a100-80gb", "rtx-3080") stays: `load` makes it. ModelFileError for any other name.
     """
     try:
-        found = find_model(name, device_names())
+        found = find_model(name, device_names)
     except ModelFileError as error:
         known = [n for n, _, _ in list_models() if _begins(n.casefold(), name.casefold())]
         gpu = _card(name)

@@ -28,10 +28,11 @@ from lolat.device.predictors.two_regime import TwoRegime
 from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import (
     AS_NOW,
+    ESTIMATED,
+    OF_FORM,
     as_written,
     is_measured,
     mode_of,
-    sheet_remarks,
 )
 from lolat.errors import AnswerIsNo, InputError, arg
 from lolat.graph import Graph
@@ -97,7 +98,7 @@ def other_framework(
 def of_its_source(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The remarks of a model file from published times, or changed by a data sheet or as of now."""
     of_others = isinstance(document["environment"].get("source"), Mapping)
-    estimated = [*filter(None, [document.get(AS_NOW)]), *sheet_remarks(document)]
+    estimated = [document[key] for key in (AS_NOW, OF_FORM, ESTIMATED) if key in document]
     is_gpu = Roofline.name in document["predictors"]
     if is_gpu and (gpu := gpu_of(document)) is not None and gpu.dies:
         estimated.append(f"a card is {gpu.dies:g} GPUs, and the time is that of one of them")

@@ -421,15 +421,11 @@ def measured_in(model: D, asked: Callable[[Mode], bool], origin: str = SHIPPED) 
     return None
 
 
-def sheet_remarks(document: Mapping[str, Any]) -> list[str]:
-    """The remarks that times follow by data sheets from those of another card or precision."""
-    return [document[key] for key in (OF_FORM, ESTIMATED) if key in document]
-
-
 def is_measured(document: Mapping[str, Any]) -> bool:
     """True if anything was measured on the device in the precision of the document."""
     kernels = document["predictors"].get(Roofline.name)
-    return not sheet_remarks(document) and (kernels is None or bool(kernels["measured"]))
+    by_sheet = OF_FORM in document or ESTIMATED in document
+    return not by_sheet and (kernels is None or bool(kernels["measured"]))
 
 
 def in_precisions(model: D, precisions: Sequence[str]) -> Iterator[D]:

@@ -11,7 +11,7 @@ from lolat.device.file import State, ago, knows, moment
 from lolat.device.intervals import noise_level
 from lolat.device.predictors.additive import FAMILY, AdditiveCosts
 from lolat.device.predictors.formula import Formula
-from lolat.device.running import mode_of, sheet_remarks
+from lolat.device.running import ESTIMATED, OF_FORM, mode_of
 from lolat.graph.counts import MEANINGS, MEMBERS
 from lolat.graph.modes import COMPILED
 from lolat.units import milliseconds, percent, plain
@@ -82,7 +82,8 @@ def summary_of(model: Device) -> ModelSummary:
 
 def notes_of(document: Mapping[str, Any]) -> list[str]:
     """All remarks on a device: those of data sheets, and those that its file was made with."""
-    return [*sheet_remarks(document), *document.get("warnings", ())]
+    of_sheets = [document[key] for key in (OF_FORM, ESTIMATED) if key in document]
+    return [*of_sheets, *document.get("warnings", ())]
 
 
 def _language_models(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -252,19 +252,15 @@ class Analysis:
     _sums: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
     _bytes: dict[tuple[str, str], tuple[int, np.ndarray]] = field(default_factory=dict, repr=False)
 
-    def alive(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> tuple[int, np.ndarray]:
-        """Bytes of the weights, and bytes of the tensors alive while each operation runs, (operations,)."""
+    def memory(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> Memory:
+        """Memory of a forward pass at a batch size; `mode`: of the device."""
         key = mode.dtype if mode.half else "", mode.launch
         if key not in self._bytes:
             self._bytes[key] = weights_bytes(self.graph, mode), alive_bytes(self.graph, mode)
         weights, (fixed, scaled) = self._bytes[key]
-        return weights, fixed + scaled.astype(float) * batch_size  # no integer that overflows
-
-    def memory(self, batch_size: int, mode: Mode = DEFAULT_MODE) -> Memory:
-        """Memory of a forward pass at a batch size; `mode`: of the device."""
-        weights, alive = self.alive(batch_size, mode)
-        if not len(alive):
+        if not len(fixed):
             return Memory(weights, 0, "")
+        alive = fixed + scaled.astype(float) * batch_size  # no integer that overflows
         most = int(alive.argmax())
         return Memory(weights, int(alive[most]), self.graph.operations[most].full_name)
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from lolat.errors import InputError, LolatError, ModelFileError
@@ -66,12 +66,13 @@ def list_models() -> list[tuple[str, Path, str]]:
     return [(path.stem, path, where) for where, folder in places for path in _models_in(folder)]
 
 
-def find_model(name: str, others: Iterable[str] = ()) -> Path:
+def find_model(name: str, others: Callable[[], Iterable[str]] = tuple) -> Path:
     """The file of the device profile that a user means by `name`; it is not opened.
 
     `local` is the one learned last on this machine. Else `name` is a file, a local or a bundled profile in
     any case, or last a file without its `.json`, so that no file here hides a bundled profile.
-    Raises ModelFileError, which names the profiles that there are, or like `name` also of `others`.
+    Raises ModelFileError, which names the profiles that there are, or one like `name`, or like it of what
+    `others` returns.
     """
     if name == LOCAL:
         return _newest_local()
@@ -84,7 +85,7 @@ def find_model(name: str, others: Iterable[str] = ()) -> Path:
                 return path
     if name and not name.endswith((".json", "/", os.sep)) and os.path.exists(f"{name}.json"):
         return Path(f"{name}.json")
-    why, expected = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)), others)
+    why, expected = _not_found(name, list(dict.fromkeys(known for known, _, _ in models)), others())
     message = f"{shown_path(name)}: {why}{' ' if why.endswith('?') else '; '}{expected}"
     raise ModelFileError(message, code="unknown-model", model=name, why=why)
 

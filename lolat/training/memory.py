@@ -11,7 +11,7 @@ from lolat.graph import Graph, once
 from lolat.graph.analysis import (
     INDEX_BYTES,
     INDEXED,
-    analyze,
+    alive_bytes,
     operations_parameters,
     parameter_key,
     parameters,
@@ -419,7 +419,8 @@ def memory_at_peak(
     results = sum(t.elements(batch_size) for t in outputs if t.batched and "float" in t.dtype)
     loss = {ACTIVATIONS: float(kept.sum()), LOSS: LOSS_NUMBERS * FLOAT_BYTES * results}
     # A part that is not trained keeps nothing, and runs all the same.
-    _, alive = analyze(graph).alive(batch_size, mode)
+    fixed, scaled = alive_bytes(graph, mode)
+    alive = fixed + scaled.astype(float) * batch_size
     at = int(np.argmax(alive + copies.cumsum())) if len(alive) else 0
     passing = {FORWARD: alive[at], COPIES: copies[: at + 1].sum()} if len(alive) else {}
     moment, moving = at_peak(
