@@ -110,11 +110,12 @@ def compare(
     if is_decoder(network):
         models = [*serving_models(",".join(names), of_any=True, left_out=left_out).values()]
     else:
-        models, left_out = devices(names, every=True)
+        models, left_out = devices(names, every=True, launch=asked.get("launch"))
     listed = given_list(asked.get("price_per_hour"), asked.get("prices"))
     if ALL in names:
-        models, unpriced = with_a_price(models, listed)
-        left_out = {**left_out, **unpriced}
+        models, unpriced = with_a_price(models, listed, is_decoder(network))
+        answering = {model.label for model in models}
+        left_out = {n: w for n, w in {**left_out, **unpriced}.items() if n not in answering}
     asked |= {"prices": listed, "replicas": asked.get("replicas") or ()}
     check_names(TrainingQuestion, asked)
     question = TrainingQuestion(batch_size, **asked)

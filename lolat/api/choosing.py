@@ -17,8 +17,17 @@ from lolat.device.predictors.roofline import Roofline
 from lolat.device.question import LatencyQuestion
 from lolat.device.running import measured_models, mode_of, on_card
 from lolat.errors import InputError, LolatError, ModelFileError, arg
-from lolat.graph.modes import EAGER
-from lolat.hardware.gpus import Gpu, card_of, device_names, find_gpu, gpu_of, is_card, name_of
+from lolat.graph.modes import EAGER, LAUNCHES
+from lolat.hardware.gpus import (
+    Gpu,
+    card_of,
+    device_name,
+    device_names,
+    find_gpu,
+    gpu_of,
+    is_card,
+    name_of,
+)
 from lolat.hardware.prices import Prices, price_list, rental_of
 from lolat.io.paths import LOCAL, find_model, list_models
 from lolat.io.progress import Progress, Warn
@@ -35,13 +44,14 @@ def devices(
     question: LatencyQuestion | None = None,
     opened: Callable[[str], Model] | None = None,
     every: bool = False,
+    launch: str | None = None,
 ) -> tuple[list[Model], dict[str, str]]:
     """(the models of these names, each once; name -> reason why it cannot answer).
 
     `on`: loaded models, or names with commas between them; "all": every local and bundled one that answers
-    for networks; "a100": the one of that GPU, eager if there is one, or `every` one. `question`: has the
-    execution mode, their own if None. `opened`: opens one by its name, `load` if None. ModelFileError for a
-    name that is not there.
+    for networks; "a100": the one of that GPU, or `every` one; both in `launch`, eager if None, where there
+    is one. `question`: has the execution mode, their own if None. `opened`: opens one by its name, `load`
+    if None. ModelFileError for a name that is not there.
     """
     names: dict[str, Model | None] = {}
     for given in on:
@@ -61,15 +71,16 @@ def devices(
             f"{arg('on')}: no device is given; expected one or several, as `lolat models` lists them",
             code="no-device",
         )
+    launch = launch if question is None else question.launch
     left_out: dict[str, LolatError] = {}
     distinct: dict[str, Model] = {}  # of one precision two may be the same
     for name, loaded in names.items():
         if loaded is not None:
             known = [name]
         elif name == ALL:
-            known = _in_one_layout([n for n, _, _ in list_models()])
+            known = _in_one_mode([n for n, _, _ in list_models()], launch)
         else:
-            known = full_names(name) if every else [full_name(name)]
+            known = full_names(name, launch) if every else [full_name(name)]
         for one in known:
             try:
                 if name != ALL or "networks" in answers_for(contents(one)):
@@ -107,12 +118,12 @@ def full_name(name: str) -> str:
     return names[0]
 
 
-def full_names(name: str) -> list[str]:
+def full_names(name: str, launch: str | None = None) -> list[str]:
     """The names of the models that `name` stands for.
 
     A file stays as it is; a model's name, in any case, becomes the name as written; a GPU's ("a100",
-    "RTX4090", "5090") the names of its models of networks, the eager ones first. The name of a GPU without
-    one ("a100-80gb", "rtx-3080") stays: `load` makes it. ModelFileError for any other name.
+    "RTX4090", "5090") the names of its models of networks, in `launch` as of `devices`. The name of
+    a GPU without one ("a100-80gb", "rtx-3080") stays: `load` makes it. ModelFileError for any other name.
     """
     try:
         found = find_model(name, device_names)
@@ -123,7 +134,7 @@ def full_names(name: str) -> list[str]:
             known = [n for n, _, _ in list_models() if find_gpu(name_of(contents(n))) == gpu]
         able = [n for n in known if "networks" in answers_for(contents(n))]
         if able:
-            return sorted(_in_one_layout(able), key=_usual)
+            return sorted(_in_one_mode(able, launch), key=_usual)
         if gpu:
             return [name]
         raise _of_instance(name, error) from None
@@ -140,16 +151,26 @@ def _of_instance(name: str, error: ModelFileError) -> ModelFileError:
     )
 
 
-def _in_one_layout(names: Sequence[str]) -> list[str]:
-    """The models without those of channels last whose device was measured channels first too."""
+def _in_one_mode(names: Sequence[str], launch: str | None) -> list[str]:
+    """The models without those of channels last whose device was measured channels first too, and without
+    those of another launch than `launch`, eager if None, whose device was measured in that too.
+    """
     documents = {name: contents(name) for name in names}
-    modes = {n: (name_of(d), mode_of(d)) for n, d in documents.items() if "predictors" in d}
-    firsts = {
-        (of, replace(mode, channels_last=True))
-        for of, mode in modes.values()
-        if not mode.channels_last
+    modes = {
+        n: (name_of(d), d["environment"].get("framework"), mode_of(d))
+        for n, d in documents.items()
+        if "predictors" in d
     }
-    return [n for n in names if modes.get(n) not in firsts]
+    usual = {
+        of
+        for of in modes.values()
+        if of[-1].launch == (launch or EAGER) and not of[-1].channels_last
+    }
+    unusual = {
+        (*of, replace(mode, launch=other, channels_last=last))
+        for *of, mode in usual for other in LAUNCHES for last in (False, True)
+    }  # fmt: skip
+    return [n for n in names if modes.get(n) not in unusual - usual]
 
 
 def _usual(name: str) -> tuple[bool, bool, str]:
@@ -198,7 +219,7 @@ def serving_model(name: str, of_any: bool = False) -> Model:
                 f"{plain(name)}: language models are answered in bfloat16 or less, and {gpu.name} computes "
                 "no bfloat16; expected a newer GPU",
                 code="dtype",
-                why=f"{gpu.name} computes no bfloat16, which language models are answered in",
+                why="it computes no bfloat16, which language models are answered in",
             )
         return of_sheet(name)
     if model is not None:
@@ -250,9 +271,8 @@ def serving_models(
             names.sort(key=lambda n: n.endswith(USUAL_FRAMEWORK))  # the last one of a GPU stays
             names = sorted({name_of(known[n]): n for n in names}.values())
         gpus = (find_gpu(name_of(document)) for document in known.values())
-        others = {gpu.name for gpu in gpus if gpu and gpu.bf16 and card_of(gpu.name) not in served}
-        others = {name.partition(" (")[0].casefold().replace(" ", "-") for name in others}
-        names += sorted(others)
+        new = (gpu for gpu in gpus if gpu and gpu.bf16 and card_of(gpu.name) not in served)
+        names += sorted({device_name(gpu) for gpu in new})
         sheets = {name: gpu for name in device_names() if (gpu := find_gpu(name)) and gpu.bf16}
         unasked = [
             name
@@ -372,22 +392,40 @@ def _of_chip(name: str, gpu: Gpu) -> Model | None:
 
 
 NO_TIMES = "a price, but no times of networks here"
-OF_ITS_SHEET = f"{NO_TIMES}; ask it by its name"
 
 
 def with_a_price(
-    models: Sequence[Model], prices: str | Prices | None
+    models: Sequence[Model], prices: str | Prices | None, of_decoders: bool = False
 ) -> tuple[list[Model], dict[str, str]]:
-    """(the models of GPUs with a price; name -> reason, for GPUs without a price or without a model)."""
+    """(the models of GPUs with a price, name -> reason, for GPUs without a price or without a model).
+
+    GPUs of the list that none of the models is, or with more memory, are known by their data sheets.
+    `of_decoders`: the models are of language models.
+    """
     listed = price_list(prices)
     others = [m for m in models if m.document["environment"].get("device") != CPU]
     # A card with less memory too, since the network is not known yet.
     rentals = {m.label: rental_of(m.document, None, listed, step_bytes=0) for m in others}
-    priced = [m for m in others if rentals[m.label]]
+    priced = {m.label: m for m in others if rentals[m.label]}
     why = f"no price in {listed.prices}"
-    left_out = {m.label: why for m in others if m not in priced and gpu_of(m.document)}
-    known = {o.accelerator for rental in rentals.values() if rental for o in rental.offers}
-    unknown = {o.accelerator for o in listed.offers} - known - {""}
-    return priced, left_out | {
-        n: OF_ITS_SHEET if find_gpu(n) else NO_TIMES for n in sorted(unknown)
+    left_out = {m.label: why for m in others if m.label not in priced and gpu_of(m.document)}
+    rented = ((r, o) for r in rentals.values() if r for o in r.offers)
+    known = {
+        o.accelerator
+        for r, o in rented
+        if (r.rented(1, o).memory_gib or 0.0) <= (r.memory_gib or 0.0)
     }
+    forms = {o.accelerator: "" for o in listed.offers if o.accelerator not in known | {""}}
+    forms |= {o.accelerator: o.form for o in listed.offers if o.accelerator in forms and o.form}
+    for accelerator, form in sorted(forms.items()):
+        if (gpu := find_gpu(accelerator)) is None:
+            left_out[accelerator] = NO_TIMES
+            continue
+        of_form = find_gpu(f"{card_of(gpu.name)} {form} {gpu.memory_gib or 0.0:.0f}gb")
+        name = device_name(of_form or gpu)
+        try:
+            model = serving_model(name, of_any=True) if of_decoders else load(name)
+            priced.setdefault(model.label, model)
+        except LolatError as error:
+            left_out[name] = error.data.get("why", str(error))
+    return [*priced.values()], left_out

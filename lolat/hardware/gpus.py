@@ -165,8 +165,13 @@ def fastest_gpu() -> Gpu:
 
 def device_names() -> tuple[str, ...]:
     """The cards with a data sheet as names of devices, such as "a100-sxm-80gb"."""
-    cards = (gpu.name.partition(" (")[0].casefold() for _, gpu in _sheets())
-    return tuple(sorted(card.replace(" gb", "gb").replace(" ", "-") for card in cards))
+    return tuple(sorted(device_name(gpu) for _, gpu in _sheets()))
+
+
+def device_name(gpu: Gpu) -> str:
+    """The name of a card with a data sheet as a device, such as "a100-sxm-80gb"."""
+    card = gpu.name.partition(" (")[0].casefold()
+    return card.replace(" gb", "gb").replace(" ", "-")
 
 
 @cache

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lolat.device.running import LAYOUTS
-from lolat.graph.modes import EAGER
+from lolat.graph.modes import COMPILED, EAGER
 from lolat.hardware.links import CLUSTER, MACHINE, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, within_limit
@@ -341,6 +341,15 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
     yield ""
     yield from [no_data_words(costs)] * (not costs.samples and costs.limits == TrainingLimits())
     yield from _best_lines(costs, listed)
+    others = {
+        c.launch: [plain(a.device) for a in costs.answers if a.launch == c.launch]
+        for c, _ in listed
+    }
+    if len(others) > 1:
+        named = (
+            f"{way} on {', '.join(dict.fromkeys(on))}" for way, on in others.items() if way != EAGER
+        )
+        yield f"Launches differ: {'; '.join(named)}; one for all: --launch {EAGER}, or {COMPILED}"
     yield from _no_room_lines([c for c in costs.answers if c.fits is False])
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
     if unpriced:

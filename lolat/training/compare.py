@@ -13,7 +13,7 @@ from lolat.device.running import mode_of
 from lolat.errors import AnswerIsNo, InputError, LolatError, arg
 from lolat.graph import Graph
 from lolat.graph.modes import AMP
-from lolat.hardware.gpus import PRECISION_OF, gpu_of, name_of
+from lolat.hardware.gpus import PRECISION_OF, gpu_of
 from lolat.hardware.prices import rental_of
 from lolat.io.results import Result
 from lolat.parameters import BEST
@@ -147,13 +147,6 @@ def compare(
     if isinstance(trained, Graph):
         tuned(trained, asked.tune, asked.checkpointing)  # what is wrong is said once
     by_label, left_out = {model.label: model for model in models}, dict(left_out)
-    if launch := asked.launch:  # if a GPU was measured so, its other files are left out
-        of_launch = {n: m for n, m in by_label.items() if _mode(m, "launch") == launch}
-        measured = {name_of(m.document) for m in of_launch.values()}
-        by_label = {
-            n: m for n, m in by_label.items()
-            if n in of_launch or name_of(m.document) not in measured
-        }  # fmt: skip
 
     def ask(model: Device, one: TrainingQuestion) -> Cost:
         if why := _too_small(model, one):

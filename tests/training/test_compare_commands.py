@@ -396,3 +396,7 @@ def test_rows_of_another_launch_say_which(lolat: Command, net: str) -> None:
         rows = [line for line in lines if line.startswith(f"{name} ")]
         assert rows
         assert all(f" {way}  " in row for row in rows)
+    (told,) = (line for line in lines if line.startswith("Launches differ: "))
+    assert "compiled on rtx-4090-amp-compiled; one for all: --launch eager" in told
+    same = lolat.done(*ask[:-1], "rtx-4090,a100-fp32").out  # the GPU's name: eager as the others
+    assert ("Launches" in same, "compiled" in same) == (False, False)
