@@ -94,7 +94,7 @@ def cost(
         common.answer(answer, [*cost_lines(answer)][1:])  # the first is the error
         raise AnswerIsNo(no_room(answer), code="no-room")
     lines = cost_lines(answer)
-    if not question["precision"] and not of_decoder:
+    if not of_decoder:
         lines = chain(lines, faster_lines(loaded, answer, network, batch_size[0], question))
     common.answer(answer, lines)
     within(answer)
@@ -146,12 +146,23 @@ def _other(option: TrainingPrediction, instance: str) -> str:
 def faster_lines(
     model: Model, answer: Cost, network: str, batch_size: int | str, question: dict[str, Any]
 ) -> Iterator[str]:
-    """A hint if mixed precision is faster, on a device that has it."""
-    with contextlib.suppress(LolatError):
-        other = model.cost(network, batch_size, **question | {"precision": "amp"})
-        ratio = answer.options[0].samples_per_s / other.options[0].samples_per_s
-        if ratio < 0.8:
-            yield f"In mixed precision it takes {ratio:.2f} times as long: --precision amp"
+    """A hint if mixed precision, or images channels last, are faster on a device that has them."""
+    first = best = answer.options[0].samples_per_s
+    words, options = list[str](), list[str]()
+    for word, option, more in (
+        ("In mixed precision", "--precision amp", {"precision": "amp"}),
+        ("Channels last", "--channels-last", {"channels_last": True}),
+    ):
+        if any(question[name] for name in more):
+            continue
+        with contextlib.suppress(LolatError):
+            other = model.cost(network, batch_size, **question | more).options[0].samples_per_s
+            if best < 0.8 * other:
+                question, best = question | more, other
+                words.append(word.lower() if words else word)
+                options.append(option)
+    if options:
+        yield f"{' and '.join(words)} it takes {first / best:.2f} times as long: {' '.join(options)}"
 
 
 @common.command("lolat prices", answers={"prices": "lolat.hardware.prices:Prices"})

@@ -453,15 +453,16 @@ def layout_of(mode: Mode, graph: Graph | None) -> bool | None:
     return mode.channels_last if matters or mode.channels_last else None
 
 
+IN_TF32 = " (convolutions in TF32)"  # PyTorch's default for float32
+
+
 def mode_words(document: Mapping[str, Any], graph: Graph | None = None) -> str:
     """Precision, framework, launch and layout: "fp32, PyTorch, eager"; `graph`: what runs so."""
     where, mode = document["environment"], mode_of(document)
     precision = PRECISION_OF[mode.dtype]
-    if (
-        mode.dtype == FLOAT32
-        and document["predictors"].get(Roofline.name, {}).get("tf32", 1.0) > 1.0
-    ):
-        precision += " (convolutions in TF32)"  # PyTorch's default
+    kernels = document["predictors"].get(Roofline.name, {})
+    if mode.dtype == FLOAT32 and kernels.get("tf32", 1.0) > 1.0:
+        precision += IN_TF32
     framework = FRAMEWORK_TITLES.get(str(where.get("framework")), where.get("framework"))
     parts = [precision, plain(str(framework)) if framework else ""]
     parts += [mode.launch if framework == FRAMEWORK_TITLES["torch"] or mode.launch != EAGER else ""]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from lolat.device.running import LAYOUTS
+from lolat.device.running import IN_TF32, LAYOUTS
 from lolat.graph.modes import COMPILED, EAGER
 from lolat.hardware.links import CLUSTER, MACHINE, UNKNOWN_NETWORK
 from lolat.hardware.prices import Offer, Prices
@@ -116,7 +116,7 @@ def _iteration_lines(cost: Cost) -> Iterator[str]:
         how = how if first.memory_bytes else "FLOPs of the products of both passes"
         tokens = f"{digits(first.tokens_per_s_per_gpu or 0.0)} tokens/s on each GPU, "
         tokens *= first.tokens_per_s is not None
-        peak = cost.precision if first.memory_bytes is None else "bfloat16"
+        peak = "bfloat16" if cost.sequence_length else f"{cost.precision}{IN_TF32 * cost.tf32}"
         yield f"{tokens}{percent(first.mfu)} of its peak in {peak} (MFU: {how})"
     if first.startup_s:
         yield f"the first epoch takes {duration(first.startup_s)} more to start"
@@ -407,7 +407,8 @@ def _way(cost: Cost, is_row: bool = False) -> str:
     unless it says last."""
     launch = None if cost.launch == EAGER else cost.launch
     layout = LAYOUTS[(cost.channels_last or None) if is_row else cost.channels_last]
-    return ", ".join(filter(None, (cost.precision, launch, layout)))
+    precision = cost.precision and cost.precision + IN_TF32 * (cost.tf32 and not is_row)
+    return ", ".join(filter(None, (precision, launch, layout)))
 
 
 def price_lines(prices: Prices) -> Iterator[Part]:

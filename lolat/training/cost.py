@@ -50,6 +50,8 @@ NEARLY = 1.1
 class Cost(Result):
     """Time, memory and money of training on each number of devices.
 
+    `tf32`: True if convolutions of float32 are computed in TF32, PyTorch's default.
+
     `batch_size`: that of a micro-batch, of which an iteration has `accumulate`; if the largest that fit
     differ by the number of devices, that of the one with `memory_bytes`. `tune`, `checkpointing`: as
     asked for, None as the network says. `precision`, `launch`, `channels_last`: the execution mode; None if
@@ -109,6 +111,7 @@ class Cost(Result):
     parameters: int | None = None
     trained_parameters: int | None = None
     channels_last: bool | None = None
+    tf32: bool = False
 
     @property
     def limits(self) -> TrainingLimits:

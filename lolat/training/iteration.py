@@ -107,13 +107,13 @@ def shares(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return np.array(back), part.again.astype(float)
 
 
-def flops(graph: Graph) -> float:
-    """Count the FLOPs of a sample's iteration: two for each multiply-accumulate of a pass, and for each of
-    the two gradients that are computed; what a checkpoint computes again is left out.
+def flops(graph: Graph) -> np.ndarray:
+    """Count the (operations,) FLOPs of a sample's iteration: two for each multiply-accumulate of a pass,
+    and for each of the two gradients that are computed; what a checkpoint computes again is left out.
     """
     macs = count(graph).at(1)[:, COLUMNS.index("flops")]
     part = backward_of(graph)
-    return float(2.0 * macs @ (1.0 + part.first + part.second))
+    return 2.0 * macs * (1.0 + part.first + part.second)
 
 
 def backward_rows(graph: Graph, rows: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ def step_parts(document: Mapping[str, Any]) -> StepParts:
     def parts_of(row: TimedNetwork) -> tuple[float, float, str]:
         spec, size, _ = row.network
         graph = as_trained(read(spec, size))
-        found = 1e3 * row.batch_size * row.accumulate * flops(graph) / row.latency_ms
+        found = 1e3 * row.batch_size * row.accumulate * flops(graph).sum() / row.latency_ms
         if peak and found > 1e12 * peak:
             raise row.row.refused(
                 f"{row.name} computes {found / 1e12:,.0f} TFLOPS on each GPU, "

@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lolat.device.file import OF_TRAINING, lacks
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.running import as_written, layout_of
+from lolat.device.running import as_written, has_convolutions, layout_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting
-from lolat.graph.modes import DEFAULT_MODE
+from lolat.graph.kinds import CONVOLUTIONS
+from lolat.graph.modes import DEFAULT_MODE, FLOAT32, TF32
 from lolat.graph.network import ON_CPU
 from lolat.hardware.gpus import CPU, PRECISION_OF, Gpu, available_bytes, gpu_of
 from lolat.hardware.links import MACHINE, PEAKS, Link, assumed_link
@@ -148,15 +151,35 @@ class NetworkPlan:
     def predicted(self, devices: int, link: Link | None) -> TrainingPrediction:
         """Predict training on `devices` devices, joined by `link`, without a price."""
         found = predict(self.training, self.graph, self.run, devices, link)
-        each_s, gpu, mode = found.samples_per_s / devices, gpu_of(self.document), self.training.mode
-        peak = gpu.peak(mode.dtype) if gpu and mode else None
-        useful = self.useful / self.length if self.length else 1.0
+        each_s, useful = found.samples_per_s / devices, 1.0
+        if self.length:
+            useful = self.useful / self.length
         return replace(
             found,
-            mfu=peak and each_s * useful * flops(self.graph) / (1e12 * peak),
+            mfu=None if self._least_s is None else each_s * useful * self._least_s,
             tokens_per_s=found.samples_per_s * self.useful if self.length else None,
             tokens_per_s_per_gpu=each_s * self.useful if self.length else None,
         )
+
+    @cached_property
+    def _least_s(self) -> float | None:
+        """The time of a sample's products at the peak of the units that compute them; None if unknown."""
+        gpu, mode = gpu_of(self.document), self.training.mode
+        if gpu is None or mode is None or not (peak := gpu.peak(mode.dtype)):
+            return None
+        of_convolutions = (gpu.peak(TF32) or peak) if self._has_tf32 else peak
+        kinds = [o.kind in CONVOLUTIONS for o in self.graph.operations]
+        return float(flops(self.graph) @ np.where(kinds, 1.0 / of_convolutions, 1.0 / peak)) / 1e12
+
+    @property
+    def _has_tf32(self) -> bool:
+        """True if convolutions of float32 are computed in TF32."""
+        kernels, mode = (
+            self.document.get("predictors", {}).get(Roofline.name, {}),
+            self.training.mode,
+        )
+        is_float32 = mode is not None and mode.dtype == FLOAT32
+        return is_float32 and kernels.get("tf32", 1.0) > 1.0 and has_convolutions(self.graph)
 
     def about(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the fields of a Cost about what is trained, and the execution mode."""
@@ -169,6 +192,7 @@ class NetworkPlan:
             "tune": self.asked.tune or None,
             "checkpointing": self.asked.checkpointing or None,
             "precision": mode and PRECISION_OF[mode.dtype],
+            "tf32": self._has_tf32,
             "launch": mode and mode.launch,
             "channels_last": mode and layout_of(mode, self.graph),
             "estimated": self.training.estimated,

@@ -207,6 +207,35 @@ def test_mixed_precision_is_offered_where_nobody_asked(lolat: Command, net: str)
     assert "In mixed" not in lolat.done(*ask, "--precision", "fp32").out
 
 
+def test_channels_last_is_offered_where_it_is_faster(lolat: Command, net: str) -> None:
+    """Convolutions in half precision turn tensors that come channels first."""
+    ask = ("cost", "a100-sxm-80gb", net, "--batch-size", 64)
+    model = package.load("a100-sxm-80gb")
+    first, last = (
+        model.run_as("amp", channels_last=is_last).cost(network(), 64).options[0].iteration_ms
+        for is_last in (False, True)
+    )
+    assert last < 0.8 * first
+    offered = f"Channels last it takes {last / first:.2f} times as long: --channels-last"
+    assert offered in lolat.done(*ask, "--precision", "amp").out.splitlines()
+    assert "times as long: --precision amp --channels-last" in lolat.done(*ask).out
+    assert "times as long" not in lolat.done(*ask, "--precision", "amp", "--channels-last").out
+
+
+def test_too_large_a_batch_is_offered_in_equal_micro_batches(lolat: Command, net: str) -> None:
+    """The update keeps its samples: 10**5 of them, of which the P4 holds fewer."""
+    ask = ("cost", "p4-fp32", net, "--samples", 10**6)
+    found = json.loads(lolat(*ask, "--batch-size", 10**5, "--json").out)
+    batch, accumulate = (int(n) for n in re.findall(r"\d+", found["would_fit"][0]))
+    assert batch * accumulate == 10**5
+    fits = [lolat(*ask, "--batch-size", size, "--accumulate", accumulate).code == 0
+            for size in (batch, 10**5)]  # fmt: skip
+    assert fits == [True, False]
+    assert (
+        f"--batch-size {batch} --accumulate {accumulate}" in lolat(*ask, "--batch-size", 10**5).err
+    )
+
+
 def test_a_limit_has_a_column_among_several(lolat: Command, net: str) -> None:
     """Above, within and below the interval of each device."""
     found = [package.load(f"{name}-fp32").predict(network(), 64) for name in ("a100", "p4")]

@@ -20,6 +20,8 @@ from lolat.graph import Graph, GraphBuilder
 from lolat.graph.analysis import parameters
 from lolat.graph.network import ON_CPU
 from lolat.hardware.prices import Offer, Rental, price_list
+from lolat.report.cost import cost_lines
+from lolat.report.tables import lines_of
 from lolat.training import plan
 from lolat.training.cost import Cost, best_of, cost_on
 from lolat.training.model import TrainingLimits
@@ -484,3 +486,24 @@ def test_the_fastest_is_of_all_offers_where_none_keeps_the_limit(tmp_path: Path)
     model.sample_ms = 36_000.0  # the exchange hardly counts: no reason to pay $13
     late = asked(model, 3, prices=str(path), max_hours=1e-3).options[0]
     assert late.link == "the network between machines"
+
+
+def test_convolutions_of_float32_are_judged_by_the_peak_of_tf32() -> None:
+    """An A100 has 19.5 TFLOPS in float32 and 156 in TF32, 312 in half precision.
+
+    A product and its two gradients take 6 FLOPs a MAC, the first convolution 4: its input has no gradient.
+    """
+    torch = pytest.importorskip("torch")
+    convolutions = [torch.nn.Conv2d(64, 64, 3, padding=1, bias=False) for _ in range(2)]
+    last = torch.nn.Flatten(), torch.nn.Linear(64 * 32 * 32, 512, bias=False)
+    net = torch.nn.Sequential(*convolutions, *last)
+    convolution, linear = 64 * 64 * 9 * 32 * 32, 64 * 32 * 32 * 512
+    shape = {"input_size": (64, 32, 32)}
+    for precision, peaks in (("fp32", (156e12, 19.5e12)), ("amp", (312e12, 312e12))):
+        cost = package.load("a100").run_as(precision).cost(net, 64, **shape)
+        least_s = 10 * convolution / peaks[0] + 6 * linear / peaks[1]
+        (option,) = cost.options
+        assert option.mfu == pytest.approx(least_s * option.samples_per_s, rel=1e-3)
+        assert cost.tf32 == (precision == "fp32")
+        assert ("fp32 (convolutions in TF32)" in next(lines_of(cost_lines(cost)))) == cost.tf32
+    assert not package.load("a100").cost(net[2:], 64, input_size=(64, 32, 32)).tf32
