@@ -114,8 +114,7 @@ def compare(
     listed = given_list(asked.get("price_per_hour"), asked.get("prices"))
     if ALL in names:
         models, unpriced = with_a_price(models, listed, is_decoder(network))
-        answering = {model.label for model in models}
-        left_out = {n: w for n, w in {**left_out, **unpriced}.items() if n not in answering}
+        left_out = {**left_out, **unpriced}
     asked |= {"prices": listed, "replicas": asked.get("replicas") or ()}
     check_names(TrainingQuestion, asked)
     question = TrainingQuestion(batch_size, **asked)

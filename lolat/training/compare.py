@@ -146,7 +146,8 @@ def compare(
     trained = read_question(network, asked.input_size)
     if isinstance(trained, Graph):
         tuned(trained, asked.tune, asked.checkpointing)  # what is wrong is said once
-    by_label, left_out = {model.label: model for model in models}, dict(left_out)
+    by_label = {model.label: model for model in models}
+    left_out = {name: why for name, why in left_out.items() if name not in by_label}
 
     def ask(model: Device, one: TrainingQuestion) -> Cost:
         if why := _too_small(model, one):
