@@ -403,7 +403,7 @@ def test_adapters_are_refused() -> None:
 
 def test_a_pair_of_a_network_and_its_inputs_is_refused() -> None:
     net = keras.Sequential([keras.Input((16,)), layers.Dense(4)])
-    refused((net, [[0.0] * 16]), "expected a Keras model, a PyTorch module")
+    refused((net, [[0.0] * 16]), "a tuple is a network of PyTorch and its inputs")
 
 
 def test_what_acts_in_training_only_is_told() -> None:
