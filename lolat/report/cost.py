@@ -350,6 +350,8 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
             f"{way} on {', '.join(dict.fromkeys(on))}" for way, on in others.items() if way != EAGER
         )
         yield f"Launches differ: {'; '.join(named)}; one for all: --launch {EAGER}, or {COMPILED}"
+    if any(c.channels_last is False for c, _ in listed):
+        yield "Convolutions run channels first; they are usually faster with --channels-last"
     yield from _no_room_lines([c for c in costs.answers if c.fits is False])
     unpriced = [c.device for c in costs.answers if c.prices is None and c.fits is not False]
     if unpriced:

@@ -427,5 +427,8 @@ def test_rows_of_another_launch_say_which(lolat: Command, net: str) -> None:
         assert all(f" {way}  " in row for row in rows)
     (told,) = (line for line in lines if line.startswith("Launches differ: "))
     assert "compiled on rtx-4090-amp-compiled; one for all: --launch eager" in told
+    assert any("faster with --channels-last" in line for line in lines)
+    last = lolat.done(*ask[:-1], "rtx-4090,a100-fp32", "--channels-last").out
+    assert "faster with --channels-last" not in last
     same = lolat.done(*ask[:-1], "rtx-4090,a100-fp32").out  # the GPU's name: eager as the others
     assert ("Launches" in same, "compiled" in same) == (False, False)
