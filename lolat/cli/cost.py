@@ -132,7 +132,7 @@ def within(answer: Cost | Costs) -> None:
     if low is not None:
         costs = f"the cheapest costs {dollars(low[0] or 0.0)}{_other(low[1], low[1].least_of)}"
     raise AnswerIsNo(
-        f"nothing here is{limits.words()} of {given}: the fastest takes "
+        f"nothing here is{limits.words()} ({given}): the fastest takes "
         f"{duration(fastest)}{_other(fast, fast.shortest_on)}, {costs}; expected {expected}"
     )
 

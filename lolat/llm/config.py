@@ -324,7 +324,7 @@ def _kind_of(config: Config) -> tuple[str, _Kind]:
     if not isinstance(name, str):
         raise config.refused("it has no model_type", "no-decoder-config")
     classes = config.get("architectures", list[str], [])
-    if classes and not any(map(_WRITES.fullmatch, classes)):
+    if name in _KINDS and classes and not any(map(_WRITES.fullmatch, classes)):
         hint = "expected one of a model that does, such as LlamaForCausalLM, or transformers:CONFIG.json"
         why = f"its architectures, {shortened(', '.join(classes))}, write no text on their own"
         raise config.refused(why, "unknown-decoder", hint)

@@ -255,8 +255,9 @@ class DecoderPlan:
     def _remarks(self, devices: int, needed: int) -> Iterator[str]:
         """Yield remarks on so many GPUs, each of which needs so many bytes."""
         step = self.step()
-        states = float(step.numbers()[0].sum()) / self.parallel(devices).shards.states
-        yield from mixed_remarks(states, needed, self.recipe)
+        if not self.tuning.rank:  # adapters in half precision are what PEFT calls them
+            states = float(step.numbers()[0].sum()) / self.parallel(devices).shards.states
+            yield from mixed_remarks(states, needed, self.recipe)
         if step.passes.casts and not self.recipe.copy:
             half = f"--tune {replace(self.tuning, half=True).words()}"
             yield (

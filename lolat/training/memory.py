@@ -451,6 +451,7 @@ def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Ite
         yield Remark(
             f"pure {recipe.dtype}: weights, gradients and optimizer states take "
             f"{recipe.trained:g} bytes a parameter; with weights and states in float32 besides, as is "
-            f"usual, {mixed:g} bytes",
+            f"usual, {mixed:g} bytes; autocast, such as bf16=True of transformers' Trainer, is the "
+            "precision amp",
             byte_size(needed + trained * (mixed - recipe.trained)),
         )
