@@ -15,7 +15,7 @@ from lolat.llm.domain import BETWEEN_GB_S, MOST_SERVED, beyond, is_unseen, unfit
 from lolat.llm.gpu import IN_GENERAL, OWN_FITS, lacks
 from lolat.llm.load import REQUESTS, Trace
 from lolat.llm.serving import FP8, deployment_of, operations_of, product_words
-from lolat.units import GIB, milliseconds, plural
+from lolat.units import GIB, digits, duration, milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.llm.answer import ServingConfig
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 FASTER = 0.9
 """Another data type is remarked on if a token takes less than FASTER times as long with it."""
+STAYS, SLOWER = 10.0, 5.0
+"""A log that lasts fewer times as long as a request has no load that stays; a percentile that fewer
+requests of it exceed is noise."""
 KINDS = {"dense": "dense model", "experts": "mixture of experts", "latent": "model with latent attention",
          "linear": "model with linear attention"}  # fmt: skip
 CALLED = {"gemm": "products", "moe": "experts"}
@@ -77,6 +80,7 @@ def remarks_on(of: Sizing, rows: Sequence[ServingConfig], chosen: ServingConfig)
     yield from _slower_links(of, rows)
     if isinstance(asked.arrivals, Trace):
         yield from _arrivals(asked.arrivals, asked.cached_tokens)
+        yield from _too_few(asked.arrivals, asked.percentile, chosen)
     if many := [row for row in rows if row.saturated]:
         most = max(row.largest_rate or 0.0 for row in many)
         yield (
@@ -97,6 +101,21 @@ def _arrivals(trace: Trace, cached: int) -> Iterator[str]:
             f"{plural(short, 'prompt')} of the arrivals with no more than the {cached:,} "
             "cached tokens: all but the last token of each is cached"
         )
+
+
+def _too_few(trace: Trace, percentile: int | None, row: ServingConfig) -> Iterator[str]:
+    """Remark on recorded requests that are too few for a load that stays, or for a percentile."""
+    number = len(trace.arrival_s)
+    if row.request_rate and row.e2e_ms:
+        span = 1e3 * number / row.request_rate
+        if span < STAYS * row.e2e_ms:
+            yield (
+                f"at {digits(row.request_rate)} a second the arrivals last {duration(span / 1e3)}, and a "
+                f"request {duration(row.e2e_ms / 1e3)}: later ones would meet more of them; expected a "
+                f"longer log, of {duration(STAYS * row.e2e_ms / 1e3)} or more, for a load that stays"
+            )
+    if percentile and (slower := number * (1.0 - percentile / 100.0)) < SLOWER:
+        yield f"P{percentile} of {plural(number, 'request')} is that of the slowest {slower:.2g} of them"
 
 
 def _faster(of: Sizing, row: ServingConfig, ms: float) -> Iterator[str]:

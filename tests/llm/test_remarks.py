@@ -15,6 +15,7 @@ from lolat.api.model import Model
 from lolat.errors import AnswerIsNo
 from lolat.llm.config import read_decoder
 from lolat.llm.gpu import ServedFit
+from lolat.llm.load import Trace
 from lolat.units import GIB
 from tests.llm.known_gpu import (
     DEEPSEEK,
@@ -229,6 +230,18 @@ def test_a_part_that_stays_in_bfloat16_is_told() -> None:
     assert said(of().llm(config, concurrency=8, dtype="fp8"), remark)
     assert not said(of().llm(config, concurrency=8), remark)
     assert not said(of().llm(LARGE, concurrency=8, dtype="fp8"), remark)
+
+
+@pytest.mark.parametrize(("number", "rate", "told"), [(40, 4.0, True), (4000, 4.0, False)])
+def test_a_log_that_is_too_short_for_a_load_that_stays_is_told(
+    number: int, rate: float, told: bool
+) -> None:
+    """40 requests at 4 a second last 10 s, and one takes about as long; P99 is half a request of them."""
+    trace = Trace(tuple(n / rate for n in range(number)), (1000,) * number, (600,) * number)
+    asked = {"request_rate": rate, "percentile": 99, "tensor_parallel": 2}
+    answer = of().llm(LARGE, arrivals=trace, **asked)
+    assert bool(said(answer, "expected a longer log")) == told
+    assert bool(said(answer, "P99 of 40 requests")) == told
 
 
 def test_cached_tokens_of_a_trace_are_of_its_own_prompts(tmp_path: Path) -> None:
