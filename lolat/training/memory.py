@@ -450,8 +450,7 @@ def mixed_remarks(trained: float, needed: float, recipe: PrecisionRecipe) -> Ite
         mixed = recipe.trained - recipe.states + states + FLOAT_BYTES
         yield Remark(
             f"pure {recipe.dtype}: weights, gradients and optimizer states take "
-            f"{recipe.trained:g} bytes a parameter; with weights and states in float32 besides, as is "
-            f"usual, {mixed:g} bytes; autocast, such as bf16=True of transformers' Trainer, is the "
-            "precision amp",
+            f"{recipe.trained:g} bytes a parameter; autocast, as with bf16=True of transformers' Trainer, "
+            f"is amp; with weights and states in float32 besides, as is usual, {mixed:g} bytes",
             byte_size(needed + trained * (mixed - recipe.trained)),
         )
