@@ -415,9 +415,14 @@ def memory_at_peak(
     copies = recipe.copy * copied_parameters(graph, recipe.frozen > HALF_BYTES) / shards.parameters
     is_again = np.array([CHECKPOINT in o.attributes for o in graph.operations], bool)
     before = {COPIES: float(copies.sum())}
-    outputs = [graph.tensors[t] for t in set(graph.outputs).difference(graph.kept)]
-    results = sum(t.elements(batch_size) for t in outputs if t.batched and "float" in t.dtype)
-    loss = {ACTIVATIONS: float(kept.sum()), LOSS: LOSS_NUMBERS * FLOAT_BYTES * results}
+    # A network that ends with the log-softmax itself leaves the loss its gradient alone.
+    own = {t for o in graph.operations if o.kind == "log_softmax" for t in o.outputs}
+    results = 0
+    for t in set(graph.outputs).difference(graph.kept):
+        tensor = graph.tensors[t]
+        if tensor.batched and "float" in tensor.dtype:
+            results += (1 if t in own else LOSS_NUMBERS) * tensor.elements(batch_size)
+    loss = {ACTIVATIONS: float(kept.sum()), LOSS: float(FLOAT_BYTES * results)}
     # A part that is not trained keeps nothing, and runs all the same.
     fixed, scaled = alive_bytes(graph, mode)
     alive = fixed + scaled.astype(float) * batch_size

@@ -56,8 +56,11 @@ def saved_by_pytorch(network: Any, *inputs: Any, **named: Any) -> int:
     return sum(saved.values())
 
 
-def peak_by_pytorch(network: Any, *inputs: Any) -> int:
-    """Most bytes of tensors at once in a step without an optimizer, with parameters, buffers and inputs."""
+def peak_by_pytorch(network: Any, *inputs: Any, loss: Any = None) -> int:
+    """Most bytes of tensors at once in a step without an optimizer, with parameters, buffers and inputs.
+
+    `loss`: of the result; None: its sum.
+    """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -88,7 +91,7 @@ def peak_by_pytorch(network: Any, *inputs: Any) -> int:
     for tensor in (*network.parameters(), *network.buffers(), *inputs):
         made(tensor)
     with Watched():
-        network(*inputs).sum().backward()
+        (loss or torch.sum)(network(*inputs)).backward()
     return most
 
 

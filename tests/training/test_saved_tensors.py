@@ -145,6 +145,14 @@ def test_autocast_keeps_a_copy_for_each_product_in_place_of_the_tensor() -> None
     assert saved_bytes(graph, 2, Mode("amp")) + weights == pytest.approx(own, rel=0.02)
 
 
+def test_a_network_that_ends_with_log_softmax_has_the_loss_of_nll() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(32, 4000), torch.nn.LogSoftmax(-1))
+    target = torch.zeros(256, dtype=torch.int64)
+    own = peak_by_pytorch(network, torch.randn(256, 32), loss=lambda out: F.nll_loss(out, target))
+    graph = as_trained(lolat.read(network, (32,)))
+    assert memory_bytes(graph, 256, OPTIMIZERS["sgd"]) == pytest.approx(own, rel=0.05)
+
+
 MEASURED = {
     "resnet50": (5_855_043_072, 3_214_914_560), "densenet121": (8_535_934_464, 4_484_389_888),
     "swin_tiny_patch4_window7_224": (7_227_088_896, 4_935_239_680),
