@@ -318,9 +318,10 @@ def cost_on(device: Device, network: Any, asked: TrainingQuestion) -> Cost:
         if most and largest:
             own = replace(run, batch_size=run.filled(most, max(some) * run.accumulate))
         of = replace(plan, run=own)
-        needed = sum(of.memory(some, own.batch_size)[1].values())
-        # A card with less memory may hold this iteration.
-        groups.append((of, some or run.most_devices(instances_of(rent(needed))), most))
+        if not some:  # a card with less memory may hold this iteration
+            needed = sum(of.memory(some, own.batch_size)[1].values())
+            some = run.most_devices(instances_of(rent(needed)))
+        groups.append((of, some, most))
     limits = TrainingLimits(asked.max_hours, asked.max_dollars)
     source = None if listed is None else listed.prices
     return _answer(device, groups, limits, rent, source)
