@@ -83,6 +83,16 @@ def fit(space: str, samples: Path, output: Path, name: str | None) -> None:
     common.answer(answer, lines)
 
 
+RUN = ("precision", "launch", "host_us", "channels_last")
+
+
+def run_options(function: Any) -> Any:
+    """The options of an execution mode, for `_opened`."""
+    for name in reversed(RUN):
+        function = common.parameter(name)(function)
+    return function
+
+
 @common.command(
     "lolat nas search nasbench201 epyc-2t --objective scores.csv --max-ms 15",
     "lolat nas search fbnet local --objective package.module:score --output front.csv",
@@ -102,8 +112,7 @@ def fit(space: str, samples: Path, output: Path, name: str | None) -> None:
 @common.parameter("seed")
 @click.option("--lower-is-better", is_flag=True, help="A low score is good, such as a loss.")
 @common.parameter("batch_size", several=False, default=1, show_default=True)
-@common.parameter("precision")
-@common.parameter("launch")
+@run_options
 @common.output_option(more="The front as CSV.")
 @click.option(
     "--accuracy", type=click.Path(), metavar="FILE",
@@ -111,9 +120,13 @@ def fit(space: str, samples: Path, output: Path, name: str | None) -> None:
     "If not given: FRONT.scores.csv beside --output, or SPACE.scores.csv here.",
 )  # fmt: skip
 def search(
-    space: str, model: str, objective: str, precision: str | None, launch: str | None,
-    output: Path | None, accuracy: str | None, **question: Any,
-) -> None:  # fmt: skip
+    space: str,
+    model: str,
+    objective: str,
+    output: Path | None,
+    accuracy: str | None,
+    **question: Any,
+) -> None:
     """Find the fastest candidates of SPACE at each score, the best at each latency, on MODEL's device."""
     from lolat.io.tables import is_table
     from lolat.nas.search import search as search_space
@@ -121,7 +134,7 @@ def search(
 
     check_file(output, "output")
     with common.progress() as bar:
-        loaded = _opened(model, precision, launch)
+        loaded = _opened(model, question)
         of_space = find_space(space)
         if not is_table(objective) and not Path(objective).is_file():
             beside = None if output is None else str(output.with_suffix(".scores.csv"))
@@ -135,16 +148,17 @@ def search(
         common.say(f"written: {output}")
 
 
-def _opened(model: str, precision: str | None, launch: str | None) -> Model:
-    """The model in a precision and launch; InputError for one that has only samples."""
+def _opened(model: str, question: dict[str, Any]) -> Model:
+    """The model in the execution mode, which leaves `question`; InputError for one with samples alone."""
     from lolat.api.choosing import open_here
     from lolat.nas.fewshot import samples_only
 
     loaded = open_here(model, common.say, common.progress)
-    for name, given in (("precision", precision), ("launch", launch)):
-        if given is not None and "spaces" in loaded.document and not loaded.predictors:
+    given = {name: question.pop(name) for name in RUN}
+    for name in filter(given.get, RUN):
+        if "spaces" in loaded.document and not loaded.predictors:
             raise samples_only(name, loaded)
-    return loaded.run_as(precision, launch)
+    return loaded.run_as(**given)
 
 
 @common.command(
@@ -168,17 +182,15 @@ def _opened(model: str, precision: str | None, launch: str | None) -> Model:
     help="Only the N fastest, the fastest first.",
 )  # fmt: skip
 @common.parameter("batch_size", default="1", show_default=True)
-@common.parameter("precision")
-@common.parameter("launch")
+@run_options
 def score(
-    space: str, model: str, output: Path, precision: str | None, launch: str | None,
-    batch_size: tuple[int, ...], **question: Any,
-) -> None:  # fmt: skip
+    space: str, model: str, output: Path, batch_size: tuple[int, ...], **question: Any
+) -> None:
     """Write the latencies of all candidates of SPACE, or of ARCHS, on MODEL's device; list the fastest."""
     from lolat.nas.enumeration import rank
 
     with common.progress() as bar:
-        loaded = _opened(model, precision, launch)
+        loaded = _opened(model, question)
         size = batch_size if len(batch_size) > 1 else batch_size[0]
         found = rank(space, loaded, output, batch_size=size, progress=bar, **question)
     common.answer(found, one_by_one(found, best_lines))

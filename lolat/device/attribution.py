@@ -174,16 +174,17 @@ def explain(
     position = None if block is None else find_block(analysis, block)
     now = predict(model, analysis, question)
     model = now.query.model  # in the network's own precision
-    total = _attribution(
-        now, now.network, now.block_counts.sum(axis=0), now.block_terms.sum(axis=0)
-    )
-    blocks = tuple(map(partial(_attribution, now), now.names, now.block_counts, now.block_terms))
+    formula = model.predictor(now.predictor)
+    counts = formula.counts_of(analysis, now.batch_size)
+    of_blocks = np.zeros((len(analysis.blocks), counts.shape[1]), counts.dtype)
+    np.add.at(of_blocks, analysis.owner, counts)
+    total = _attribution(now, now.network, counts.sum(axis=0), now.block_terms.sum(axis=0))
+    blocks = tuple(map(partial(_attribution, now), now.names, of_blocks, now.block_terms))
     if position is None:
         of_network = _changes_of_network(analysis, blocks, at_size)
         judged = _judged(model, now, [*_changes_of_mode(model, now), *of_network])
         return Explanation(now, total, blocks, (), judged)
-    counts = analysis.counts.at(now.batch_size)
-    terms = model.predictor(now.predictor).of_operations(analysis, now.batch_size)
+    terms = formula.of_operations(analysis, now.batch_size)
     inside, operations = analysis.blocks[position].operations, analysis.graph.operations
     parts = tuple(
         _attribution(now, operations[p].full_name, counts[p], terms[p], operations[p].kind)

@@ -43,7 +43,7 @@ class Ranking(Result):
     """The fastest candidates of a space, and how many have a latency and keep `max_ms`.
 
     `scored`: candidates with a latency; `within`: those within `max_ms`. `source` tells where the latencies
-    are from. `interval_ms`, `coverage`, `in_domain`, `warnings`: those of the fastest one.
+    are from. `interval_ms`, `coverage`, `in_domain`, `host_bound`, `warnings`: those of the fastest one.
     """
 
     space: str
@@ -59,6 +59,7 @@ class Ranking(Result):
     interval_ms: tuple[float, float] | None = None
     coverage: float | None = None
     in_domain: bool | None = None
+    host_bound: bool | None = None
     warnings: tuple[str, ...] = ()
 
     def words(self) -> str:
@@ -203,10 +204,7 @@ def _with_best(found: Ranked, space: Space, model: Device, count: int) -> Rankin
     named = map(BestCandidate, map(space.arch, rows), map(space.named, rows), times.tolist())
     result = replace(found.result, best=tuple(named))
     for first in answers(found.latencies, space, model, rows[:1]):
-        return replace(
-            result, interval_ms=first.interval_ms, coverage=first.coverage, in_domain=first.in_domain,
-            warnings=first.warnings,
-        )  # fmt: skip
+        return replace(result, **{k: v for k, v in first._asdict().items() if k != "latency_ms"})
     return result
 
 

@@ -243,6 +243,7 @@ class Answer(NamedTuple):
     interval_ms: tuple[float, float] | None
     coverage: float | None
     in_domain: bool | None
+    host_bound: bool | None
     warnings: tuple[str, ...]
 
 
@@ -254,10 +255,12 @@ def answers(
         times = estimator.latency(rows)
         columns = (times, *estimator.interval(rows, COVERAGE), estimator.inside(times))
         each = zip(*(column.tolist() for column in columns), strict=True)
-        return [Answer(ms, (low, high), COVERAGE, inside, ()) for ms, low, high, inside in each]
+        return [
+            Answer(ms, (low, high), COVERAGE, inside, None, ()) for ms, low, high, inside in each
+        ]
     question = Question(estimator.batch_size, estimator.predictor)
     whole = [predict(model, space.network(row), question) for row in rows]
-    return [Answer(p.latency_ms, p.interval_ms, p.coverage, p.in_domain, p.warnings) for p in whole]
+    return [Answer(*(getattr(one, name) for name in Answer._fields)) for one in whole]
 
 
 # ---- Fitting.

@@ -31,7 +31,10 @@ EXHAUSTIVE, EVOLUTIONARY = "exhaustive", "evolutionary"
 
 @dataclass(frozen=True)
 class FrontCandidate:
-    """A network on the front. If samples answer, it is `in_domain` between their fastest and slowest."""
+    """A network on the front: its score, and its latency as `predict` answers.
+
+    If samples answer, it is `in_domain` between their fastest and slowest.
+    """
 
     arch: str
     candidate: tuple[int, ...]
@@ -41,6 +44,8 @@ class FrontCandidate:
     interval_ms: tuple[float, float] | None
     coverage: float | None
     in_domain: bool | None
+    host_bound: bool | None
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,7 +82,12 @@ class SearchResult(Result):
         rows = []
         for c in self.front:
             low, high = c.interval_ms or (None, None)
-            bounds = {"low_ms": low, "high_ms": high, "in_domain": c.in_domain}
+            bounds = {
+                "low_ms": low,
+                "high_ms": high,
+                "in_domain": c.in_domain,
+                "host_bound": c.host_bound,
+            }
             row = {"arch": c.arch, "latency_ms": c.latency_ms, **bounds, "score": c.score}
             rows.append(row | c.choices | row)  # a position of such a name gives way
         return rows
@@ -179,8 +189,7 @@ def _whole_front(
     return tuple(
         FrontCandidate(
             space.arch(rows[i]), tuple(rows[i].tolist()), space.named(rows[i]), float(times[i]),
-            archive.sign * float(scores[i]), whole[i].interval_ms, whole[i].coverage,
-            whole[i].in_domain,
+            archive.sign * float(scores[i]), *whole[i][1:],
         )
         for i in front(times, scores)
         if times[i] <= max_ms + 1e-9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Any
 
 from msgspec import UnsetType
 
@@ -143,7 +144,11 @@ def bar(share: float, largest: float) -> str:
 
 # ---- Several predictions
 
-DOMAIN = {True: "inside", False: "outside", None: "not known"}
+
+def range_word(answer: Any) -> str:
+    """The place of an answer to the measured range, in a word; of a GPU that waits: host-bound."""
+    domain = {True: "inside", False: "outside", None: "not known"}
+    return "host-bound" if answer.host_bound else domain[answer.in_domain]
 
 
 def table_of_predictions(
@@ -185,8 +190,7 @@ def table_of_predictions(
         Column("vs. first", relative),
         Column("$ a million", lambda p: p.dollars_per_million or None, digits),
         Column(limit, lambda p: max_ms and _keeps(p, max_ms, sure), is_text=True),
-        Column("measured range", lambda p: "host-bound" if p.host_bound else DOMAIN[p.in_domain],
-               is_text=True),
+        Column("measured range", range_word, is_text=True),
         Column("memory", memory, is_text=True),
     ]  # fmt: skip
     yield ReportTable(columns, predictions)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lolat.report.prediction import note_lines
-from lolat.report.ranked import MOST_NOTES
+from lolat.report.prediction import note_lines, range_word
+from lolat.report.ranked import MOST_NOTES, grouped_notes
 from lolat.report.tables import Column, Part, ReportTable
 from lolat.units import between, milliseconds, plain
 
 if TYPE_CHECKING:
     from lolat.nas.enumeration import BestCandidate, Ranking
     from lolat.nas.search import FrontCandidate, SearchResult
-
-OUTSIDE = "*"
 
 
 def front_lines(result: SearchResult) -> Iterator[Part]:
@@ -27,13 +25,13 @@ def front_lines(result: SearchResult) -> Iterator[Part]:
     columns = [
         Column("latency", lambda c: c.latency_ms, milliseconds),
         Column(sure, lambda c: c.interval_ms, lambda ends: between(*ends)),
-        Column("", lambda c: OUTSIDE if c.in_domain is False else None, is_text=True),
         Column("score", lambda c: c.score, "{:.6g}".format),
+        Column("measured range", range_word, is_text=True),
         Column("candidate", _named, is_text=True),
     ]
     yield ReportTable(columns, result.front)
-    if any(c.in_domain is False for c in result.front):
-        yield f"{OUTSIDE} extrapolating: outside the measured range (docs/explanation/intervals.md)"
+    named = [(f"row {n}", c.warnings, c.interval_ms) for n, c in enumerate(result.front, 1)]
+    yield from grouped_notes(named)
 
 
 def _heading(result: SearchResult | Ranking) -> Iterator[str]:
@@ -62,7 +60,10 @@ def best_lines(result: Ranking) -> Iterator[Part]:
     yield ""
     if result.interval_ms is not None and result.coverage is not None:
         sure = f"{100 * result.coverage:g} % sure of {between(*result.interval_ms)}"
-        outside = ", extrapolating: outside the measured range" * (result.in_domain is False)
-        yield f"the first: {sure}{outside}"
+        outside = {
+            "outside": ", extrapolating: outside the measured range",
+            "host-bound": ", host-bound",
+        }
+        yield f"the first: {sure}{outside.get(range_word(result), '')}"
     yield from note_lines(result.warnings[:MOST_NOTES])
     yield f"written: {plain(result.output)}"

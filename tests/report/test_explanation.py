@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import lolat
 from lolat.api.model import Model
 from lolat.device.attribution import Term, explain
 from lolat.graph import GraphBuilder
@@ -52,6 +53,16 @@ def test_the_receipt_of_a_network() -> None:
     assert "an input of 28 px instead of 56" in out
     assert f"note: {NOTE}" in out
     assert "Next: lolat explain desk.json 'hand made' --block conv" in lines[-1]
+
+
+@pytest.mark.parametrize(("launch", "by_hand"), [("eager", 10), ("compiled", 7)])
+def test_operations_are_counted_as_they_are_started(launch: str, by_hand: int) -> None:
+    """A compiler joins each normalization, its activation, and the addition behind them."""
+    run = lolat.load("rtx-4090-amp").run_as("fp32", launch, 900.0)
+    found = explain(run, synthetic.network(stages=1))
+    assert found.total.by_term["ops"].count == by_hand
+    assert sum(block.by_term["ops"].count for block in found.blocks) == by_hand
+    assert f"start its {by_hand} operations, the device" in " ".join(found.warnings)
 
 
 def test_blocks_that_differ_by_rounding_stay_in_order() -> None:

@@ -171,6 +171,10 @@ class Formula(Calibration, frozen=True, kw_only=True, omit_defaults=True, dict=T
         np.add.at(terms, analysis.owner, self.of_operations(analysis, batch_size))
         return terms, self.constant, None
 
+    def counts_of(self, analysis: Analysis, batch_size: int) -> np.ndarray:
+        """(operations, COLUMNS) counts of each operation, as the formula takes them."""
+        return analysis.counts.at(batch_size)
+
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
         """(operations, features) ms of each operation by term, without the call.
 

@@ -32,7 +32,7 @@ from lolat.graph.modes import DEFAULT_MODE, FLOAT32, GRAPH, TF32, Mode
 from lolat.graph.work import CALLED, CLASSES, PRODUCTS, Workload, work_of
 from lolat.io.documents import Number, Positive
 from lolat.io.results import Remark
-from lolat.units import milliseconds
+from lolat.units import milliseconds, plural
 
 if TYPE_CHECKING:
     from lolat.graph.analysis import Analysis
@@ -287,6 +287,15 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
         np.add.at(terms, analysis.owner, each)
         return terms, 0.0, steps
 
+    def counts_of(self, analysis: Analysis, batch_size: int) -> np.ndarray:
+        """`Formula.counts_of`; operations count as the device starts them in this execution mode."""
+        counts, steps = (
+            super().counts_of(analysis, batch_size),
+            self._of_operations(analysis, batch_size)[0],
+        )
+        counts[:, COLUMNS.index("ops")] = np.bincount(steps.operation, steps.moves, len(counts))
+        return counts
+
     def of_operations(self, analysis: Analysis, batch_size: int) -> np.ndarray:
         """`Formula.of_operations`; waiting for the host belongs to the term "ops"."""
         return self._of_operations(analysis, batch_size)[1]
@@ -362,13 +371,14 @@ class Roofline(Formula, frozen=True, kw_only=True, omit_defaults=True, dict=True
             graph = (
                 " (on a GPU also torch.compile with CUDA graphs, --launch graph)" if helps else ""
             )
+            also = f" and {plural(views, 'view')}" if views else ""
             took, runs = milliseconds(steps.host_ms), milliseconds(steps.device_ms)
             yield Remark(
                 "host-bound",
-                f"the host takes {took} to start its {operations} operations and {views} views, the "
-                f"device {runs} to run them (an addition takes it {1e3 * host.start_ms:.0f} µs, "
-                f"{host.source}, a factor of {host.factor:g} either way); a faster device does not help, a "
-                f"larger batch does{graph}",
+                f"the host takes {took} to start its {plural(operations, 'operation')}{also}, the device "
+                f"{runs} to run them (an addition takes it {1e3 * host.start_ms:.0f} µs, {host.source}, a "
+                f"factor of {host.factor:g} either way); a faster device does not help, a larger batch "
+                f"does{graph}",
             )
         if self.launched_otherwise:
             yield self.launched_otherwise

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import lolat as library
+from lolat.units import between
 from tests.cli.commands import Command
 from tests.nas.few_devices import everything, only_needed, some_cells, write_samples
 
@@ -254,20 +255,45 @@ def test_an_objective_that_fails_is_told_with_its_line(
     assert "nan" in done.err
 
 
-@pytest.mark.parametrize("launch", [(), ("--launch", "graph")])
+@pytest.mark.parametrize(
+    ("words", "run", "how"),
+    [
+        ("", {}, "host-bound"),
+        (
+            "--launch graph --batch-size 4000",
+            {"launch": "graph"},
+            "extrapolating: outside the measured range",
+        ),
+        (
+            "--host-us 300 --channels-last --precision amp",
+            {"host_us": 300.0, "channels_last": True, "precision": "amp"},
+            "host-bound",
+        ),
+    ],
+)
 def test_the_first_of_a_score_is_as_sure_as_its_prediction(
-    lolat: Command, here: Path, launch: tuple[str, ...]
+    lolat: Command, here: Path, words: str, run: dict[str, Any], how: str
 ) -> None:
     """A tiny network on a GPU of large batches: the host decides, and that is said."""
-    ask = ("searched:space", "rtx-4090-amp", "--output", "o.csv", *launch)
+    ask = ("searched:space", "rtx-4090-amp", "--output", "o.csv", *words.split())
     found = lolat.answer("nas", "score", *ask)
     import searched  # type: ignore[import-not-found]
 
-    model = library.load("rtx-4090-amp").run_as(None, *launch[1:])
+    model = library.load("rtx-4090-amp").run_as(**run)
     row = searched.space().parse([found["best"][0]["arch"]])[0]
-    whole = model.predict(searched.space().network(row))
+    size = found["batch_size"]
+    whole = model.predict(searched.space().network(row), size)
     assert found["interval_ms"] == pytest.approx(list(whole.interval_ms or ()))
     assert found["in_domain"] is whole.in_domain is False
     told = lolat.done("nas", "score", *ask)
-    assert "extrapolating: outside the measured range" in told.out
+    assert f" of {between(*found['interval_ms'])}, {how}" in told.out
     assert told.out.count("note: ") == len(whole.warnings[:3])
+    objective = ("--objective", "searched:score", "--candidates", "9", *words.split())
+    search = ("nas", "search", "searched:space", "rtx-4090-amp", *objective)
+    for candidate in lolat.answer(*search)["front"]:
+        row = searched.space().parse([candidate["arch"]])[0]
+        whole = model.predict(searched.space().network(row), size)
+        assert candidate["host_bound"] is whole.host_bound is (how == "host-bound")
+        assert candidate["latency_ms"] == pytest.approx(whole.latency_ms)
+        assert candidate["warnings"] == list(whole.warnings)
+    assert how.split(":")[0].replace("extrapolating", "outside") in lolat.done(*search).out
