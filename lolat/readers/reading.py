@@ -73,7 +73,7 @@ def _remarked(graph: Graph) -> Graph:
     return replace(graph, warnings=(*graph.warnings, remark))
 
 
-_NO_GPU = re.compile("CUDA|NVIDIA driver")
+_NO_GPU = re.compile("CUDA|NVIDIA driver|accelerator device")
 """Words of PyTorch's errors where there is no GPU."""
 
 

@@ -17,6 +17,7 @@ import lolat
 from lolat.errors import NetworkError
 from lolat.graph import Graph
 from lolat.graph.analysis import parameters
+from lolat.readers.torch.named import without_weights
 from tests.processes import python
 from tests.readers.counting import refused
 from tests.readers.torch_networks import Does, kinds, total
@@ -422,11 +423,31 @@ def test_a_forward_that_is_not_of_samples_is_told(forward: Any, said: str) -> No
     assert [said in remark for remark in graph.warnings] == [True] * bool(said)
 
 
-@pytest.mark.parametrize(
-    "forward", [lambda _, x: x + torch.arange(8, device="cuda"), lambda _, x: LAYER(x.cuda())]
-)
-def test_code_that_names_a_gpu_is_told_how_to_follow_its_input(forward: Any) -> None:
-    refused((Does(forward), torch.zeros(1, 8)), "device=x.device")
+class OnDevice(nn.Module):
+    """A network that is put on a device, as code for one GPU does it."""
+
+    def __init__(self, device: str, number: Any) -> None:
+        super().__init__()
+        self.layer, self.device, self.number = nn.Linear(8, 8, device=device), device, number
+
+    def forward(self, x: Any) -> Any:
+        steps = torch.arange(8, device=self.device) + torch.ones(1).to(self.number)
+        x = x.to(torch.device(self.device), torch.float32)
+        return (
+            self.layer(x + steps) if self.device == "cpu" else self.layer(x.cuda() + steps.cuda(0))
+        )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it is built there")
+def test_code_that_names_a_gpu_is_read_as_on_the_cpu() -> None:
+    def read(device: str, number: Any) -> Any:
+        network = without_weights(lambda: OnDevice(device, number).to(device))
+        return lolat.read((network, torch.zeros(1, 8)))
+
+    assert read("cuda", 0) == read("cpu", "cpu")
+    refused(
+        (Does(lambda _, x: LAYER(x) * torch.cuda.current_device()), torch.zeros(1, 8)), "x.device"
+    )
 
 
 def test_the_nodes_of_a_graph_are_a_batch_unless_there_is_an_axis_in_front() -> None:

@@ -289,9 +289,10 @@ def without_weights(make: Callable[[], Any]) -> Any:
     """The network that a function makes, its large weights not filled.
 
     Operations that change a large parameter in place, or fill a large tensor at random, are skipped:
-    drawing weights takes longer than all else, and memory that is not touched is none.
+    drawing weights takes longer than all else, and memory that is not touched is none. Without a GPU too.
     """
     torch = import_torch()
+    from lolat.readers.torch.watched import OnCpu
 
     class Unfilled(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
         def __torch_function__(
@@ -310,5 +311,5 @@ def without_weights(make: Callable[[], Any]) -> Any:
     drawn = mock.patch.object(
         torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor
     )
-    with drawn, Unfilled():
+    with drawn, Unfilled(), OnCpu():
         return make()

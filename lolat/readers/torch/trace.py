@@ -44,7 +44,7 @@ from lolat.readers.torch.trained import (
     in_training_only,
     otherwise,
 )
-from lolat.readers.torch.watched import eagerly, evaluated, watched
+from lolat.readers.torch.watched import OnCpu, eagerly, evaluated, watched
 from lolat.units import plural
 
 _HOLDERS = (
@@ -493,7 +493,9 @@ def _called(
         tracer.input(made, grows and samples == 1)
         return made
 
-    with evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), mode:
+    weights = (*model.parameters(), *model.buffers())
+    on_cpu = OnCpu() if all(w.device.type == "cpu" for w in weights) else contextlib.nullcontext()
+    with evaluated(model), eagerly(), torch.inference_mode(), watched(tracer), mode, on_cpu:
         args, kwargs = pytree.tree_map_only(torch.Tensor, of_samples, arguments)
         with tracer.follow_modules(), tracer:
             result = model(*args, **kwargs)

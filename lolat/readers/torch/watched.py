@@ -14,6 +14,7 @@ from unittest import mock
 import torch
 from torch.autograd import grad_mode
 from torch.nn.modules import transformer
+from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 
 from lolat.readers.ops import quietly
@@ -139,6 +140,27 @@ def eagerly() -> Iterator[None]:
         stack.enter_context(quietly())
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
+
+
+class OnCpu(TorchFunctionMode):
+    """Keeps on the CPU what code puts on a GPU (`.cuda()`): a network is read without one."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch with the CPU in place of a GPU."""
+        named = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.to:
+            args = args[0], *map(_on_cpu, args[1:])
+        if "device" in named:
+            named["device"] = _on_cpu(named["device"])
+        return func(*args, **named)
+
+
+def _on_cpu(value: Any) -> Any:
+    """An argument; the CPU if it is a GPU, or the number of one."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return "cpu" if is_number or str(value).startswith("cuda") else value
 
 
 @contextlib.contextmanager
