@@ -7,6 +7,7 @@ its accelerators.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,7 @@ from lolat.hardware.gpus import (
 from lolat.hardware.links import MACHINE, Link, assumed_link, form_in
 from lolat.io.tables import Row, read_table
 from lolat.parameters import PARAMETERS
-from lolat.units import plain
+from lolat.units import plain, plural
 
 BUILT_IN = Path(__file__).with_name("prices.csv")
 """Some prices; each row has its source and date."""
@@ -66,18 +67,14 @@ class Offer:
 
 @dataclass(frozen=True)
 class Prices:
-    """A price list; `prices`: its name for people."""
+    """A price list; `prices`: its name for people, with the number of rows that are left out, and why."""
 
     prices: str
     offers: tuple[Offer, ...]
 
 
 def price_list(prices: str | Path | Prices | None = None) -> Prices:
-    """A price list that was read, that of a file, or the built-in one. InputError for any other file.
-
-    Left out: a row without an instance type (an accelerator that is rented on top of some machine), without
-    a price, with a fraction of an accelerator, or with only one of an accelerator's name and number.
-    """
+    """A price list that was read, that of a file, or the built-in one. InputError for any other file."""
     if prices is None:
         return _built_in()
     return prices if isinstance(prices, Prices) else _read(prices)
@@ -96,18 +93,30 @@ def _built_in() -> Prices:
 
 def _read(path: str | Path) -> Prices:
     table = read_table(path, PRICE_COLUMNS, rows="instance")
+    rows = [_offer(row, Path(path).name) for row in table]
+    reasons = Counter(row for row in rows if isinstance(row, str))
+    left_out = ", ".join(f"{plural(n, 'row')} {why}" for why, n in reasons.items())
     # Zones of a region have the same price: once is enough.
-    rows = (_offer(row, Path(path).name) for row in table)
-    return Prices(table.source, tuple(dict.fromkeys(offer for offer in rows if offer is not None)))
+    offers = dict.fromkeys(row for row in rows if isinstance(row, Offer))
+    return Prices(
+        f"{table.source} (left out: {left_out})" if left_out else table.source, tuple(offers)
+    )
 
 
-def _offer(row: Row, file_name: str) -> Offer | None:
+def _offer(row: Row, file_name: str) -> Offer | str:
+    """The offer of a row, or why it is left out."""
     count, price = _amount(row, "acceleratorcount") or 0.0, _amount(row, "price")
     name = row["acceleratorname"]
     if row.get("currency", "USD").upper() not in ("", "USD", "$"):
         raise row.wrong("currency", "USD: prices are in US dollars")
-    if not row["instancetype"] or price is None or count != int(count) or bool(name) != (count > 0):
-        return None
+    reasons = {
+        "of accelerators without an instance type": not row["instancetype"],
+        "without a price": price is None,
+        "with a part of an accelerator": count != int(count),
+        "with only one of an accelerator's name and number": bool(name) != (count > 0),
+    }
+    if price is None or any(reasons.values()):
+        return next(why for why, is_so in reasons.items() if is_so)
     return Offer(
         row["instancetype"], name, int(count), price, row.get("region", ""), _amount(row, "vcpus"),
         row.get("source", file_name), row.get("date", ""), _amount(row, "memorygib"),

@@ -53,11 +53,15 @@ def test_columns_are_found_by_name_in_any_order(read: Read) -> None:
     assert [o.devices for o in read(LIST)] == [8, 1, 1]
 
 
-def test_rows_that_are_no_machine_are_left_out(read: Read) -> None:
+def test_rows_that_are_no_machine_are_left_out_and_counted(read: Read, tmp_path: Path) -> None:
     """GCP's accelerators without a machine, half a card, and a sold-out instance; zones at one price."""
     head = "InstanceType,AcceleratorName,AcceleratorCount,Price,AvailabilityZone\n"
-    (found,) = read(f"{head},V100,1,2,\na,A10,0.5,1,\nb,A10,1,,\nc,A10,1,2,x\nc,A10,1,2,y\n")
+    rows = f"{head},V100,1,2,\n,T4,1,1,\na,A10,0.5,1,\nb,A10,1,,\nc,A10,1,2,x\nc,A10,1,2,y\n"
+    (found,) = read(rows)
     assert found.instance_type == "c"
+    name = price_list(tmp_path / "p.csv").prices
+    why = "2 rows of accelerators without an instance type, 1 row with a part of an accelerator, 1 row"
+    assert name == f"{tmp_path / 'p.csv'} (left out: {why} without a price)"
 
 
 @pytest.mark.parametrize(
