@@ -18,6 +18,7 @@ from lolat.errors import InputError, arg
 from lolat.hardware.gpus import (
     CPU,
     Gpu,
+    card_of,
     find_gpu,
     form_of,
     gpu_of,
@@ -248,8 +249,8 @@ def rental_of(
 
     `memory_gib`: the least memory of a device; `step_bytes`: memory that a network takes. GPUs: those of
     its name with as much memory (`memory_gib`, or that of its data sheet) or more, but for a form
-    (SXM, PCIe) that is another chip, or a PCIe card for an SXM that is offered too; without `memory_gib`
-    also those with less that hold `step_bytes`.
+    (SXM, PCIe) that is another chip, or a PCIe card for an SXM where others are offered; without
+    `memory_gib` also those with less that hold `step_bytes`.
     Processors: those with that memory and at least the model's threads, since a smaller machine would be
     slower; if none has as many threads, all with that memory. InputError if both price and list are given.
     """
@@ -279,18 +280,22 @@ def rental_of(
     names = [n for n in every if is_same_gpu(n, device, gpu) and suffices(n)]
     held = (o for o in listed.offers if (o.accelerator or CPU) in names)
     offers = tuple(o for o in held if not is_other_chip(gpu, o.form))
-    if (
-        gpu is not None and form_of(gpu.name) == "SXM"
-    ):  # a PCIe card has less power and a slower link
-        offers = tuple(o for o in offers if o.form == "SXM") or offers
+    taken = ""
+    if gpu is not None and form_of(gpu.name) == "SXM":
+        # a PCIe card has less power and a slower link
+        offers = tuple(o for o in offers if o.form != "PCIe") or offers
+        pcie = find_gpu(f"{card_of(gpu.name)} PCIe")
+        if pcie and "PCIe" in pcie.name and not all(o.form for o in offers):
+            taken = " (a row without SXM or PCIe is taken as SXM)"
     if names == [CPU]:
         offers = tuple(o for o in offers if _has_room(o, memory_gib or 0.0, step_bytes or 0.0))
         threads = document["environment"].get("threads")
         least = threads if isinstance(threads, int) else 0
         offers = tuple(o for o in offers if (o.vcpus or 0) >= least) or offers
     names = [*dict.fromkeys(o.accelerator or CPU for o in offers)]
-    unmarked = " (lists do not mark the Max-Q)" * bool(gpu and gpu.name.endswith("Max-Q"))
-    source = f"{', '.join(names)}{unmarked} in {listed.prices}"
+    if gpu and gpu.name.endswith("Max-Q"):
+        taken = " (lists do not mark the Max-Q)"
+    source = f"{', '.join(names)}{taken} in {listed.prices}"
     return Rental(device, offers, source, own) if offers else None
 
 

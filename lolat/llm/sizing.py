@@ -412,7 +412,8 @@ def _rented(
             number = -(-replicas // groups)
             other = rental.rented(1, offer).memory_gib  # than that of this GPU
             with_more = f" ({other:g} GiB a GPU)" if other else ""
-            name = offer.instance_type + with_more
+            idle = number * offer.devices - replicas * parallel
+            name = offer.instance_type + with_more + f", {idle} idle" * bool(idle)
             choices.append((number * offer.price, number, name, number * groups))
     if not choices:
         return None, None, replicas

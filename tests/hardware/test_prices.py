@@ -14,6 +14,7 @@ import pytest
 import lolat
 from lolat.errors import InputError
 from lolat.hardware.prices import (
+    PRICE_COLUMNS,
     Offer,
     Prices,
     Rental,
@@ -133,6 +134,30 @@ def test_a_list_without_forms(device: str, rented: str | None) -> None:
     """A H100 may be of any form; a NVL is another card; a card with less bandwidth is not as fast."""
     rental = rental_of({"device": device, "environment": {"device": device}}, None, OWN)
     assert (rental and rental.offers[0].instance_type) == rented
+
+
+@pytest.mark.parametrize(
+    ("rows", "instance", "is_told"),
+    [("p5.48xlarge,H100,8,55.04;p5.4xlarge,H100,1,6.88", "p5.4xlarge", False),
+     ("p5.48xlarge,H100,8,55.04;a3-highgpu-1g,H100,1,11.0", "a3-highgpu-1g", False),
+     ("p5.48xlarge,H100,8,55.04;my-dgx,H100,8,20.0", "my-dgx", True),
+     ("p4de.24xlarge,A100-80GB,8,40.9;mybox,A100-80GB,1,1.5", "mybox", True),
+     ("p4de.24xlarge,A100-80GB,8,40.9;Standard_NC24ads_A100_v4,A100-80GB,1,3.7", "p4de.24xlarge", False),
+     ("p5en.48xlarge,H200,8,63.3;1x_H200_SECURE,H200,1,3.6", "1x_H200_SECURE", False)],
+)  # fmt: skip
+def test_a_cheaper_row_without_a_form_is_rented(
+    rows: str, instance: str, is_told: bool, tmp_path: Path
+) -> None:
+    """By the clouds' pages: p5 and a3-highgpu have H100 SXM, NC A100 v4 the PCIe card; no H200 is PCIe."""
+    (path := tmp_path / "p.csv").write_text(
+        f"{','.join(PRICE_COLUMNS)}\n{rows.replace(';', chr(10))}\n"
+    )
+    devices = {"H100": "h100-sxm", "H200": "h200-sxm", "A100-80GB": "a100-sxm-80gb"}
+    device = devices[rows.split(",")[1]]
+    rental = rental_of({"device": device, "environment": {}}, None, str(path))
+    assert rental is not None
+    assert rental.offers_for(1)[0].instance_type == instance
+    assert ("is taken as SXM" in rental.prices) == is_told
 
 
 def test_a_name_that_begins_like_another_is_not_it() -> None:

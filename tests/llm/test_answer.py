@@ -430,7 +430,7 @@ def test_a_group_of_gpus_is_rented_in_one_machine(tmp_path: Path) -> None:
     known = Model(document() | {"device": "h100 (vllm)"})
     free = known.llm(LARGE, 100, 100, 8, (1, 2, 4, 16), prices=str(prices)).served
     assert [(row.dollars_per_hour, row.rented) for row in free] == [
-        (5.0, "pair"), (5.0, "pair"), (12.0, "four"), (None, None)
+        (5.0, "pair, 1 idle"), (5.0, "pair"), (12.0, "four"), (None, None)
     ]  # fmt: skip
     assert [row.dollars_per_million is None for row in free] == [False, False, False, True]
     for row in free[:3]:

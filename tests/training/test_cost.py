@@ -136,7 +136,7 @@ def test_a_price_for_a_device() -> None:
 
 def test_a_list_of_prices_has_the_models_device(prices: str) -> None:
     found = asked(known(), 1, 4, 8, prices=prices)
-    assert found.prices == f"V100 in {prices}"
+    assert found.prices == f"V100 (a row without SXM or PCIe is taken as SXM) in {prices}"
     rented = [o.rented for o in found.options if o.rented]
     names = [(r.instance_type, r.instances, r.price_per_hour) for r in rented]
     assert names == [("one", 1, 3.0), ("one", 4, 12.0), ("eight", 1, 20.0)]
