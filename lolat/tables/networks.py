@@ -287,12 +287,14 @@ def is_logged(row: Row) -> bool:
 def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
     """The samples a second, of all GPUs, at the end of a log of transformers' Trainer that a cell names.
 
-    The evaluations in its time are left out. `samples`: those of a step by the row; InputError if the log
-    has another number.
+    The evaluations in its time are left out. transformers 4 writes the samples and the steps that were
+    planned, not those of a run that stopped early. `samples`: those of a step by the row; InputError if the
+    log has another number.
     """
     expected = "expected the trainer_state.json, relative to the table, of a run that ended"
     try:
-        history = json.loads((folder / row[column]).read_text("utf-8"))["log_history"]
+        state = json.loads((folder / row[column]).read_text("utf-8"))
+        history = state["log_history"]
         ends = [i for i, one in enumerate(history) if "train_samples_per_second" in one]
         if not ends:
             why = "the run did not end (no train_samples_per_second)"
@@ -303,8 +305,13 @@ def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
         steps = float(history[end].get("train_steps_per_second", 0.0))
         whole = float(history[end].get("train_runtime", 0.0))
         epochs = float(history[end].get("epoch", 1.0))
-        before = (i for i, one in enumerate(history[:end]) if "train_runtime" in one)
-        since = history[max(before, default=-1) + 1 : end]
+        planned = float(state.get("max_steps", 0.0))
+        before = max(
+            (i for i, one in enumerate(history[:end]) if "train_runtime" in one), default=-1
+        )
+        since = history[before + 1 : end]
+        ran = float(history[end].get("step", planned))
+        ran -= float(history[before].get("step", 0.0)) if before >= 0 else 0.0
         evaluating = sum(float(one.get("eval_runtime", 0.0)) for one in since)
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = reason_of(error) if isinstance(error, OSError) else "no log of transformers' Trainer"
@@ -317,6 +324,9 @@ def logged_rate(row: Row, column: str, folder: Path, samples: int) -> float:
                 f"by {row[column]} a step has {rate / steps:.0f} samples, by the row {samples:,}; expected "
                 "the batch size of a GPU, the GPUs and the gradient_accumulation of that run"
             )
+    counted = steps * whole or planned
+    if 0.0 < ran < planned and abs(counted - planned) < abs(counted - ran):
+        rate *= ran / planned
     return rate * whole / (whole - evaluating) if whole > evaluating else rate
 
 

@@ -199,16 +199,23 @@ class DecoderPasses:
 
     def flops(self) -> float:
         """FLOPs of a token by the usual definition: 6 a parameter, and 12 x layers x width x length of
-        attention as if it were not causal (Chowdhery et al., "PaLM", 2022, appendix B). Frozen layers run
-        forward alone, a third of it; those that a gradient runs through, and products beside adapters, have
-        no gradient of their weights.
+        attention as if it were not causal (Chowdhery et al., "PaLM", 2022, appendix B); a layer's window
+        bounds the length. Frozen layers run forward alone, a third of it; those that a gradient runs
+        through, and products beside adapters, have no gradient of their weights.
         """
         d, parts = self.decoder, self.decoder.parameters_by_part
         layer = (d.parameters - parts["embedding"] - parts["head"]) / d.layers
-        attention = 12.0 * self.widths[0] * self.length
-        whole = (4.0 if self.tuning.rank else 6.0) * d.parameters + attention * d.layers
+        attended = [min(self.length, window or self.length) for window in self.windows]
+        attention = 12.0 * self.widths[0] * np.cumsum([0, *attended])  # of the first n layers
+        whole = (4.0 if self.tuning.rank else 6.0) * d.parameters + attention[-1]
         untouched, passed = self.untouched, self.tuning.frozen - self.untouched
-        return whole - untouched * (4.0 * layer + attention * 2 / 3) - passed * 2.0 * layer
+        frozen = untouched * 4.0 * layer + attention[untouched] * 2 / 3
+        return float(whole - frozen - passed * 2.0 * layer)
+
+    @property
+    def windows(self) -> list[int]:
+        """The window of each layer's attention; 0: none."""
+        return [layer.window for layer in self.decoder.kinds for _ in range(layer.number)]
 
     @property
     def casts(self) -> bool:
@@ -221,7 +228,7 @@ class DecoderPasses:
         """(2 + layers,) ms of both passes: embedding, layers, and the head with the loss."""
         d, m, rank, frozen = self.decoder, float(self.tokens), self.tuning.rank, self.tuning.frozen
         bandwidth = gpu.specs.bandwidth * c.bandwidth
-        windows = [layer.window for layer in d.kinds for _ in range(layer.number)]
+        windows = self.windows
         attention = {w: self._attention_ms(gpu, w, c) for w in {*windows}}
         into, out_of, learned = (
             c.products * self._products_ms(gpu, way) for way in ("forward", "input", "weights")

@@ -97,6 +97,25 @@ def test_the_log_of_a_trainer_gives_the_tokens(folder: Path) -> None:
             read_runs(table(folder, f"2,1024,4,1,bf16,zero2,none,{log_file}.json"), "")
 
 
+@pytest.mark.parametrize(
+    ("counted", "ran", "earlier"),
+    [(3000, 2000, None), (2000, 2000, None), (3000, 3000, None), (3000, 3000, 1000), (3000, 2500, 1000),
+     (1500, 2500, 1000)],
+)  # fmt: skip
+def test_the_log_of_a_run_that_stopped_early(
+    folder: Path, counted: int, ran: int, earlier: int | None
+) -> None:
+    """Steps of 330 ms: transformers 4 counts the 3,000 that were planned, 5 those of this run."""
+    seconds = 0.33 * (ran - (earlier or 0))
+    last = {"train_runtime": seconds, "train_samples_per_second": round(8 * counted / seconds, 3),
+            "train_steps_per_second": round(counted / seconds, 3), "step": ran}  # fmt: skip
+    before = [{"train_runtime": 9.0, "train_samples_per_second": 1.0, "step": earlier}]
+    log = {"max_steps": 3000, "log_history": before * bool(earlier) + [last]}
+    (folder / "trainer_state.json").write_text(json.dumps(log))
+    rows, _ = read_runs(table(folder, "2,1024,4,1,bf16,zero2,none,trainer_state.json"), "")
+    assert rows[0].ms == pytest.approx(330, rel=1e-3)
+
+
 @pytest.mark.parametrize("rate", ["4096", "trainer_state.json"])
 def test_the_error_of_an_encoder_is_the_row_of_a_table_of_networks(folder: Path, rate: str) -> None:
     """8 GPUs of 4,096 tokens a second: 64 samples of 512; or 20, by the log."""

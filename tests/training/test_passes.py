@@ -10,7 +10,9 @@ import pytest
 from lolat.errors import InputError
 from lolat.graph.modes import COMPILED, EAGER, GRAPH
 from lolat.llm.config import read_decoder
+from lolat.llm.decoder import LayerGroup
 from lolat.llm.gpu import GPU
+from lolat.llm.names import find_decoder
 from lolat.optimizers import optimizer_named
 from lolat.readers.torch.named import import_package
 from lolat.training.decoder import DecoderStep, tuned_recipe
@@ -152,6 +154,15 @@ def test_flops_of_a_token_are_those_of_a_published_run() -> None:
     }
     passes = DecoderPasses(read_decoder({"model_type": "mpt", **sizes}), 2048, 6)
     assert 100 * 4641 * passes.flops() / 312e12 == pytest.approx(64.23, abs=0.01)
+
+
+def test_flops_of_attention_end_at_the_window() -> None:
+    """Mistral 7B v0.1 has 7,241,732,096 parameters, and a token attends to 4,096 of 16,384 tokens."""
+    mistral = DecoderPasses(find_decoder("mistral-7b-v0.1"), 16384, 1)
+    assert mistral.flops() == 6 * 7_241_732_096 + 12 * 32 * 4096 * 4096
+    both = replace(EIGHT, kinds=(LayerGroup(number=16, window=128), LayerGroup(number=16)))
+    ours, full = (DecoderPasses(d, 2048, 1).flops() for d in (both, EIGHT))
+    assert full - ours == 12 * 16 * 4096 * (2048 - 128)
 
 
 def test_checkpointing_runs_a_forward_pass_again_and_keeps_a_layers_input() -> None:
