@@ -357,6 +357,23 @@ def test_what_is_made_as_large_as_the_batch_grows() -> None:
     assert total(graph, 5).flops == (2 * 5 + 2) * once
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda q, n: q[:, None].repeat(1, n, 1),
+        lambda q, n: q[:, None].expand(-1, n, -1),
+        lambda q, n: q.repeat(n, 1, 1),
+    ],
+)
+def test_queries_that_are_repeated_for_each_sample_grow(code: Any) -> None:
+    """As DETR has them, the batch on the second axis or the first."""
+    graph = does(
+        lambda m, x: (m.fc(code(m.queries, len(x))), x * 2), (8,),
+        fc=nn.Linear(8, 4), queries=nn.Parameter(torch.zeros(20, 8)),
+    )  # fmt: skip
+    assert (total(graph, 5).flops, graph.warnings) == (5 * 20 * 8 * 4, ())
+
+
 # ---- under PyTorch's contexts ------------------------------------------------------------------------
 
 

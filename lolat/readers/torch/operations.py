@@ -309,14 +309,15 @@ def _repeated(o: AtenOperation, view: int, shape: tuple[int, ...]) -> int:
 
 
 def for_batch(op: str, arguments: Mapping[str, Any], reads: bool = True) -> bool:
-    """True if an operation makes a tensor as large as the batch without reading an input.
+    """True if an operation makes a tensor as large as the batch; `reads`: whether it reads any tensor.
 
-    That is zeros(x.size(0), 8) or token.expand(x.size(0), -1, -1): at batch size 1 a size of 1 in front,
-    which nobody writes for another reason. `reads`: whether it reads any tensor.
+    Nobody writes the ones of zeros(1, 8), token.expand(1, -1, -1), token.repeat(1, 1, 1) for other reasons.
     """
-    size = arguments.get("size")
-    starts_with_one = isinstance(size, (tuple, list)) and len(size) > 1 and size[0] == 1
-    return starts_with_one and (op == "expand" or op.startswith("new_") or not reads)
+    size: Any = arguments.get("repeats", arguments.get("size"))
+    ones = [n == 1 for n in size] if isinstance(size, (tuple, list)) else []
+    if op == "repeat" or (op == "expand" and -1 in size):
+        return all(ones) if op == "repeat" else any(ones)
+    return len(ones) > 1 and ones[0] and (op == "expand" or op.startswith("new_") or not reads)
 
 
 def _pad(o: AtenOperation) -> list[int]:
@@ -477,8 +478,7 @@ _RULES: dict[Rule, str] = {
     _einsum: "einsum", _experts: "_grouped_mm transformers.grouped_mm_fallback",
     _embedding: "embedding embedding_bag _embedding_bag",
     _attention: "scaled_dot_product_attention",
-    _recurrent: " ".join(_RECURRENT),
-    _slice: "slice select",
+    _recurrent: " ".join(_RECURRENT), _slice: "slice select",
     lambda o: o.write("split", o.operands[:1]): "chunk split split_with_sizes unbind unsafe_split "
     "split_copy split_with_sizes_copy",
     _expand: "expand broadcast_to", _copy: "copy",
