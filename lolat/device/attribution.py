@@ -264,7 +264,7 @@ def _changes_of_mode(model: Device, now: Prediction) -> Iterator[Change]:
         ("channels_last", "images and weights in channels_last", {"channels_last": True}),
     ):
         wanted, run = replace(mode, **change), RunAs(**change)
-        if wanted == mode or (kind == "compile" and mode.fused):
+        if wanted == mode or mode.fused:
             continue
         each = (measured_in(model, wanted.__eq__, origin) for origin in (LOCAL, SHIPPED))
         if (its := next(filter(None, each), None)) and OF_FORM not in model.document:

@@ -185,7 +185,14 @@ class Prediction(Result):
     @property
     def channels_last(self) -> bool | None:
         """True if images lie channels last; None if the time does not depend on it."""
-        return layout_of(mode_of(self.query.model.document), self.query.graph)
+        model = self.query.model
+        return layout_of(mode_of(model.document), self.query.graph, model.asked.channels_last)
+
+    @property
+    def runs_as(self) -> str:
+        """The execution mode in words; see `mode_words`."""
+        model = self.query.model
+        return mode_words(model.document, self.query.graph, model.asked.channels_last)
 
     @property
     def fits(self) -> bool | None:
@@ -213,9 +220,7 @@ class Prediction(Result):
         """The header: network, batch size, input shapes, execution mode."""
         sizes = shapes_text(self.query.graph.input_sizes)
         parts = [plain(self.network), f"batch {self.batch_size}", sizes]
-        return " · ".join(
-            filter(None, [*parts, mode_words(self.query.model.document, self.query.graph)])
-        )
+        return " · ".join(filter(None, [*parts, self.runs_as]))
 
     @property
     def samples_per_s(self) -> float | None:

@@ -199,6 +199,8 @@ def _in_mode(model: D, asked: RunAs) -> D:
     if "epochs" in document and replace(timed := epochs_mode(document), **changes) != timed:
         del document["epochs"]  # they were timed in another mode
     mode = mode_of(document)
+    if replace(mode, **changes).fused:
+        changes.pop("channels_last", None)  # a compiler lays images so itself
     wanted = replace(mode, **changes)
     if wanted == mode:
         return _asked(model, document, asked)
@@ -318,8 +320,6 @@ def check_layout(model: Device, graph: Graph) -> None:
     mode, expected = mode_of(model.document), ""
     if not has_convolutions(graph):
         why = "the network has no convolution, so it has no images to lay"
-    elif mode.fused:
-        why = "torch.compile lays images channels last itself"
     elif not mode.half:
         why = f"{model.name} has no times of it in {PRECISION_OF[mode.dtype]}"
         expected = f"expected {arg('precision')} amp, fp16 or bf16, or "
@@ -445,17 +445,19 @@ def has_convolutions(graph: Graph) -> bool:
     return any(o.kind in CONVOLUTIONS for o in graph.operations)
 
 
-def layout_of(mode: Mode, graph: Graph | None) -> bool | None:
+def layout_of(mode: Mode, graph: Graph | None, last: bool = False) -> bool | None:
     """True for images channels last, False for channels first; None if no time depends on it.
 
-    `graph`: None for any network. A compiler chooses the layout itself; in float32 none is known to matter.
+    `graph`: None for any network. A compiler chooses the layout itself, and lays images `last` if that was
+    asked for; in float32 none is known to matter.
     """
+    is_last = mode.channels_last or (last and mode.fused)
     matters = graph is not None and mode.half and not mode.fused and has_convolutions(graph)
-    return mode.channels_last if matters or mode.channels_last else None
+    return is_last if matters or is_last else None
 
 
-def mode_words(document: Mapping[str, Any], graph: Graph | None = None) -> str:
-    """Precision, framework, launch and layout: "fp32, PyTorch, eager"; `graph`: what runs so."""
+def mode_words(document: Mapping[str, Any], graph: Graph | None = None, last: bool = False) -> str:
+    """Precision, framework, launch, layout: "fp32, PyTorch, eager"; `graph`, `last`: see `layout_of`."""
     where, mode = document["environment"], mode_of(document)
     precision = PRECISION_OF[mode.dtype]
     kernels = document["predictors"].get(Roofline.name, {})
@@ -464,7 +466,7 @@ def mode_words(document: Mapping[str, Any], graph: Graph | None = None) -> str:
     framework = FRAMEWORK_TITLES.get(str(where.get("framework")), where.get("framework"))
     parts = [precision, plain(str(framework)) if framework else ""]
     parts += [mode.launch if framework == FRAMEWORK_TITLES["torch"] or mode.launch != EAGER else ""]
-    parts += [LAYOUTS[layout_of(mode, graph)]]
+    parts += [LAYOUTS[layout_of(mode, graph, last)]]
     return ", ".join(filter(None, parts))
 
 

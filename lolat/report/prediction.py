@@ -15,7 +15,7 @@ from lolat.device.prediction import (
     memory_words,
     no_room_words,
 )
-from lolat.device.running import fitted_on_words, mode_words, precisions_differ
+from lolat.device.running import fitted_on_words, precisions_differ
 from lolat.device.summary import headline
 from lolat.graph.analysis import parameters
 from lolat.hardware.gpus import name_of
@@ -182,7 +182,7 @@ def table_of_predictions(
     columns = [
         Column("network", lambda p: plain(p.query.network), is_text=True),
         Column("device", _device, is_text=True, is_whole=True),
-        Column("as it runs", lambda p: mode_words(p.query.model.document, p.query.graph), is_text=True),
+        Column("as it runs", lambda p: p.runs_as, is_text=True),
         Column("batch", lambda p: p.batch_size),
         Column("ms", lambda p: p.latency_ms, digits),
         Column(between, lambda p: p.interval_ms, ends_of(digits)),

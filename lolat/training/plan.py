@@ -93,6 +93,7 @@ class NetworkPlan:
         training = training_of(as_written(device, graph).document, device.source)
         own = available_bytes(training.document)
         available = own if gib is None else max(Gpu("", gib).usable_bytes or 0, 0)
+        asked = replace(asked, channels_last=device.asked.channels_last)
         return cls(training, graph, run, available, asked, length, useful)
 
     @property
@@ -194,7 +195,7 @@ class NetworkPlan:
             "precision": mode and PRECISION_OF[mode.dtype],
             "tf32": self._has_tf32,
             "launch": mode and mode.launch,
-            "channels_last": mode and layout_of(mode, self.graph),
+            "channels_last": mode and layout_of(mode, self.graph, self.asked.channels_last),
             "estimated": self.training.estimated,
             "in_domain": self.training.in_domain(self.graph, self.run.batch_size),
         }

@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 
 from lolat import __version__
 from lolat.device.prediction import domain_words, interval_words
-from lolat.device.running import mode_words
 from lolat.errors import LolatError
 from lolat.report.bottlenecks import page
 from lolat.report.prediction import counts_words, per_second
@@ -20,7 +19,7 @@ from lolat.web.form import Form
 from lolat.web.networks import UPLOAD, Decoders, NetworkCache
 
 WORDS = [between, byte_size, counts_words, domain_words, interval_words, milliseconds, per_second, percent,
-         plain, shapes_text, mode_words]  # fmt: skip
+         plain, shapes_text]  # fmt: skip
 """The filters with which the templates write numbers."""
 
 Query = Iterable[tuple[str, str]]

@@ -97,7 +97,6 @@ def test_channels_last_by_the_terms_of_channels_first_are_near_the_measured_ones
     [
         ("a100-fp32", {}, synthetic.network(), "no times of it in fp32; expected precision amp"),
         ("a100-fp32", {"precision": "amp"}, layers(), "no convolution"),
-        ("rtx-4090-amp", {"launch": "compiled"}, synthetic.network(), "torch.compile lays"),
         ("epyc-2t-torch", {}, synthetic.network(), "epyc-2t-torch was measured channels first"),
     ],
 )
@@ -106,6 +105,19 @@ def test_channels_last_that_change_nothing_are_refused(
 ) -> None:
     with pytest.raises(LolatError, match=words):
         lolat.load(name).predict(network, channels_last=True, **mode)  # type: ignore[call-overload]
+
+
+def test_a_compiler_lays_images_last_itself() -> None:
+    """PyTorch's Inductor does so by default: who asks for that gets the compiled times, and is told."""
+    for asked in (
+        lolat.load("rtx-4090-amp-compiled"),
+        lolat.load("rtx-4090").run_as("amp", "compiled"),
+    ):
+        as_timed = asked.predict("timm:resnet50", 64)
+        last = asked.predict("timm:resnet50", 64, channels_last=True)
+        assert last.latency_ms == as_timed.latency_ms
+        assert (as_timed.channels_last, last.channels_last) == (None, True)
+        assert last.title == f"{as_timed.title}, channels last"
 
 
 @pytest.mark.parametrize("mode", [{}, {"channels_last": True}, {"launch": "compiled"}])

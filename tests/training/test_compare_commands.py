@@ -430,5 +430,8 @@ def test_rows_of_another_launch_say_which(lolat: Command, net: str) -> None:
     assert any("faster with --channels-last" in line for line in lines)
     last = lolat.done(*ask[:-1], "rtx-4090,a100-fp32", "--channels-last").out
     assert "faster with --channels-last" not in last
+    last = lolat.done(*ask, "--channels-last").out
+    assert all(re.search(rf"^{name} .* {way}, channels last  ", last, re.M)
+               for name, way in names.items())  # fmt: skip
     same = lolat.done(*ask[:-1], "rtx-4090,a100-fp32").out  # the GPU's name: eager as the others
     assert ("Launches" in same, "compiled" in same) == (False, False)
