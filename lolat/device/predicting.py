@@ -29,6 +29,7 @@ from lolat.device.question import AUTO, Question, as_whole
 from lolat.device.running import (
     AS_NOW,
     ESTIMATED,
+    LAID_BY_COMPILER,
     OF_FORM,
     as_written,
     is_measured,
@@ -196,8 +197,8 @@ def predict(model: Device, network: Graph | Analysis, question: Question) -> Pre
     half, doubts = widened_half_width(formula, steps, extrapolation, document, coverage, ops, graph)
     remarks = [*extrapolation.remarks, *doubts, *[STEPS_ALONE] * steps_alone]
     remarks += (*other_framework(where, graph.framework, model.label), *of_its_source(document))
-    remarks += lost_upcasts(graph, mode)
-    remarks += of_counts  # last: less important than the answer's interval
+    remarks += [LAID_BY_COMPILER] * (model.asked.channels_last and mode.fused)
+    remarks += (*lost_upcasts(graph, mode), *of_counts)  # last: less important than the interval
     interval = interval_around(latency, half)
     if steps is not None and half is not None:
         interval = steps.interval(half, coverage)

@@ -63,6 +63,9 @@ IN_TF32 = " (convolutions in TF32)"  # PyTorch's default for float32
 LAYOUTS = {True: "channels last", False: "channels first", None: ""}
 HALVES = frozenset(["fp16", "bf16"])
 """Precisions of a network in half precision itself, as after `module.half()`."""
+LAID_BY_COMPILER = Remark(
+    "channels last", "torch.compile lays images so itself, and the times stay"
+)
 ABOVE_FLOAT32 = frozenset(["float64", "complex64", "complex128"])
 """Data types of a network that are more than float32."""
 

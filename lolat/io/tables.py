@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from lolat.errors import InputError, arg
 from lolat.io.documents import LEAST, MOST
 from lolat.io.writing import reason_of
-from lolat.units import as_number, plain, shortened
+from lolat.units import as_number, did_you_mean, plain, shortened
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,9 +118,11 @@ class Table:
         return tuple(name for name in self.names if name and name not in self.used)
 
     def say_unread(self, warn: Warn) -> None:
-        """Name the columns that nobody has read: their cells change nothing."""
-        if self.unread:
-            warn(f"{self.source}: columns that are not read: {shortened(', '.join(self.unread))}")
+        """Name the columns that nobody has read: their cells change nothing; and what they resemble."""
+        lacks = {name: name for name in sorted(self.used.difference(self.names))}
+        near = (f"{n} ({did_you_mean(n, lacks, '')})".removesuffix(" ()") for n in self.unread)
+        if unread := ", ".join(near):
+            warn(f"{self.source}: columns that are not read: {shortened(unread)}")
 
     def numbers(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """The numbers in a column, (rows,), NaN for other cells; and True for each empty cell, (rows,).

@@ -13,7 +13,7 @@ from lolat.hardware.prices import Offer, Prices
 from lolat.report.ranked import apart_words, grouped_notes, left_out_lines, within_limit
 from lolat.report.tables import Column, Part, ReportTable, ends_of
 from lolat.training.compare import Choice, Costs, choice_words
-from lolat.training.cost import Cost, close_words, no_room, would_words
+from lolat.training.cost import NEARLY, Cost, close_words, no_room, would_words
 from lolat.training.model import TrainingLimits, TrainingPrediction
 from lolat.units import (
     byte_size,
@@ -56,10 +56,7 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
     # The name of a GPU that serves language models lists the tables of its serving.
     of = cost.model if cost.sequence_length is None else cost.device
     first, several = cost.options[0], len(cost.options) > 1
-    batch = _batch([cost]) + " on each device" * (several or first.devices > 1)
-    if first.devices > 1 and not several:
-        batch += f", {first.devices * cost.batch_size * cost.accumulate:,} in all"
-    title = f"{plain(cost.network)} · {batch} · {cost.optimizer}{_run(cost)} · {plain(of)}"
+    title = f"{plain(cost.network)} · {_batch([cost])} · {cost.optimizer}{_run(cost)} · {plain(of)}"
     least = cost.least_devices if first.memory_bytes else 1
     of_least = f" of {least}" if least > 1 else ""
     is_asked = cost.samples is not None or cost.limits != TrainingLimits()
@@ -85,10 +82,17 @@ def cost_parts(cost: Cost) -> tuple[list[str], ReportTable, list[str]]:
 
 
 def _batch(costs: Sequence[Cost]) -> str:
-    """The batch sizes of answers, and the micro-batches of an update: "batch 2 to 8 x 4"."""
-    sizes, accumulate = [o.batch_size for c in costs for o in c.options], costs[0].accumulate
-    ends = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
-    return f"batch {ends}" + (f" x {accumulate:,}" if accumulate > 1 else "")
+    """The batch sizes of answers, the micro-batches of an update, and its samples: "batch 2 x 4 on each
+    device, 8 to 64 in all".
+    """
+
+    def ends(sizes: Sequence[int]) -> str:
+        return " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
+
+    every, accumulate = [Choice.of(c, o) for c in costs for o in c.options], costs[0].accumulate
+    words = f"batch {ends([c.batch_size for c in every])}" + f" x {accumulate:,}" * (accumulate > 1)
+    whole = f" on each device, {ends([c.in_all for c in every])} in all"
+    return words + whole * (max(c.devices for c in every) > 1)
 
 
 def _run(answer: Cost | Costs) -> str:
@@ -284,7 +288,7 @@ def _across(option: TrainingPrediction) -> str:
     number = option.rented.instances if option.rented and option.rented.instance_type else 1
     if number == 1 and option.link not in (CLUSTER, UNKNOWN_NETWORK):
         return ""
-    machines = plural(number, "machine") if number > 1 else "several machines"
+    machines = f"{number if number > 1 else 'several'} separate machines"
     assumed = ", assumed" * (option.link is not None)
     return f", {machines} over {option.link_gbps:g} Gbit/s{assumed}"
 
@@ -323,8 +327,7 @@ def _choice_lines(cost: Cost) -> Iterator[str]:
 
 def costs_lines(costs: Costs) -> Iterator[Part]:
     """The lines of several devices: a table, the cheapest first; the best; the devices left out."""
-    batch = _batch(costs.answers)
-    yield f"Training {plain(costs.network)} · {batch} on each device · {costs.optimizer}{_run(costs)}"
+    yield f"Training {plain(costs.network)} · {_batch(costs.answers)} · {costs.optimizer}{_run(costs)}"
     listed = sorted(
         ((c, o) for c in costs.answers for o in c.options if c.fits is not False),
         key=lambda pair: (
@@ -350,6 +353,10 @@ def costs_lines(costs: Costs) -> Iterator[Part]:
             f"{way} on {', '.join(dict.fromkeys(on))}" for way, on in others.items() if way != EAGER
         )
         yield f"Launches differ: {'; '.join(named)}; one for all: --launch {EAGER}, or {COMPILED}"
+    levels = {plain(c.device): c.own_runs for c, _ in listed}
+    if any(levels.values()) and not all(levels.values()):
+        own = ", ".join(name for name, runs in levels.items() if runs)
+        yield f"Levels differ: own runs corrected {own} alone; runs on the others do the same (lolat fit)"
     if any(c.channels_last is False for c, _ in listed):
         yield "Convolutions run channels first; they are usually faster with --channels-last"
     yield from _no_room_lines([c for c in costs.answers if c.fits is False])
@@ -401,7 +408,20 @@ def _best_lines(costs: Costs, listed: Sequence[Row]) -> Iterator[str]:
                 values[device] = value, ends
         words = choice_words(choice, costs.batches > 1)
         alike = apart_words(plain(choice.device), values, "; ")
-        yield f"{_best_line(name, words, best[1], limits)}{alike}"
+        yield f"{_best_line(name, words, best[1], limits)}{_on_one(best, rivals, name)}{alike}"
+
+
+def _on_one(best: Row, rivals: Sequence[Row], name: str) -> str:
+    """A clause on one machine that is nearly as cheap, or as fast, as several."""
+
+    def value(row: Row) -> float:
+        return (row[1].dollars if name == "Cheapest" else row[1].total_s) or math.inf
+
+    whole = [row for row in rivals if not _across(row[1])]
+    one = min(whole, key=value, default=best) if _across(best[1]) else best
+    if one is best or value(one) > NEARLY * value(best):
+        return ""
+    return f"; on one machine: {choice_words(Choice.of(*one))}"
 
 
 def _way(cost: Cost, is_row: bool = False) -> str:

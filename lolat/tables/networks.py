@@ -69,7 +69,7 @@ LARGEST_SIZE = 2**20
 EXPECTED_NETWORKS = (
     "expected the columns network (or model), batch_size and latency_ms (or latency_s, latency_us, "
     "samples_per_s), and where known sequence_length or input_size (or pixels), precision, channels_last, "
-    "launch, pass"
+    "launch, pass, optimizer, gpus, accumulate"
 )
 SAME_STEP, ROUNDED = 0.1, 0.0005
 """A log has the samples a step of its row up to this fraction; steps a second in it are rounded by this."""

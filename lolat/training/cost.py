@@ -57,7 +57,8 @@ class Cost(Result):
     asked for, None as the network says. `precision`, `launch`, `channels_last`: the execution mode; None if
     no time depends on the layout.
     `estimated`: True if the answer follows from inference, because too little training was measured.
-    `in_domain`: True if most of the time is inside the measured range; None if unknown.
+    `in_domain`: True if most of the time is inside the measured range; None if unknown. `own_runs`: number
+    of the user's training steps that set the level of the times.
 
     `options`: an answer for each number of devices, in the order asked for. `cheapest`, `fastest`: numbers
     of devices, the cheapest within `max_hours` and `max_dollars`, the fastest within `max_dollars`.
@@ -112,6 +113,7 @@ class Cost(Result):
     trained_parameters: int | None = None
     channels_last: bool | None = None
     tf32: bool = False
+    own_runs: int = 0
 
     @property
     def limits(self) -> TrainingLimits:

@@ -261,7 +261,8 @@ class DecoderPlan:
         if step.passes.casts and not self.recipe.copy:
             half = f"--tune {replace(self.tuning, half=True).words()}"
             yield (
-                f"adapters are in float32, as PEFT makes them; {half} has them in bfloat16 (PEFT: "
+                "adapters are in float32, as PEFT makes them: to convert to it and multiply in it may take "
+                f"longer than frozen weights save; {half} has them in bfloat16 (PEFT: "
                 "autocast_adapter_dtype=False)"
             )
         rest = ", with a wider interval; own runs set the level: `lolat fit`"
@@ -322,6 +323,7 @@ class DecoderPlan:
             "launch": self.launch,
             "estimated": not is_known,
             "in_domain": is_known and max(numbers) <= MOST_GPUS,
+            "own_runs": self.section.trained.rows if self.section.trained else 0,
         }
 
     def would_fit(self, numbers: Sequence[int]) -> Iterator[str]:

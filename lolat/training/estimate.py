@@ -182,6 +182,7 @@ class EstimatedTraining(TrainingPredictor):
         residuals = self.formula.training_residuals
         self.measured_steps = len(residuals)
         self.estimated = self.measured_steps < LEAST_TRAINING_STEPS
+        self.own_runs = len(formula.own_steps)
         optimizer = "" if self.estimated else self.formula.training_optimizer
         self.within = optimizer_named(optimizer) if optimizer not in ("", "none") else None
         self.calibration: Calibration = self.formula
@@ -262,7 +263,12 @@ class EstimatedTraining(TrainingPredictor):
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """See `TrainingPredictor`; False if the time or the precision follows from the data sheet alone."""
         inside = 1.0 - self._extrapolation(graph, batch_size).share >= MOSTLY_SHARE
-        return inside and (is_measured(self.document) or bool(self._own(graph, batch_size)))
+        is_known = inside and is_measured(self.document)
+        return is_known or bool(self._own(graph, batch_size))
+
+    def is_estimated(self, graph: Graph, batch_size: int) -> bool:
+        """See `TrainingPredictor`."""
+        return self.estimated and not self._own(graph, batch_size)
 
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """See `TrainingPredictor`."""

@@ -184,13 +184,14 @@ class TrainingPredictor(ABC):
 
     `name`: the device's; `document`: its file. `epoch_ms`: the time of an epoch, or of a pass over the
     validation samples, beside its iterations. `estimated`: True if it follows from inference, because too
-    little training was measured.
+    little training was measured. `own_runs`: number of the user's training steps that set its level.
     """
 
     name: str
     document: Mapping[str, Any]
     epoch_ms: float = 0.0
     estimated: bool = False
+    own_runs: int = 0
 
     @property
     def mode(self) -> Mode | None:
@@ -208,6 +209,10 @@ class TrainingPredictor(ABC):
     @abstractmethod
     def half_width(self, graph: Graph, batch_size: int, coverage: float) -> float:
         """Return half of the interval's width, as a logarithm; InputError if too little was measured."""
+
+    def is_estimated(self, graph: Graph, batch_size: int) -> bool:
+        """Return `estimated`, but for a network of which an own run is known."""
+        return self.estimated
 
     def in_domain(self, graph: Graph, batch_size: int) -> bool | None:
         """Return True if most of the time is inside the measured range; None if unknown."""

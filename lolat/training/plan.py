@@ -11,7 +11,7 @@ import numpy as np
 
 from lolat.device.file import OF_TRAINING, lacks
 from lolat.device.predictors.roofline import Roofline
-from lolat.device.running import as_written, has_convolutions, layout_of
+from lolat.device.running import LAID_BY_COMPILER, as_written, has_convolutions, layout_of
 from lolat.errors import InputError, arg
 from lolat.graph import Graph
 from lolat.graph.analysis import largest_fitting
@@ -196,8 +196,9 @@ class NetworkPlan:
             "tf32": self._has_tf32,
             "launch": mode and mode.launch,
             "channels_last": mode and layout_of(mode, self.graph, self.asked.channels_last),
-            "estimated": self.training.estimated,
+            "estimated": self.training.is_estimated(self.graph, self.run.batch_size),
             "in_domain": self.training.in_domain(self.graph, self.run.batch_size),
+            "own_runs": self.training.own_runs,
         }
 
     def remarks(self, memory: Mapping[str, int], numbers: Sequence[int]) -> Iterator[str]:
@@ -215,6 +216,14 @@ class NetworkPlan:
             yield f"in training only, and not counted: {', '.join(found)}"
         if is_tied(graph, self.asked.tune):
             yield TIED
+        if self.asked.channels_last and self.training.mode and self.training.mode.fused:
+            yield LAID_BY_COMPILER
+        if is_lora(self.asked.tune):
+            yield Remark(
+                "an adapter is four operations more",
+                "they read and write the results of its layer again: that may take longer than the "
+                "gradients of frozen weights save",
+            )
         most = max(numbers)
         if most > MACHINE and self._is_inside(most):
             yield Remark(

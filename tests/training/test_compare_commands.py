@@ -50,7 +50,9 @@ def test_rows_of_several_machines_are_marked(lolat: Command, tmp_path: Path, net
     given = lolat.done("cost", "h100-fp32", net, *hourly).out
     assert "several machines" not in given, "the price is of a device, in whatever machine"
     alone = lolat.done(*ask[:2], *ask[2:], "--on", "a100", "--replicas", "8").out
-    assert re.search(r"^Cheapest: 8 x a100.*, 8 machines over 10 Gbit/s, assumed", alone, re.M)
+    assert re.search(
+        r"^Cheapest: 8 x a100.*, 8 separate machines over 10 Gbit/s, assumed", alone, re.M
+    )
     by_number = lolat.done("cost", "a100-fp32", *ask[1:], "--replicas", "1,2").out.splitlines()
     assert [line.split()[0] for line in by_number if re.search(r"\* +\^$", line)] == ["2"]
 
@@ -63,7 +65,7 @@ def test_a_batch_of_all_devices_is_shown_and_a_large_one_is_told(lolat: Command,
     assert {w for row in rows for w in row.split()} >= {"1,024", "8,192", "1,025", "8,200"}
     assert any(line.startswith("Fastest: ") and " in all)" in line for line in lines)
     assert (
-        "· batch 1,024 to 1,025 x 2 on each device ·"
+        "· batch 1,024 to 1,025 x 2 on each device, 16,384 to 16,400 in all ·"
         in lolat.done("cost", "--on", "v100-fp32", *ask, "--accumulate", 2).out.partition("\n")[0]
     )
     small, large = lolat.answer("cost", "v100-fp32", *ask)["answers"]
@@ -435,3 +437,35 @@ def test_rows_of_another_launch_say_which(lolat: Command, net: str) -> None:
                for name, way in names.items())  # fmt: skip
     same = lolat.done(*ask[:-1], "rtx-4090,a100-fp32").out  # the GPU's name: eager as the others
     assert ("Launches" in same, "compiled" in same) == (False, False)
+
+
+def test_own_runs_are_told_beside_devices_without_them(lolat: Command, tmp_path: Path) -> None:
+    """The runs' network has no mark of an estimate; another one keeps it, and both are of another level."""
+    (tmp_path / "nets.csv").write_text(
+        "network,batch_size,precision,optimizer,samples_per_s\ntimm:resnet50,128,amp,sgd,1700\n"
+    )
+    own = str(tmp_path / "own.json")
+    lolat.done("fit", "a100-sxm-80gb", tmp_path / "nets.csv", "--output", own)
+    for of, is_own in (("timm:resnet50", True), ("timm:resnext50_32x4d", False)):
+        ask = ("cost", of, "--batch-size", 128, "--precision", "amp", "--replicas", 1, "--on")
+        found = lolat.json(*ask, f"{own},v100")["answers"]
+        assert [(a["own_runs"], a["estimated"]) for a in found] == [(1, not is_own), (0, True)]
+        lines = lolat.done(*ask, f"{own},v100").out.splitlines()
+        (row,) = (line for line in lines if line.startswith(f"{found[0]['device']} "))
+        assert row.endswith(("~", "!")) is not is_own
+        assert len([line for line in lines if line.startswith("Levels differ: ")]) == 1
+        assert "Levels differ" not in lolat.done(*ask, "a100,v100").out
+
+
+def test_one_machine_as_cheap_as_several_is_named(lolat: Command, tmp_path: Path, net: str) -> None:
+    """Four machines of one V100 cost least, and one of four A100s 5 % more, or 15 %."""
+    path = tmp_path / "p.csv"
+    ask = ("cost", net, "--on", "v100,a100", "--prices", path, "--batch-size", 64, "--samples", 10_000,
+           "--replicas", 4, "--precision", "fp32")  # fmt: skip
+    path.write_text(HEAD + "one,1,V100-32GB,1\nfour,4,A100,4\n")
+    v100, a100 = (c["options"][0]["dollars"] for c in lolat.json(*ask)["answers"])
+    for factor, is_near in ((1.05, True), (1.15, False)):
+        path.write_text(HEAD + f"one,1,V100-32GB,1\nfour,{4 * factor * v100 / a100},A100,4\n")
+        (line,) = (x for x in lolat.done(*ask).out.splitlines() if x.startswith("Cheapest"))
+        assert "4 separate machines over 10 Gbit/s, assumed" in line
+        assert ("; on one machine: 4 x a100-fp32" in line) == is_near
